@@ -34,25 +34,25 @@ CALIBRATION = {"copy_gb_s": 10.08, "matmul_gflop_s": 84.98, "loop_mops": 14.52, 
 BEGAN, ENDED = "2026-11-20T14:03:25.000+00:00", "2026-11-20T14:05:01.123+00:00"
 
 
-def sweep(directory: Path, runs: int, steps: int) -> None:
+def write_sweep(directory: Path, runs: int, steps: int) -> None:
     """A sweep's directory with so many runs of so many steps each."""
-    configs = {name: _composed(name) for name in COMPRESSORS}
-    columns = {(name, workers): _steps(name, workers, steps) for name in COMPRESSORS for workers in WORKERS}
+    configs = {name: _compose_config(name) for name in COMPRESSORS}
+    columns = {(name, workers): _make_steps(name, workers, steps) for name in COMPRESSORS for workers in WORKERS}
     about = {"format": 1, "swept": ["compressor", "workers", "optimizer.lr", "seed"], "created": BEGAN}
     (directory / run_directory.RUNS).mkdir(parents=True)
     (directory / run_directory.SWEEP).write_text(yaml.safe_dump(about))
     for number in range(runs):
-        config = at(configs, number)
-        run(directory, config, columns[config["compressor"]["name"], config["workers"]], number)
+        config = make_config(configs, number)
+        write_run(directory, config, columns[config["compressor"]["name"], config["workers"]], number)
 
 
-def one_more(directory: Path, number: int, steps: int) -> None:
+def add_run(directory: Path, number: int, steps: int) -> None:
     """The run of this number, beyond those that are there."""
-    config = at({name: _composed(name) for name in COMPRESSORS}, number)
-    run(directory, config, _steps(config["compressor"]["name"], config["workers"], steps), number)
+    config = make_config({name: _compose_config(name) for name in COMPRESSORS}, number)
+    write_run(directory, config, _make_steps(config["compressor"]["name"], config["workers"], steps), number)
 
 
-def at(configs: dict[str, dict[str, Any]], number: int) -> dict[str, Any]:
+def make_config(configs: dict[str, dict[str, Any]], number: int) -> dict[str, Any]:
     """The config of a point of the grid: seeds are what varies slowest."""
     seed, cell = divmod(number, CELLS)
     rest, name = divmod(cell, len(COMPRESSORS))
@@ -62,7 +62,7 @@ def at(configs: dict[str, dict[str, Any]], number: int) -> dict[str, Any]:
     return config | {"optimizer": {**config["optimizer"], "lr": RATES[rate]}}
 
 
-def run(sweep: Path, config: dict[str, Any], steps: np.ndarray, number: int) -> None:
+def write_run(sweep: Path, config: dict[str, Any], steps: np.ndarray, number: int) -> None:
     """A run's directory."""
     status = {17: run_directory.DIVERGED, 71: run_directory.FAILED}.get(number % 100, run_directory.DONE)
     reason = {
@@ -80,28 +80,28 @@ def run(sweep: Path, config: dict[str, Any], steps: np.ndarray, number: int) -> 
     attempt |= {"ended": ENDED, "host": "n7", "pid": 10536 + number, "cores": [0, 1], "gpus": []}
     state = {"format": 1, "status": status, "reason": reason, "signature": full, "workers": workers}
     state |= {"overrides": swept, "oversubscribed": workers > 4, "shared_cores": False, "updated": ENDED}
-    _json(directory / run_directory.STATE, {**state, "attempts": [attempt]})
+    _write_json(directory / run_directory.STATE, {**state, "attempts": [attempt]})
     record = {"command": "python multirun.py -m " + " ".join(swept), "overrides": swept, "calibration": CALIBRATION}
     record |= {"git": {"commit": "3f9a2c1e0b7d", "branch": "main", "dirty": []}, "packages": VERSIONS, "gpus": []}
     record |= {"host": "n7", "cpu": {"model": "AMD EPYC 7B13", "cores": 4}, "environment": config["mpi"]["environment"]}
-    _json(directory / "attempt-1" / run_directory.PROVENANCE, record)
+    _write_json(directory / "attempt-1" / run_directory.PROVENANCE, record)
     (directory / "attempt-1" / run_directory.STDOUT).write_text(
         "".join(f"epoch {epoch}/{EPOCHS}\n" for epoch in range(EPOCHS))
     )
     (directory / "attempt-1" / run_directory.STDERR).write_text("")
     _write_steps(directory / run_directory.STEPS, steps, number)
     count = steps.shape[1]
-    epochs = list(_epochs(config, count, random.Random(number)))
+    epochs = list(_make_epochs(config, count, random.Random(number)))
     files.append_rows(directory / run_directory.EPOCHS, csv_columns.EPOCH_COLUMNS, epochs)
     if status != run_directory.FAILED:
-        _json(directory / run_directory.RESULT, _result(config, status, reason, count, epochs))
+        _write_json(directory / run_directory.RESULT, _make_result(config, status, reason, count, epochs))
 
 
-def _json(path: Path, value: Any) -> None:
+def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n")
 
 
-def _composed(compressor: str) -> dict[str, Any]:
+def _compose_config(compressor: str) -> dict[str, Any]:
     """The config of a run with this compressor, all else by default."""
     import hydra
     from hydra.core.global_hydra import GlobalHydra
@@ -120,26 +120,26 @@ def _composed(compressor: str) -> dict[str, Any]:
     return plain(composed, composed.hydra.launcher)
 
 
-def _phases(compressor: str, workers: int) -> dict[str, float]:
+def _make_phases(compressor: str, workers: int) -> dict[str, float]:
     """Seconds of a step."""
     cost = COMPRESSORS.index(compressor)
     phases = {"data": 0.0002, "forward": 0.035 / workers, "backward": 0.056 / workers, "encode": 0.0003 * cost}
     return phases | {"communicate": 0.003 * workers / (1 + cost), "decode": 0.0001 * cost * workers, "update": 0.0002}
 
 
-def _ratio(compressor: str) -> float:
+def _get_ratio(compressor: str) -> float:
     return 1.0 + 3.1 * COMPRESSORS.index(compressor)
 
 
-def _steps(compressor: str, workers: int, count: int) -> np.ndarray:
+def _make_steps(compressor: str, workers: int, count: int) -> np.ndarray:
     """Columns of steps.csv, (columns, steps)."""
     draw = np.random.default_rng([COMPRESSORS.index(compressor), workers])
     step = np.arange(1, count + 1)
-    phases = [seconds * draw.lognormal(0, 0.1, count) for seconds in _phases(compressor, workers).values()]
+    phases = [seconds * draw.lognormal(0, 0.1, count) for seconds in _make_phases(compressor, workers).values()]
     step_s = 1.03 * np.sum(phases, axis=0)
     loss = 2.3 * np.exp(-4 * step / count) * draw.lognormal(0, 0.05, count)
-    payload = GRADIENT_BYTES / _ratio(compressor)
-    sizes = (np.full(count, size) for size in (payload, payload * (workers - 1), _ratio(compressor)))
+    payload = GRADIENT_BYTES / _get_ratio(compressor)
+    sizes = (np.full(count, size) for size in (payload, payload * (workers - 1), _get_ratio(compressor)))
     measured = (np.where(step % 50 == 1, draw.random(count), np.nan) for _ in range(2))
     epoch = 1 + (step - 1) * EPOCHS // count
     rate = 0.1 * (1 - step / count)
@@ -158,10 +158,10 @@ def _write_steps(path: Path, columns: np.ndarray, seed: int) -> None:
     csv.write_csv(pa.table(table), path, csv.WriteOptions(quoting_style="none", quoting_header="none"))
 
 
-def _epochs(config: dict[str, Any], steps: int, draw: random.Random) -> Iterator[dict[str, Any]]:
+def _make_epochs(config: dict[str, Any], steps: int, draw: random.Random) -> Iterator[dict[str, Any]]:
     name, workers = config["compressor"]["name"], config["workers"]
-    step_s, final = 1.03 * sum(_phases(name, workers).values()), 0.985 - 0.002 * COMPRESSORS.index(name)
-    sent = GRADIENT_BYTES / _ratio(name) * (workers - 1)
+    step_s, final = 1.03 * sum(_make_phases(name, workers).values()), 0.985 - 0.002 * COMPRESSORS.index(name)
+    sent = GRADIENT_BYTES / _get_ratio(name) * (workers - 1)
     for epoch in range(1, EPOCHS + 1):
         accuracy = final - (final - 0.1) * math.exp(-epoch / 2.5) + draw.gauss(0, 0.012 / epoch)
         done = steps * epoch // EPOCHS
@@ -170,11 +170,11 @@ def _epochs(config: dict[str, Any], steps: int, draw: random.Random) -> Iterator
         yield row | {"sent_bytes": sent * done, "evaluate_s": 0.091}
 
 
-def _result(
+def _make_result(
     config: dict[str, Any], status: str, reason: str | None, steps: int, epochs: list[dict[str, Any]]
 ) -> dict[str, Any]:
     name, workers, last = config["compressor"]["name"], config["workers"], epochs[-1]
-    phases = _phases(name, workers)
+    phases = _make_phases(name, workers)
     step_s = 1.03 * sum(phases.values())
     result = {"format": 1, "status": status, "reason": reason, "parameters": GRADIENT_BYTES // 4, "device": "cpu"}
     result |= {"precision": "fp32", "kernels": {name: "numba"}, "steps": steps, "epochs": len(epochs)}
@@ -182,6 +182,6 @@ def _result(
     result |= {"best_accuracy": max(each["test_accuracy"] for each in epochs), "train_loss": last["train_loss"]}
     result |= {"iterations_per_second": 1 / step_s, "samples_per_second": 128 / step_s, "warmup_steps": 10}
     result |= {"resumed_after": [], "time_s": last["time_s"], "evaluate_s": 1.82, "total_s": last["time_s"] + 3}
-    payload = GRADIENT_BYTES / _ratio(name)
-    result |= {"payload_bytes": payload, "sent_bytes": payload * (workers - 1), "compression_ratio": _ratio(name)}
+    payload = GRADIENT_BYTES / _get_ratio(name)
+    result |= {"payload_bytes": payload, "sent_bytes": payload * (workers - 1), "compression_ratio": _get_ratio(name)}
     return result | {"compression_error": 0.235, "phases_s": phases, "hosts": ["n7"], "versions": VERSIONS}

@@ -46,29 +46,31 @@ def measure(runs: int, steps: int, folder: Path) -> Iterator[Finding]:
     sweep = folder / "2026-11-20" / str(runs)
     asked = ASKED_S.get(runs)
     large = runs >= 10_000
-    _python(MAKE.format(call="sweep(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))"), sweep, runs, steps)
+    _run_python(
+        MAKE.format(call="write_sweep(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))"), sweep, runs, steps
+    )
     report = [sys.executable, "-m", "reports", str(sweep), "--quiet"]
     what = f"{runs:,} runs of {steps:,} steps"
-    seconds, more, peak = observed(report)
+    seconds, more, peak = observe(report)
     yield Finding(f"{what}: report", seconds, "s", asked, more)
     yield Finding(f"{what}: memory", peak / MB, "MB", ASKED_MEMORY_MB if large else None)
     yield Finding(f"{what}: report.html", (sweep / "report.html").stat().st_size / MB, "MB", ASKED_PAGE_MB)
-    _python(MAKE.format(call="one_more(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))"), sweep, runs, steps)
-    seconds, more, _ = observed(report)
+    _run_python(MAKE.format(call="add_run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))"), sweep, runs, steps)
+    seconds, more, _ = observe(report)
     yield Finding(f"{what}: report again after one more run", seconds, "s", ASKED_AGAIN_S, more)
-    yield Finding(f"{what}: in Python, all but `steps`, again", float(_python(COLLECT, sweep)), "s")
+    yield Finding(f"{what}: in Python, all but `steps`, again", float(_run_python(COLLECT, sweep)), "s")
     kept = sum(path.stat().st_size for path in (sweep / ".report-cache").iterdir())
     yield Finding(f"{what}: what is kept for the next time", kept / MB, "MB")
 
 
-def observed(command: list[str]) -> tuple[float, str, int]:
+def observe(command: list[str]) -> tuple[float, str, int]:
     """Run a command that has to succeed: seconds, CPU time in words, highest memory of all its processes in bytes."""
     before = os.times()
     began = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     peak = 0
     while process.poll() is None:
-        peak = max(peak, sum(map(_memory, _family(process.pid))))
+        peak = max(peak, sum(map(_read_memory, _list_family(process.pid))))
         time.sleep(0.25)
     seconds = time.perf_counter() - began
     if process.returncode:
@@ -78,16 +80,16 @@ def observed(command: list[str]) -> tuple[float, str, int]:
     return seconds, f"cpu {cpu:.1f} s", peak
 
 
-def _family(pid: int) -> list[int]:
+def _list_family(pid: int) -> list[int]:
     """The process and all below it."""
     try:
         texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
         texts = []
-    return [pid, *(one for text in texts for child in text.split() for one in _family(int(child)))]
+    return [pid, *(one for text in texts for child in text.split() for one in _list_family(int(child)))]
 
 
-def _memory(pid: int) -> int:
+def _read_memory(pid: int) -> int:
     """Its proportional set size."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -96,7 +98,7 @@ def _memory(pid: int) -> int:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
-def _python(code: str, *words: object) -> str:
+def _run_python(code: str, *words: object) -> str:
     done = subprocess.run([sys.executable, "-c", code, *map(str, words)], cwd=ROOT, check=True, stdout=subprocess.PIPE)
     return done.stdout.decode()
 

@@ -47,7 +47,7 @@ from reports.scaling.simulator import (  # noqa: E402
     schedules,
     simulate,
 )
-from reports.scaling.simulator.exchanges import EXCHANGES, Training  # noqa: E402
+from reports.scaling.simulator.exchanges import EXCHANGES, SimulatedTraining  # noqa: E402
 from sweep import emulation  # noqa: E402
 from sweep.settings.mpi import MpiSettings  # noqa: E402
 from sweep.system.job_environment import build_job_environment  # noqa: E402
@@ -56,7 +56,7 @@ PART = "simulator"
 SECONDS = 500
 
 
-def measured(network: str, latency: str, hosts: int, asked: dict[str, Any]) -> dict[str, Any]:
+def measure_exchanges(network: str, latency: str, hosts: int, asked: dict[str, Any]) -> dict[str, Any]:
     """What benchmarks/simulator_ranks.py writes, of so many emulated hosts with a rank each."""
     mpi = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text(encoding="utf-8"))
     section = {"name": "emulated", "bandwidth": network, "latency": latency, "loss": 0.0, "workers_per_host": 1}
@@ -71,7 +71,7 @@ def measured(network: str, latency: str, hosts: int, asked: dict[str, Any]) -> d
         return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def made(name: str, workers: int, n: float) -> Schedule:
+def make_schedule(name: str, workers: int, n: float) -> Schedule:
     """The schedule of what the ranks do by that name."""
     return {
         "allreduce": lambda: schedules.allreduce_ring(workers, n),
@@ -82,7 +82,7 @@ def made(name: str, workers: int, n: float) -> Schedule:
     }[name]()
 
 
-def emulated(arguments: argparse.Namespace) -> list[str]:
+def compare_with_emulation(arguments: argparse.Namespace) -> list[str]:
     """The rows of the table of exchanges on emulated hosts."""
     head = [
         "network",
@@ -103,11 +103,11 @@ def emulated(arguments: argparse.Namespace) -> list[str]:
         asked = {"bytes": n, "repeats": arguments.repeats, "steps": arguments.steps}
         asked |= {"compute_s": 2 * arguments.seconds, "sigma": 0.5, "seed": 1}
         for hosts in arguments.hosts:
-            found = measured(network, arguments.latency, hosts, asked)
+            found = measure_exchanges(network, arguments.latency, hosts, asked)
             link = Link(found["latency_s"], 8 / (rate * PAYLOAD_SHARE))
             cluster = Cluster(hosts, link, eager_bytes=traffic.EAGER)
             for name in found["alike"]:
-                schedule = made(name, hosts, n)
+                schedule = make_schedule(name, hosts, n)
                 once = simulate(cluster, Step(Compute(0.0), schedule), 1).finished.max()
                 late = Compute(asked["compute_s"], asked["sigma"])
                 steps = simulate(cluster, Step(late, schedule), arguments.steps, asked["seed"]).step_s
@@ -121,12 +121,12 @@ def emulated(arguments: argparse.Namespace) -> list[str]:
     return rows
 
 
-def speed(arguments: argparse.Namespace) -> list[str]:
+def time_simulations(arguments: argparse.Namespace) -> list[str]:
     """The rows of the table of CPU seconds to simulate."""
     link, compute, n, many = Link(20e-6, 8e-10), Compute(0.1, 0.1), 44e6, 1024
     plain, served = Cluster(many, link), Cluster(many, link, servers=1)
     announced, nodes = Cluster(many, link, eager_bytes=0), Cluster(many, link, per_node=8, inner=Link(2e-6, 8e-12))
-    trained = Training(compute, n, n, part_bytes=traffic.PART)
+    trained = SimulatedTraining(compute, n, n, part_bytes=traffic.PART)
     ring = EXCHANGES["ring"].schedule(plain, trained)
     usual = Cluster(many, link, eager_bytes=traffic.EAGER)
     cases: list[tuple[str, Cluster, Schedule | Asynchronous, int]] = [
@@ -155,7 +155,7 @@ def speed(arguments: argparse.Namespace) -> list[str]:
 
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tables = {"emulated": emulated, "speed": speed}
+    tables = {"emulated": compare_with_emulation, "speed": time_simulations}
     parser.add_argument("tables", nargs="*", choices=[*tables, []], help="all of them by default")
     parser.add_argument("--networks", nargs="+", default=["100mbit", "1gbit"], help="bandwidths")
     parser.add_argument("--latency", default="200us", help="one way (default: %(default)s)")

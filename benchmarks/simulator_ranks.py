@@ -90,7 +90,7 @@ def stragglers(comm: MPI.Comm, exchange: Exchange, asked: dict[str, Any]) -> lis
     All ranks read one clock: emulated hosts are of one machine.
     """
     compute = Compute(asked["compute_s"], asked["sigma"])
-    times = [compute.times(comm.size, step, asked["seed"])[comm.rank] for step in range(asked["steps"])]
+    times = [compute.draw_times(comm.size, step, asked["seed"])[comm.rank] for step in range(asked["steps"])]
     comm.Barrier()
     begun, through = time.perf_counter(), []
     for seconds in times:

@@ -16,7 +16,7 @@ from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, is_metho
 from reports.analysis.measures import THROUGHPUT_TOPIC, Measure, find_partners
 from reports.analysis.statistics import Difference, Summary, compare_cells, correct_differences, summarize_cells
 from reports.analysis.table import LEVEL, MARKS, MISSING, STAR, TableCell, find_marks, is_true
-from reports.reading.text import setting, settings, some, spread
+from reports.reading.text import format_setting, format_settings, format_spread, shorten_list
 
 AGAINST: Mapping[str, str] = {"compressor": BASELINE}
 """The config keys, and their values, of what cells are compared with."""
@@ -94,7 +94,7 @@ class Cells:
     ) -> None:
         self.runs, self.names, self.against = runs, tuple(names), against
         numbers: dict[tuple[str, ...], int] = {}
-        keys = list(zip(*(settings(runs[name]) for name in names), strict=True)) or [()] * len(runs)
+        keys = list(zip(*(format_settings(runs[name]) for name in names), strict=True)) or [()] * len(runs)
         self.numbers = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=int)
         self.places = list(numbers)
         told = {*names, *(("compressor", *grid.hyper) if "label" in names else ())}
@@ -165,7 +165,7 @@ class Cells:
             text = ", ".join(only if is_plain or not with_count else words)
             return TableCell(text, text, is_word=True, said=tuple(only))
         if summary.n > 1:
-            text = spread(summary.mean * measure.scale, summary.std * measure.scale, measure.digits)
+            text = format_spread(summary.mean * measure.scale, summary.std * measure.scale, measure.digits)
         else:
             text = measure.format(summary.mean)
         text += "".join(marks)
@@ -184,10 +184,10 @@ class Cells:
             return ["every cell is one run (n=1), so of its spread nothing is known"]
         if self.averaged:
             kinds = [
-                f"{key} ({', '.join(some(list(dict.fromkeys(map(_format_value, self.runs[key])))))})"
+                f"{key} ({', '.join(shorten_list(list(dict.fromkeys(map(_format_value, self.runs[key])))))})"
                 for key in self.averaged
             ]
-            kinds = some(kinds)
+            kinds = shorten_list(kinds)
             said = [f"mean ± standard deviation of n={self.expected} runs, which differ also in {'; '.join(kinds)}"]
         else:
             said = [f"mean ± standard deviation of n={self.expected} seeds, where a cell says no other n"]
@@ -239,9 +239,9 @@ def _find_baselines(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) 
     match = [key for key in ("compressor", *grid.hyper, *grid.keys, "workers", *seeds) if key not in own]
     is_baseline = pd.Series(True, index=runs.index)
     for key, text in against.items():
-        is_baseline &= np.array(settings(runs[key])) == text
+        is_baseline &= np.array(format_settings(runs[key])) == text
     return find_partners(runs, match, is_baseline)
 
 
 def _format_value(value: Any) -> str:
-    return setting(value) or "null"
+    return format_setting(value) or "null"

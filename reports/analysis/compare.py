@@ -31,9 +31,9 @@ from reports.analysis.statistics import (
 from reports.analysis.table import LEVEL, MARKS, PARALLEL, ReportTable, TableCell, TableColumn, is_true
 from reports.reading import networks
 from reports.reading.columns import ADDED
-from reports.reading.machines import remarks
+from reports.reading.machines import write_remarks
 from reports.reading.report import RUN_COLUMNS
-from reports.reading.text import listed, number, setting, settings, spread
+from reports.reading.text import format_number, format_setting, format_settings, format_spread, join_words
 
 WORDS = {THROUGHPUT: ("faster", "slower"), ACCURACY: ("better", "worse")}
 """For more and for less of a measure."""
@@ -95,7 +95,7 @@ class Comparison:
             found = collections.Counter(change.verdict for change in changes)
             order = [*WORDS[measure], SAME, FAILED, UNKNOWN, FEW, NEW, NEITHER]
             said = [f"{found[word]} {word}" for word in order if found[word] or word in WORDS[measure]]
-            lines.append(f"{measure.title}, {plural(len(changes), 'cell')}: {listed(said)}.")
+            lines.append(f"{measure.title}, {plural(len(changes), 'cell')}: {join_words(said)}.")
         return lines
 
     @property
@@ -170,8 +170,8 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
     }
     both_sides = pd.concat([before, after], ignore_index=True)
     said = [
-        *remarks(both_sides),
-        *networks.remarks(both_sides),
+        *write_remarks(both_sides),
+        *networks.write_remarks(both_sides),
         *few_steps.write_remarks(both_sides),
         *_describe_tests(changes),
     ]
@@ -186,7 +186,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
 
 def _group_cells(runs: pd.DataFrame, keys: Sequence[str]) -> dict[CellKey, pd.DataFrame]:
     """The runs by their values of the keys, in order."""
-    places = list(zip(*(settings(runs[key]) for key in keys), strict=True)) or [()] * len(runs)
+    places = list(zip(*(format_settings(runs[key]) for key in keys), strict=True)) or [()] * len(runs)
     rows: dict[CellKey, list[int]] = {}
     for position, place in enumerate(places):
         rows.setdefault(place, []).append(position)
@@ -201,7 +201,9 @@ def _is_mixed(runs: pd.DataFrame) -> bool:
 def _explain_no_match(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str]) -> str:
     """The first key of which they have no value in common."""
     for key in keys:
-        values = [list(dict.fromkeys(setting(value) or "null" for value in runs[key])) for runs in (before, after)]
+        values = [
+            list(dict.fromkeys(format_setting(value) or "null" for value in runs[key])) for runs in (before, after)
+        ]
         if not set(values[0]) & set(values[1]):
             shown = [", ".join(found[:3]) + (", ..." if len(found) > 3 else "") for found in values]
             return f": {key} is {shown[0]} there and {shown[1]} in the others; --ignore {key} compares them"
@@ -217,7 +219,7 @@ def _name_cells(
     grid = lay_out_runs(first[[*RUN_COLUMNS, *keys, *seeds]].assign(**{key: 0 for key in seeds}))
     columns = ("label", *(key for key in grid.keys if key not in ("run", "sweep")), "workers")
     by_directory = {
-        directory: tuple(map(setting, values))
+        directory: tuple(map(format_setting, values))
         for directory, *values in zip(grid.runs["directory"], *(grid.runs[key] for key in columns), strict=True)
     }
     return ("compressor", *columns[1:]), [by_directory[directory] for directory in first["directory"]]
@@ -247,7 +249,7 @@ def _select_fair(cell: pd.DataFrame) -> pd.DataFrame:
 
 def _group_by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
     done = cell[(cell["status"] == run_directory.DONE) & cell[measure.column].notna()]
-    seeds = map(setting, done[SEED]) if SEED in done else [""] * len(done)
+    seeds = map(format_setting, done[SEED]) if SEED in done else [""] * len(done)
     return dict(zip(seeds, map(float, done[measure.column]), strict=True))
 
 
@@ -273,7 +275,7 @@ def _describe_tests(changes: Mapping[Measure, Sequence[Change]]) -> list[str]:
         return []
     kinds = [("paired t test over the same seeds", True), ("Welch's t test where seeds differ", False)]
     used = [text for text, is_paired in kinds if any(change.is_paired == is_paired for change in tested)]
-    return [f"{listed(used)}, Holm-corrected for {plural(len(tested), 'test')}; beyond noise: p < {LEVEL}"]
+    return [f"{join_words(used)}, Holm-corrected for {plural(len(tested), 'test')}; beyond noise: p < {LEVEL}"]
 
 
 def _build_row(change: Change, measure: Measure) -> tuple[TableCell, ...]:
@@ -292,6 +294,6 @@ def _build_row(change: Change, measure: Measure) -> tuple[TableCell, ...]:
 
 def _format_spread(summary: Summary, measure: Measure) -> str:
     if summary.n > 1:
-        text = spread(summary.mean * measure.scale, summary.std * measure.scale, measure.digits)
+        text = format_spread(summary.mean * measure.scale, summary.std * measure.scale, measure.digits)
         return f"{text} (n={summary.n})"
-    return f"{number(summary.mean * measure.scale, measure.digits)} (n=1)" if summary.n else ""
+    return f"{format_number(summary.mean * measure.scale, measure.digits)} (n=1)" if summary.n else ""

@@ -9,7 +9,7 @@ import pandas as pd
 from gradsweep import run_directory, timed_steps
 from gradsweep.text import plural
 from reports.analysis.table import is_true
-from reports.reading.text import listed, some
+from reports.reading.text import join_words, shorten_list
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
@@ -22,4 +22,4 @@ def write_remarks(runs: pd.DataFrame) -> list[str]:
     counts = collections.Counter(map(int, few))
     ordered = sorted(counts, key=lambda steps: (not steps, steps))
     said = [f"{timed_steps.remark(steps)} ({plural(counts[steps], 'run')})" for steps in ordered]
-    return [f"throughputs that say little: {listed(some(said))}"] if said else []
+    return [f"throughputs that say little: {join_words(shorten_list(said))}"] if said else []

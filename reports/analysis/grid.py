@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from reports.reading.report import RUN_COLUMNS
-from reports.reading.text import listed, order, setting
+from reports.reading.text import format_setting, join_words, make_sort_key
 
 AXES = ["compressor", "workers"]
 BASELINE, SGD = "none", "sgd"  # compressor and algorithm that others are compared with
@@ -60,7 +60,7 @@ class Grid:
     @property
     def workers(self) -> list[Any]:
         """The numbers of workers, ascending."""
-        return sorted(self.runs["workers"].unique(), key=order)
+        return sorted(self.runs["workers"].unique(), key=make_sort_key)
 
     @property
     def by_method(self) -> Grid:
@@ -77,7 +77,7 @@ class Grid:
     def _relabel(self, told: Sequence[str]) -> Grid:
         labels = []
         for label, *values in zip(self.runs["label"], *(self.runs[key] for key in told), strict=True):
-            texts = [text for text in map(setting, values) if text not in (NO_TOPOLOGY, "")]
+            texts = [text for text in map(format_setting, values) if text not in (NO_TOPOLOGY, "")]
             words = ["/".join(texts), "" if texts and label == BASELINE else label]
             labels.append(" ".join(filter(None, words)))
         keys = tuple(key for key in self.keys if key not in told)
@@ -93,7 +93,7 @@ class Grid:
         """What all runs have in common, which a reader does not find in the rows and columns."""
         parts = [_format_settings(self.constants)]
         if len(self.seeds) > 1:
-            parts.append(f"seeds {listed([setting(seed) or 'null' for seed in self.seeds])}")
+            parts.append(f"seeds {join_words([format_setting(seed) or 'null' for seed in self.seeds])}")
         if self.entangled:
             parts.append("follows from what was swept: " + ", ".join(self.entangled))
         return ". ".join(filter(None, parts))
@@ -136,17 +136,19 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     runs = runs.assign(label=_make_labels(runs, hyper))
 
     fixed = [key for key in config if key not in [*AXES, *keys, *hyper]]
-    seeds = tuple(sorted(runs[SEED].unique(), key=order)) if SEED in config else ()
+    seeds = tuple(sorted(runs[SEED].unique(), key=make_sort_key)) if SEED in config else ()
     constants = {key: runs[key].iloc[0] for key in fixed if distinct[key] == 1 and not key.startswith(_HYPER)}
     varying = [key for key in fixed if key not in [*constants, SEED]]
     specific = {
-        setting(name): {key: group[key].iloc[0] for key in [*hyper, *varying] if group[key].nunique(dropna=False) == 1}
+        format_setting(name): {
+            key: group[key].iloc[0] for key in [*hyper, *varying] if group[key].nunique(dropna=False) == 1
+        }
         for name, group in runs.groupby("compressor", dropna=False)
     }
     entangled = tuple(key for key in varying if not all(key in values for values in specific.values()))
 
     places = zip(
-        (setting(name) != BASELINE for name in runs["compressor"]),  # of a damaged config it is unknown
+        (format_setting(name) != BASELINE for name in runs["compressor"]),  # of a damaged config it is unknown
         *(map(_choose_order(key), runs[key]) for key in ["compressor", *hyper, *keys, *named[1:]]),
         strict=True,
     )
@@ -160,13 +162,13 @@ def find_centralised(runs: pd.DataFrame) -> pd.Series:
     """Which of some runs have no topology, where others have one: what these are compared with."""
     if TOPOLOGY not in runs:
         return pd.Series(False, runs.index)
-    found = pd.Series([setting(topology) == NO_TOPOLOGY for topology in runs[TOPOLOGY]], runs.index, dtype=bool)
+    found = pd.Series([format_setting(topology) == NO_TOPOLOGY for topology in runs[TOPOLOGY]], runs.index, dtype=bool)
     return found & (not found.all())
 
 
 def _choose_order(key: str) -> Callable[[Any], Any]:
     """By what the values of a key are sorted: what others are compared with first."""
-    return order if key != ALGORITHM else lambda value: (setting(value) != SGD, order(value))
+    return make_sort_key if key != ALGORITHM else lambda value: (format_setting(value) != SGD, make_sort_key(value))
 
 
 def _list_parents(key: str) -> list[str]:
@@ -206,15 +208,17 @@ def _make_labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
     for name, group in runs.groupby("compressor", dropna=False):
         telling = [key for key in hyper if group[key].nunique(dropna=False) > 1]
         for index, *values in zip(group.index, *(group[key] for key in telling), strict=True):
-            texts = {key.removeprefix(_HYPER): setting(value) for key, value in zip(telling, values, strict=True)}
-            words = [setting(name) or "unknown", *(f"{key}={text}" for key, text in texts.items() if text)]
+            texts = {
+                key.removeprefix(_HYPER): format_setting(value) for key, value in zip(telling, values, strict=True)
+            }
+            words = [format_setting(name) or "unknown", *(f"{key}={text}" for key, text in texts.items() if text)]
             labels[index] = " ".join(words)
     return [labels[index] for index in runs.index]
 
 
 def _format_settings(values: Mapping[str, Any]) -> str:
     """`workers=4, model=wideresnet (depth=10, widen=1), batch (size=128)`; nothing and empty lists are left out."""
-    shown = {key.removeprefix(_HYPER): setting(value) for key, value in values.items()}
+    shown = {key.removeprefix(_HYPER): format_setting(value) for key, value in values.items()}
     shown = {key: text for key, text in shown.items() if text not in ("", "[]", "{}")}
     groups: dict[str, list[str]] = {}
     for key, text in shown.items():

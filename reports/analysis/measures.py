@@ -15,7 +15,7 @@ from reports.analysis.grid import SEED, Grid, is_method_key
 from reports.analysis.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
 from reports.reading.machines import RATES
 from reports.reading.report import RUN_COLUMNS
-from reports.reading.text import byte_unit, listed, number, setting, settings
+from reports.reading.text import choose_byte_unit, format_number, format_setting, format_settings, join_words
 
 THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC = "Throughput", "Accuracy", "Cost of an accuracy"
 COMMUNICATION_TOPIC, STEP_TOPIC, RUNS_TOPIC = "Communication", "Time of a step", "Runs"
@@ -46,11 +46,11 @@ class Measure:
         """The same for a table of these values: bytes are shown in the unit that suits the largest."""
         if self.unit != "B":
             return self
-        size, unit = byte_unit(values.max())
+        size, unit = choose_byte_unit(values.max())
         return dataclasses.replace(self, scale=1 / size, shown=unit)
 
     def format(self, value: float) -> str:
-        return number(value * self.scale, self.digits)
+        return format_number(value * self.scale, self.digits)
 
 
 def _define_accuracy(name: str, title: str, column: str, absent: str = NOT_MEASURED) -> Measure:
@@ -157,7 +157,7 @@ def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Seri
 
     Where several have, none is: which to take would be a guess.
     """
-    keys = list(zip(*(settings(runs[key]) for key in match), strict=True)) or [()] * len(runs)
+    keys = list(zip(*(format_settings(runs[key]) for key in match), strict=True)) or [()] * len(runs)
     found: dict[tuple[str, ...], int] = {}
     for position in np.flatnonzero(is_baseline.to_numpy(bool)):
         found[keys[position]] = -1 if keys[position] in found else int(position)
@@ -176,7 +176,7 @@ def compute_efficiency(grid: Grid) -> np.ndarray:
     runs = grid.runs
     workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
     each = runs["samples_per_second"].where(runs["status"] == run_directory.DONE) / workers
-    fewest = pd.Series(settings(runs["workers"])) == (setting(grid.workers[0]) if len(runs) else "")
+    fewest = pd.Series(format_settings(runs["workers"])) == (format_setting(grid.workers[0]) if len(runs) else "")
     seeds = [SEED] if SEED in runs else []
     return divide_by_partner(each, find_partners(runs, ["label", *grid.keys, *seeds], fewest))
 
@@ -200,7 +200,7 @@ def derive_measures(
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:
         columns["efficiency"] = compute_efficiency(grid)
-        of = plural(setting(grid.workers[0]) or "?", "worker")
+        of = plural(format_setting(grid.workers[0]) or "?", "worker")
         notes["efficiency"] = f"samples per second and worker, as a share of those with {of}"
     parts = runs[[f"{phase}_s" for phase in csv_columns.PHASES]].div(runs["step_s"], axis=0)
     columns |= {f"share_{phase}": parts[f"{phase}_s"] for phase in csv_columns.PHASES}
@@ -258,10 +258,10 @@ def _describe_limits(runs: pd.DataFrame, comparisons: Sequence[str], by: str) ->
     else:
         places = [place if isinstance(place, tuple) else (place,) for place in groups.index]
         names = [
-            ", ".join(f"{key}={setting(value) or 'null'}" for key, value in zip(comparisons, place, strict=True))
+            ", ".join(f"{key}={format_setting(value) or 'null'}" for key, value in zip(comparisons, place, strict=True))
             for place in places
         ]
-        said = listed([f"{texts[value]} ({name})" for value, name in zip(groups, names, strict=True)])
+        said = join_words([f"{texts[value]} ({name})" for value, name in zip(groups, names, strict=True)])
     return f"the largest that all compared runs have reached, by the last evaluation not after it: {said}"
 
 
@@ -269,9 +269,9 @@ def _format_amount(value: float, by: str) -> str:
     if by == "epoch":
         return f"epoch {value:g}"
     if by == "time_s":
-        return f"{number(value)} s"
-    size, unit = byte_unit(value)
-    return f"{number(value / size)} {unit}"
+        return f"{format_number(value)} s"
+    size, unit = choose_byte_unit(value)
+    return f"{format_number(value / size)} {unit}"
 
 
 _RATES = (*RATES, "network_bandwidth")

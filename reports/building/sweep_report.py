@@ -99,8 +99,8 @@ def read_report(
     Raises:
         gradsweep.errors.UsageError: there is nothing that is called as `against` says.
     """
-    report = Report(sweeps).merged()
-    infos = [report.info(sweep) for sweep in sweeps]
+    report = Report(sweeps).merge()
+    infos = [report.read_info(sweep) for sweep in sweeps]
     info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _merge_infos(infos)
     grid = lay_out_runs(report.runs, [key for each in infos for key in get_swept_keys(each)])
     check_against(grid, against)
@@ -190,7 +190,7 @@ def summarize_dates(built: Sequence[BuiltReport]) -> None:
     for date in dict.fromkeys(directory.parent for directory in known):
         if _DATE.fullmatch(date.name):  # elsewhere the folder is the user's own
             sweeps = list(dict.fromkeys(path.resolve() for path in sorted(date.iterdir()) if collect.is_sweep(path)))
-            runs = [(known.get(sweep) or Report([sweep]).merged()).runs for sweep in sweeps]
+            runs = [(known.get(sweep) or Report([sweep]).merge()).runs for sweep in sweeps]
             _replace_file(date / run_directory.SUMMARY, _format_summary(pd.concat(runs, ignore_index=True), date))
 
 

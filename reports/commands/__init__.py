@@ -1,4 +1,4 @@
-"""What `python -m reports` can do, a module each: `add_arguments(parser)` says what may be typed, `run(options)` does it.
+"""The commands of `python -m reports`, a module each, with `add_arguments(parser)` and `run(options)`.
 
-`run` returns the exit status, and raises UsageError or OSError for what is told in one line.
+`run` returns the exit status. It raises UsageError or OSError for an error that is printed in one line.
 """

@@ -71,11 +71,11 @@ def compare_with_baseline(options: argparse.Namespace, sweeps: Sequence[Path]) -
     from reports.reading import report
     from reports.reading.report import Report
 
-    baseline = {sweep.resolve() for sweep in report.sweeps(options.baseline)}
+    baseline = {sweep.resolve() for sweep in report.find_sweeps(options.baseline)}
     before, after = ([each for each in sweeps if (each.resolve() in baseline) == side] for side in (True, False))
     if not after:
         raise UsageError(f"--baseline {options.baseline}: there is nothing else; valid is one of several sweeps")
-    found = compare(Report(before).merged().runs, Report(after).merged().runs, options.ignore)
+    found = compare(Report(before).merge().runs, Report(after).merge().runs, options.ignore)
     return found, int(any(found.verdicts[verdict] for verdict in _list_fatal_verdicts(options)))
 
 
@@ -88,7 +88,7 @@ def choose_directory(typed: Path | None, sweeps: Sequence[Path]) -> Path:
     from reports.reading import report
 
     if typed is None:
-        names = [report.sweep_name(sweep).replace("/", "_") for sweep in sweeps]
+        names = [report.get_sweep_name(sweep).replace("/", "_") for sweep in sweeps]
         name = "+".join(names)
         if len(name) > _LONGEST:
             digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()

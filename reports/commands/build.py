@@ -52,10 +52,10 @@ def run(options: argparse.Namespace) -> int:
     _parse_picture_formats(options)
     _check_together(options)
     if not options.follow:
-        if options.into is not None and options.baseline is None and len(report.sweeps(*options.paths)) < 2:
+        if options.into is not None and options.baseline is None and len(report.find_sweeps(*options.paths)) < 2:
             raise UsageError(f"--into {options.into}: it is for several sweeps, and this is one, whose report is in it")
-        return _build(options, report.sweeps(*options.paths), options.quiet)
-    followed = follow.SweepFollower(lambda: report.sweeps(*options.paths))
+        return _build(options, report.find_sweeps(*options.paths), options.quiet)
+    followed = follow.SweepFollower(lambda: report.find_sweeps(*options.paths))
     status = 0
     for changed in followed.watch(options.interval):
         status = _build(options, changed, options.quiet or followed.is_active)
@@ -66,7 +66,7 @@ def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) ->
     """Write what is asked for of the sweeps that have changed, and of all together; returns the exit status."""
     from reports.reading import report
 
-    sweeps = report.sweeps(*options.paths)
+    sweeps = report.find_sweeps(*options.paths)
     if table_options.wants_one_table(options):
         for sweep in changed:
             print(*map(format_path, table_options.write_one_table(options, sweep)), sep="\n", flush=True)
@@ -147,7 +147,7 @@ def _print_report(built: BuiltReport) -> None:
     from reports.tables.sweep_tables import build_unfinished_table, write_headline
 
     out = console()
-    say(f"{report.sweep_name(built.directory)}: {write_headline(built.grid)}", "bold")
+    say(f"{report.get_sweep_name(built.directory)}: {write_headline(built.grid)}", "bold")
     chosen = [table for table in built.tables if table.name in ("throughput", "accuracy")]
     failures = build_unfinished_table(built.grid)
     terminal.print_tables([*chosen, failures] if failures.rows else chosen)

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     check_installed(options.program)  # before anything is read
     from reports.reading import report as collect
 
-    sweeps = collect.sweeps(*options.paths)
+    sweeps = collect.find_sweeps(*options.paths)
     for into, paths in _choose_directories(options.program, options.into, sweeps).items():
         _export(options, into, paths)
     return 0
@@ -50,7 +50,7 @@ def _choose_directories(program: str, into: str | None, sweeps: list[Path]) -> d
     Raises:
         gradsweep.errors.UsageError: that is in the directory of a run, in which nothing of ours is written.
     """
-    from reports.reading.report import sweep_name
+    from reports.reading.report import get_sweep_name
 
     if into is None:
         return {sweep / program: [sweep] for sweep in sweeps}
@@ -63,7 +63,7 @@ def _choose_directories(program: str, into: str | None, sweeps: list[Path]) -> d
         if directory.parent.name == run_directory.RUNS and (directory / run_directory.CONFIG).exists():
             raise errors.bad_value("--into", into, "a directory outside those of runs")
     # a store holds many sweeps; of event files it is the directories that tell them apart
-    return {place: sweeps} if program == "mlflow" else {place / sweep_name(sweep): [sweep] for sweep in sweeps}
+    return {place: sweeps} if program == "mlflow" else {place / get_sweep_name(sweep): [sweep] for sweep in sweeps}
 
 
 def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -> None:
@@ -71,7 +71,7 @@ def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -
     from reports.reading.report import Report
 
     out = console()
-    report = Report(sweeps).merged() if options.program == "mlflow" else Report(sweeps)  # one run of each signature
+    report = Report(sweeps).merge() if options.program == "mlflow" else Report(sweeps)  # one run of each signature
     written = [is_new for _, is_new in export(options.program, read_ended_runs(report, options.every), into)]
     if not options.quiet:
         unchanged = f", {written.count(False)} there already" if False in written else ""

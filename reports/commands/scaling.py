@@ -57,15 +57,15 @@ def run(options: argparse.Namespace) -> int:
 
     pictures = table_options.parse_words("--plots", options.plots, _PICTURES)
     formats = table_options.parse_words("--format", options.format, _FORMATS)
-    asked = networks.asked(options.network, options.latency, options.probe)
-    workers = networks.workers(options.workers)
+    asked = networks.parse_networks(options.network, options.latency, options.probe)
+    workers = networks.parse_workers(options.workers)
     if options.samples is not None and not 0 < options.samples < 1e9:
         raise bad_value("--samples", options.samples, "a number above 0, of samples of a worker in a step")
     predictor, place = _fit_model(options)
     named = {one.name for one in asked}
     promised = [one for one in predictor.parts.promised if one.name not in named]
     links = [*predictor.parts.networks, *promised, *asked]
-    methods = sum(len(predictor.parts.methods(workload)) for workload in predictor.parts.workloads)
+    methods = sum(len(predictor.parts.list_methods(workload)) for workload in predictor.parts.workloads)
     if methods * len(links) * len(workers) > _MOST:
         raise UsageError(
             f"scaling: {methods} methods x {len(links)} networks x {len(workers)} numbers of workers are more than "
@@ -97,15 +97,15 @@ def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
     from reports.scaling.model import cross_validation, fit
     from reports.scaling.model.predict import Predictor
 
-    sweeps = collect.sweeps(*options.paths)
-    report = Report(sweeps).merged()
-    infos = [report.info(sweep) for sweep in sweeps]
-    found = parts.read(
+    sweeps = collect.find_sweeps(*options.paths)
+    report = Report(sweeps).merge()
+    infos = [report.read_info(sweep) for sweep in sweeps]
+    found = parts.read_measurements(
         report.runs, [key for info in infos for key in get_swept_keys(info)], str(infos[0].get("command", ""))
     )
-    checked = cross_validation.check(found)
-    cross_validation.refuse(checked)
-    model = fit.fit(found.cells, found.traffic)
+    checked = cross_validation.cross_validate(found)
+    cross_validation.refuse_poor_fit(checked)
+    model = fit.fit_model(found.cells, found.traffic)
     one = options.into is None and len(sweeps) == 1
     place = sweeps[0] if one else baseline_options.choose_directory(options.into, sweeps)
     return Predictor(found, model, checked, options.samples, options.best), place / PLACE if one else place
@@ -130,40 +130,42 @@ def _write(
     by_name = {one.name: one for one in links}
     predictions = predictor.predict(links, workers)
     one_way = seconds(latency) or 0.0
-    maps = {workload: break_even.win_map(predictor, workload, workers, one_way) for workload in parts.workloads}
-    evens = [even for workload, one in maps.items() for even in break_even.break_even(one, parts.compressors, workload)]
-    notes = remarks.notes(predictor, links)
-    missing = break_even.needed(predictor, predictions, by_name)
-    times = speedup.speedups(predictor, predictions, by_name)
+    maps = {workload: break_even.compute_win_map(predictor, workload, workers, one_way) for workload in parts.workloads}
+    evens = [
+        even for workload, one in maps.items() for even in break_even.find_break_even(one, parts.compressors, workload)
+    ]
+    notes = remarks.write_notes(predictor, links)
+    missing = break_even.find_needed(predictor, predictions, by_name)
+    times = speedup.compute_speedups(predictor, predictions, by_name)
     made = [
-        tables.fastest(predictions, parts.compressors, notes),
-        speedup.table(times, notes),
-        tables.break_even(evens, latency, remarks.other_latencies(links, one_way)),
-        tables.throughput(predictions, notes),
-        tables.efficiency(predictions, notes),
-        tables.needed(missing, [*tables.closest(missing), *notes]),
-        tables.published(predictor, predictions, by_name),
-        fit_tables.checked(predictor.check, ()),
-        fit_tables.fitted(predictor),
+        tables.build_fastest_table(predictions, parts.compressors, notes),
+        speedup.build_table(times, notes),
+        tables.build_break_even_table(evens, latency, remarks.explain_other_latencies(links, one_way)),
+        tables.build_throughput_table(predictions, notes),
+        tables.build_efficiency_table(predictions, notes),
+        tables.build_needed_table(missing, [*tables.describe_closest(missing), *notes]),
+        tables.build_published_table(predictor, predictions, by_name),
+        fit_tables.build_check_table(predictor.check, ()),
+        fit_tables.build_model_table(predictor),
     ]
     made = [table for table in made if table.rows]
     for table in made:
         save_table(table, place, formats)
     if pictures:
         from reports.plots.picture import Drawing
-        from reports.scaling.output.pictures import makers
+        from reports.scaling.output.pictures import list_makers
 
-        makes = makers(predictor.check, predictions, maps, evens, times, links, latency)
+        makes = list_makers(predictor.check, predictions, maps, evens, times, links, latency)
         with Drawing(makes, place, ["png", *pictures]) as drawing:
             drawing.finish()
-    return made, tables.closest(missing)
+    return made, tables.describe_closest(missing)
 
 
 def _print_summary(predictor: Predictor, made: Sequence[ReportTable], closest: Sequence[str]) -> None:
-    from reports.scaling.output.fit_tables import summary
+    from reports.scaling.output.fit_tables import summarize_check
     from reports.tables import terminal
 
-    for line in summary(predictor.check):
+    for line in summarize_check(predictor.check):
         say(line, "bold")
     terminal.print_tables([table for table in made if table.name in ("scaling_fastest", "scaling_break_even")])
     for line in closest:

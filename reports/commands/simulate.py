@@ -18,7 +18,7 @@ from gradsweep.errors import UsageError, bad_value
 from reports.commands import table_options
 
 if TYPE_CHECKING:
-    from reports.scaling.output.simulated import Asked, Simulated  # what loads numpy comes later
+    from reports.scaling.output.simulated import SimulatedSteps, SimulationSettings  # what loads numpy comes later
 
 _EXCHANGES = (
     "ring",
@@ -118,8 +118,8 @@ def run(options: argparse.Namespace) -> int:
     from reports.tables import terminal
     from reports.tables.formats import save_table
 
-    links = networks.asked(options.network, options.latency, None)
-    counts = networks.workers(options.workers)
+    links = networks.parse_networks(options.network, options.latency, None)
+    counts = networks.parse_workers(options.workers)
     if not links:
         raise bad_value("--network", options.network, "one network or more, such as 10gbit")
     if counts[-1] > _MOST_WORKERS:
@@ -132,8 +132,8 @@ def run(options: argparse.Namespace) -> int:
             for workers in counts:
                 if exchange == "hierarchical" and workers % min(options.per_node, workers):
                     raise UsageError(f"--workers {workers}: valid with hierarchical is a multiple of --per-node")
-                found.append(simulated.simulated(asked, one, exchange, workers))
-    table = simulated.table(found)
+                found.append(simulated.simulate_exchange(asked, one, exchange, workers))
+    table = simulated.build_table(found)
     if options.into is not None:
         options.into.mkdir(parents=True, exist_ok=True)
         save_table(table, options.into, formats)
@@ -167,7 +167,7 @@ def _join_names(names: Iterable[str]) -> str:
     return ", ".join(name for name in _EXCHANGES if name in names)
 
 
-def _check_gradient_count(asked: Asked, counts: Sequence[int]) -> None:
+def _check_gradient_count(asked: SimulationSettings, counts: Sequence[int]) -> None:
     """Every gradient is an event of its own to a server that takes one after another.
 
     Raises:
@@ -176,22 +176,22 @@ def _check_gradient_count(asked: Asked, counts: Sequence[int]) -> None:
     from reports.scaling.output.simulated import MOST_PUSHES
 
     for workers in counts:
-        if workers * (steps := asked.steps_of(workers)) > MOST_PUSHES:
+        if workers * (steps := asked.choose_steps(workers)) > MOST_PUSHES:
             raise UsageError(
                 f"--workers {workers}: valid with asynchronous and {steps} steps is up to {MOST_PUSHES // steps}, or "
                 f"--steps {MOST_PUSHES // workers} (a server takes {MOST_PUSHES:,} gradients at most)"
             )
 
 
-def _draw(found: Sequence[Simulated], place: Path) -> None:
+def _draw(found: Sequence[SimulatedSteps], place: Path) -> None:
     from reports.plots.picture import Drawing
     from reports.scaling.output import simulated_picture
 
-    with Drawing({simulated_picture.NAME: lambda: simulated_picture.efficiency(found)}, place, ["png"]) as drawing:
+    with Drawing({simulated_picture.NAME: lambda: simulated_picture.plot_efficiency(found)}, place, ["png"]) as drawing:
         drawing.finish()
 
 
-def _parse_settings(options: argparse.Namespace) -> Asked:
+def _parse_settings(options: argparse.Namespace) -> SimulationSettings:
     """What is alike in all simulations.
 
     Raises:
@@ -221,15 +221,15 @@ def _parse_settings(options: argparse.Namespace) -> Asked:
         _check_range("--slow", options.slow, 0, 1000)
     if times["compute"] + times["update"] <= 0:
         raise bad_value("--compute", options.compute, "a time above 0, or one of --update")
-    from reports.scaling.output.simulated import Asked
+    from reports.scaling.output.simulated import SimulationSettings
     from reports.scaling.simulator import Compute
-    from reports.scaling.simulator.exchanges import Training
+    from reports.scaling.simulator.exchanges import SimulatedTraining
 
     compute = Compute(times["compute"], options.stragglers, {} if options.slow is None else {0: options.slow})
     rest = times["encode"], times["decode"], times["update"]
-    training = Training(compute, size, dense, *rest, staleness=options.staleness, part_bytes=part)
-    inner = networks.nominal(options.inner)
-    return Asked(
+    training = SimulatedTraining(compute, size, dense, *rest, staleness=options.staleness, part_bytes=part)
+    inner = networks.parse_network(options.inner)
+    return SimulationSettings(
         training, options.per_node, inner, options.oversubscription, eager, steps=options.steps, seed=options.seed
     )
 

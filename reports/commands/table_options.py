@@ -106,12 +106,12 @@ def write_one_table(options: argparse.Namespace, directory: Path) -> list[Path]:
     rows = _parse_keys(options.rows, ["compressor"])
     cols = _parse_keys(options.cols, [] if "workers" in rows else ["workers"])
     choice = Choice(rows, cols, options.value or "accuracy", parse_where(options.where))
-    report = Report([directory]).merged()
+    report = Report([directory]).merge()
     table = pivot(
         report.runs,
         report.epochs,
         choice,
-        get_swept_keys(report.info(directory)),
+        get_swept_keys(report.read_info(directory)),
         parse_targets(options),
         parse_against(options),
     )

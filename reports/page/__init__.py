@@ -23,8 +23,8 @@ from reports.analysis.grid import BASELINE, Grid
 from reports.analysis.table import ReportTable, TableCell
 from reports.page import assets, cells, runs
 from reports.plots import style
-from reports.reading.report import LeftOut, sweep_name
-from reports.reading.text import setting
+from reports.reading.report import LeftOut, get_sweep_name
+from reports.reading.text import format_setting
 from reports.tables.sweep_tables import write_headline
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def render_page(
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         cells=_render_cells,
-        name=sweep_name(directory),
+        name=get_sweep_name(directory),
         long=_LONG,
         most=_ROWS,
         most_runs=_ROWS_OF_RUNS,
@@ -194,4 +194,4 @@ def _format_value(value: Any) -> str:
         return ", ".join(f"{key} {text}" for key, text in texts.items() if text)
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_format_value, value))
-    return setting(value)
+    return format_setting(value)

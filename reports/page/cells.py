@@ -18,7 +18,7 @@ from reports.analysis.grid import Grid, find_centralised
 from reports.analysis.measures import compute_efficiency
 from reports.analysis.statistics import compute_band
 from reports.page.assets import convert_numbers, round_digits, thin_places
-from reports.reading.text import settings
+from reports.reading.text import format_settings
 
 MEASURES = (
     "accuracy",
@@ -63,7 +63,7 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
     y = _find_recorded(epochs)
     curves = _average_curves(_split_by_run(grid, epochs, X, y), shown, X, y)
     profiles = _average_curves(_split_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
-    names = {key: settings(grid.runs[key]) for key in ("label", "workers", *grid.keys)}
+    names = {key: format_settings(grid.runs[key]) for key in ("label", "workers", *grid.keys)}
     is_central = list(find_centralised(grid.runs))
     return [
         {

@@ -15,7 +15,7 @@ from reports.analysis.table import ReportTable
 from reports.page.assets import encode_texts
 from reports.reading import networks
 from reports.reading.report import RUN_COLUMNS
-from reports.reading.text import clean, setting, settings
+from reports.reading.text import clean, format_setting, format_settings
 from reports.tables.sweep_tables import explain_status
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and cursor movements (ECMA-48)
@@ -48,8 +48,8 @@ def collect_configs(grid: Grid) -> dict[str, Any]:
     distinct = grid.runs[keys].nunique(dropna=False) if len(grid.runs) else {}
     same = [key for key in keys if distinct[key] == 1] if len(grid.runs) else []
     return {
-        "common": {key: setting(grid.runs[key].iloc[0]) for key in same},
-        "differing": {key: encode_texts(settings(grid.runs[key])) for key in keys if key not in same},
+        "common": {key: format_setting(grid.runs[key].iloc[0]) for key in same},
+        "differing": {key: encode_texts(format_settings(grid.runs[key])) for key in keys if key not in same},
         "baseline": BASELINE,
     }
 
@@ -60,10 +60,11 @@ def collect_facts(grid: Grid) -> dict[str, Any]:
     instants = {key: runs[key].dt.strftime("%Y-%m-%d %H:%M:%S UTC").fillna("") for key in ("started", "ended")}
     plain = ("status", "hosts", "cpu", "gpu", "attempts", "steps_done", "epochs_done")
     found = {
-        key: encode_texts(settings(values)) for key, values in (*((key, runs[key]) for key in plain), *instants.items())
+        key: encode_texts(format_settings(values))
+        for key, values in (*((key, runs[key]) for key in plain), *instants.items())
     }
     measured = zip(runs["network_latency_s"], runs["network_bandwidth"], strict=True)
-    return found | {"network measured": encode_texts([networks.shown(*values) for values in measured])}
+    return found | {"network measured": encode_texts([networks.format_network(*values) for values in measured])}
 
 
 def collect_details(grid: Grid, directory: Path) -> list[dict[str, str]]:

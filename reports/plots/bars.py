@@ -19,7 +19,7 @@ from reports.plots.layout import GREY, Layout, escape_label
 from reports.plots.lines import average_groups
 from reports.plots.picture import Plot
 from reports.plots.style import BASELINES
-from reports.reading.text import number
+from reports.reading.text import format_number
 
 _THICKNESS = 0.72  # of a bar, in rows
 _ROW, _FRAME = 0.2, 0.42  # inches
@@ -42,7 +42,7 @@ def draw_ranking(layout: Layout) -> Figure:
                 _, low, high = average_groups([here.to_numpy()])
                 axis.plot([low[0], high[0]], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.6)
                 end = max(mean, high[0])
-            _annotate_bar(axis, end, place, number(mean), label, runs, shown)
+            _annotate_bar(axis, end, place, format_number(mean), label, runs, shown)
     workers = plural(int(layout.panels[0][1]["workers"].iloc[0]), "worker")
     layouts.label_axes(axes, f"throughput with {workers} [it/s]{_format_footnote(layout)}", "", "x")
     marks.draw_legend(figure, [], marks.describe_seeds(layout, "line"), marks.describe_repeats(layout, "stroke"))
@@ -60,7 +60,7 @@ def plot_breakdown(layout: Layout) -> Plot | None:
         labels = _name_rows(axis, layout, times)
         ends = _draw_stack(axis, runs[shown], labels)
         for place, (label, end) in enumerate(zip(labels, ends, strict=True)):
-            _annotate_bar(axis, end, place, f"{number(end)} ms", label, runs, shown)
+            _annotate_bar(axis, end, place, f"{format_number(end)} ms", label, runs, shown)
     axes[0].set_xlim(left=0)  # of all, whose x they share
     layouts.label_axes(axes, f"time of a step [ms]{_format_footnote(layout)}", "", "x")
     phases = [Patch(facecolor=c, edgecolor=GREY, linewidth=0.3, label=p) for p, c in style.PHASES.items()]

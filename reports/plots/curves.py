@@ -27,7 +27,7 @@ from reports.plots.lines import (
     name_runs,
 )
 from reports.plots.picture import Plot
-from reports.reading.text import listed, number
+from reports.reading.text import format_number, join_words
 
 _NOT_DONE = "x"  # marks the end of a curve that should go on
 _DASHES = (0, (2.5, 1.5))  # of a line of the training set
@@ -206,7 +206,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
     if y.result:
         alt = marks.write_alt_text(f"{title}; at the end", layout, y.result, y.unit, y.scale)
     else:
-        alt = f"{title}, of {listed(list(layout.looks))}."
+        alt = f"{title}, of {join_words(list(layout.looks))}."
     return Plot(f"{y.name}_{x.name}", title, alt, figure)
 
 
@@ -246,7 +246,7 @@ def _draw(
             if tips:
                 axis.plot(*zip(*tips, strict=True), marker, color=look.colour)
         if is_alone and lines[0].is_done:
-            ends[label] = (lines[0].x[-1], lines[0].y[-1], number(lines[0].y[-1]))
+            ends[label] = (lines[0].x[-1], lines[0].y[-1], format_number(lines[0].y[-1]))
     for label, lines in dashed.items():
         segments = [line.points for line in lines]
         colour = layout.looks[label].colour
@@ -334,5 +334,5 @@ def _find_least(axis: Axes) -> float | None:
 def _explain_many(layout: Layout) -> str:
     """What a legend says of lines that share a colour."""
     cells = max(runs.groupby("label")["cell"].nunique().max() for _, runs in layout.panels)
-    keys = listed([layouts.escape_label(key) for key in layout.repeats])
+    keys = join_words([layouts.escape_label(key) for key in layout.repeats])
     return f"median and middle 80 % over {keys}" if cells > MAX_LINES else marks.describe_repeats(layout)

@@ -28,7 +28,7 @@ from reports.analysis.table import is_true
 from reports.plots import style
 from reports.plots.style import BASELINES
 from reports.reading.report import RUN_COLUMNS
-from reports.reading.text import order, setting
+from reports.reading.text import format_setting, make_sort_key
 
 GREY = "#666666"
 UNFAIR = {
@@ -137,11 +137,11 @@ def lay_out_panels(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     while apart and len(runs.drop_duplicates([*apart, *by])) > most:
         apart = apart[:-1]
     repeats = [key for key in grid.keys if key not in apart]
-    runs = runs.assign(repeat=[" ".join(map(setting, values)) for _, *values in runs[repeats].itertuples()])
+    runs = runs.assign(repeat=[" ".join(map(format_setting, values)) for _, *values in runs[repeats].itertuples()])
     keys = [*apart, *by]
     runs = runs.assign(central=find_centralised(runs))
     groups = _add_central(list(runs.groupby(keys, dropna=False, sort=False)) if keys else [], keys)
-    groups.sort(key=lambda group: [order(value) for value in group[0]])
+    groups.sort(key=lambda group: [make_sort_key(value) for value in group[0]])
     others = ("label", "workers", "cell", "repeat", "central")
     shown = [column for column in runs.columns if column in (*RUN_COLUMNS, *others)]
     panels = [(_format_title(keys, values), part[shown]) for values, part in groups or [((), runs)]]
@@ -154,7 +154,7 @@ def _add_central(groups: Sequence[tuple[Any, pd.DataFrame]], keys: Sequence[str]
     """The groups of some keys; runs without a topology are in those of every topology, to be compared with."""
 
     def rest(values: Sequence[Any]) -> tuple[str, ...]:
-        return tuple(setting(value) for key, value in zip(keys, values, strict=True) if not is_method_key(key))
+        return tuple(format_setting(value) for key, value in zip(keys, values, strict=True) if not is_method_key(key))
 
     central: dict[tuple[str, ...], list[pd.DataFrame]] = {}
     others = []
@@ -293,7 +293,7 @@ def find_baseline(labels: Sequence[str]) -> str:
 
 
 def _format_title(keys: Sequence[str], values: Sequence[Any]) -> str:
-    texts = dict(zip(keys, map(setting, values), strict=True))
+    texts = dict(zip(keys, map(format_setting, values), strict=True))
     workers = [plural(int(float(texts.pop("workers"))), "worker")] if "workers" in texts else []
     settings = ", ".join(f"{key}={text or 'null'}" for key, text in texts.items())
     return "\n".join(filter(None, [escape_label(settings), *workers]))

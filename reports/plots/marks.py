@@ -19,7 +19,7 @@ from reports.analysis.table import MISSING, NOT_MEASURED
 from reports.plots import style
 from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, escape_label
 from reports.plots.style import BASELINES
-from reports.reading.text import listed, number
+from reports.reading.text import format_number, join_words
 
 PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # behind a word on a backdrop
 _AXES = 0.72  # of a panel's height, the rest is for its title and numbers
@@ -169,7 +169,7 @@ def describe_seeds(layout: Layout, interval: str) -> str:
 
 def describe_repeats(layout: Layout, mark: str = "line") -> str:
     """What a legend says where a label has several lines: `one line for each optimizer.lr`."""
-    return f"one {mark} for each {listed([escape_label(key) for key in layout.repeats])}" if layout.repeats else ""
+    return f"one {mark} for each {join_words([escape_label(key) for key in layout.repeats])}" if layout.repeats else ""
 
 
 def write_alt_text(what: str, layout: Layout, column: str, unit: str, scale: float = 1) -> str:
@@ -183,10 +183,11 @@ def write_alt_text(what: str, layout: Layout, column: str, unit: str, scale: flo
         return f"{what}: no run has finished."
     of = f", {layout.seeds}" if layout.seeds else ""
     if len(values) > _MAX_NAMED:
-        return f"{what}{of}: {plural(len(runs), 'run')} from {number(min(values))} to {number(max(values))} {unit}."
+        ends = f"from {format_number(min(values))} to {format_number(max(values))} {unit}"
+        return f"{what}{of}: {plural(len(runs), 'run')} {ends}."
     names = [
         f"{label}, {plural(int(count), 'worker')}"
         for label, count in zip(cells["label"], cells["workers"], strict=True)
     ]
-    told = "; ".join(f"{name}: {number(value)}" for name, value in zip(names, values, strict=True))
+    told = "; ".join(f"{name}: {format_number(value)}" for name, value in zip(names, values, strict=True))
     return f"{what}{of}, in {unit}: {told}."

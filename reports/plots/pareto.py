@@ -19,7 +19,7 @@ from reports.plots import marks
 from reports.plots.layout import GREY, SMALL, Layout, escape_label
 from reports.plots.lines import average_groups
 from reports.plots.picture import Plot
-from reports.reading.text import listed
+from reports.reading.text import join_words
 
 _WIDE = 20  # largest over smallest value above which an axis is logarithmic
 _MAX_NAMED = 40  # points of a panel with a name; above, only those of the front
@@ -98,7 +98,7 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
     marks.draw_legend(figure, explained, marks.describe_seeds(layout, "bars"), marks.describe_repeats(layout, "point"))
     fronts = [np.array(cloud.labels)[cloud.is_best].tolist() for cloud in clouds]
     told = [
-        ": ".join(filter(None, (title.replace("\n", ", "), listed(list(dict.fromkeys(front))))))
+        ": ".join(filter(None, (title.replace("\n", ", "), join_words(list(dict.fromkeys(front))))))
         for (title, _), front in zip(panels, fronts, strict=True)
     ]
     alt = f"Accuracy against {cost.title}, {plural(len(costs), 'point')}. On the front: {'; '.join(told)}."

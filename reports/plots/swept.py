@@ -21,7 +21,7 @@ from reports.analysis.table import MISSING
 from reports.plots import layout as layouts
 from reports.plots.layout import COLUMN, SMALL, TEXT, escape_label
 from reports.plots.picture import Plot
-from reports.reading.text import listed, number, order, setting
+from reports.reading.text import format_number, format_setting, join_words, make_sort_key
 
 _COLOURS = "viridis"  # from dark to light, for prints in grey and any colour vision
 _REPEATS = ("run", "sweep")
@@ -62,7 +62,7 @@ def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float =
     runs = grid.runs.assign(value=(grid.runs[column] * scale).where(grid.runs["status"] == run_directory.DONE))
     sides = sorted(keys[:2], key=lambda key: runs[key].nunique(dropna=False))
     sides = sides if "label" not in sides else ["label", *(key for key in sides if key != "label")]
-    (down, rows), (across, columns) = ((key, sorted(runs[key].unique(), key=order)) for key in sides)
+    (down, rows), (across, columns) = ((key, sorted(runs[key].unique(), key=make_sort_key)) for key in sides)
     groups = list(runs.groupby(keys[2:], dropna=False)) if keys[2:] else [((), runs)]
     is_too_large = max(len(rows), len(columns)) > _MAX_SIDE or len(groups) > _MAX_PANELS
     if runs["value"].isna().all() or is_too_large:
@@ -88,7 +88,7 @@ def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float =
     figure.suptitle(escape_label(what, 80), x=0.01, ha="left", fontsize=8.5, fontweight="normal")
     best = runs.loc[runs["cell"] == means.idxmax()].iloc[0]
     at = ", ".join(f"{_name_key(key)}={_text(best[key])}" for key in keys)
-    alt = f"{what}, from {number(means.min())} to {number(means.max())}; the highest with {at}."
+    alt = f"{what}, from {format_number(means.min())} to {format_number(means.max())}; the highest with {at}."
     return Plot(f"heatmap_{name}", what.replace(f" [{unit}]", ""), alt, figure)
 
 
@@ -104,7 +104,7 @@ def _draw_panel(
     for y, row in enumerate(down[1]):
         for x, column in enumerate(across[1]):
             value, word = found.get((_text(row), _text(column)), (math.nan, MISSING))
-            text = number(value) if math.isfinite(value) else "–" if word == run_directory.DONE else word
+            text = format_number(value) if math.isfinite(value) else "–" if word == run_directory.DONE else word
             text = "" if is_method and word == MISSING else text
             shown[y, x] = value
             is_dark = math.isfinite(value) and sum(colours(norm(value))[:3]) < 1.5
@@ -163,8 +163,8 @@ def plot_parallel_coordinates(grid: Grid) -> Plot | None:
     )
     best = cells.iloc[-1]
     where = ", ".join(f"{_name_key(key)}={_text(best[key])}" for key in keys)
-    of = f"{listed([_name_key(key) for key in shown])}, accuracy and throughput"
-    most = f"the most accurate, {number(best['accuracy'] * 100)} %, has {where}"
+    of = f"{join_words([_name_key(key) for key in shown])}, accuracy and throughput"
+    most = f"the most accurate, {format_number(best['accuracy'] * 100)} %, has {where}"
     alt = f"Parallel coordinates of {of}, {plural(len(cells), 'cell')}; {most}."
     return Plot("parallel", "Swept keys, accuracy and throughput", alt, figure)
 
@@ -175,7 +175,7 @@ def _place_values(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, l
     Few values are at equal distances, in the order given where equal; numbers that are decades apart on a
     logarithmic scale.
     """
-    distinct = sorted(dict.fromkeys(values), key=order)
+    distinct = sorted(dict.fromkeys(values), key=make_sort_key)
     is_number = pd.api.types.is_numeric_dtype(np.array(distinct)) and np.isfinite(np.array(distinct, float)).all()
     if not is_result and (len(distinct) <= _ORDINAL or not is_number):
         step = 1 / max(len(distinct) - 1, 1)
@@ -187,11 +187,11 @@ def _place_values(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, l
     numbers = np.asarray(values, float)
     low, high = np.nanmin(numbers), np.nanmax(numbers)
     if low == high:
-        return np.where(np.isnan(numbers), np.nan, 0.5), [(0.5, number(low))]
+        return np.where(np.isnan(numbers), np.nan, 0.5), [(0.5, format_number(low))]
     is_log = low > 0 and high > _WIDE * low
     ends = np.geomspace(low, high, 5) if is_log else np.linspace(low, high, 5)
     scaled = np.log(numbers / low) / np.log(high / low) if is_log else (numbers - low) / (high - low)
-    return scaled, [(rank / 4, number(end)) for rank, end in enumerate(ends)]
+    return scaled, [(rank / 4, format_number(end)) for rank, end in enumerate(ends)]
 
 
 def _rank_among_equals(values: np.ndarray) -> np.ndarray:
@@ -243,4 +243,4 @@ def _name_key(key: str) -> str:
 
 
 def _text(value: Any) -> str:
-    return setting(value)
+    return format_setting(value)

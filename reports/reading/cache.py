@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from gradsweep import csv_columns, files, run_directory, signature, timed_steps, yaml_files
 from gradsweep.regular_files import open_regular
-from reports.reading.run_files import Stamp, stamp
+from reports.reading.run_files import Stamp, read_stamp
 
 DIRECTORY = ".report-cache"
 PLACE = "place"
@@ -43,7 +43,7 @@ _MANY = 8  # parts, which are then made one
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class CachedRows:
     """What a cache has of some runs.
 
     Attributes:
@@ -68,10 +68,10 @@ class Cache:
         self._runs = f"{sweep / run_directory.RUNS}{os.sep}"
         self._directory = sweep / DIRECTORY
 
-    def find(self, kind: str, schema: pa.Schema, names: Sequence[str]) -> Found:
+    def find(self, kind: str, schema: pa.Schema, names: Sequence[str]) -> CachedRows:
         """What is known of these runs: the rows of `schema` with PLACE, the position of their run in `names`."""
         position = {name: place for place, name in enumerate(names)}
-        parts = tuple(self._parts(kind))
+        parts = tuple(self._list_parts(kind))
         stamps: dict[str, Stamps] = {}
         tables = []
         for path in parts:
@@ -81,15 +81,17 @@ class Cache:
             table, runs = part
             places = np.full(len(runs), -1, "int32")
             for number, (name, made_from) in enumerate(runs.items()):
-                if name in position and name not in stamps and self._unchanged(name, made_from):
+                if name in position and name not in stamps and self._is_unchanged(name, made_from):
                     places[number] = position[name]
                     stamps[name] = made_from
             place = places[table[PLACE].to_numpy()] if len(runs) else np.empty(0, "int32")
             table = table.set_column(0, PLACE, pa.array(place))
             tables.append(table if (place >= 0).all() else table.filter(pa.array(place >= 0)))
-        return Found(pa.concat_tables(tables) if tables else schema.empty_table(), stamps, parts)
+        return CachedRows(pa.concat_tables(tables) if tables else schema.empty_table(), stamps, parts)
 
-    def add(self, kind: str, names: Sequence[str], table: pa.Table, new: Mapping[str, Stamps], found: Found) -> None:
+    def add(
+        self, kind: str, names: Sequence[str], table: pa.Table, new: Mapping[str, Stamps], found: CachedRows
+    ) -> None:
         """Keep what was read of more runs; where that cannot be written it is not kept.
 
         Args:
@@ -112,22 +114,22 @@ class Cache:
         table = table.set_column(0, PLACE, pa.array(places)).filter(pa.array(places >= 0))
         with contextlib.suppress(OSError, pa.ArrowException):
             self._directory.mkdir(exist_ok=True)
-            _save(self._directory / f"{kind}-{_version()}-{uuid.uuid4().hex}.parquet", table, settled)
-            self._remove([*old, *self._abandoned()])
+            _save(self._directory / f"{kind}-{_hash_sources()}-{uuid.uuid4().hex}.parquet", table, settled)
+            self._remove([*old, *self._find_abandoned()])
 
-    def _unchanged(self, name: str, stamps: Stamps) -> bool:
+    def _is_unchanged(self, name: str, stamps: Stamps) -> bool:
         within = f"{self._runs}{name}{os.sep}"  # joined by hand: os.path.join takes longer than asking the system
-        return all(stamp(within + path) == known for path, known in stamps.items())
+        return all(read_stamp(within + path) == known for path, known in stamps.items())
 
-    def _parts(self, kind: str) -> list[Path]:
-        return sorted(self._directory.glob(f"{kind}-{_version()}-*.parquet"))
+    def _list_parts(self, kind: str) -> list[Path]:
+        return sorted(self._directory.glob(f"{kind}-{_hash_sources()}-*.parquet"))
 
-    def _abandoned(self) -> list[Path]:
+    def _find_abandoned(self) -> list[Path]:
         """What an earlier version of this program has left, and what was not written to its end."""
         ours = [(path, match["version"]) for path in self._directory.iterdir() if (match := _NAME.fullmatch(path.name))]
-        unwritten = [path for path, version in ours if path.suffix == ".new" and version == _version()]
+        unwritten = [path for path, version in ours if path.suffix == ".new" and version == _hash_sources()]
         before = time.time() - _ABANDONED_S
-        return [path for path, version in ours if version != _version()] + [
+        return [path for path, version in ours if version != _hash_sources()] + [
             path for path in unwritten if path.stat().st_mtime < before
         ]
 
@@ -174,7 +176,7 @@ def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] |
 
 
 @functools.cache
-def _version() -> str:
+def _hash_sources() -> str:
     """Return a hash of the sources on which the content of a part depends."""
     modules = [
         Path(str(module.__file__)) for module in (csv_columns, files, run_directory, signature, timed_steps, yaml_files)

@@ -87,7 +87,7 @@ PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
 """Those of `Report.profile`: `step`, `epoch` and `time_s` at the end of a bin, all others are means over its steps."""
 
 
-def frame_of_runs(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of RUN_COLUMNS and the keys of configs as a DataFrame with these dtypes."""
     frame = pd.DataFrame(rows)
     frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame})
@@ -99,12 +99,12 @@ def frame_of_runs(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         if dtype.startswith("datetime"):
             values = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
         elif dtype == "Int64":
-            values = counts(values.astype("float64"))
+            values = convert_to_counts(values.astype("float64"))
         columns[column] = values.astype(dtype)
     # Whole numbers stay whole where other runs lack the key.
     return pd.concat([pd.DataFrame(columns, index=frame.index), frame[keys].convert_dtypes()], axis=1)
 
 
-def counts(values: pd.Series) -> pd.Series:
+def convert_to_counts(values: pd.Series) -> pd.Series:
     """Numbers as counts; NA where a number is none."""
     return values.where((values % 1 == 0) & (values.abs() < 2**53)).astype("Int64")

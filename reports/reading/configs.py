@@ -35,14 +35,14 @@ class Config:
     sections: dict[str, str]
 
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Config:
+    def from_mapping(cls, value: Mapping[str, Any]) -> Config:
         """Return what a mapping says.
 
         Raises:
             ValueError: it has values that no JSON has, such as a date.
         """
         try:
-            return cls(keys_of(value), {key: canonical(section) for key, section in value.items()})
+            return cls(flatten_keys(value), {key: canonical(section) for key, section in value.items()})
         except TypeError as error:
             raise ValueError(f"not a config: {error}") from error
 
@@ -64,18 +64,18 @@ class Configs:
             ValueError: it is not YAML, no mapping, empty, has an alias, or values that no config has.
         """
         whole = Config({}, {})
-        for section in _sections(data):
+        for section in _split_sections(data):
             if section not in self._known:
-                self._known[section] = _alone(section)
+                self._known[section] = _parse_section(section)
             found = self._known[section]
             if found is None or not found.sections.keys().isdisjoint(whole.sections):
-                return Config.of(load(data))
+                return Config.from_mapping(load_mapping(data))
             whole.sections.update(found.sections)
             whole.keys.update(found.keys)
-        return whole if whole.sections else Config.of(load(data))
+        return whole if whole.sections else Config.from_mapping(load_mapping(data))
 
 
-def _sections(data: bytes) -> list[bytes]:
+def _split_sections(data: bytes) -> list[bytes]:
     """The sections of a config; none where it does not consist of sections."""
     if _NOT_PLAIN.search(data):
         return []
@@ -83,7 +83,7 @@ def _sections(data: bytes) -> list[bytes]:
     return sections if sum(map(len, sections)) == len(data) else []
 
 
-def load(data: bytes) -> dict[str, Any]:
+def load_mapping(data: bytes) -> dict[str, Any]:
     """Return a YAML mapping that is not empty.
 
     Raises:
@@ -94,16 +94,16 @@ def load(data: bytes) -> dict[str, Any]:
     return value
 
 
-def _alone(section: bytes) -> Config | None:
+def _parse_section(section: bytes) -> Config | None:
     """Return what a section says; None where it cannot be understood by itself."""
     try:
-        found = Config.of(load(section))
+        found = Config.from_mapping(load_mapping(section))
     except ValueError:
         return None
     return found if len(found.sections) == 1 else None
 
 
-def keys_of(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+def flatten_keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """Return a nested config as dotted keys; of `{model: {name: m, depth: 3}}` they are model and model.depth."""
     keys: dict[str, Any] = {}
     for name, value in config.items():
@@ -111,7 +111,7 @@ def keys_of(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
         if key in signature.NOT_IN_SIGNATURE:
             continue
         if isinstance(value, Mapping) and value:
-            keys |= keys_of(value, f"{key}.")
+            keys |= flatten_keys(value, f"{key}.")
         else:
             key = f"config.{key}" if key in RUN_COLUMNS else key
             is_plain = isinstance(value, (bool, float, type(None))) or (isinstance(value, int) and abs(value) < 2**63)

@@ -29,7 +29,7 @@ _QUOTED_NEVER = csv.ParseOptions(quote_char=False, double_quote=False)  # a stra
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class CsvColumns:
     """What is wanted of a CSV: these columns of its rows, in the order of `key`, a count."""
 
     name: str
@@ -37,21 +37,24 @@ class Table:
     key: str
 
 
-STEPS = Table(run_directory.STEPS, csv_columns.STEP_COLUMNS, "step")
-EPOCHS = Table(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_columns.LOCAL_EPOCH_COLUMNS), "epoch")
+STEPS = CsvColumns(run_directory.STEPS, csv_columns.STEP_COLUMNS, "step")
+EPOCHS = CsvColumns(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_columns.LOCAL_EPOCH_COLUMNS), "epoch")
 
 
-def read(path: Path, table: Table) -> tuple[np.ndarray, Problem]:
+def read(path: Path, table: CsvColumns) -> tuple[np.ndarray, Problem]:
     """The rows of a file, (columns, rows) in `float64`, and what is left out of it.
 
     A column that it lacks is NaN, as is what is no number. A key that is in it twice counts as it was written last. A
     torn last line is nothing to speak of, nor is a file that is not there.
     """
-    return _batch([path], table)[0]
+    return _read_batch([path], table)[0]
 
 
 def read_all(
-    paths: Sequence[Path], sizes: Sequence[int], table: Table, shrink: Callable[[np.ndarray], np.ndarray] | None = None
+    paths: Sequence[Path],
+    sizes: Sequence[int],
+    table: CsvColumns,
+    shrink: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Iterator[tuple[np.ndarray, Problem]]:
     """`read` of each of these files, in their order.
 
@@ -63,21 +66,21 @@ def read_all(
     """
 
     def some(batch: Sequence[Path]) -> list[tuple[np.ndarray, Problem]]:
-        found = _batch(batch, table)
+        found = _read_batch(batch, table)
         return found if shrink is None else [(shrink(values), problem) for values, problem in found]
 
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        for found in pool.map(some, _batches(paths, sizes)):
+        for found in pool.map(some, _make_batches(paths, sizes)):
             yield from found
 
 
-def mean(values: np.ndarray) -> float:
+def average(values: np.ndarray) -> float:
     """Of those that are known; NaN where none is."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
 
 
-def _batches(paths: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[Path]]:
+def _make_batches(paths: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[Path]]:
     batch: list[Path] = []
     room = _BATCH_BYTES
     for path, size in zip(paths, sizes, strict=True):
@@ -90,7 +93,7 @@ def _batches(paths: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[Path]
         yield batch
 
 
-def _batch(paths: Sequence[Path], table: Table) -> list[tuple[np.ndarray, Problem]]:
+def _read_batch(paths: Sequence[Path], table: CsvColumns) -> list[tuple[np.ndarray, Problem]]:
     found: list[tuple[np.ndarray, Problem]] = [(np.empty((len(table.columns), 0)), None)] * len(paths)
     bodies: dict[bytes, dict[int, bytes]] = {}  # of the files with the same header
     for place, path in enumerate(paths):
@@ -102,36 +105,36 @@ def _batch(paths: Sequence[Path], table: Table) -> list[tuple[np.ndarray, Proble
             found[place] = (found[place][0], error)
             continue
         header, _, body = data[: data.rfind(b"\n") + 1].partition(b"\n")
-        if header and table.key not in _names(header):
+        if header and table.key not in _parse_header(header):
             found[place] = (found[place][0], f"not a table: it has no column {table.key}")
         elif body:
             bodies.setdefault(header, {})[place] = body
     for header, group in bodies.items():
-        values = _parsed(_names(header), list(group.values()), table)
+        values = _parse_bodies(_parse_header(header), list(group.values()), table)
         for (place, body), each in zip(group.items(), values, strict=True):
-            found[place] = _in_order(each, body.count(b"\n"), table)
+            found[place] = _sort_rows(each, body.count(b"\n"), table)
     return found
 
 
-def _names(header: bytes) -> list[str]:
+def _parse_header(header: bytes) -> list[str]:
     return header.decode("utf-8", "replace").rstrip("\r").split(",")
 
 
-def _parsed(names: Sequence[str], bodies: Sequence[bytes], table: Table) -> list[np.ndarray]:
+def _parse_bodies(names: Sequence[str], bodies: Sequence[bytes], table: CsvColumns) -> list[np.ndarray]:
     """The rows of each body, (columns, rows), as far as they can be read."""
     lengths = [body.count(b"\n") for body in bodies]
     try:
-        values = _by_arrow(names, b"".join(bodies), table)
+        values = _parse_by_arrow(names, b"".join(bodies), table)
     except (pa.ArrowException, ValueError):
         values = None
     if values is not None and values.shape[1] == sum(lengths):
         return np.split(values, np.cumsum(lengths)[:-1], axis=1)
     if len(bodies) > 1:
-        return [values for body in bodies for values in _parsed(names, [body], table)]
-    return [_by_line(names, bodies[0], table)]
+        return [values for body in bodies for values in _parse_bodies(names, [body], table)]
+    return [_parse_by_line(names, bodies[0], table)]
 
 
-def _by_arrow(names: Sequence[str], body: bytes, table: Table) -> np.ndarray:
+def _parse_by_arrow(names: Sequence[str], body: bytes, table: CsvColumns) -> np.ndarray:
     present = [column for column in table.columns if column in names]
     read = csv.read_csv(
         pa.BufferReader(body),
@@ -146,7 +149,7 @@ def _by_arrow(names: Sequence[str], body: bytes, table: Table) -> np.ndarray:
     return values
 
 
-def _by_line(names: Sequence[str], body: bytes, table: Table) -> np.ndarray:
+def _parse_by_line(names: Sequence[str], body: bytes, table: CsvColumns) -> np.ndarray:
     """The lines that have a field for each name; a field that is no number is NaN."""
     lines = [line.split(",") for line in body.decode("utf-8", "replace").split("\n")[:-1]]
     whole = [fields for fields in lines if len(fields) == len(names)]
@@ -154,18 +157,18 @@ def _by_line(names: Sequence[str], body: bytes, table: Table) -> np.ndarray:
     for position, column in enumerate(table.columns):
         if column in names:
             place = names.index(column)
-            values[position] = [_number(fields[place]) for fields in whole]
+            values[position] = [_parse_number(fields[place]) for fields in whole]
     return values
 
 
-def _number(field: str) -> float:
+def _parse_number(field: str) -> float:
     try:
         return math.nan if "_" in field else float(field)
     except ValueError:
         return math.nan
 
 
-def _in_order(values: np.ndarray, lines: int, table: Table) -> tuple[np.ndarray, Problem]:
+def _sort_rows(values: np.ndarray, lines: int, table: CsvColumns) -> tuple[np.ndarray, Problem]:
     """Rows by their key, each once, and whether some of the lines are not among them."""
     place = table.columns.index(table.key)
     with np.errstate(invalid="ignore"):

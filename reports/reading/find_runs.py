@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gradsweep import errors, run_directory
-from reports.reading.run_files import LeftOut, reason_of
+from reports.reading.run_files import LeftOut, format_reason
 from reports.reading.text import clean
 
 
-def sweeps(*paths: Path) -> list[Path]:
+def find_sweeps(*paths: Path) -> list[Path]:
     """The sweep directories at these paths or up to two levels below, each once, sorted by name.
 
     Raises:
@@ -37,31 +37,31 @@ def sweeps(*paths: Path) -> list[Path]:
 def is_sweep(directory: Path) -> bool:
     """Whether there is at least one run, readable or not, in this directory."""
     try:
-        return any(_directories(directory))
+        return any(_list_directories(directory))
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:  # there are some, of which its report says that they cannot be read
         return True
 
 
-def sweep_name(directory: Path) -> str:
+def get_sweep_name(directory: Path) -> str:
     """How a sweep is called: by its date and time (and name), `2026-11-20/14-03-22`."""
     return clean("/".join(directory.resolve().parts[-2:]).lstrip("/"))
 
 
-def run_names(sweep: Path) -> tuple[list[str], list[LeftOut]]:
+def list_run_names(sweep: Path) -> tuple[list[str], list[LeftOut]]:
     """The names of the directories of a sweep's runs, sorted, and what of it cannot be used."""
     try:
-        names = sorted(_directories(sweep))
+        names = sorted(_list_directories(sweep))
     except OSError as error:
-        return [], [LeftOut(sweep / run_directory.RUNS, reason_of(error))]
+        return [], [LeftOut(sweep / run_directory.RUNS, format_reason(error))]
     left_out = [
         LeftOut(sweep / run_directory.RUNS / name, "its name is not UTF-8") for name in names if not _is_utf8(name)
     ]
     return [name for name in names if _is_utf8(name)], left_out
 
 
-def _directories(sweep: Path) -> Iterator[str]:
+def _list_directories(sweep: Path) -> Iterator[str]:
     with os.scandir(sweep / run_directory.RUNS) as entries:
         for entry in entries:
             if not entry.name.startswith(".") and _is_directory(entry):

@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from gradsweep import run_directory
 from reports.reading import csv_rows, run_row, step_profile
-from reports.reading.cache import PLACE, Cache, Found, Stamps
+from reports.reading.cache import PLACE, Cache, CachedRows, Stamps
 from reports.reading.configs import Configs
-from reports.reading.run_files import NO_FILE, Files, LeftOut, reason_of, stamp
+from reports.reading.run_files import NO_FILE, DirectoryFiles, LeftOut, format_reason, read_stamp
 
 LeaveOut = Callable[[LeftOut], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Series:
+class CsvSeries:
     """A CSV of every run, or what is made of it.
 
     Attributes:
@@ -33,19 +33,19 @@ class Series:
     """
 
     name: str
-    table: csv_rows.Table
+    table: csv_rows.CsvColumns
     shrink: Callable[[np.ndarray], np.ndarray] | None = None
     is_kept: bool = True
 
 
-EPOCHS = Series("epochs", csv_rows.EPOCHS)
-STEPS = Series("steps", csv_rows.STEPS, is_kept=False)  # as much again as the files
-PROFILE = Series("profile", csv_rows.STEPS, step_profile.profile)
+EPOCHS = CsvSeries("epochs", csv_rows.EPOCHS)
+STEPS = CsvSeries("steps", csv_rows.STEPS, is_kept=False)  # as much again as the files
+PROFILE = CsvSeries("profile", csv_rows.STEPS, step_profile.average_steps)
 
 _ROWS = pa.schema([(PLACE, pa.int32()), ("row", pa.string())])
 
 
-def rows_of_runs(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> list[dict[str, Any] | None]:
+def read_run_rows(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> list[dict[str, Any] | None]:
     """`runs.row` of each of these runs of a sweep.
 
     A run that is running, or of which something is left out, is read anew each time.
@@ -62,8 +62,8 @@ def rows_of_runs(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> list
     for place, name in enumerate(names):
         if made[place] is not None:
             continue
-        files = Files(sweep / run_directory.RUNS / name)
-        made[place] = row = run_row.row(files, configs)
+        files = DirectoryFiles(sweep / run_directory.RUNS / name)
+        made[place] = row = run_row.read_row(files, configs)
         for entry in files.left_out:
             leave_out(entry)
         if row is not None and not files.left_out and row["status"] != run_directory.RUNNING:
@@ -73,8 +73,8 @@ def rows_of_runs(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> list
     return made
 
 
-def series_of_runs(
-    series: Series, sweep: Path, names: Sequence[str], settled: Collection[str], leave_out: LeaveOut
+def read_series(
+    series: CsvSeries, sweep: Path, names: Sequence[str], settled: Collection[str], leave_out: LeaveOut
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The rows of these runs of a sweep, in their order.
 
@@ -90,10 +90,10 @@ def series_of_runs(
     """
     schema = pa.schema([(PLACE, pa.int32()), *((name, pa.float64()) for name in series.table.columns)])
     cache = Cache(sweep)
-    found = cache.find(series.name, schema, names) if series.is_kept else Found(schema.empty_table(), {})
+    found = cache.find(series.name, schema, names) if series.is_kept else CachedRows(schema.empty_table(), {})
     missing = [place for place, name in enumerate(names) if name not in found.stamps]
     paths = [sweep / run_directory.RUNS / names[place] / series.table.name for place in missing]
-    stamps = [stamp(os.fspath(path)) for path in paths]
+    stamps = [read_stamp(os.fspath(path)) for path in paths]
     parts, lengths = [], []
     new: dict[str, Stamps] = {}
     read = csv_rows.read_all(paths, [size for size, _ in stamps], series.table, series.shrink)
@@ -101,7 +101,7 @@ def series_of_runs(
         parts.append(values)
         lengths.append(values.shape[1])
         if problem is not None:
-            leave_out(LeftOut(path, reason_of(problem)))
+            leave_out(LeftOut(path, format_reason(problem)))
         elif seen != NO_FILE and names[place] in settled:
             new[names[place]] = {series.table.name: seen}
     columns = np.concatenate([np.empty((len(series.table.columns), 0)), *parts], axis=1)

@@ -10,7 +10,7 @@ import pandas as pd
 from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.reading.json_values import as_list, as_mapping, as_number
-from reports.reading.text import clean, listed, number
+from reports.reading.text import clean, format_number, join_words
 
 RATES = {
     "matmul_gflop_s": "GFLOP/s of a product of matrices",
@@ -22,7 +22,7 @@ ALIKE = 1.5
 """The highest rate over the lowest up to which machines pass for equally fast: on a shared one it is never 1."""
 
 
-def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The columns `cpu`, `gpu` and those of RATES of a run.
 
     Args:
@@ -31,8 +31,8 @@ def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     nodes = [node for record in records for node in run_directory.nodes_of(record)]
     found: dict[str, Any] = {
-        "cpu": _joined(as_mapping(node.get("cpu")).get("model") for node in nodes),
-        "gpu": _joined(gpu for node in nodes for gpu in as_list(node.get("gpus"))),
+        "cpu": _join_words(as_mapping(node.get("cpu")).get("model") for node in nodes),
+        "gpu": _join_words(gpu for node in nodes for gpu in as_list(node.get("gpus"))),
     }
     calibrations = [
         as_mapping(node.get("calibration")) for record in records[-1:] for node in run_directory.nodes_of(record)
@@ -43,7 +43,7 @@ def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def remarks(runs: pd.DataFrame) -> list[str]:
+def write_remarks(runs: pd.DataFrame) -> list[str]:
     """What a reader has to know before times are compared; nothing where all runs were made on equal machines.
 
     Args:
@@ -55,17 +55,17 @@ def remarks(runs: pd.DataFrame) -> list[str]:
     if len(kinds.drop_duplicates()) > 1:
         sizes = kinds.value_counts(sort=False).sort_index()
         names = [f"{' with '.join(filter(None, kind))} ({plural(size, 'run')})" for kind, size in sizes.items()]
-        said.append(f"made on different machines, so it/s and times of these are not comparable: {listed(names)}")
+        said.append(f"made on different machines, so it/s and times of these are not comparable: {join_words(names)}")
     spread = {rate: done[rate].max() / done[rate].min() for rate in RATES if done[rate].notna().any()}
     worst = max(spread, key=lambda rate: spread[rate], default=None)
     if worst is not None and spread[worst] > ALIKE:
-        low, high = (number(float(value), 3) for value in (done[worst].min(), done[worst].max()))
+        low, high = (format_number(float(value), 3) for value in (done[worst].min(), done[worst].max()))
         said.append(
-            f"calibrated {number(float(spread[worst]), 2)} times as fast in some runs as in others "
+            f"calibrated {format_number(float(spread[worst]), 2)} times as fast in some runs as in others "
             f"({low} to {high} {RATES[worst]} of a core), so it/s and times are comparable to that extent only"
         )
     return said
 
 
-def _joined(words: Any) -> str | None:
+def _join_words(words: Any) -> str | None:
     return "; ".join(sorted({clean(str(word)) for word in words if word})) or None  # whichever node is the first

@@ -12,10 +12,10 @@ from gradsweep import run_directory
 from gradsweep.text import plural
 from gradsweep.units import shown_bandwidth, shown_time
 from reports.reading.json_values import as_number
-from reports.reading.text import clean, listed, setting, settings
+from reports.reading.text import clean, format_setting, format_settings, join_words
 
 
-def columns_of(network: Any) -> dict[str, Any]:
+def collect_columns(network: Any) -> dict[str, Any]:
     """The columns `network_*` of a run, by what its result.json says of its network; empty where there is nothing."""
     if not isinstance(network, Mapping):
         return {}
@@ -36,7 +36,7 @@ def columns_of(network: Any) -> dict[str, Any]:
     }
 
 
-def remarks(runs: pd.DataFrame) -> list[str]:
+def write_remarks(runs: pd.DataFrame) -> list[str]:
     """What of the networks of some runs could not be emulated; runs that are not done have no figures in a table.
 
     Args:
@@ -45,13 +45,13 @@ def remarks(runs: pd.DataFrame) -> list[str]:
     done = runs[(runs["status"] == run_directory.DONE) & runs["network_problems"].notna()]
     said = []
     for problems, found in done.groupby("network_problems", sort=False):
-        names = list(dict.fromkeys(settings(found["network"]))) if "network" in found else []
-        said.append(f"network={listed(names) or '?'} ({plural(len(found), 'run')}): {problems}")
+        names = list(dict.fromkeys(format_settings(found["network"]))) if "network" in found else []
+        said.append(f"network={join_words(names) or '?'} ({plural(len(found), 'run')}): {problems}")
     return said
 
 
-def shown(latency: Any, bandwidth: Any) -> str:
+def format_network(latency: Any, bandwidth: Any) -> str:
     """`215us one way, 941mbit/s`; empty where nothing was measured."""
-    if not setting(latency) or not setting(bandwidth):
+    if not format_setting(latency) or not format_setting(bandwidth):
         return ""
     return f"{shown_time(latency)} one way, {shown_bandwidth(bandwidth)}/s"

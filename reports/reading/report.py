@@ -17,12 +17,19 @@ import pandas as pd
 
 from gradsweep import planned_runs, run_directory
 from reports.reading import incremental
-from reports.reading.columns import EPOCH_COLUMNS, PROFILE_COLUMNS, RUN_COLUMNS, STEP_COLUMNS, counts, frame_of_runs
-from reports.reading.find_runs import is_sweep, run_names, sweep_name, sweeps
-from reports.reading.run_files import Files, LeftOut
+from reports.reading.columns import (
+    EPOCH_COLUMNS,
+    PROFILE_COLUMNS,
+    RUN_COLUMNS,
+    STEP_COLUMNS,
+    convert_to_counts,
+    make_run_frame,
+)
+from reports.reading.find_runs import find_sweeps, get_sweep_name, is_sweep, list_run_names
+from reports.reading.run_files import DirectoryFiles, LeftOut
 from reports.reading.text import clean
 
-__all__ = ["RUN_COLUMNS", "LeftOut", "Report", "is_sweep", "load", "sweep_name", "sweeps"]
+__all__ = ["RUN_COLUMNS", "LeftOut", "Report", "is_sweep", "load", "get_sweep_name", "find_sweeps"]
 
 
 class Report:
@@ -42,13 +49,13 @@ class Report:
         self.sweeps = tuple(dict.fromkeys(sweeps))
         self.left_out: list[LeftOut] = []
         self._told: set[LeftOut] = set()
-        self.runs = frame_of_runs([row for sweep in self.sweeps for row in self._rows(sweep)])
+        self.runs = make_run_frame([row for sweep in self.sweeps for row in self._read_rows(sweep)])
 
     @functools.cached_property
     def epochs(self) -> pd.DataFrame:
         """One row per evaluation: `columns.EPOCH_COLUMNS`: `sweep`, `run`, and those of `gradsweep.csv_columns`
         for epochs.csv."""
-        return self._series(incremental.EPOCHS, EPOCH_COLUMNS)
+        return self._read_series(incremental.EPOCHS, EPOCH_COLUMNS)
 
     @functools.cached_property
     def steps(self) -> pd.DataFrame:
@@ -57,7 +64,7 @@ class Report:
 
         As large as the files of all runs: 10,000 runs of 1,000 steps are 2 GB. See `profile`.
         """
-        return self._series(incremental.STEPS, STEP_COLUMNS)
+        return self._read_series(incremental.STEPS, STEP_COLUMNS)
 
     @functools.cached_property
     def profile(self) -> pd.DataFrame:
@@ -66,9 +73,9 @@ class Report:
         `columns.PROFILE_COLUMNS`: as in `steps`, but `samples` is `float64`. `step`, `epoch` and `time_s` are those
         at the end of a bin, all else is the mean over its steps, of those that have a value.
         """
-        return self._series(incremental.PROFILE, PROFILE_COLUMNS)
+        return self._read_series(incremental.PROFILE, PROFILE_COLUMNS)
 
-    def merged(self) -> Report:
+    def merge(self) -> Report:
         """This report with one run of each config: `Report([A, B]).merged()` puts sweeps together.
 
         Of runs with one signature, of one sweep or of several, the one counts that is done, of several that are done
@@ -96,32 +103,34 @@ class Report:
             merged._leave_out(LeftOut(Path(runs["directory"][place]), reason))
         return merged
 
-    def info(self, sweep: Path) -> dict[str, Any]:
+    merged = merge  # the name in earlier versions
+
+    def read_info(self, sweep: Path) -> dict[str, Any]:
         """The content of a sweep's sweep.yaml; empty where there is none."""
-        files = Files(sweep)
-        info = files.yaml(run_directory.SWEEP)
+        files = DirectoryFiles(sweep)
+        info = files.read_yaml(run_directory.SWEEP)
         for entry in files.left_out:
             self._leave_out(entry)
         return info
 
-    def _rows(self, sweep: Path) -> list[Mapping[str, Any]]:
-        names, left_out = run_names(sweep)
+    def _read_rows(self, sweep: Path) -> list[Mapping[str, Any]]:
+        names, left_out = list_run_names(sweep)
         for entry in left_out:
             self._leave_out(entry)
-        found = incremental.rows_of_runs(sweep, names, self._leave_out)
+        found = incremental.read_run_rows(sweep, names, self._leave_out)
         there = {*names, *(row["signature"] for row in found if row is not None)}
         if flaw := planned_runs.flaw(sweep):
             self._leave_out(LeftOut(sweep / planned_runs.FILE, flaw))
         for missing in planned_runs.missing(sweep, there):
             self._leave_out(LeftOut(sweep / run_directory.RUNS / missing.name, f"missing: {planned_runs.GONE}"))
-        place, name = os.fspath(sweep / run_directory.RUNS), sweep_name(sweep)
+        place, name = os.fspath(sweep / run_directory.RUNS), get_sweep_name(sweep)
         return [
             {"sweep": name, "run": clean(run), "directory": os.path.join(place, run), **row}
             for run, row in zip(names, found, strict=True)
             if row is not None
         ]
 
-    def _series(self, series: incremental.Series, columns: Mapping[str, str]) -> pd.DataFrame:
+    def _read_series(self, series: incremental.CsvSeries, columns: Mapping[str, str]) -> pd.DataFrame:
         by_sweep: dict[str, list[int]] = {}
         for place, directory in enumerate(self.runs["directory"]):
             by_sweep.setdefault(os.path.dirname(os.path.dirname(directory)), []).append(place)
@@ -132,19 +141,21 @@ class Report:
             settled = {
                 name for name, status in zip(names, runs["status"], strict=True) if status != run_directory.RUNNING
             }
-            found, values = incremental.series_of_runs(series, Path(sweep), names, settled, self._leave_out)
+            found, values = incremental.read_series(series, Path(sweep), names, settled, self._leave_out)
             parts.append([np.array(of_sweep)[found], *values])
             last = np.zeros(len(runs))
             np.maximum.at(last, found, values[series.table.columns.index(series.table.key)])
-            self._leave_out_lost(series, runs, last)
+            self._note_lost_rows(series, runs, last)
         nothing = [np.empty(0, int), *([np.empty(0)] * len(series.table.columns))]
         places, *values = (np.concatenate(each) for each in zip(*(parts or [nothing]), strict=True))
         frame = pd.DataFrame(dict(zip(series.table.columns, values, strict=True)))
         for position, column in enumerate(("sweep", "run")):
             frame.insert(position, column, self.runs[column].astype("category").array.take(places))
-        return frame.assign(**{name: counts(frame[name]) for name, dtype in columns.items() if dtype == "Int64"})
+        return frame.assign(
+            **{name: convert_to_counts(frame[name]) for name, dtype in columns.items() if dtype == "Int64"}
+        )
 
-    def _leave_out_lost(self, series: incremental.Series, runs: pd.DataFrame, last: np.ndarray) -> None:
+    def _note_lost_rows(self, series: incremental.CsvSeries, runs: pd.DataFrame, last: np.ndarray) -> None:
         """Note which files end before the step or epoch that the result of their run names, unless noted already.
 
         Args:
@@ -169,4 +180,4 @@ class Report:
 
 def load(*paths: str | os.PathLike[str]) -> Report:
     """See `reports.load`."""
-    return Report(sweeps(*map(Path, paths)))
+    return Report(find_sweeps(*map(Path, paths)))

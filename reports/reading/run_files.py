@@ -25,7 +25,7 @@ class LeftOut:
     reason: str
 
 
-class Files:
+class DirectoryFiles:
     """The files of one directory.
 
     Attributes:
@@ -39,11 +39,11 @@ class Files:
         self.left_out: list[LeftOut] = []
 
     def exists(self, name: str) -> bool:
-        return self._stamp(name) != NO_FILE
+        return self._note_stamp(name) != NO_FILE
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None where there is none, or it cannot be read."""
-        self._stamp(name)
+        self._note_stamp(name)
         try:
             return regular_files.read_bytes(os.path.join(self.directory, name))
         except (FileNotFoundError, NotADirectoryError):
@@ -52,7 +52,7 @@ class Files:
             self.leave_out(name, error)
             return None
 
-    def json(self, name: str) -> dict[str, Any] | None:
+    def read_json(self, name: str) -> dict[str, Any] | None:
         """The object that a JSON file holds; None where there is no file, or it holds none."""
         data = self.read(name)
         if data is None:
@@ -64,9 +64,9 @@ class Files:
         if not isinstance(value, dict):
             self.leave_out(name, "not a JSON object")
             return None
-        return value if self._known(name, value) else None
+        return value if self._is_known_format(name, value) else None
 
-    def config(self, known: configs.Configs) -> configs.Config | None:
+    def read_config(self, known: configs.Configs) -> configs.Config | None:
         """Return what config.yaml says; None where it cannot be used."""
         data = self.read(run_directory.CONFIG)
         if data is None:
@@ -80,27 +80,27 @@ class Files:
             return None
         if not config.keys:
             self.leave_out(run_directory.CONFIG, "says nothing about what is computed")
-        return config if config.keys and self._known(run_directory.CONFIG, config.keys) else None
+        return config if config.keys and self._is_known_format(run_directory.CONFIG, config.keys) else None
 
-    def yaml(self, name: str) -> dict[str, Any]:
+    def read_yaml(self, name: str) -> dict[str, Any]:
         """The content of a YAML file; empty where there is none that can be used."""
         data = self.read(name)
         try:
-            value = {} if data is None else configs.load(data)
+            value = {} if data is None else configs.load_mapping(data)
         except ValueError as error:
             self.leave_out(name, error)
             return {}
-        return value if self._known(name, value) else {}
+        return value if self._is_known_format(name, value) else {}
 
     def leave_out(self, name: str, reason: Exception | str) -> None:
         """Note why a file, or where `name` is empty the directory, is not used."""
-        self.left_out.append(LeftOut(self.directory / name, reason_of(reason)))
+        self.left_out.append(LeftOut(self.directory / name, format_reason(reason)))
 
-    def _stamp(self, name: str) -> Stamp:
-        self.stamps[name] = found = stamp(os.path.join(self.directory, name))
+    def _note_stamp(self, name: str) -> Stamp:
+        self.stamps[name] = found = read_stamp(os.path.join(self.directory, name))
         return found
 
-    def _known(self, name: str, value: dict[str, Any]) -> bool:
+    def _is_known_format(self, name: str, value: dict[str, Any]) -> bool:
         version = value.get("format")
         if isinstance(version, int) and version > run_directory.FORMAT:
             self.leave_out(name, f"format {version} is newer than this program, which knows {run_directory.FORMAT}")
@@ -108,7 +108,7 @@ class Files:
         return True
 
 
-def stamp(path: str) -> Stamp:
+def read_stamp(path: str) -> Stamp:
     """The stamp of a file; NO_FILE where there is none, or nobody may know."""
     try:
         found = os.stat(path)
@@ -117,7 +117,7 @@ def stamp(path: str) -> Stamp:
     return found.st_size, found.st_mtime_ns
 
 
-def reason_of(error: Exception | str) -> str:
+def format_reason(error: Exception | str) -> str:
     """One line, without the path, which is told beside it."""
     if isinstance(error, str):
         return error

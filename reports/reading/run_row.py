@@ -13,22 +13,22 @@ from reports.reading import csv_rows, machines, networks
 from reports.reading.columns import RUN_COLUMNS
 from reports.reading.configs import Configs
 from reports.reading.json_values import as_list, as_mapping, as_number
-from reports.reading.run_files import NO_FILE, Files
+from reports.reading.run_files import NO_FILE, DirectoryFiles
 from reports.reading.text import clean
 
 _WARMUP_STEPS = 10  # where the config does not say
 
 
-def row(files: Files, configs: Configs) -> dict[str, Any] | None:
+def read_row(files: DirectoryFiles, configs: Configs) -> dict[str, Any] | None:
     """A row of `Report.runs`, but for `sweep`, `run` and `directory`; None where there is no config that can be read.
 
     Only numbers, truth values, texts and None are in it.
     """
-    config = files.config(configs)
+    config = files.read_config(configs)
     if config is None:
         return None
     keys = config.keys
-    state = files.json(run_directory.STATE) or {}
+    state = files.read_json(run_directory.STATE) or {}
     known = state.get("signature")
     if isinstance(known, str) and not config.signature.startswith(known):
         digits = run_directory.SIGNATURE_DIGITS
@@ -36,62 +36,65 @@ def row(files: Files, configs: Configs) -> dict[str, Any] | None:
             run_directory.CONFIG, f"cut or changed: of {config.signature[:digits]}, the run is {known[:digits]}"
         )
         return None
-    results = _results(files, state, keys.get("warmup_steps"))
+    results = _read_results(files, state, keys.get("warmup_steps"))
     if files.stamps[run_directory.STATE] == NO_FILE and not files.exists(run_directory.CONFIG):
         files.leave_out("", "was removed while it was read")
         return None
     return {**results, **keys}
 
 
-def _results(files: Files, state: Mapping[str, Any], warmup: Any) -> dict[str, Any]:
+def _read_results(files: DirectoryFiles, state: Mapping[str, Any], warmup: Any) -> dict[str, Any]:
     run = run_directory.Run(files.directory)
     attempts = [attempt for attempt in as_list(state.get("attempts")) if isinstance(attempt, Mapping)]
-    result = files.json(run_directory.RESULT)
-    status = _word(state.get("status")) or run_directory.PENDING
+    result = files.read_json(run_directory.RESULT)
+    status = _clean_word(state.get("status")) or run_directory.PENDING
     if result and status in (run_directory.PENDING, run_directory.RUNNING):
         # The ranks finished, but who watches them was ended before noting it.
-        status = _word(result.get("status")) or run_directory.DONE
+        status = _clean_word(result.get("status")) or run_directory.DONE
     if status in run_directory.RESULTS and not files.exists(run_directory.RESULT):
         files.leave_out(run_directory.RESULT, f"missing, though the run is {status}")
     warmup = warmup if isinstance(warmup, int) and warmup >= 0 else _WARMUP_STEPS
     measured = _from_result(result, warmup) if result else _from_rows(files, warmup)
-    measured |= _few(measured.get("timed_steps", math.nan), measured.get("iterations_per_second", math.nan))
+    measured |= _judge_few_steps(measured.get("timed_steps", math.nan), measured.get("iterations_per_second", math.nan))
     hosts = as_list((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
     return {
-        "signature": clean(_signature(run, state)),
+        "signature": clean(_choose_signature(run, state)),
         "status": status,
-        "reason": _word(state.get("reason")) or _word((result or {}).get("reason")),
+        "reason": _clean_word(state.get("reason")) or _clean_word((result or {}).get("reason")),
         "attempts": len(attempts),
         "oversubscribed": state.get("oversubscribed") is True,
         "shared_cores": state.get("shared_cores") is True,
-        "hosts": ",".join(filter(None, map(_word, hosts))) or None,
+        "hosts": ",".join(filter(None, map(_clean_word, hosts))) or None,
         **measured,
-        **machines.columns_of(_records(files, run, attempts, result)),
-        **networks.columns_of((result or {}).get("network")),
-        "started": _word(attempts[0].get("started")) if attempts else None,
-        "ended": _word(attempts[-1].get("ended")) if attempts else None,
+        **machines.collect_columns(_read_provenance(files, run, attempts, result)),
+        **networks.collect_columns((result or {}).get("network")),
+        "started": _clean_word(attempts[0].get("started")) if attempts else None,
+        "ended": _clean_word(attempts[-1].get("ended")) if attempts else None,
     }
 
 
-def _signature(run: run_directory.Run, state: Mapping[str, Any]) -> str:
+def _choose_signature(run: run_directory.Run, state: Mapping[str, Any]) -> str:
     """As its name ends, unless it is a copy under another name."""
     known = state.get("signature")
     is_another = isinstance(known, str) and not known.startswith(run.signature)
     return str(known)[: run_directory.SIGNATURE_DIGITS] if is_another else run.signature
 
 
-def _records(
-    files: Files, run: run_directory.Run, attempts: Sequence[Mapping[str, Any]], result: Mapping[str, Any] | None
+def _read_provenance(
+    files: DirectoryFiles,
+    run: run_directory.Run,
+    attempts: Sequence[Mapping[str, Any]],
+    result: Mapping[str, Any] | None,
 ) -> list[Mapping[str, Any]]:
     """Where a run was made, by the attempts that its figures come from."""
     numbers = run_directory.contributors(run, attempts, result)
     for attempt in attempts:
         files.exists(f"attempt-{attempt.get('number')}/{run_directory.PROVENANCE}")  # those that are not there may come
-    found = [files.json(f"attempt-{number}/{run_directory.PROVENANCE}") for number in numbers]
+    found = [files.read_json(f"attempt-{number}/{run_directory.PROVENANCE}") for number in numbers]
     return [record for record in found if record is not None]
 
 
-def _few(steps: float, rate: float) -> dict[str, Any]:
+def _judge_few_steps(steps: float, rate: float) -> dict[str, Any]:
     """Whether a throughput is of few steps; nothing is said where there is none."""
     return {"few_steps": steps < timed_steps.FEW} if math.isfinite(steps) and math.isfinite(rate) else {}
 
@@ -105,10 +108,10 @@ def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
     return values | {"step_s": 1 / values["iterations_per_second"] if values["iterations_per_second"] else math.nan}
 
 
-def _from_rows(files: Files, warmup: int) -> dict[str, Any]:
+def _from_rows(files: DirectoryFiles, warmup: int) -> dict[str, Any]:
     """What is known of a run that was ended before it could write its result."""
     measured: dict[str, Any] = {}
-    epochs = _table(files, csv_rows.EPOCHS)
+    epochs = _read_columns(files, csv_rows.EPOCHS)
     if len(epochs["epoch"]):
         measured |= {
             "epochs_done": epochs["epoch"][-1],
@@ -121,10 +124,10 @@ def _from_rows(files: Files, warmup: int) -> dict[str, Any]:
             "local_accuracy_least": epochs["local_test_accuracy_least"][-1],
             "consensus_distance": epochs["consensus_distance"][-1],
         }
-    steps = _table(files, csv_rows.STEPS)
+    steps = _read_columns(files, csv_rows.STEPS)
     if count := len(steps["step"]):
         first = warmup if count > warmup else 0
-        means = {name: csv_rows.mean(steps[name][first:]) for name in ("samples", "step_s", *_PHASES)}
+        means = {name: csv_rows.average(steps[name][first:]) for name in ("samples", "step_s", *_PHASES)}
         rate = 1 / means["step_s"] if means["step_s"] else math.nan
         measured |= {
             "steps_done": steps["step"][-1],
@@ -133,7 +136,7 @@ def _from_rows(files: Files, warmup: int) -> dict[str, Any]:
             "iterations_per_second": rate,
             "samples_per_second": means["samples"] * rate,
             **{name: means[name] for name in ("step_s", *_PHASES)},
-            **{name: csv_rows.mean(steps[name]) for name in _SIZES},
+            **{name: csv_rows.average(steps[name]) for name in _SIZES},
         }
     return {name: float(value) for name, value in measured.items()}
 
@@ -143,7 +146,7 @@ _SIZES = ("payload_bytes", "sent_bytes", "compression_ratio", "compression_error
 _NUMERIC = [column for column, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "float64") and column != "attempts"]
 
 
-def _table(files: Files, table: csv_rows.Table) -> dict[str, np.ndarray]:
+def _read_columns(files: DirectoryFiles, table: csv_rows.CsvColumns) -> dict[str, np.ndarray]:
     files.exists(table.name)  # notes what it is read from
     values, problem = csv_rows.read(files.directory / table.name, table)
     if problem is not None:
@@ -151,5 +154,5 @@ def _table(files: Files, table: csv_rows.Table) -> dict[str, np.ndarray]:
     return dict(zip(table.columns, values, strict=True))
 
 
-def _word(value: Any) -> str | None:
+def _clean_word(value: Any) -> str | None:
     return None if value is None else clean(str(value)) or None

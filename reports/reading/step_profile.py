@@ -13,7 +13,7 @@ ENDS = ("step", "epoch", "time_s")
 _ENDS = [csv_columns.STEP_COLUMNS.index(name) for name in ENDS]
 
 
-def profile(steps: np.ndarray) -> np.ndarray:
+def average_steps(steps: np.ndarray) -> np.ndarray:
     """The steps of a run averaged in at most BINS bins of consecutive ones, which differ by one step at most.
 
     Args:

@@ -20,7 +20,7 @@ def clean(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text).strip()
 
 
-def number(value: float, digits: int = 3) -> str:
+def format_number(value: float, digits: int = 3) -> str:
     """`value` with `digits` significant digits: 0.0431, 4.31, 112, 14,300."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
@@ -32,13 +32,13 @@ def number(value: float, digits: int = 3) -> str:
     return f"{float(rounded):,.{max(digits - 1 - exponent, 0)}f}"
 
 
-def spread(mean: float, std: float, digits: int = 3) -> str:
+def format_spread(mean: float, std: float, digits: int = 3) -> str:
     """`mean ± std`, with as many decimals as `mean` needs for `digits` digits, or `std` for one.
 
     98.10 ± 1.20, 98.312 ± 0.003, 112 ± 4, 14,310 ± 90.
     """
     if not (math.isfinite(std) and 1e-4 <= abs(mean) < 1e9 and std < 1e9):
-        return f"{number(mean, digits)} ± {number(std, 2)}"
+        return f"{format_number(mean, digits)} ± {format_number(std, 2)}"
     decimals = digits - 1 - _exponent(mean)
     if std > 1e-9 * abs(mean):  # less is the rounding of equal values
         decimals = max(decimals, -_exponent(std))
@@ -49,7 +49,7 @@ def _exponent(value: float) -> int:
     return int(f"{value:e}".partition("e")[2])
 
 
-def setting(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """The value of a config key as it is typed on the command line; empty where there is none."""
     if isinstance(value, str):
         return value
@@ -62,29 +62,29 @@ def setting(value: Any) -> str:
     return str(value)
 
 
-def settings(values: pd.Series) -> list[str]:
+def format_settings(values: pd.Series) -> list[str]:
     """`setting` of each."""
-    return list(map(setting, values.to_numpy("object")))  # which is ten times as fast as going through `values`
+    return list(map(format_setting, values.to_numpy("object")))  # which is ten times as fast as going through `values`
 
 
-def order(value: Any) -> tuple[int, float, str]:
+def make_sort_key(value: Any) -> tuple[int, float, str]:
     """Sorts the values of a config key, whatever their types: nothing, then numbers by size, then texts."""
-    text = setting(value)
+    text = format_setting(value)
     if not text or isinstance(value, str):
         return (2 if text else 0, 0.0, text)
     return (1, float(value), text)
 
 
-def byte_unit(largest: float) -> tuple[float, str]:
+def choose_byte_unit(largest: float) -> tuple[float, str]:
     """The bytes in the unit (decimal) that suits a column whose largest value is `largest`, and its name."""
     return next(((size, name) for size, name in _BYTE_UNITS if largest >= size), (1.0, "B"))
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """`2, 4 and 8`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def some(words: Sequence[str], most: int = 8) -> list[str]:
+def shorten_list(words: Sequence[str], most: int = 8) -> list[str]:
     """The first of very many words, and how many more there are."""
     return list(words) if len(words) <= most + 1 else [*words[:most], f"{len(words) - most} more"]

@@ -29,7 +29,7 @@ _FOLDERS = (TABLES, PLOTS)
 TEXT = "text/plain; charset=utf-8"
 
 
-def names_in(target: str) -> tuple[str, ...] | None:
+def parse_target(target: str) -> tuple[str, ...] | None:
     """The names that a request's target (`/runs/a%3D1/x`) is made of, decoded; None where it is none that is served.
 
     A slash at the end, which says that a directory is meant, is an empty last name.
@@ -53,13 +53,13 @@ def _is_served(names: Sequence[str]) -> bool:
     )
 
 
-def kind(names: Sequence[str]) -> str:
+def choose_media_type(names: Sequence[str]) -> str:
     """The media type; whatever a run has written is text."""
     return TEXT if names[0] == run_directory.RUNS else _REPORT.get(os.path.splitext(names[-1])[1], TEXT)
 
 
 @contextlib.contextmanager
-def opened(root: Path, names: Sequence[str]) -> Iterator[int]:
+def open_file(root: Path, names: Sequence[str]) -> Iterator[int]:
     """The descriptor of a regular file, or of a directory where the last name is empty.
 
     Raises:
@@ -69,9 +69,9 @@ def opened(root: Path, names: Sequence[str]) -> Iterator[int]:
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in above:
-            descriptor = _into(descriptor, name, os.O_DIRECTORY)
+            descriptor = _open_in(descriptor, name, os.O_DIRECTORY)
         if last:
-            descriptor = _into(descriptor, last, os.O_NONBLOCK)  # a fifo would be waited for
+            descriptor = _open_in(descriptor, last, os.O_NONBLOCK)  # a fifo would be waited for
         if last and not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileNotFoundError(last)
         yield descriptor
@@ -79,13 +79,13 @@ def opened(root: Path, names: Sequence[str]) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _into(directory: int, name: str, flags: int) -> int:
+def _open_in(directory: int, name: str, flags: int) -> int:
     opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=directory)
     os.close(directory)
     return opened
 
 
-def listing(descriptor: int, names: Sequence[str]) -> bytes:
+def render_listing(descriptor: int, names: Sequence[str]) -> bytes:
     """A page with links to what is in a directory of a run."""
     lines = []
     for name in sorted(os.listdir(descriptor)):

@@ -20,7 +20,7 @@ class Page:
     version: str  # another one for another page
 
     @classmethod
-    def of(cls, text: str) -> Page:
+    def from_text(cls, text: str) -> Page:
         plain = text.encode("utf-8", "replace")
         return cls(plain, gzip.compress(plain, 5, mtime=0), hashlib.sha256(plain).hexdigest()[:16])
 
@@ -57,7 +57,7 @@ class Renderer(threading.Thread):
             began = time.monotonic()
             try:
                 if self.has_changed():
-                    self.page = Page.of(self.render())
+                    self.page = Page.from_text(self.render())
                 self.problem = ""
             except Exception as error:  # whatever it is, the page that there is stays, and the next may do
                 problem = " ".join(f"{type(error).__name__}: {error}".split())
@@ -70,7 +70,7 @@ class Renderer(threading.Thread):
         """Have the thread end when it is done with what it is at."""
         self._ended.set()
 
-    def state(self) -> dict[str, str | bool | None]:
+    def get_state(self) -> dict[str, str | bool | None]:
         """What the page in the browser asks again and again."""
         version = None if self.page is None else self.page.version
         return {"version": version, "active": self.is_active(), "problem": self.problem}

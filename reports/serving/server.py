@@ -105,21 +105,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
             name, kind = _SHELL_FILES[path]
             self._answer((_SHELL / name).read_bytes(), kind, SHELL_POLICY)
         elif path == STATE:
-            state = json.dumps(self.server.renderer.state()).encode()
+            state = json.dumps(self.server.renderer.get_state()).encode()
             self._answer(state, "application/json", FILE_POLICY)
         elif path == f"/{PAGE}":
-            self._page()
+            self._send_page()
         else:
-            self._file()
+            self._send_file()
 
     do_HEAD = do_GET
 
-    def _only_read(self) -> None:
+    def _refuse_method(self) -> None:
         self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "valid is GET or HEAD", Allow="GET, HEAD")
 
-    do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _only_read
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _refuse_method
 
-    def _page(self) -> None:
+    def _send_page(self) -> None:
         page = self.server.renderer.page
         if page is None:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the first report is being made", **{"Retry-After": "2"})
@@ -127,7 +127,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         tag = f'"{page.version}"'
         if self.headers.get("If-None-Match") == tag:
             self.send_response(HTTPStatus.NOT_MODIFIED)
-            self._headers({"ETag": tag, "Vary": "Accept-Encoding"})
+            self._send_headers({"ETag": tag, "Vary": "Accept-Encoding"})
             return
         more = {"ETag": tag, "Vary": "Accept-Encoding"}
         body = page.plain
@@ -135,30 +135,30 @@ class Handler(http.server.BaseHTTPRequestHandler):
             more, body = {**more, "Content-Encoding": "gzip"}, page.zipped
         self._answer(body, "text/html; charset=utf-8", PAGE_POLICY, more)
 
-    def _file(self) -> None:
-        names = files.names_in(self.path)
+    def _send_file(self) -> None:
+        names = files.parse_target(self.path)
         try:
             if names is None:
                 raise FileNotFoundError
             try:
-                with files.opened(self.server.root, names) as descriptor:
-                    self._opened(names, descriptor)
+                with files.open_file(self.server.root, names) as descriptor:
+                    self._send_opened(names, descriptor)
             except FileNotFoundError:
-                with files.opened(self.server.root, (*names, "")):  # a directory, named without its slash
+                with files.open_file(self.server.root, (*names, "")):  # a directory, named without its slash
                     place = "/".join(urllib.parse.quote(os.fsencode(name)) for name in names)
                     self._refuse(HTTPStatus.MOVED_PERMANENTLY, "a directory", Location=f"/{place}/")
         except OSError:
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such file, or it is not served")
 
-    def _opened(self, names: tuple[str, ...], descriptor: int) -> None:
+    def _send_opened(self, names: tuple[str, ...], descriptor: int) -> None:
         if not names[-1]:
-            self._answer(files.listing(descriptor, names), "text/html; charset=utf-8", FILE_POLICY)
+            self._answer(files.render_listing(descriptor, names), "text/html; charset=utf-8", FILE_POLICY)
             return
-        kind = files.kind(names)
+        kind = files.choose_media_type(names)
         size = os.fstat(descriptor).st_size
         self.send_response(HTTPStatus.OK)
         more = {"Content-Disposition": "attachment"} if kind in _DOWNLOADED else {}
-        self._headers(
+        self._send_headers(
             {"Content-Type": kind, "Content-Length": str(size), "Content-Security-Policy": FILE_POLICY, **more}
         )
         if self.command != "HEAD":
@@ -173,7 +173,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes, kind: str, policy: str, more: Mapping[str, str] | None = None) -> None:
         self.send_response(HTTPStatus.OK)
-        self._headers(
+        self._send_headers(
             {
                 "Content-Type": kind,
                 "Content-Length": str(len(body)),
@@ -187,7 +187,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _refuse(self, status: HTTPStatus, why: str, **more: str) -> None:
         body = f"{why}\n".encode()
         self.send_response(status)
-        self._headers(
+        self._send_headers(
             {
                 "Content-Type": files.TEXT,
                 "Content-Length": str(len(body)),
@@ -198,7 +198,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _headers(self, headers: Mapping[str, str]) -> None:
+    def _send_headers(self, headers: Mapping[str, str]) -> None:
         for name, value in {**_ALWAYS, **headers}.items():
             self.send_header(name, value)
         self.end_headers()

@@ -14,7 +14,7 @@ from typing import Any
 
 from gradsweep import files, spreadsheets
 from reports.analysis.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, ReportTable, TableColumn
-from reports.reading.text import setting
+from reports.reading.text import format_setting
 
 
 def to_csv(table: ReportTable) -> bytes:
@@ -38,7 +38,7 @@ def to_parquet(table: ReportTable) -> bytes:
         elif kinds <= {int, float}:
             columns[name] = pa.array(values, pa.float64())
         else:
-            texts = [None if value is None else _replace_surrogates(setting(value)) for value in values]
+            texts = [None if value is None else _replace_surrogates(format_setting(value)) for value in values]
             columns[name] = pa.array(texts, pa.string())
     sink = io.BytesIO()
     parquet.write_table(pa.table(columns), sink)
@@ -132,7 +132,7 @@ def _get_column_names(table: ReportTable) -> list[str]:
 
 def _format_in_full(value: Any) -> Any:
     """What csv writes in full: floats as they are read again, nothing for None."""
-    return value if type(value) in _WRITTEN_IN_FULL else setting(value)
+    return value if type(value) in _WRITTEN_IN_FULL else format_setting(value)
 
 
 _WRITTEN_IN_FULL = {str, float, int, type(None)}

@@ -19,7 +19,7 @@ from reports.analysis.grid import BASELINE, Grid, lay_out_runs
 from reports.analysis.table import ReportTable
 from reports.reading import networks
 from reports.reading.report import RUN_COLUMNS
-from reports.reading.text import listed, order, setting
+from reports.reading.text import format_setting, join_words, make_sort_key
 from reports.tables import sweep_tables
 
 _PLACES = ("sweep", "run", "status")  # columns that are no config keys, but may be asked for
@@ -83,11 +83,14 @@ def pivot(
     everyone = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)
     derived, notes = measures.derive_measures(grid, everyone.partner, epochs, targets)
     if measure.column not in derived:
-        raise UsageError(f"--value {choice.value}: no run has it, since all have {setting(grid.workers[0])} workers")
+        raise UsageError(
+            f"--value {choice.value}: no run has it, since all have {format_setting(grid.workers[0])} workers"
+        )
     chosen = derived[_select_runs(grid, choice.where)]
     places = [(name == "compressor", name) for name in names]
     ranks = [
-        [(is_first and setting(value) != BASELINE, order(value)) for value in chosen[name]] for is_first, name in places
+        [(is_first and format_setting(value) != BASELINE, make_sort_key(value)) for value in chosen[name]]
+        for is_first, name in places
     ]
     ranked = sorted(range(len(chosen)), key=lambda row: [rank[row] for rank in ranks])
     chosen = chosen.iloc[ranked].reset_index(drop=True)
@@ -95,7 +98,7 @@ def pivot(
     cells = Cells(part, chosen, names, against)
     table = sweep_tables.build_measure_table(part, cells, measure, len(choice.rows))
     said = [f"only runs with {_format_clause(key, texts)}" for key, texts in choice.where.items()]
-    said += [*networks.remarks(chosen), *few_steps.write_remarks(chosen)]
+    said += [*networks.write_remarks(chosen), *few_steps.write_remarks(chosen)]
     said += [notes[measure.name]] if measure.name in notes else []
     by = " and ".join(filter(None, (", ".join(choice.rows), ", ".join(choice.cols))))
     title = f"{measure.title} by {by}" if by else measure.title
@@ -151,7 +154,7 @@ def check_against(grid: Grid, against: Mapping[str, str]) -> None:
     for key, text in against.items():
         is_baseline &= _match_values(grid, key, [text], "--against")
     if is_baseline.all():
-        names = listed([_format_clause(key, [text]) for key, text in against.items()])
+        names = join_words([_format_clause(key, [text]) for key, text in against.items()])
         raise UsageError(f"--against: all runs have {names}, so there is nothing to compare with them")
 
 
@@ -160,7 +163,9 @@ def _select_runs(grid: Grid, where: Mapping[str, Sequence[str]]) -> pd.Series:
     for key, texts in where.items():
         chosen &= _match_values(grid, key, texts, "--where")
     if not chosen.any():
-        raise UsageError(f"--where: no run has {listed([_format_clause(key, texts) for key, texts in where.items()])}")
+        raise UsageError(
+            f"--where: no run has {join_words([_format_clause(key, texts) for key, texts in where.items()])}"
+        )
     return chosen
 
 
@@ -171,7 +176,7 @@ def _match_values(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd
         texts = [",".join(texts)]  # a value with commas
     for text in texts:
         if not any(_is_value(value, text) for value in values.unique()):
-            there = [setting(value) or "null" for value in sorted(values.unique(), key=order)]
+            there = [format_setting(value) or "null" for value in sorted(values.unique(), key=make_sort_key)]
             meant = did_you_mean(text, there)
             raise UsageError(f"{option} {key}={text}: no run has that; {meant}there are {', '.join(there)}")
     return values.map(lambda value: any(_is_value(value, text) for text in texts))
@@ -179,7 +184,7 @@ def _match_values(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd
 
 def _is_value(value: Any, text: str) -> bool:
     """Whether a config's value is what was typed: null for nothing, and 1e-3 for 0.001."""
-    shown = setting(value)
+    shown = format_setting(value)
     if shown == text or (shown or "null") == text:
         return True
     try:

@@ -11,7 +11,7 @@ from gradsweep import files, run_directory, units
 from gradsweep.errors import UsageError
 from gradsweep.text import plural
 from reports.analysis.table import ReportTable, TableCell, TableColumn
-from reports.reading.text import byte_unit, clean, listed, number
+from reports.reading.text import choose_byte_unit, clean, format_number, join_words
 
 COLLECTIVES = ("allreduce", "allgather", "alltoall", "bcast")
 MEANINGS = {
@@ -64,7 +64,7 @@ def load_probe(path: Path) -> dict[str, Any]:
         )
     missing = [key for key in ("network", "workers", "hosts", "collectives") if key not in found]
     if missing:
-        raise UsageError(f"{path}: {listed(missing)} missing; valid is what `python -m sweep probe` writes")
+        raise UsageError(f"{path}: {join_words(missing)} missing; valid is what `python -m sweep probe` writes")
     return found
 
 
@@ -99,7 +99,7 @@ def _build_link_table(probe: Mapping[str, Any], about: str) -> ReportTable:
         records.append({"link": key, "measured": values[0], "expected": values[1]})
     busy = measured.get("busy_cores")
     if busy is not None:
-        text = f"{number(busy, 2)} of {measured.get('cores')}"
+        text = f"{format_number(busy, 2)} of {measured.get('cores')}"
         cells = [TableCell("busy cores", "busy cores meanwhile"), TableCell(busy, text), TableCell("", "")]
         rows.append(tuple(cells[: len(columns)]))
         records.append({"link": "busy_cores", "measured": busy, "expected": None})
@@ -125,7 +125,9 @@ def _build_time_table(probe: Mapping[str, Any]) -> ReportTable:
             time = None if point is None else float(point["time_s"])
             word = "left out" if size >= (collectives[name].get("left_out") or {}).get("from_bytes", math.inf) else ""
             cells.append(
-                TableCell(word, word, is_word=bool(word)) if time is None else TableCell(time, number(1e3 * time))
+                TableCell(word, word, is_word=bool(word))
+                if time is None
+                else TableCell(time, format_number(1e3 * time))
             )
             records.append({"collective": name, "bytes": size if point is None else point["bytes"], "time_s": time})
         rows.append(tuple(cells))
@@ -166,9 +168,9 @@ def _build_line_table(probe: Mapping[str, Any]) -> ReportTable:
                     TableCell(chosen, clean(chosen)),
                     TableCell(fit["from_bytes"], format_size(fit["from_bytes"])),
                     TableCell(fit["to_bytes"], format_size(fit["to_bytes"])),
-                    TableCell(fit["alpha_s"], number(1e3 * fit["alpha_s"])),
-                    TableCell(rate, number(rate / 1e6) if math.isfinite(rate) else "-"),
-                    TableCell(fit["residual"], number(100 * fit["residual"], 2)),
+                    TableCell(fit["alpha_s"], format_number(1e3 * fit["alpha_s"])),
+                    TableCell(rate, format_number(rate / 1e6) if math.isfinite(rate) else "-"),
+                    TableCell(fit["residual"], format_number(100 * fit["residual"], 2)),
                     TableCell(len(outliers), str(len(outliers)) if outliers else ""),
                 )
             )
@@ -201,8 +203,8 @@ def _select_collectives(probe: Mapping[str, Any]) -> dict[str, Any]:
 
 def format_size(size: float) -> str:
     """Bytes for people: 4 B, 65.5 kB, 67.1 MB."""
-    scale, unit = byte_unit(size)
-    return f"{number(size / scale) if scale > 1 else round(size)} {unit}"
+    scale, unit = choose_byte_unit(size)
+    return f"{format_number(size / scale) if scale > 1 else round(size)} {unit}"
 
 
 def get_point_columns(found: Mapping[str, Any], *keys: str) -> Sequence[list[float]]:

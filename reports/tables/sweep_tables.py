@@ -32,7 +32,15 @@ from reports.analysis.table import (
     is_true,
 )
 from reports.reading import machines, networks
-from reports.reading.text import listed, number, order, setting, settings, some, spread
+from reports.reading.text import (
+    format_number,
+    format_setting,
+    format_settings,
+    format_spread,
+    join_words,
+    make_sort_key,
+    shorten_list,
+)
 
 _RUN_MEASURES = (
     Measure("", "accuracy", "accuracy", "fraction", 100, "%", digits=4),
@@ -78,7 +86,7 @@ def build_tables(
         targets = progress.choose_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
     cells.runs, notes = measures.derive_measures(grid, cells.partner, epochs, targets)
     shown = [measure for measure in (*MEASURES, *list_target_measures(targets)) if is_measured(measure, cells.runs)]
-    said = (*machines.remarks(grid.runs), *networks.remarks(grid.runs), *few_steps.write_remarks(grid.runs))
+    said = (*machines.write_remarks(grid.runs), *networks.write_remarks(grid.runs), *few_steps.write_remarks(grid.runs))
     made = [build_measure_table(grid, cells, name_baseline(measure, against), len(grid.keys) + 1) for measure in shown]
     made = [
         _set_remarks(table, [*said, *_note(notes, table.name), *cells.write_remarks(), *table.remarks])
@@ -116,12 +124,12 @@ def write_headline(grid: Grid) -> str:
     if runs.empty:
         return "There are run directories, but no run that could be read."
     statuses = [f"{(runs['status'] == status).sum()} {status}" for status in runs["status"].unique()]
-    workers = plural(listed([setting(count) or "?" for count in grid.workers]), "worker")
+    workers = plural(join_words([format_setting(count) or "?" for count in grid.workers]), "worker")
     seeds = f" and {len(grid.seeds)} seeds" if len(grid.seeds) > 1 else ""
     algorithms = f" and {runs[ALGORITHM].nunique()} algorithms" if ALGORITHM in grid.keys else ""
     kinds = f"{plural(len(grid.labels), 'compressor')}{algorithms}"
     size = f"{plural(len(runs), 'run')} of {kinds} with {workers}{seeds}"
-    sentences = [f"{size}: {listed(statuses)}."]
+    sentences = [f"{size}: {join_words(statuses)}."]
     is_done = runs["status"] == run_directory.DONE
     is_fair = is_done & ~runs[list(MARKS)].any(axis=1)
     for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):
@@ -138,12 +146,14 @@ def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
     means = known.groupby("cell")[measure.column].mean()
     members = known[known["cell"] == means.idxmax()]
     first, values = grid.runs.loc[members.index[0]], members[measure.column].to_numpy("float64") * measure.scale
-    names = [first["label"], plural(setting(first["workers"]), "worker")]
-    names += some([f"{key}={setting(first[key]) or 'null'}" for key in grid.keys])
-    text = number(float(values[0]), measure.digits)
+    names = [first["label"], plural(format_setting(first["workers"]), "worker")]
+    names += shorten_list([f"{key}={format_setting(first[key]) or 'null'}" for key in grid.keys])
+    text = format_number(float(values[0]), measure.digits)
     if len(grid.seeds) > 1:
         names.append(f"n={len(values)}")
-        text = spread(float(values.mean()), float(values.std(ddof=1)), measure.digits) if len(values) > 1 else text
+        text = (
+            format_spread(float(values.mean()), float(values.std(ddof=1)), measure.digits) if len(values) > 1 else text
+        )
     return f"{text} {measure.shown or measure.unit} ({', '.join(names)})"
 
 
@@ -156,7 +166,7 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
     for place, figures, limit in zip(cells.places, cells.compute_figures(measure), limits, strict=True):
         found.setdefault(place[:rows], {})[place[rows:]] = (figures, limit)
     kinds = zip(*(cells.runs[key] for key in across), strict=True) if across else [()]
-    heads = list(dict.fromkeys(tuple(map(setting, kind)) for kind in sorted(set(kinds), key=_make_sort_key)))
+    heads = list(dict.fromkeys(tuple(map(format_setting, kind)) for kind in sorted(set(kinds), key=_make_sort_key)))
     lines, records, is_same = [], [], False
     for row, members in found.items():
         line = []
@@ -185,7 +195,7 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
 
 
 def _make_sort_key(values: Sequence[Any]) -> list[Any]:
-    return [order(value) for value in values]
+    return [make_sort_key(value) for value in values]
 
 
 def get_column_name(name: str) -> str:
@@ -205,14 +215,14 @@ def build_unfinished_table(grid: Grid) -> ReportTable:
     runs = grid.runs[grid.runs["status"] != run_directory.DONE]
     reasons = map(explain_status, runs["status"], runs["reason"])
     columns = zip(*(runs[key] for key in ("label", *grid.run_keys, "workers", "status")), reasons, strict=True)
-    rows = tuple(tuple(_make_text_cell(setting(value)) for value in row) for row in columns)
+    rows = tuple(tuple(_make_text_cell(format_setting(value)) for value in row) for row in columns)
     names = ("compressor", *grid.run_keys, "workers", "status", "reason")
     return ReportTable("unfinished", "Runs that are not done", tuple(map(TableColumn, names)), len(names) - 2, rows)
 
 
 def explain_status(status: str, reason: Any) -> str:
     """The reason why a run is not done, or else what its status means."""
-    return setting(reason) or MEANINGS.get(status, "no reason is known")
+    return format_setting(reason) or MEANINGS.get(status, "no reason is known")
 
 
 def _build_phase_table(grid: Grid, cells: Cells) -> ReportTable:
@@ -250,12 +260,12 @@ def _build_run_table(grid: Grid) -> ReportTable:
     some_have = [measure for measure in (*_RUN_LOCAL, *_RUN_NETWORK) if runs[measure.column].notna().any()]
     shown = [measure.choose_unit(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]
     names = ("label", *grid.run_keys, "workers")
-    columns: dict[str, Sequence[Any]] = {get_column_name(name): settings(runs[name]) for name in names}
-    columns["status"] = settings(runs["status"])
+    columns: dict[str, Sequence[Any]] = {get_column_name(name): format_settings(runs[name]) for name in names}
+    columns["status"] = format_settings(runs["status"])
     columns |= {measure.column: _get_numbers(runs[measure.column]) for measure in shown}
     columns["timed_steps"] = runs["timed_steps"].astype("object").where(runs["timed_steps"].notna(), None).tolist()
     columns |= {mark: is_true(runs[mark]).tolist() for mark in find_marks(runs)}
-    columns |= {name: settings(runs[name]) for name in ("reason", "run")}
+    columns |= {name: format_settings(runs[name]) for name in ("reason", "run")}
     records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     lines = []
     for run in records:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gradsweep.cli.tables import console, say
 from reports.analysis.table import ReportTable
-from reports.reading.text import listed, some
+from reports.reading.text import join_words, shorten_list
 
 _GAP = 3  # characters between two columns
 _FEW = 8  # characters to which a column of names may be squeezed
@@ -29,7 +29,7 @@ def print_tables(tables: Sequence[ReportTable], out: Console | None = None) -> N
         if hidden := [
             column.name for column in table.columns[len(_choose_name_columns(table, out.width)) : table.headers]
         ]:
-            say(f"no room for {listed(some(hidden))}: the table's files have them", "dim", out)
+            say(f"no room for {join_words(shorten_list(hidden))}: the table's files have them", "dim", out)
     for note in dict.fromkeys(note for table in tables for note in table.notes):
         say(note, "dim", out)
 

@@ -72,7 +72,7 @@ class Gossip(Exchange):
         return isinstance(self.collectives, ThreadCollectiveQueue)
 
     @property
-    def step(self) -> int:
+    def make_step(self) -> int:
         """Of which the last message is."""
         return self._step
 

@@ -8,7 +8,7 @@ from reports.scaling.measured.links import Links
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class MeasuredCell:
     """One experiment: times in s, means over steps and workers.
 
     Attributes:

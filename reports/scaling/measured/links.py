@@ -55,7 +55,7 @@ _LATENCIES = ((25e9, 10e-6), (5e9, 30e-6), (0.0, 50e-6))
 """One-way s of MPI over TCP in one building, by the least bit/s for which it is meant: of 100gbit 10 us."""
 
 
-def nominal(word: str, latency: float | None = None) -> Links:
+def parse_network(word: str, latency: float | None = None) -> Links:
     """The links that a name of `NOMINAL` or a bandwidth such as `10gbit` stands for.
 
     Args:
@@ -77,7 +77,7 @@ def nominal(word: str, latency: float | None = None) -> Links:
     return Links(word, usual if latency is None else latency, 8 / (rate * share))
 
 
-def asked(words: str, latency: str | None, probe: Path | None) -> list[Links]:
+def parse_networks(words: str, latency: str | None, probe: Path | None) -> list[Links]:
     """The links of a command line, each once, those of a probe first.
 
     Raises:
@@ -86,29 +86,29 @@ def asked(words: str, latency: str | None, probe: Path | None) -> list[Links]:
     one_way = None if latency is None else units.seconds(latency)
     if latency is not None and (one_way is None or one_way > LONGEST_S):
         raise bad_value("--latency", latency, "a one-way time with its unit, from 0s to 1s: 50us")
-    found = [] if probe is None else [probed(probe)]
-    return [*found, *(nominal(word, one_way) for word in dict.fromkeys(filter(None, words.split(","))))]
+    found = [] if probe is None else [read_probe(probe)]
+    return [*found, *(parse_network(word, one_way) for word in dict.fromkeys(filter(None, words.split(","))))]
 
 
-def probed(path: Path) -> Links:
+def read_probe(path: Path) -> Links:
     """The links that `python -m sweep probe` has measured.
 
     Raises:
         UsageError: the file holds no measurement of links.
     """
     content = read_json(path) or {}
-    links = measured(content, f"probe ({_name(content)})")
+    links = read_links(content, f"probe ({_get_network_name(content)})")
     if links is None:
         raise UsageError(f"--probe {path}: no latency and bandwidth in it; valid is a network.json of a probe or a run")
     return links
 
 
-def _name(content: Mapping[str, Any]) -> str:
+def _get_network_name(content: Mapping[str, Any]) -> str:
     section = content.get("network")
     return str(section.get("name", "real")) if isinstance(section, Mapping) else "real"
 
 
-def measured(content: Mapping[str, Any], name: str, figures_of: str = "measured") -> Links | None:
+def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measured") -> Links | None:
     """The links in the content of a network.json; None where it holds none.
 
     The bandwidth is that of a ring, in which all hosts send at once, as in training.
@@ -124,12 +124,12 @@ def measured(content: Mapping[str, Any], name: str, figures_of: str = "measured"
     return Links(name, latency, 8 / rate) if rate and latency > 0 else None
 
 
-def median(name: str, links: Sequence[Links]) -> Links:
+def take_median(name: str, links: Sequence[Links]) -> Links:
     """Of latencies and of bandwidths; there is at least one."""
     return Links(name, statistics.median(one.alpha for one in links), statistics.median(one.beta for one in links))
 
 
-def same_latency(one: float, other: float) -> bool:
+def is_same_latency(one: float, other: float) -> bool:
     """Whether two one-way times differ by 10 % at the most."""
     return abs(one - other) <= 0.1 * max(one, other)
 
@@ -137,7 +137,7 @@ def same_latency(one: float, other: float) -> bool:
 LARGEST = 2**20  # workers
 
 
-def workers(typed: str) -> list[int]:
+def parse_workers(typed: str) -> list[int]:
     """The numbers of workers that are typed as `2..1024` (its powers of two, and both ends) or `2,4,96`, ascending.
 
     Raises:
@@ -155,7 +155,7 @@ def workers(typed: str) -> list[int]:
     return sorted(found)
 
 
-def shown(links: Sequence[Links]) -> list[str]:
+def describe_links(links: Sequence[Links]) -> list[str]:
     """Each network with its figures, for a note."""
     return [
         f"{one.name}: {units.shown_bandwidth(one.bandwidth)} of payload, {units.shown_time(one.alpha)} one way"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reports.reading.text import setting
-from reports.scaling.measured.run_labels import Row, groups
+from reports.reading.text import format_setting
+from reports.scaling.measured.run_labels import RunRow, group_rows
 from reports.scaling.measured.traffic import Traffic
 
 if TYPE_CHECKING:
-    from reports.scaling.measured.cell import Cell
+    from reports.scaling.measured.cell import MeasuredCell
 
 GROWING = frozenset({"exponential", "hypercube"})
 """Topologies in which a worker has lg W neighbours."""
@@ -18,11 +18,11 @@ _ALIKE = frozenset({"complete", "ring", "one_peer_exponential", "random_regular"
 """Topologies in which it has as many with any number of workers, or all."""
 
 
-def listed(counts: Sequence[int]) -> str:
+def join_counts(counts: Sequence[int]) -> str:
     return ",".join(map(str, counts))
 
 
-def too_few(cells: Sequence[Cell]) -> str:
+def explain_too_few(cells: Sequence[MeasuredCell]) -> str:
     """Why these cells of a method do not tell of other numbers of workers, and what to run; nothing where they do."""
     if not cells:
         return "the phases of its runs were not measured"
@@ -30,33 +30,33 @@ def too_few(cells: Sequence[Cell]) -> str:
     if len(fair) > 1:
         return ""
     limited = sorted({cell.workers for cell in cells if not cell.is_fair})
-    said = f"measured with workers={listed(fair)} only" if fair else "measured with one worker only"
+    said = f"measured with workers={join_counts(fair)} only" if fair else "measured with one worker only"
     if limited:
-        said = f"with workers={listed(limited)} the CPUs were the limit, not the network" + (
+        said = f"with workers={join_counts(limited)} the CPUs were the limit, not the network" + (
             f"; {said}" if fair else ""
         )
     where = " on a slower network or more cores" if limited else ""
-    return f"{said}; run it with workers={listed(_others(fair))} too{where}"
+    return f"{said}; run it with workers={join_counts(_list_others(fair))} too{where}"
 
 
-def _others(there: Sequence[int]) -> list[int]:
+def _list_others(there: Sequence[int]) -> list[int]:
     return [count for count in (2, 4, 8) if count not in there]
 
 
-def with_others(command: str, there: Sequence[int]) -> str:
+def suggest_command(command: str, there: Sequence[int]) -> str:
     """The command for other numbers of workers."""
-    others = f"workers={listed(_others(there))}"
+    others = f"workers={join_counts(_list_others(there))}"
     if "multirun.py" not in command:
         return f"the sweep once more with {others}"
     words = [word for word in command.split() if not word.lstrip("+").startswith("workers=")]
     return f"`{' '.join([*words, others])}`"
 
 
-def of_graphs(rows: Sequence[Row], traffic: Mapping[tuple[str, str], Traffic]) -> list[str]:
+def describe_graphs(rows: Sequence[RunRow], traffic: Mapping[tuple[str, str], Traffic]) -> list[str]:
     """A line for each graph in which the number of neighbours may be another one with other workers."""
     found = []
-    for (workload, method, topology), _ in groups(
-        [{**row, "topology": setting(row.get("topology"))} for row in rows], "workload", "method", "topology"
+    for (workload, method, topology), _ in group_rows(
+        [{**row, "topology": format_setting(row.get("topology"))} for row in rows], "workload", "method", "topology"
     ).items():
         one = traffic.get((workload, method))
         if one is not None and one.pattern == "gossip" and topology not in _ALIKE | GROWING:

@@ -18,18 +18,18 @@ import pandas as pd
 
 from gradsweep import csv_columns, errors, run_directory, units
 from reports.analysis.grid import lay_out_runs
-from reports.reading.text import setting
+from reports.reading.text import format_setting
 from reports.scaling.measured import links as networks
 from reports.scaling.measured import missing_runs, recorded
-from reports.scaling.measured.cell import Cell
+from reports.scaling.measured.cell import MeasuredCell
 from reports.scaling.measured.links import Links
-from reports.scaling.measured.recorded import number as _float
-from reports.scaling.measured.run_labels import NETWORK, Row, groups, named
-from reports.scaling.measured.traffic import Counted, Traffic, of_runs
+from reports.scaling.measured.recorded import to_number as _float
+from reports.scaling.measured.run_labels import NETWORK, RunRow, group_rows, name_runs
+from reports.scaling.measured.traffic import CountedTraffic, Traffic, infer_traffic
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
+class Measurements:
     """What the cost model is fitted to.
 
     Attributes:
@@ -40,22 +40,22 @@ class Parts:
         remarks: what else has to be known, a line each.
     """
 
-    cells: Sequence[Cell]
+    cells: Sequence[MeasuredCell]
     traffic: Mapping[tuple[str, str], Traffic]
     compressors: Mapping[str, str]
     left_out: Sequence[str]
-    rows: Mapping[tuple[Any, ...], Sequence[Row]]
+    rows: Mapping[tuple[Any, ...], Sequence[RunRow]]
     remarks: Sequence[str] = ()
 
     @property
     def workloads(self) -> list[str]:
         return list(dict.fromkeys(cell.workload for cell in self.cells))
 
-    def methods(self, workload: str) -> list[str]:
+    def list_methods(self, workload: str) -> list[str]:
         """In the order of the tables."""
         return list(dict.fromkeys(cell.method for cell in self.cells if cell.workload == workload))
 
-    def of(self, workload: str, method: str) -> list[Cell]:
+    def select_cells(self, workload: str, method: str) -> list[MeasuredCell]:
         return [cell for cell in self.cells if (cell.workload, cell.method) == (workload, method)]
 
     @property
@@ -64,14 +64,16 @@ class Parts:
 
         None of the machine's own memory.
         """
-        return self._links([(cell.network, cell.links) for cell in self.cells if cell.is_fair and cell.links.beta])
+        return self._take_medians(
+            [(cell.network, cell.links) for cell in self.cells if cell.is_fair and cell.links.beta]
+        )
 
     @property
     def promised(self) -> list[Links]:
         """What the other networks of the runs should have been: those whose links only told of the CPUs."""
         there = {one.name for one in self.networks}
         found = [(cell.network, cell.expected) for cell in self.cells if cell.network not in there]
-        return self._links([(name, links) for name, links in found if links is not None])
+        return self._take_medians([(name, links) for name, links in found if links is not None])
 
     @property
     def limited(self) -> list[str]:
@@ -80,19 +82,19 @@ class Parts:
         return list(dict.fromkeys(cell.network for cell in self.cells if cell.network not in fair))
 
     @staticmethod
-    def _links(found: Sequence[tuple[str, Links]]) -> list[Links]:
+    def _take_medians(found: Sequence[tuple[str, Links]]) -> list[Links]:
         names = dict.fromkeys(name for name, _ in found)
-        return [networks.median(name, [links for other, links in found if other == name]) for name in names]
+        return [networks.take_median(name, [links for other, links in found if other == name]) for name in names]
 
-    def traffic_of(self, cells: Sequence[Cell]) -> dict[tuple[str, str], Traffic]:
+    def infer_traffic(self, cells: Sequence[MeasuredCell]) -> dict[tuple[str, str], Traffic]:
         """As `traffic`, by the runs of these cells alone; nothing of methods that they do not tell of."""
-        rows: dict[tuple[str, str], list[Row]] = {}
+        rows: dict[tuple[str, str], list[RunRow]] = {}
         for cell in cells:
             rows.setdefault((cell.workload, cell.method), []).extend(self.rows[cell.key])
-        return {key: found for key, group in rows.items() if isinstance(found := _traffic(group), Traffic)}
+        return {key: found for key, group in rows.items() if isinstance(found := _infer_traffic(group), Traffic)}
 
 
-def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Parts:
+def read_measurements(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Measurements:
     """The parts of the finished runs among `Report.runs`.
 
     Args:
@@ -113,21 +115,21 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Pa
             "them once more with cores of their own"
         )
     grid = lay_out_runs(done[~shared], swept)
-    rows = named(grid.runs.to_dict("records"), grid.keys)
+    rows = name_runs(grid.runs.to_dict("records"), grid.keys)
     there = sorted({int(row["workers"]) for row in rows})
     if sum(count > 1 for count in there) < 2:
         raise errors.UsageError(
-            f"scaling: all finished runs have workers={missing_runs.listed(there)}, but what more workers do is told "
-            f"by two numbers above 1; run {missing_runs.with_others(command, there)} and give both directories"
+            f"scaling: all finished runs have workers={missing_runs.join_counts(there)}, but what more workers do is "
+            f"told by two numbers above 1; run {missing_runs.suggest_command(command, there)} and give both directories"
         )
-    by_key = groups(rows, "workload", "method", NETWORK, "workers", "batch")
-    found = {cell.key: cell for group in by_key.values() if (cell := _cell(group)) is not None}
+    by_key = group_rows(rows, "workload", "method", NETWORK, "workers", "batch")
+    found = {cell.key: cell for group in by_key.values() if (cell := _make_cell(group)) is not None}
     reasons: dict[str, list[str]] = {}
     traffic: dict[tuple[str, str], Traffic] = {}
-    for (workload, method), group in groups(rows, "workload", "method").items():
-        sent = _traffic(group)
+    for (workload, method), group in group_rows(rows, "workload", "method").items():
+        sent = _infer_traffic(group)
         own = [cell for cell in found.values() if (cell.workload, cell.method) == (workload, method)]
-        reason = sent if isinstance(sent, str) else missing_runs.too_few(own)
+        reason = sent if isinstance(sent, str) else missing_runs.explain_too_few(own)
         if reason:
             reasons.setdefault(reason, []).append(method)
         elif isinstance(sent, Traffic):
@@ -136,47 +138,49 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Pa
     if not traffic:
         raise errors.UsageError(f"scaling: no method is left with two numbers of workers: {'; '.join(left_out)}")
     cells = [cell for cell in found.values() if (cell.workload, cell.method) in traffic]
-    remarks = missing_runs.of_graphs(rows, traffic)
+    remarks = missing_runs.describe_graphs(rows, traffic)
     if shared.any():
         remarks.append(f"not used: {shared.sum()} of {len(done)} runs, which shared their cores with other runs")
-    compressors = {row["method"]: setting(row["compressor"]) for row in rows}
-    return Parts(cells, traffic, compressors, left_out, by_key, remarks)
+    compressors = {row["method"]: format_setting(row["compressor"]) for row in rows}
+    return Measurements(cells, traffic, compressors, left_out, by_key, remarks)
 
 
-def _traffic(group: Sequence[Row]) -> Traffic | str:
+def _infer_traffic(group: Sequence[RunRow]) -> Traffic | str:
     counted = [
-        Counted(int(workers), _mean(same, "payload_bytes"), _mean(same, "sent_bytes"), *recorded.calls(same))
-        for (workers,), same in sorted(groups(group, "workers").items())
+        CountedTraffic(
+            int(workers), _average(same, "payload_bytes"), _average(same, "sent_bytes"), *recorded.read_calls(same)
+        )
+        for (workers,), same in sorted(group_rows(group, "workers").items())
     ]
     first = group[0]
-    topology = setting(first.get("topology"))
+    topology = format_setting(first.get("topology"))
     if topology == "star":
         return "topology=star is not in the cost model: its hub has as many messages as there are workers"
     is_gossip = _is_gossip(first)
     degree = 0.0 if topology == "complete" else max(_float(row.get("messages_per_step")) for row in group)
-    is_local = setting(first.get("algorithm")) == "local_sgd"
-    found = of_runs(
-        setting(first["compressor"]),
-        "gossip" if is_gossip else setting(first.get("exchange")),
+    is_local = format_setting(first.get("algorithm")) == "local_sgd"
+    found = infer_traffic(
+        format_setting(first["compressor"]),
+        "gossip" if is_gossip else format_setting(first.get("exchange")),
         counted,
         degree=degree,
         every=int(_float(first.get("algorithm.steps")) or 1) if is_local else 1,
-        gradient=recorded.gradient(first),
+        gradient=recorded.read_gradient(first),
     )
     if isinstance(found, Traffic) and topology in missing_runs.GROWING:
         return dataclasses.replace(found, grows=True)
     return found
 
 
-def _is_gossip(run: Row) -> bool:
-    return (setting(run.get("topology")) or "none") != "none"
+def _is_gossip(run: RunRow) -> bool:
+    return (format_setting(run.get("topology")) or "none") != "none"
 
 
-def _mean(group: Sequence[Row], column: str) -> float:
+def _average(group: Sequence[RunRow], column: str) -> float:
     return statistics.fmean(_float(row[column]) for row in group)
 
 
-def _cell(group: Sequence[Row]) -> Cell | None:
+def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
     """Nothing where no run has measured its phases."""
     names = [f"{phase}_s" for phase in csv_columns.PHASES]
     group = [row for row in group if all(math.isfinite(row[name]) for name in names)]
@@ -185,17 +189,17 @@ def _cell(group: Sequence[Row]) -> Cell | None:
     first = group[0]
     median = {name: statistics.median(row[name] for row in group) for name in (*names, "step_s")}
     moved = sum(median[f"{phase}_s"] for phase in ("encode", "communicate", "decode"))
-    found = [_of_run(row) for row in group]
+    found = [_read_run(row) for row in group]
     links = [one.links for one in found if one.links is not None]
     expected = [one.expected for one in found if one.expected is not None]
     workers = int(first["workers"])
     each = [_float(row["samples_per_second"]) * row["step_s"] / workers for row in group]
-    return Cell(
+    return MeasuredCell(
         workload=first["workload"],
         method=first["method"],
         workers=workers,
         network=first[NETWORK],
-        links=networks.median(first[NETWORK], links) if links else networks.MEMORY,
+        links=networks.take_median(first[NETWORK], links) if links else networks.MEMORY,
         load=statistics.median(one.load for one in found),
         samples=statistics.median(each),
         compute_s=max(median["step_s"] - moved, 1e-9),
@@ -204,16 +208,16 @@ def _cell(group: Sequence[Row]) -> Cell | None:
         decode_s=median["decode_s"],
         backward_s=median["backward_s"],
         beside_s=median["backward_s"] + (median["forward_s"] if _is_gossip(first) else 0.0),
-        overlaps=setting(first.get("exchange.overlap")) == "true",
+        overlaps=format_setting(first.get("exchange.overlap")) == "true",
         is_fair=not any("cpu" in one.marks for one in found),
-        expected=networks.median(first[NETWORK], expected) if expected else None,
+        expected=networks.take_median(first[NETWORK], expected) if expected else None,
         hosts=min(one.hosts for one in found),
         batch=first["batch"],
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class _OfRun:
+class _RunRecord:
     """What a run's own files tell: its links, what they should be, threads for a core, marks, hosts (0: not known)."""
 
     links: Links | None
@@ -223,7 +227,7 @@ class _OfRun:
     hosts: int
 
 
-def _of_run(row: Row) -> _OfRun:
+def _read_run(row: RunRow) -> _RunRecord:
     place = run_directory.Run(Path(row["directory"]))
     content = (place.result() or {}).get(NETWORK)
     content = content if isinstance(content, Mapping) else {}
@@ -233,19 +237,19 @@ def _of_run(row: Row) -> _OfRun:
     threads = int(row["workers"]) * int(_float(row.get("threads_per_worker")) or 1)
     load = threads / count if count else 1.0
     marks = content.get("marks")
-    nominal = _as_configured(row)
-    return _OfRun(
-        links=networks.measured(content, row[NETWORK]) or nominal,
-        expected=networks.measured(content, row[NETWORK], "expected") or nominal,
+    nominal = _read_configured_links(row)
+    return _RunRecord(
+        links=networks.read_links(content, row[NETWORK]) or nominal,
+        expected=networks.read_links(content, row[NETWORK], "expected") or nominal,
         load=load if state.get("oversubscribed") else min(load, 1.0),
         marks=marks if isinstance(marks, list) else [],
         hosts=int(_float(content.get("hosts"))),
     )
 
 
-def _as_configured(run: Row) -> Links | None:
+def _read_configured_links(run: RunRow) -> Links | None:
     """Of an emulated network that was not measured."""
-    rate = units.bits_per_second(setting(run.get("network.bandwidth")))
-    latency = units.seconds(setting(run.get("network.latency")))
+    rate = units.bits_per_second(format_setting(run.get("network.bandwidth")))
+    latency = units.seconds(format_setting(run.get("network.latency")))
     share = networks.PAYLOAD_SHARE
     return None if not rate or latency is None else Links(run[NETWORK], latency, 8 / (rate * share))

@@ -8,33 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory
-from reports.reading.text import setting
-from reports.scaling.measured.run_labels import Row
+from reports.reading.text import format_setting
+from reports.scaling.measured.run_labels import RunRow
 from reports.scaling.measured.traffic import Gradient
 
 
-def calls(group: Sequence[Row]) -> tuple[dict[str, float] | None, dict[str, float]]:
+def read_calls(group: Sequence[RunRow]) -> tuple[dict[str, float] | None, dict[str, float]]:
     """How many calls a step has, by kind, and those that leave early: of the first run that has counted them."""
     for row in group:
         result = run_directory.Run(Path(row["directory"])).result() or {}
         if isinstance(found := result.get("collectives_per_step"), Mapping):
             early = result.get("early_collectives_per_step")
-            return _numbers(found) or None, _numbers(early) if isinstance(early, Mapping) else {}
+            return _keep_positive(found) or None, _keep_positive(early) if isinstance(early, Mapping) else {}
     return None, {}
 
 
-def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
-    return {str(kind): count for kind, value in found.items() if (count := number(value)) > 0}
+def _keep_positive(found: Mapping[str, Any]) -> dict[str, float]:
+    return {str(kind): count for kind, value in found.items() if (count := to_number(value)) > 0}
 
 
-def gradient(run: Row) -> Gradient:
+def read_gradient(run: RunRow) -> Gradient:
     """Bytes of a run's gradient and of its units."""
-    size = 4 * number(run.get("parameters"))
-    bucket = number(run.get("exchange.bucket_mib")) * 2**20
-    return Gradient(size, {"bucket": bucket, "model": size}.get(setting(run.get("exchange.granularity")), 0.0))
+    size = 4 * to_number(run.get("parameters"))
+    bucket = to_number(run.get("exchange.bucket_mib")) * 2**20
+    return Gradient(size, {"bucket": bucket, "model": size}.get(format_setting(run.get("exchange.granularity")), 0.0))
 
 
-def number(value: Any) -> float:
+def to_number(value: Any) -> float:
     """A number; 0 for what is none."""
     try:
         found = float(value)

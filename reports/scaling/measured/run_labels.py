@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.reading.text import setting
+from reports.reading.text import format_setting
 
 NETWORK = "network"
 _BATCH = "batch"
@@ -30,53 +30,57 @@ _OF_REPETITION = frozenset(
 )
 """Sections and keys of a config that change neither what a step computes nor what it sends, and the samples in it."""
 
-Row = Mapping[str, Any]
+RunRow = Mapping[str, Any]
 """A run, by the columns of `Report.runs` and the keys of its config."""
 
 
-def groups(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+def group_rows(rows: Sequence[RunRow], *keys: str) -> dict[tuple[Any, ...], list[RunRow]]:
     """Runs by what they have under these keys."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    found: dict[tuple[Any, ...], list[RunRow]] = {}
     for row in rows:
         found.setdefault(tuple(row[key] for key in keys), []).append(row)
     return found
 
 
-def named(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
+def name_runs(rows: Sequence[RunRow], keys: Sequence[str]) -> list[RunRow]:
     """Runs with `method`, `workload`, `network`, and `batch`: which of the swept ones, or nothing."""
     by_root = {key: key.partition(".")[0] for key in keys}
     told = [key for key, root in by_root.items() if root in _OF_METHOD]
     others = [key for key, root in by_root.items() if root not in (*_OF_METHOD, *_OF_REPETITION, NETWORK, "optimizer")]
     # Also what need not tell runs apart, since each compressor, or each number of workers, has another one.
-    others = list(dict.fromkeys([*(key for key in _OF_WORK if _values(rows, key) > 1), *others]))
-    of_label = groups(rows, "label").values()
-    mixed = [key for key in _OF_MESSAGES if any(_values(group, key) > 1 for group in of_label)]
+    others = list(dict.fromkeys([*(key for key in _OF_WORK if _count_values(rows, key) > 1), *others]))
+    of_label = group_rows(rows, "label").values()
+    mixed = [key for key in _OF_MESSAGES if any(_count_values(group, key) > 1 for group in of_label)]
     told = list(dict.fromkeys([*mixed, *told]))
     batches = [key for key, root in by_root.items() if root == _BATCH]
-    rows = [{**row, NETWORK: setting(row.get(NETWORK)) or "none"} for row in rows]
+    rows = [{**row, NETWORK: format_setting(row.get(NETWORK)) or "none"} for row in rows]
     telling = {}
-    for (name,), group in groups(rows, NETWORK).items():
+    for (name,), group in group_rows(rows, NETWORK).items():
         options = [key for key in group[0] if str(key).startswith(f"{NETWORK}.")]
         always = [f"{NETWORK}.bandwidth", f"{NETWORK}.latency"] if name == "emulated" else []
-        telling[name] = [key for key in options if key in always or len({setting(row[key]) for row in group}) > 1]
+        telling[name] = [
+            key for key in options if key in always or len({format_setting(row[key]) for row in group}) > 1
+        ]
     return [
         {
             **row,
-            "method": " ".join([row["label"], *_settings(row, told)]),
-            "workload": ", ".join(_settings(row, others)),
-            "batch": ", ".join(_settings(row, batches)),
-            NETWORK: " ".join([row[NETWORK], *_settings(row, telling[row[NETWORK]])]),
+            "method": " ".join([row["label"], *_format_settings(row, told)]),
+            "workload": ", ".join(_format_settings(row, others)),
+            "batch": ", ".join(_format_settings(row, batches)),
+            NETWORK: " ".join([row[NETWORK], *_format_settings(row, telling[row[NETWORK]])]),
         }
         for row in rows
     ]
 
 
-def _values(rows: Sequence[Row], key: str) -> int:
-    return len({setting(row.get(key)) for row in rows})
+def _count_values(rows: Sequence[RunRow], key: str) -> int:
+    return len({format_setting(row.get(key)) for row in rows})
 
 
-def _settings(row: Row, keys: Sequence[str]) -> list[str]:
+def _format_settings(row: RunRow, keys: Sequence[str]) -> list[str]:
     shown = {f"{NETWORK}.bandwidth": "", f"{NETWORK}.latency": ""}  # whose units tell what they are
     return [
-        f"{shown.get(key, key.removeprefix('network.') + '=')}{text}" for key in keys if (text := setting(row[key]))
+        f"{shown.get(key, key.removeprefix('network.') + '=')}{text}"
+        for key in keys
+        if (text := format_setting(row[key]))
     ]

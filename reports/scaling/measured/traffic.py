@@ -62,7 +62,7 @@ class Demand:
 
 
 @dataclasses.dataclass(frozen=True)
-class Message:
+class CollectiveCall:
     """`calls` times a collective of `bytes` (what they are says reports.scaling.measured.collectives) among
     `workers`."""
 
@@ -115,44 +115,44 @@ class Traffic:
         parts = (self.sums if self.summed else 0.0) + (self.gathers if self.gathered else 0.0)
         return min(1.0, self.early / parts) if self.pattern == "lanes" and parts else 0.0
 
-    def beside(self, work: float, encode: float) -> float:
+    def compute_overlap(self, work: float, encode: float) -> float:
         """Seconds of `work` and of encoding that go on while messages travel: from the first early part on."""
         return work if self.pattern == "gossip" else (work + encode) * self.early / (self.early + 1)
 
-    def payloads(self, workers: int) -> int:
+    def count_payloads(self, workers: int) -> int:
         """How many payloads a worker decodes."""
         if self.pattern == "lanes":
             return workers if self.gathered else 1
         if self.pattern == "gossip":
-            return 1 + self._degree(workers)
+            return 1 + self._count_neighbours(workers)
         return max(1, math.ceil(math.log2(workers))) if self.pattern == "swaps" else 1
 
-    def messages(self, workers: int) -> list[Message]:
+    def list_calls(self, workers: int) -> list[CollectiveCall]:
         """What an exchange of a step sends, in this order."""
-        found = [Message("allreduce", 256.0, self.agreements, workers)] if self.agreements else []
+        found = [CollectiveCall("allreduce", 256.0, self.agreements, workers)] if self.agreements else []
         if self.pattern == "sharded":
-            tables = [Message("alltoall", 256.0, 1, workers), Message("allgather", 64.0, 1, workers)]
+            tables = [CollectiveCall("alltoall", 256.0, 1, workers), CollectiveCall("allgather", 64.0, 1, workers)]
             found += tables if self.sizes else []
             return [
                 *found,
-                Message("alltoall", self.gathered, 1, workers),
-                Message("allgather", self.answered / workers, 1, workers),
+                CollectiveCall("alltoall", self.gathered, 1, workers),
+                CollectiveCall("allgather", self.answered / workers, 1, workers),
             ]
         if self.pattern == "gossip":
-            return [*found, Message("gossip", self.gathered, 1, 1 + self._degree(workers))]
+            return [*found, CollectiveCall("gossip", self.gathered, 1, 1 + self._count_neighbours(workers))]
         if self.pattern == "swaps":
             beyond = 2 if workers & (workers - 1) else 0
-            return [*found, Message("gossip", self.gathered, workers.bit_length() - 1 + beyond, 2)]
+            return [*found, CollectiveCall("gossip", self.gathered, workers.bit_length() - 1 + beyond, 2)]
         if self.summed:
-            found.append(Message("allreduce", self.summed / self.sums, self.sums, workers))
+            found.append(CollectiveCall("allreduce", self.summed / self.sums, self.sums, workers))
         if self.sizes:
-            found.append(Message("allgather", 64.0, self.sizes, workers))
+            found.append(CollectiveCall("allgather", 64.0, self.sizes, workers))
         if self.gathered:
-            found.append(Message("allgather", self.gathered / self.gathers, self.gathers, workers))
+            found.append(CollectiveCall("allgather", self.gathered / self.gathers, self.gathers, workers))
         return found
 
     @functools.lru_cache(maxsize=65536)  # noqa: B019 - of a frozen dataclass: what is kept is little and the same
-    def demand(self, workers: int, alpha: float | None = None, beta: float = 0.0) -> Demand:
+    def compute_demand(self, workers: int, alpha: float | None = None, beta: float = 0.0) -> Demand:
         """What a step asks of the network, on average over `every` steps.
 
         Args:
@@ -162,31 +162,31 @@ class Traffic:
         if workers < 2:
             return Demand()
         total = [0.0, 0.0, 0.0]
-        for message in self.messages(workers):
-            names = _own_algorithm(message) if alpha is None else list(COLLECTIVES[message.collective])
-            found = [_of_call(message, name) for name in names]
+        for message in self.list_calls(workers):
+            names = _choose_own_algorithm(message) if alpha is None else list(COLLECTIVES[message.collective])
+            found = [_compute_call_demand(message, name) for name in names]
             best = min(found, key=lambda one: (alpha or 0.0) * one.latencies + beta * one.bytes)
             values = (best.latencies, best.messages, best.bytes)
             total = [had + message.calls * value for had, value in zip(total, values, strict=True)]
         return Demand(*(value / self.every for value in total))
 
-    def _degree(self, workers: int) -> int:
+    def _count_neighbours(self, workers: int) -> int:
         degree = (workers - 1).bit_length() if self.grows else round(self.degree)
         return min(workers - 1, degree or workers - 1)
 
 
-def _own_algorithm(message: Message) -> list[str]:
+def _choose_own_algorithm(message: CollectiveCall) -> list[str]:
     is_short = message.collective == "allreduce" and message.bytes < 4 * message.workers
     return ["recursive_doubling" if is_short else DEFAULTS[message.collective]]
 
 
-def _of_call(message: Message, algorithm: str) -> Demand:
-    cost = collectives.cost(message.collective, algorithm, message.bytes, message.workers)
-    return Demand(cost.latencies(EAGER, RENDEZVOUS), cost.messages, cost.bytes)
+def _compute_call_demand(message: CollectiveCall, algorithm: str) -> Demand:
+    cost = collectives.compute_cost(message.collective, algorithm, message.bytes, message.workers)
+    return Demand(cost.count_latencies(EAGER, RENDEZVOUS), cost.messages, cost.bytes)
 
 
 @dataclasses.dataclass(frozen=True)
-class Counted:
+class CountedTraffic:
     """What runs with one number of workers have counted a step: bytes of one worker, and calls by kind.
 
     `calls` and `early` are `collectives_per_step` and `early_collectives_per_step` of result.json; None: not counted.
@@ -207,10 +207,10 @@ class Gradient:
     unit: float = 0.0
 
 
-def of_runs(
+def infer_traffic(
     compressor: str,
     exchange: str,
-    counted: Sequence[Counted],
+    counted: Sequence[CountedTraffic],
     *,
     degree: float = 0.0,
     every: int = 1,
@@ -254,18 +254,18 @@ def of_runs(
         gathered = 0.0 if is_summed else payload
     traffic = Traffic("lanes", payload - gathered, gathered, every=every)
     if last.calls is None:
-        return _estimated(traffic, compressor, gradient)
-    return _as_counted(traffic, last.calls, last.early)
+        return _estimate_calls(traffic, compressor, gradient)
+    return _apply_counts(traffic, last.calls, last.early)
 
 
-def _is_swapped(last: Counted, ratio: float) -> bool:
+def _is_swapped(last: CountedTraffic, ratio: float) -> bool:
     """Whether what a worker sends for its payload is the payload, to one partner after another."""
     if last.calls is None:
         return last.workers > 3 and abs(ratio - 1) < _MATCHES
     return "swaps" in last.calls and not {"allreduce", "allgather"} & last.calls.keys()
 
 
-def _as_counted(traffic: Traffic, a_step: Mapping[str, float], early_of_it: Mapping[str, float]) -> Traffic:
+def _apply_counts(traffic: Traffic, a_step: Mapping[str, float], early_of_it: Mapping[str, float]) -> Traffic:
     """With the calls of one exchange."""
     calls, early = ({kind: n * traffic.every for kind, n in one.items()} for one in (a_step, early_of_it))
     rounds = calls.get("rounds", 0.0)
@@ -280,7 +280,7 @@ def _as_counted(traffic: Traffic, a_step: Mapping[str, float], early_of_it: Mapp
     )
 
 
-def _estimated(traffic: Traffic, compressor: str, gradient: Gradient) -> Traffic:
+def _estimate_calls(traffic: Traffic, compressor: str, gradient: Gradient) -> Traffic:
     """With about as many calls as such an exchange has: of each lane all but the last leave early."""
     is_dense = compressor in DENSE_BOUNDS and gradient.bytes > 0
     bound = gradient.bytes if is_dense else traffic.gathered

@@ -28,17 +28,17 @@ BUCKET = 25 * 2**20
 """Bytes of a bucket of PyTorch's DistributedDataParallel, which the paper takes."""
 
 
-def ring(size: float, workers: int, links: Links) -> float:
+def time_ring(size: float, workers: int, links: Links) -> float:
     """Seconds of a ring allreduce of `size` bytes."""
     return links.alpha * (workers - 1) + 2 * size * (workers - 1) / workers * links.beta
 
 
-def gather(size: float, workers: int, links: Links) -> float:
+def time_gather(size: float, workers: int, links: Links) -> float:
     """Seconds of an allgather to which each worker contributes `size` bytes."""
     return links.alpha * (workers - 1) + size * (workers - 1) * links.beta
 
 
-def uncompressed(
+def predict_uncompressed(
     compute: float, backward: float, size: float, workers: int, links: Links, *, gamma: float = GAMMA
 ) -> float:
     """Seconds of a step of synchronous SGD.
@@ -50,12 +50,12 @@ def uncompressed(
     full, rest = divmod(size, BUCKET)
     last = rest or min(size, BUCKET)
     others = full if rest else max(full - 1, 0)
-    hidden = max(gamma * backward, others * ring(BUCKET, workers, links))
-    return compute - backward + hidden + ring(last, workers, links)
+    hidden = max(gamma * backward, others * time_ring(BUCKET, workers, links))
+    return compute - backward + hidden + time_ring(last, workers, links)
 
 
-def compressed(compute: float, codec: float, traffic: Traffic, workers: int, links: Links) -> float:
+def predict_compressed(compute: float, codec: float, traffic: Traffic, workers: int, links: Links) -> float:
     """Seconds of a step with compression: `compute` s, `codec` s to encode and decode, and the messages."""
     sums = traffic.rounds if traffic.summed else 0
-    time = sum(ring(traffic.summed / sums, workers, links) for _ in range(sums))
-    return compute + codec + time + (gather(traffic.gathered, workers, links) if traffic.gathered else 0.0)
+    time = sum(time_ring(traffic.summed / sums, workers, links) for _ in range(sums))
+    return compute + codec + time + (time_gather(traffic.gathered, workers, links) if traffic.gathered else 0.0)

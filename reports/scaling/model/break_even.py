@@ -21,7 +21,7 @@ SLOWEST_BIT_S, FASTEST_BIT_S = 1e6, 1e12
 Key = tuple[str, str, int]
 
 
-def winners(predictions: Sequence[Prediction]) -> dict[Key, Prediction]:
+def find_winners(predictions: Sequence[Prediction]) -> dict[Key, Prediction]:
     """By workload, network and workers, the prediction of the fastest method."""
     found: dict[Key, Prediction] = {}
     for one in predictions:
@@ -31,13 +31,13 @@ def winners(predictions: Sequence[Prediction]) -> dict[Key, Prediction]:
     return found
 
 
-def baselines(predictions: Sequence[Prediction], compressors: Mapping[str, str]) -> dict[Key, Prediction]:
+def find_baselines(predictions: Sequence[Prediction], compressors: Mapping[str, str]) -> dict[Key, Prediction]:
     """By workload, network and workers, the fastest prediction without compression."""
-    return winners([one for one in predictions if compressors[one.method] == BASELINE])
+    return find_winners([one for one in predictions if compressors[one.method] == BASELINE])
 
 
 @dataclasses.dataclass(frozen=True)
-class Map:
+class WinMap:
     """Who is fastest, by bandwidth and workers.
 
     Attributes:
@@ -57,18 +57,20 @@ class Map:
         return self.steps.argmin(axis=0)
 
 
-def win_map(predictor: Predictor, workload: str, workers: Sequence[int], latency: float, points: int = 121) -> Map:
+def compute_win_map(
+    predictor: Predictor, workload: str, workers: Sequence[int], latency: float, points: int = 121
+) -> WinMap:
     """All methods at all bandwidths from SLOWEST_BIT_S to FASTEST_BIT_S, with this one-way latency in s."""
     rates = np.geomspace(SLOWEST_BIT_S, FASTEST_BIT_S, points)
-    methods = predictor.parts.methods(workload)
+    methods = predictor.parts.list_methods(workload)
     steps = np.empty((len(methods), points, len(workers)))
     for place, method in enumerate(methods):
         for column, count in enumerate(workers):
-            steps[place, :, column] = _totals(predictor, workload, method, count, latency, rates)
-    return Map(rates, workers, methods, steps)
+            steps[place, :, column] = _compute_totals(predictor, workload, method, count, latency, rates)
+    return WinMap(rates, workers, methods, steps)
 
 
-def _totals(
+def _compute_totals(
     predictor: Predictor,
     workload: str,
     method: str,
@@ -78,10 +80,12 @@ def _totals(
 ) -> npt.NDArray[np.float64]:
     betas = 8 / (rates * PAYLOAD_SHARE)
     if predictor.best:  # which algorithm is best depends on the bandwidth
-        found = [predictor.step(workload, method, workers, Links("", latency, float(beta))).total for beta in betas]
+        found = [
+            predictor.predict_step(workload, method, workers, Links("", latency, float(beta))).total for beta in betas
+        ]
         return np.array(found)
     links = Links("", latency, betas)  # type: ignore[arg-type]
-    return np.broadcast_to(np.asarray(predictor.step(workload, method, workers, links).total), betas.shape)
+    return np.broadcast_to(np.asarray(predictor.predict_step(workload, method, workers, links).total), betas.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +102,7 @@ class BreakEven:
     wins: tuple[tuple[float, float], ...]
 
 
-def break_even(found: Map, compressors: Mapping[str, str], workload: str = "") -> list[BreakEven]:
+def find_break_even(found: WinMap, compressors: Mapping[str, str], workload: str = "") -> list[BreakEven]:
     """Of each method and number of workers; nothing where the map has no baseline."""
     bases = [place for place, method in enumerate(found.methods) if compressors[method] == BASELINE]
     if not bases:
@@ -110,11 +114,11 @@ def break_even(found: Map, compressors: Mapping[str, str], workload: str = "") -
             continue
         for column, count in enumerate(found.workers):
             gain = np.log(base[:, column] / found.steps[place, :, column])
-            answers.append(BreakEven(workload, method, count, _wins(gain, np.log(found.bandwidths))))
+            answers.append(BreakEven(workload, method, count, _find_wins(gain, np.log(found.bandwidths))))
     return answers
 
 
-def _wins(gain: npt.NDArray[np.float64], rates: npt.NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
+def _find_wins(gain: npt.NDArray[np.float64], rates: npt.NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
     """Where `gain` is above 0, by the logarithms of bandwidths; between two of them as on a straight line."""
     turns = np.flatnonzero(np.diff(gain > 0))
     shares = gain[turns] / (gain[turns] - gain[turns + 1])
@@ -140,9 +144,9 @@ class Needed:
     both: float
 
 
-def needed(predictor: Predictor, predictions: Sequence[Prediction], links: Mapping[str, Links]) -> list[Needed]:
+def find_needed(predictor: Predictor, predictions: Sequence[Prediction], links: Mapping[str, Links]) -> list[Needed]:
     """For each method that compresses, where it does not win."""
-    first = winners(predictions)
+    first = find_winners(predictions)
     found = []
     for one in predictions:
         best = first[one.workload, one.network, one.workers]
@@ -150,11 +154,11 @@ def needed(predictor: Predictor, predictions: Sequence[Prediction], links: Mappi
             continue
 
         def factor(one: Prediction = one, best: Prediction = best, **changed: npt.NDArray[np.float64]) -> float:
-            step = predictor.step(one.workload, one.method, one.workers, links[one.network])
+            step = predictor.predict_step(one.workload, one.method, one.workers, links[one.network])
             # What was measured is not just what the model says: it has to be so many times as fast as it is.
             goal = step.total * best.step.total / one.step.total
-            step = predictor.step(one.workload, one.method, one.workers, links[one.network], **changed)
-            return _least(step.total, goal)
+            step = predictor.predict_step(one.workload, one.method, one.workers, links[one.network], **changed)
+            return _find_least_factor(step.total, goal)
 
         shares = 1 / _FACTORS
         both = factor(codec=shares, payload=shares)
@@ -166,7 +170,7 @@ _FACTORS = np.geomspace(1.0, 1e4, 401)
 """How many times as fast, or as short, something may be: more is no answer."""
 
 
-def _least(totals: npt.ArrayLike, goal: float) -> float:
+def _find_least_factor(totals: npt.ArrayLike, goal: float) -> float:
     """The least of _FACTORS with a total of at most `goal`, by a straight line between two of them."""
     totals = np.broadcast_to(np.asarray(totals), _FACTORS.shape)
     place = int(np.argmax(totals <= goal))

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from gradsweep.errors import UsageError
-from reports.scaling.measured.cell import Cell
-from reports.scaling.measured.parts import Parts
-from reports.scaling.model.fit import Model, Step, fit
+from reports.scaling.measured.cell import MeasuredCell
+from reports.scaling.measured.parts import Measurements
+from reports.scaling.model.fit import CostModel, StepTimes, fit_model
 
 WORST_MEDIAN, WORST_P90 = 1.3, 2.0
 """Times too long or too short for cells left out, above which nothing is extrapolated: the model misses something."""
@@ -20,12 +20,12 @@ FEWEST = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class HeldOut:
     """A cell that was left out, what it measured, and what the model without it says; `model` is that one."""
 
-    cell: Cell
-    predicted: Step
-    model: Model
+    cell: MeasuredCell
+    predicted: StepTimes
+    model: CostModel
 
     @property
     def error(self) -> float:
@@ -40,7 +40,7 @@ class Held:
 
 
 @dataclasses.dataclass(frozen=True)
-class Check:
+class CrossValidation:
     """How well the model says what it has not seen.
 
     Attributes:
@@ -49,38 +49,38 @@ class Check:
         limited: cells that were not predicted, since the CPUs were their limit.
     """
 
-    held: Sequence[Held]
-    beyond: Sequence[Held]
+    held: Sequence[HeldOut]
+    beyond: Sequence[HeldOut]
     limited: int = 0
 
     @property
     def median(self) -> float:
         """Of the absolute relative errors."""
-        return _quantile(self.held, 0.5)
+        return _compute_error_quantile(self.held, 0.5)
 
     @property
     def p90(self) -> float:
-        return _quantile(self.held, 0.9)
+        return _compute_error_quantile(self.held, 0.9)
 
     @property
     def beyond_median(self) -> float:
-        return _quantile(self.beyond, 0.5)
+        return _compute_error_quantile(self.beyond, 0.5)
 
     @property
-    def worst(self) -> Held:
+    def worst(self) -> HeldOut:
         return max(self.held, key=lambda one: one.factor)
 
-    def factor(self, share: float) -> float:
+    def get_factor_quantile(self, share: float) -> float:
         """The quantile of the factors of `held`."""
         return float(np.quantile([one.factor for one in self.held], share))
 
 
-def _quantile(held: Sequence[Held], share: float) -> float:
+def _compute_error_quantile(held: Sequence[HeldOut], share: float) -> float:
     errors = [abs(one.error) for one in held]
     return float(np.quantile(errors, share)) if errors else math.nan
 
 
-def check(parts: Parts) -> Check:
+def cross_validate(parts: Measurements) -> CrossValidation:
     """Leave out one cell after the other, of methods that have others: neither its times nor its bytes are used.
 
     Those whose communication tells of the CPUs are not predicted.
@@ -88,27 +88,27 @@ def check(parts: Parts) -> Check:
     fair = [cell for cell in parts.cells if cell.is_fair]
     held = []
     for cell in fair:
-        own = [other for other in parts.cells if _of(other) == _of(cell) and other is not cell]
-        if traffic := parts.traffic_of(own):
+        own = [other for other in parts.cells if _get_key(other) == _get_key(cell) and other is not cell]
+        if traffic := parts.infer_traffic(own):
             others = [other for other in parts.cells if other is not cell]
-            model = fit(others, {**parts.traffic, **traffic})
-            held.append(Held(cell, model.of(cell), model))
+            model = fit_model(others, {**parts.traffic, **traffic})
+            held.append(HeldOut(cell, model.predict_cell(cell), model))
     counts = sorted({cell.workers for cell in parts.cells})
     beyond = []
     if len(counts) > 2:
         few = [cell for cell in parts.cells if cell.workers < counts[-1]]
-        traffic = parts.traffic_of(few)
-        model = fit([cell for cell in few if _of(cell) in traffic], traffic)
+        traffic = parts.infer_traffic(few)
+        model = fit_model([cell for cell in few if _get_key(cell) in traffic], traffic)
         last = [cell for cell in fair if cell.workers == counts[-1]]
-        beyond = [Held(cell, model.of(cell), model) for cell in last if _of(cell) in model.methods]
-    return Check(held, beyond, len(parts.cells) - len(fair))
+        beyond = [HeldOut(cell, model.predict_cell(cell), model) for cell in last if _get_key(cell) in model.methods]
+    return CrossValidation(held, beyond, len(parts.cells) - len(fair))
 
 
-def _of(cell: Cell) -> tuple[str, str]:
+def _get_key(cell: MeasuredCell) -> tuple[str, str]:
     return cell.workload, cell.method
 
 
-def refuse(found: Check) -> None:
+def refuse_poor_fit(found: CrossValidation) -> None:
     """Nothing where the model may be extrapolated.
 
     Raises:
@@ -123,7 +123,7 @@ def refuse(found: Check) -> None:
             f"that takes {FEWEST} or more; {what}"
         )
     for measure, share, limit in (("median", 0.5, WORST_MEDIAN), ("90th percentile", 0.9, WORST_P90)):
-        if (value := found.factor(share)) <= limit:
+        if (value := found.get_factor_quantile(share)) <= limit:
             continue
         worst = found.worst
         raise UsageError(

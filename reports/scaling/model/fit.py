@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reports.scaling.measured.cell import Cell
+from reports.scaling.measured.cell import MeasuredCell
 from reports.scaling.measured.links import Links
 from reports.scaling.measured.traffic import Traffic
 
@@ -49,7 +49,7 @@ _APART = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class StepTimes:
     """Where the time of a step goes, in s; numbers, or arrays where the links are arrays."""
 
     compute: float
@@ -63,7 +63,7 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
-class Method:
+class MethodCost:
     """A method's own parts in s, of a worker with cores of its own; `beside` is the share of the compute during which
     its exchange can go on, if it `overlaps`."""
 
@@ -76,7 +76,7 @@ class Method:
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class ComputeCost:
     """Seconds of compute: `fixed`, and `each` a sample; `backward` is its share of both."""
 
     fixed: float
@@ -85,15 +85,15 @@ class Work:
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class CostModel:
     """What was fitted. `shared` are k_a, k_b, m, b, s of the module; `kappa` is that of crowded cores."""
 
     kappa: float
     shared: tuple[float, ...]
-    works: Mapping[str, Work]
-    methods: Mapping[tuple[str, str], Method]
+    works: Mapping[str, ComputeCost]
+    methods: Mapping[tuple[str, str], MethodCost]
 
-    def step(
+    def predict_step(
         self,
         key: tuple[str, str],
         workers: int,
@@ -104,7 +104,7 @@ class Model:
         best: bool = False,
         codec: float = 1.0,
         payload: float = 1.0,
-    ) -> Step:
+    ) -> StepTimes:
         """A step of `key` (workload and method) with so many workers, each of which has `samples` in it.
 
         Args:
@@ -118,60 +118,62 @@ class Model:
         crowd = max(1.0, load) ** self.kappa
         compute = (work.fixed + work.each * samples) * crowd
         encode = codec * method.encode * crowd
-        decode = codec * (method.decode + method.decode_each * traffic.payloads(workers)) * crowd
-        asked = traffic.demand(workers, links.alpha, links.beta) if best else traffic.demand(workers)
+        decode = codec * (method.decode + method.decode_each * traffic.count_payloads(workers)) * crowd
+        asked = traffic.compute_demand(workers, links.alpha, links.beta) if best else traffic.compute_demand(workers)
         k_a, k_b, per_message, per_byte, spread = self.shared
         size = asked.bytes * payload
         time = k_a * links.alpha * asked.latencies + k_b * links.beta * size
         time = time + (per_message * asked.messages + per_byte * size) * crowd
         if method.overlaps:
-            time = exposed(time, traffic.early_share, traffic.beside(compute * method.beside, encode))
-        return Step(compute, encode, time + spread * (compute + encode) * waiting(workers), decode)
+            time = compute_exposed(time, traffic.early_share, traffic.compute_overlap(compute * method.beside, encode))
+        return StepTimes(compute, encode, time + spread * (compute + encode) * expect_maximum(workers), decode)
 
-    def of(self, cell: Cell) -> Step:
+    def predict_cell(self, cell: MeasuredCell) -> StepTimes:
         """A step of a cell, under the circumstances in which it was measured."""
-        return self.step((cell.workload, cell.method), cell.workers, cell.links, cell.samples, load=cell.load)
+        return self.predict_step((cell.workload, cell.method), cell.workers, cell.links, cell.samples, load=cell.load)
 
 
 def _overlaps(method: str) -> bool:
     return "exchange.overlap=true" in method
 
 
-def exposed(time: float, share: float, hidden: float) -> float:
+def compute_exposed(time: float, share: float, hidden: float) -> float:
     """What is left to wait for of `time` s, of which this share can go on beside `hidden` s of work."""
     return np.maximum(time * (1 - share), time - hidden) if share else time
 
 
-def waiting(workers: int) -> float:
+def expect_maximum(workers: int) -> float:
     """About the mean of the largest of `workers` standard normal numbers (Blom, 1958); 0 for one."""
     return statistics.NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25)) if workers > 1 else 0.0
 
 
-def fit(cells: Sequence[Cell], traffic: Mapping[tuple[str, str], Traffic]) -> Model:
+def fit_model(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str], Traffic]) -> CostModel:
     """The model of these cells."""
-    kappa = _kappa(cells)
-    works = {name: _work([cell for cell in cells if cell.workload == name], kappa) for name in _workloads(cells)}
+    kappa = _fit_kappa(cells)
+    works = {
+        name: _fit_work([cell for cell in cells if cell.workload == name], kappa) for name in _list_workloads(cells)
+    }
     methods = {}
     for key in dict.fromkeys((cell.workload, cell.method) for cell in cells):
         own = tuple(cell for cell in cells if (cell.workload, cell.method) == key)
-        methods[key] = _method(own, kappa, traffic[key])
-    return Model(kappa, tuple(_shared(cells, traffic, kappa)), works, methods)
+        methods[key] = _fit_method(own, kappa, traffic[key])
+    return CostModel(kappa, tuple(_fit_shared(cells, traffic, kappa)), works, methods)
 
 
-def _workloads(cells: Sequence[Cell]) -> list[str]:
+def _list_workloads(cells: Sequence[MeasuredCell]) -> list[str]:
     return list(dict.fromkeys(cell.workload for cell in cells))
 
 
-def _crowd(cell: Cell, kappa: float) -> float:
+def _compute_crowding(cell: MeasuredCell, kappa: float) -> float:
     return max(1.0, cell.load) ** kappa
 
 
-def _kappa(cells: Sequence[Cell]) -> float:
+def _fit_kappa(cells: Sequence[MeasuredCell]) -> float:
     """The exponent with which work of one rank takes longer the more of them share a core: 1 where none does."""
     if max(cell.load for cell in cells) <= 1:
         return 1.0
     groups = []
-    for name in _workloads(cells):
+    for name in _list_workloads(cells):
         figures = [(max(1.0, cell.load), cell.samples, cell.compute_s) for cell in cells if cell.workload == name]
         groups.append(np.array(figures).T)
     losses = []
@@ -179,48 +181,48 @@ def _kappa(cells: Sequence[Cell]) -> float:
         miss = 0.05 * abs(kappa - 1)
         for loads, samples, times in groups:
             crowds = loads**kappa
-            fixed, each = _compute(samples, times / crowds)
+            fixed, each = _fit_compute(samples, times / crowds)
             miss += float(np.mean(np.abs(np.log((fixed + each * samples) * crowds / times))))
         losses.append(miss)
     return float(_KAPPAS[int(np.argmin(losses))])
 
 
-def _compute(samples: Array, times: Array) -> tuple[float, float]:
+def _fit_compute(samples: Array, times: Array) -> tuple[float, float]:
     """Seconds of a step and of a sample; of the sample alone where all have about as many, which tells no more."""
     if samples.max() < _APART * samples.min():
         return 0.0, float(np.median(times / samples))
-    fixed, each = _robust(np.column_stack([np.ones_like(samples), samples]), times)
+    fixed, each = _fit_robustly(np.column_stack([np.ones_like(samples), samples]), times)
     return float(fixed), float(each)
 
 
-def _work(cells: Sequence[Cell], kappa: float) -> Work:
+def _fit_work(cells: Sequence[MeasuredCell], kappa: float) -> ComputeCost:
     samples = np.array([cell.samples for cell in cells])
-    times = np.array([cell.compute_s / _crowd(cell, kappa) for cell in cells])
+    times = np.array([cell.compute_s / _compute_crowding(cell, kappa) for cell in cells])
     backward = float(np.median([cell.backward_s / cell.compute_s for cell in cells]))
-    return Work(*_compute(samples, times), backward)
+    return ComputeCost(*_fit_compute(samples, times), backward)
 
 
 @functools.lru_cache(maxsize=4096)  # most are the same whichever cell is left out
-def _method(cells: tuple[Cell, ...], kappa: float, traffic: Traffic) -> Method:
-    crowds = np.array([_crowd(cell, kappa) for cell in cells])
+def _fit_method(cells: tuple[MeasuredCell, ...], kappa: float, traffic: Traffic) -> MethodCost:
+    crowds = np.array([_compute_crowding(cell, kappa) for cell in cells])
     encode = float(np.median(np.array([cell.encode_s for cell in cells]) / crowds))
-    payloads = np.array([float(traffic.payloads(cell.workers)) for cell in cells])
-    decode = _decode(payloads, np.array([cell.decode_s for cell in cells]) / crowds)
+    payloads = np.array([float(traffic.count_payloads(cell.workers)) for cell in cells])
+    decode = _fit_decode(payloads, np.array([cell.decode_s for cell in cells]) / crowds)
     beside = float(np.median([cell.beside_s / cell.compute_s for cell in cells]))
-    return Method(encode, *decode, traffic, any(cell.overlaps for cell in cells), beside)
+    return MethodCost(encode, *decode, traffic, any(cell.overlaps for cell in cells), beside)
 
 
-def _decode(payloads: Array, times: Array) -> tuple[float, float]:
+def _fit_decode(payloads: Array, times: Array) -> tuple[float, float]:
     """Seconds for all payloads together, and for each."""
     if payloads.max() <= 1:
         return float(np.median(times)), 0.0
     if payloads.max() == payloads.min() or not times.max():
         return 0.0, float(np.median(times / payloads))
-    fixed, each = _robust(np.column_stack([np.ones_like(payloads), payloads]), times)
+    fixed, each = _fit_robustly(np.column_stack([np.ones_like(payloads), payloads]), times)
     return float(fixed), float(each)
 
 
-def _robust(columns: Array, values: Array) -> Array:
+def _fit_robustly(columns: Array, values: Array) -> Array:
     """Non-negative coefficients with small relative residuals, of which the large ones count less."""
     from scipy.optimize import nnls
 
@@ -229,13 +231,13 @@ def _robust(columns: Array, values: Array) -> Array:
     for _ in range(8):
         rows = weights / scale
         found, _ = nnls(columns * rows[:, None], values * rows)
-        before, weights = weights, _huber(np.abs(columns @ found - values) / scale, 0.1)
+        before, weights = weights, _weigh_residuals(np.abs(columns @ found - values) / scale, 0.1)
         if np.allclose(weights, before, atol=1e-3):
             break
     return found
 
 
-def _shared(cells: Sequence[Cell], traffic: Mapping[tuple[str, str], Traffic], kappa: float) -> Array:
+def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str], Traffic], kappa: float) -> Array:
     """k_a, k_b, m, b and s of the module."""
     from scipy.optimize import nnls
 
@@ -244,16 +246,18 @@ def _shared(cells: Sequence[Cell], traffic: Mapping[tuple[str, str], Traffic], k
         if cell.workers < 2 or not cell.is_fair:
             continue
         sent = traffic[cell.workload, cell.method]
-        asked, share = sent.demand(cell.workers), sent.early_share
+        asked, share = sent.compute_demand(cell.workers), sent.early_share
         hidden = 0.0
         if cell.overlaps and share:
-            hidden = sent.beside(cell.beside_s, cell.encode_s)
+            hidden = sent.compute_overlap(cell.beside_s, cell.encode_s)
             if cell.communicate_s < hidden * max(0.1, 1.1 * (1 - share) / share):
                 continue  # little but what left last was waited for: how long the others took is not known
-        crowd = _crowd(cell, kappa)
+        crowd = _compute_crowding(cell, kappa)
         network = (cell.links.alpha * asked.latencies, cell.links.beta * asked.bytes)
         own = (asked.messages * crowd, asked.bytes * crowd)
-        rows.append(np.array([*network, *own, (cell.compute_s + cell.encode_s) * waiting(cell.workers)]) / cell.step_s)
+        rows.append(
+            np.array([*network, *own, (cell.compute_s + cell.encode_s) * expect_maximum(cell.workers)]) / cell.step_s
+        )
         values.append((cell.communicate_s + hidden) / cell.step_s)
     if not rows:
         return PRIOR
@@ -267,18 +271,18 @@ def _shared(cells: Sequence[Cell], traffic: Mapping[tuple[str, str], Traffic], k
         target = np.concatenate([seen * weights, prior @ PRIOR])
         solved, _ = nnls(matrix, target)
         found = solved * scale
-        before, weights = weights, _huber(np.abs(columns @ found - seen), _HUBER)
+        before, weights = weights, _weigh_residuals(np.abs(columns @ found - seen), _HUBER)
         if np.allclose(weights, before, atol=1e-3):
             break
     return found
 
 
-def _huber(residuals: Array, limit: float) -> Array:
+def _weigh_residuals(residuals: Array, limit: float) -> Array:
     """Weights of rows whose squares are summed, by which residuals above the limit count by their size only."""
     return np.sqrt(np.minimum(1.0, limit / np.maximum(residuals, 1e-12)))
 
 
-def stack(models: Sequence[Model], key: tuple[str, str]) -> Model:
+def stack_models(models: Sequence[CostModel], key: tuple[str, str]) -> CostModel:
     """Models as one of this method, whose numbers are arrays: it predicts what all of them do at once, without load."""
     methods, works = [one.methods[key] for one in models], [one.works[key[0]] for one in models]
 
@@ -288,5 +292,5 @@ def stack(models: Sequence[Model], key: tuple[str, str]) -> Model:
     method = dataclasses.replace(
         methods[0], **{field: together(methods, field) for field in ("encode", "decode", "decode_each", "beside")}
     )
-    work = Work(*(together(works, field) for field in ("fixed", "each", "backward")))
-    return Model(1.0, tuple(np.array([one.shared for one in models]).T), {key[0]: work}, {key: method})
+    work = ComputeCost(*(together(works, field) for field in ("fixed", "each", "backward")))
+    return CostModel(1.0, tuple(np.array([one.shared for one in models]).T), {key[0]: work}, {key: method})

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reports.scaling.measured.cell import Cell
+from reports.scaling.measured.cell import MeasuredCell
 from reports.scaling.measured.links import Links
-from reports.scaling.measured.parts import Parts
-from reports.scaling.model.cross_validation import Check
-from reports.scaling.model.fit import Model, Step, stack
+from reports.scaling.measured.parts import Measurements
+from reports.scaling.model.cross_validation import CrossValidation
+from reports.scaling.model.fit import CostModel, StepTimes, stack_models
 
 LEVEL = 0.9
 """Of the intervals."""
@@ -29,7 +29,7 @@ _SAME_SAMPLES = 0.05
 """Relative difference up to which steps have the same samples: the last batch of an epoch may be shorter."""
 
 
-def is_alone(cell: Cell) -> bool:
+def is_alone(cell: MeasuredCell) -> bool:
     """Whether its workers had cores and a host of their own, and the network was the limit, as in a prediction."""
     return cell.is_fair and cell.load <= 1 and cell.hosts == cell.workers
 
@@ -50,7 +50,7 @@ class Prediction:
     method: str
     workers: int
     network: str
-    step: Step
+    step: StepTimes
     low: float
     high: float
     alone: float
@@ -69,9 +69,9 @@ class Prediction:
 class Predictor:
     """Predicts by the model of all cells; its intervals come from those that were fitted without one of them."""
 
-    parts: Parts
-    model: Model
-    check: Check
+    parts: Measurements
+    model: CostModel
+    check: CrossValidation
     samples: float | None = None
     best: bool = False
 
@@ -84,60 +84,60 @@ class Predictor:
             found[workload] = statistics.median_low(cell.samples for cell in cells if cell.workers == fewest)
         return found
 
-    def samples_of(self, workload: str) -> float:
+    def get_samples(self, workload: str) -> float:
         """A worker's, in a step: as asked, else as most of the runs with the fewest workers had them."""
         return self._samples[workload] if self.samples is None else self.samples
 
-    def step(self, workload: str, method: str, workers: int, links: Links, **changed: Any) -> Step:
+    def predict_step(self, workload: str, method: str, workers: int, links: Links, **changed: Any) -> StepTimes:
         """`changed`: `codec` or `payload` of `Model.step`."""
         key = workload, method
-        return self.model.step(key, workers, links, self.samples_of(workload), best=self.best, **changed)
+        return self.model.predict_step(key, workers, links, self.get_samples(workload), best=self.best, **changed)
 
-    def alone(self, workload: str) -> float:
+    def predict_alone(self, workload: str) -> float:
         work = self.model.works[workload]
-        return work.fixed + work.each * self.samples_of(workload)
+        return work.fixed + work.each * self.get_samples(workload)
 
     def predict(self, networks: Sequence[Links], workers: Sequence[int]) -> list[Prediction]:
         """All methods on each of the networks with each number of workers."""
         found = []
         for workload in self.parts.workloads:
-            alone = self.alone(workload)
+            alone = self.predict_alone(workload)
             for links in networks:
-                for method in self.parts.methods(workload):
+                for method in self.parts.list_methods(workload):
                     for count in workers:
-                        step = self._measured(workload, method, count, links)
+                        step = self._find_measured(workload, method, count, links)
                         is_measured = step is not None
                         low, high = math.nan, math.nan
                         if step is None:
-                            step = self.step(workload, method, count, links)
-                            low, high = self._interval((workload, method), count, links, float(step.total))
+                            step = self.predict_step(workload, method, count, links)
+                            low, high = self._compute_interval((workload, method), count, links, float(step.total))
                         found.append(
                             Prediction(workload, method, count, links.name, step, low, high, alone, is_measured)
                         )
         return found
 
-    def _measured(self, workload: str, method: str, workers: int, links: Links) -> Step | None:
+    def _find_measured(self, workload: str, method: str, workers: int, links: Links) -> StepTimes | None:
         """What was measured of just this; None where that is something else, or nothing."""
         if self.best or links not in self.parts.networks:
             return None
-        for cell in self.parts.of(workload, method):
+        for cell in self.parts.select_cells(workload, method):
             is_it = (cell.network, cell.workers) == (links.name, workers)
-            if is_it and is_alone(cell) and abs(cell.samples / self.samples_of(workload) - 1) <= _SAME_SAMPLES:
-                return Step(cell.compute_s, cell.encode_s, cell.communicate_s, cell.decode_s)
+            if is_it and is_alone(cell) and abs(cell.samples / self.get_samples(workload) - 1) <= _SAME_SAMPLES:
+                return StepTimes(cell.compute_s, cell.encode_s, cell.communicate_s, cell.decode_s)
         return None
 
     @functools.cached_property
-    def _without(self) -> dict[tuple[str, str], tuple[Model, npt.NDArray[np.float64]]]:
+    def _without(self) -> dict[tuple[str, str], tuple[CostModel, npt.NDArray[np.float64]]]:
         """By method, all models without a cell, and what each missed of it, as |log|."""
         found = {}
         for key in self.model.methods:
             held = [one for one in self.check.held if key in one.model.methods]
             misses = np.array([abs(np.log(one.predicted.total / one.cell.step_s)) for one in held])
             if held:
-                found[key] = stack([one.model for one in held], key), misses
+                found[key] = stack_models([one.model for one in held], key), misses
         return found
 
-    def _interval(self, key: tuple[str, str], workers: int, links: Links, step: float) -> tuple[float, float]:
+    def _compute_interval(self, key: tuple[str, str], workers: int, links: Links, step: float) -> tuple[float, float]:
         """Jackknife+ of the logarithm (Barber, Candes, Ramdas and Tibshirani, 2021): by each model without a cell,
         moved by what it missed of that cell. So it is wider where these models differ, far from what was measured.
 
@@ -146,6 +146,6 @@ class Predictor:
         if key not in self._without or not self.parts.networks:
             return math.nan, math.nan
         models, misses = self._without[key]
-        totals = np.log(models.step(key, workers, links, self.samples_of(key[0]), best=self.best).total)
+        totals = np.log(models.predict_step(key, workers, links, self.get_samples(key[0]), best=self.best).total)
         low, high = np.quantile(totals - misses, (1 - LEVEL) / 2), np.quantile(totals + misses, (1 + LEVEL) / 2)
         return min(step, float(np.exp(low))), max(step, float(np.exp(high)))

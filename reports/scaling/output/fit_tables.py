@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from reports.analysis.table import ReportTable, TableCell, TableColumn
-from reports.reading.text import number
-from reports.scaling.model.cross_validation import Check, Held
+from reports.reading.text import format_number
+from reports.scaling.model.cross_validation import CrossValidation, HeldOut
 from reports.scaling.model.predict import Predictor
 from reports.scaling.output.tables import TOPIC
 
 
-def checked(check: Check, remarks: Sequence[str]) -> ReportTable:
+def build_check_table(check: CrossValidation, remarks: Sequence[str]) -> ReportTable:
     """Every cell that was left out, and what the model of the others said of it."""
     headers = ["workload", "network", "compressor", "batch", "workers"]
     optional = ("workload", "batch")
@@ -23,13 +23,13 @@ def checked(check: Check, remarks: Sequence[str]) -> ReportTable:
             cell = one.cell
             values = (cell.workload, cell.network, cell.method, cell.batch, cell.workers)
             names = dict(zip(headers, values, strict=True))
-            records.append({**names, "left_out": kind, **_errors(one)})
+            records.append({**names, "left_out": kind, **_list_errors(one)})
             if kind == "left out alone":
                 figures = (1e3 * one.cell.step_s, 1e3 * float(one.predicted.total))
                 rows.append(
                     (
                         *(TableCell(names[key], str(names[key])) for key in keep),  # type: ignore[arg-type]
-                        *(TableCell(value / 1e3, number(value)) for value in figures),
+                        *(TableCell(value / 1e3, format_number(value)) for value in figures),
                         TableCell(one.error, f"{100 * one.error:+.1f}"),
                     )
                 )
@@ -44,13 +44,13 @@ def checked(check: Check, remarks: Sequence[str]) -> ReportTable:
         ),
         len(keep),
         tuple(rows),
-        remarks=(*summary(check), *remarks),
+        remarks=(*summarize_check(check), *remarks),
         records=tuple(records),
         topic=TOPIC,
     )
 
 
-def _errors(one: Held) -> dict[str, Any]:
+def _list_errors(one: HeldOut) -> dict[str, Any]:
     cell, found = one.cell, one.predicted
     return {
         "samples": cell.samples,
@@ -69,7 +69,7 @@ def _errors(one: Held) -> dict[str, Any]:
     }
 
 
-def summary(check: Check) -> list[str]:
+def summarize_check(check: CrossValidation) -> list[str]:
     """The errors in a sentence or two."""
     said = [
         f"{len(check.held)} cells left out one by one: the step's time is off by {check.median:.1%} (median), "
@@ -83,7 +83,7 @@ def summary(check: Check) -> list[str]:
     return said
 
 
-def fitted(predictor: Predictor) -> ReportTable:
+def build_model_table(predictor: Predictor) -> ReportTable:
     """What was fitted."""
     model = predictor.model
     k_a, k_b, per_message, per_byte, spread = model.shared
@@ -113,9 +113,12 @@ def fitted(predictor: Predictor) -> ReportTable:
         (TableColumn("workload"), TableColumn("part"), TableColumn("value", "number"), TableColumn("unit"))[keep:],
         2 - keep,
         tuple(
-            (TableCell(name, name), TableCell(what, what), TableCell(value, number(value)), TableCell(unit, unit))[
-                keep:
-            ]
+            (
+                TableCell(name, name),
+                TableCell(what, what),
+                TableCell(value, format_number(value)),
+                TableCell(unit, unit),
+            )[keep:]
             for name, what, value, unit in rows
         ),
         remarks=(

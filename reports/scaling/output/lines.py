@@ -24,7 +24,7 @@ Point = tuple[int, float, float, float, bool]
 """Workers, the value, its interval, and whether it was measured, which has none."""
 
 
-def draw(axis: Axes, line: Sequence[Point], look: style.Look, has_band: bool) -> None:
+def draw_line(axis: Axes, line: Sequence[Point], look: style.Look, has_band: bool) -> None:
     x, y, lows, highs, measured = zip(*line, strict=True)
     axis.plot(x, y, color=look.colour, linestyle=DASHES, linewidth=1.0)
     for is_measured in (False, True):
@@ -47,7 +47,7 @@ def draw(axis: Axes, line: Sequence[Point], look: style.Look, has_band: bool) ->
         axis.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
 
 
-def frame(axis: Axes, counts: Sequence[int]) -> None:
+def frame_workers(axis: Axes, counts: Sequence[int]) -> None:
     """The axis of workers."""
     axis.set_xscale("log", base=2)
     step = math.ceil(len(counts) / 6)
@@ -57,19 +57,19 @@ def frame(axis: Axes, counts: Sequence[int]) -> None:
     axis.xaxis.set_minor_locator(NullLocator())
 
 
-def numbers(axis: Axis) -> None:
+def format_ticks(axis: Axis) -> None:
     """1, 2 and 5 of each power of ten, as plain numbers, on a logarithmic axis."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
-def title(axis: Axes, name: str, characters: int) -> None:
+def write_title(axis: Axes, name: str, characters: int) -> None:
     """A panel's, in lines of so many."""
     axis.set_title(textwrap.fill(escape_label(name), characters))
 
 
-def label_marks(labels: Sequence[str]) -> list[Line2D]:
+def make_label_marks(labels: Sequence[str]) -> list[Line2D]:
     """What a legend says about the lines."""
     return [
         Line2D([], [], color=look.colour, marker=look.marker, label=escape_label(label))
@@ -77,7 +77,7 @@ def label_marks(labels: Sequence[str]) -> list[Line2D]:
     ]
 
 
-def kind_marks(measured: Iterable[bool]) -> list[Line2D]:
+def make_kind_marks(measured: Iterable[bool]) -> list[Line2D]:
     """What a legend says about the kinds that there are."""
     kinds = set(measured)
     return [mark for mark, kind in ((_MEASURED, True), (PREDICTED, False)) if kind in kinds]

@@ -22,38 +22,38 @@ from reports.plots import style
 from reports.plots.layout import COLUMN, GREY, LEGEND, TEXT, escape_label
 from reports.plots.marks import draw_legend
 from reports.plots.picture import Maker, Plot
-from reports.reading.text import listed, number
-from reports.scaling.measured.links import PAYLOAD_SHARE, Links, same_latency
-from reports.scaling.model.break_even import FASTEST_BIT_S, SLOWEST_BIT_S, BreakEven, Map
-from reports.scaling.model.cross_validation import Check
+from reports.reading.text import format_number, join_words
+from reports.scaling.measured.links import PAYLOAD_SHARE, Links, is_same_latency
+from reports.scaling.model.break_even import FASTEST_BIT_S, SLOWEST_BIT_S, BreakEven, WinMap
+from reports.scaling.model.cross_validation import CrossValidation
 from reports.scaling.model.predict import Prediction
 from reports.scaling.output import lines, speedup_picture
-from reports.scaling.output.fit_tables import summary
+from reports.scaling.output.fit_tables import summarize_check
 from reports.scaling.output.speedup import Speedup
-from reports.scaling.output.tables import ranges
+from reports.scaling.output.tables import format_ranges
 
 _ACROSS, _TITLE = 3, 30  # panels side by side, and characters of their names' lines
 _HATCH = "////"
 
 
-def _name(name: str, workload: str) -> str:
+def _make_name(name: str, workload: str) -> str:
     """Of a file; each workload has its own."""
     words = "".join(char if char.isalnum() else "-" for char in workload)
     return f"{name}-{words}" if workload else name
 
 
-def _titled(title: str, workload: str) -> str:
+def _make_title(title: str, workload: str) -> str:
     return f"{title}, {workload}" if workload else title
 
 
-def _bandwidths(axis: Axes) -> None:
+def _frame_bandwidths(axis: Axes) -> None:
     axis.set_yscale("log")
     axis.set_ylim(SLOWEST_BIT_S, FASTEST_BIT_S)
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown_bandwidth(value).replace("bit", "bit/s")))
     axis.set_ylabel("bandwidth")
 
 
-def efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
+def plot_efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
     """A panel for each network: efficiency by workers, a line for each method; of a few with their intervals."""
     found = [one for one in predictions if one.workload == workload]
     networks = list(dict.fromkeys(one.network for one in found))
@@ -65,39 +65,47 @@ def efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
         unused.remove()
     for place, (axis, network) in enumerate(zip(axes, networks, strict=False)):
         for method, look in style.choose_looks(methods).items():
-            line = [_point(one) for one in found if (one.network, one.method) == (network, method)]
-            lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
-        lines.title(axis, network, _TITLE)
-        lines.frame(axis, sorted({one.workers for one in found}))
+            line = [_make_point(one) for one in found if (one.network, one.method) == (network, method)]
+            lines.draw_line(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
+        lines.write_title(axis, network, _TITLE)
+        lines.frame_workers(axis, sorted({one.workers for one in found}))
         axis.set(xlabel="workers", ylabel="efficiency [%]" if place % _ACROSS == 0 else "", ylim=(0, 105))
-    draw_legend(figure, [*lines.label_marks(methods), *lines.kind_marks(one.is_measured for one in found)])
+    draw_legend(figure, [*lines.make_label_marks(methods), *lines.make_kind_marks(one.is_measured for one in found)])
     most = max(one.workers for one in found)
-    last = [f"{one.network}, {one.method}: {number(100 * one.efficiency, 2)} %" for one in found if one.workers == most]
+    last = [
+        f"{one.network}, {one.method}: {format_number(100 * one.efficiency, 2)} %"
+        for one in found
+        if one.workers == most
+    ]
     alt = f"Predicted scaling efficiency by workers and network; with {most} workers: {'; '.join(last[:24])}."
-    title = _titled("Predicted scaling efficiency", workload)
-    return Plot(_name("scaling_efficiency", workload), title, alt, figure)
+    title = _make_title("Predicted scaling efficiency", workload)
+    return Plot(_make_name("scaling_efficiency", workload), title, alt, figure)
 
 
-def _point(one: Prediction) -> lines.Point:
+def _make_point(one: Prediction) -> lines.Point:
     value, low, high = (100 * one.alone / time for time in (one.step.total, one.high, one.low))
     return one.workers, value, low, high, one.is_measured
 
 
-Place = tuple[int, float]
+MapPoint = tuple[int, float]
 """Workers, and bit/s as links are sold."""
 
 
-def run_there(predictions: Sequence[Prediction], links: Sequence[Links], one_way: float) -> dict[str, set[Place]]:
+def find_measured_points(
+    predictions: Sequence[Prediction], links: Sequence[Links], one_way: float
+) -> dict[str, set[MapPoint]]:
     """By workload, where on a map of this one-way latency something was measured."""
-    there = {one.name: one.bandwidth / PAYLOAD_SHARE for one in links if same_latency(one.alpha, one_way) and one.beta}
-    found: dict[str, set[Place]] = {}
+    there = {
+        one.name: one.bandwidth / PAYLOAD_SHARE for one in links if is_same_latency(one.alpha, one_way) and one.beta
+    }
+    found: dict[str, set[MapPoint]] = {}
     for one in predictions:
         if one.is_measured and one.network in there:
             found.setdefault(one.workload, set()).add((one.workers, there[one.network]))
     return found
 
 
-def win_map(workload: str, found: Map, dots: set[Place], links: Sequence[Links], latency: str) -> Plot:
+def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Sequence[Links], latency: str) -> Plot:
     """Who is predicted to be fastest by bandwidth and workers; a dot where something was measured, a line a network."""
     figure = Figure(figsize=(TEXT, LEGEND + 3.0))
     axis = figure.subplots()
@@ -117,7 +125,7 @@ def win_map(workload: str, found: Map, dots: set[Place], links: Sequence[Links],
         if one.beta:
             axis.axhline(one.bandwidth / PAYLOAD_SHARE, color="white", linewidth=0.8, linestyle=lines.DASHES)
     axis.set_xticks(range(len(found.workers)), [str(count) for count in found.workers])
-    _bandwidths(axis)
+    _frame_bandwidths(axis)
     axis.set(xlabel="workers", xlim=(columns[0], columns[-1]))
     axis.grid(visible=False)
     marks: list[Line2D | Patch] = [
@@ -126,8 +134,8 @@ def win_map(workload: str, found: Map, dots: set[Place], links: Sequence[Links],
     marks += [Patch(facecolor="white", edgecolor=GREY, hatch=_HATCH, label="predicted")]
     marks += [Line2D([], [], color="black", marker="o", linestyle="none", label="runs there")] if dots else []
     draw_legend(figure, marks, f"the fastest compressor, {latency} one way")
-    title = _titled("Which compressor is predicted to be fastest, by bandwidth and workers", workload)
-    return Plot(_name("scaling_map", workload), title, f"{title}: {_told(found)}.", figure)
+    title = _make_title("Which compressor is predicted to be fastest, by bandwidth and workers", workload)
+    return Plot(_make_name("scaling_map", workload), title, f"{title}: {_describe_winners(found)}.", figure)
 
 
 def _hatch(axis: Axes, columns: np.ndarray, edges: np.ndarray) -> None:
@@ -138,7 +146,7 @@ def _hatch(axis: Axes, columns: np.ndarray, edges: np.ndarray) -> None:
     axis.add_patch(box)
 
 
-def _told(found: Map) -> str:
+def _describe_winners(found: WinMap) -> str:
     """Who wins at a few places."""
     winner, said = found.winner, []
     for rate in (1e8, 1e9, 1e10, 1e11):
@@ -147,11 +155,11 @@ def _told(found: Map) -> str:
             f"{found.methods[winner[row, column]]} with {found.workers[column]}"
             for column in (0, len(found.workers) - 1)
         ]
-        said.append(f"at {shown_bandwidth(rate)} {listed(names)} workers")
+        said.append(f"at {shown_bandwidth(rate)} {join_words(names)} workers")
     return "; ".join(said)
 
 
-def break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot | None:
+def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot | None:
     """By workers, the bandwidths at which each method beats the baseline, as bars; nothing where none ever does."""
     found = [one for one in found if one.workload == workload]
     if not any(one.wins for one in found):
@@ -174,19 +182,21 @@ def break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot 
     axis.set_xticks(range(len(counts)), [str(count) for count in counts])
     axis.set(xlabel="workers", xlim=(-0.5, len(counts) - 0.5))
     axis.grid(visible=False, axis="x")
-    _bandwidths(axis)
-    draw_legend(figure, [*lines.label_marks(methods), lines.PREDICTED], f"where a compressor pays, {latency} one way")
-    title = _titled("Bandwidths at which a compressor pays", workload)
+    _frame_bandwidths(axis)
+    draw_legend(
+        figure, [*lines.make_label_marks(methods), lines.PREDICTED], f"where a compressor pays, {latency} one way"
+    )
+    title = _make_title("Bandwidths at which a compressor pays", workload)
     told = "; ".join(
         f"{method}: "
-        + ", ".join(f"{ranges(one)} with {one.workers}" for one in found if one.method == method and one.wins)
+        + ", ".join(f"{format_ranges(one)} with {one.workers}" for one in found if one.method == method and one.wins)
         for method in methods
         if any(one.wins for one in found if one.method == method)
     )
-    return Plot(_name("scaling_break_even", workload), title, f"{title} by workers. {told}.", figure)
+    return Plot(_make_name("scaling_break_even", workload), title, f"{title} by workers. {told}.", figure)
 
 
-def checked(check: Check) -> Plot:
+def plot_check(check: CrossValidation) -> Plot:
     """What each cell took against what the model without it says."""
     figure = Figure(figsize=(COLUMN, LEGEND + 3.0))
     axis = figure.subplots()
@@ -201,17 +211,19 @@ def checked(check: Check) -> Plot:
         x, y = [1e3 * one.cell.step_s for one in held], [1e3 * float(one.predicted.total) for one in held]
         axis.plot(x, y, look.marker, color=look.colour, markersize=4, markerfacecolor="white")
     axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured [ms]", ylabel="predicted [ms]")
-    lines.numbers(axis.xaxis)
-    lines.numbers(axis.yaxis)
+    lines.format_ticks(axis.xaxis)
+    lines.format_ticks(axis.yaxis)
     marks = [Patch(facecolor=style.BACKDROP, label="±10 %"), Patch(facecolor=style.BACKDROP, alpha=0.5, label="±25 %")]
-    draw_legend(figure, [*lines.label_marks(methods), *marks])
-    return Plot("scaling_check", "Step time: measured, and predicted without", "; ".join(summary(check)) + ".", figure)
+    draw_legend(figure, [*lines.make_label_marks(methods), *marks])
+    return Plot(
+        "scaling_check", "Step time: measured, and predicted without", "; ".join(summarize_check(check)) + ".", figure
+    )
 
 
-def makers(
-    check: Check,
+def list_makers(
+    check: CrossValidation,
     predictions: Sequence[Prediction],
-    maps: Mapping[str, Map],
+    maps: Mapping[str, WinMap],
     evens: Sequence[BreakEven],
     times: Sequence[Speedup],
     links: Sequence[Links],
@@ -220,12 +232,14 @@ def makers(
     """What makes the pictures, by their names; `latency` is that of the maps."""
     make = functools.partial
     found: dict[str, Maker] = {
-        "scaling_check": make(checked, check),
-        "scaling_speedup": make(speedup_picture.speedup, times, check),
+        "scaling_check": make(plot_check, check),
+        "scaling_speedup": make(speedup_picture.plot_speedups, times, check),
     }
-    dots = run_there(predictions, links, seconds(latency) or 0.0)
+    dots = find_measured_points(predictions, links, seconds(latency) or 0.0)
     for workload, one in maps.items():
-        found[_name("scaling_efficiency", workload)] = make(efficiency, workload, predictions)
-        found[_name("scaling_map", workload)] = make(win_map, workload, one, dots.get(workload, set()), links, latency)
-        found[_name("scaling_break_even", workload)] = make(break_even, workload, evens, latency)
+        found[_make_name("scaling_efficiency", workload)] = make(plot_efficiency, workload, predictions)
+        found[_make_name("scaling_map", workload)] = make(
+            plot_win_map, workload, one, dots.get(workload, set()), links, latency
+        )
+        found[_make_name("scaling_break_even", workload)] = make(plot_break_even, workload, evens, latency)
     return found

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradsweep.units import shown_time
-from reports.reading.text import number
+from reports.reading.text import format_number
 from reports.scaling.measured import links as networks
 from reports.scaling.measured.links import Links
 from reports.scaling.model.predict import Predictor
 
 
-def notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
+def write_notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
     """What has to be known of all predictions."""
-    said = ["; ".join(networks.shown(links))]
+    said = ["; ".join(networks.describe_links(links))]
     for workload in predictor.parts.workloads:
-        samples = number(predictor.samples_of(workload))
+        samples = format_number(predictor.get_samples(workload))
         said.append(f"{workload}: {samples} samples a worker" if workload else f"{samples} samples a worker")
-    said += [_limited(name, name in {one.name for one in links}) for name in predictor.parts.limited]
+    said += [_explain_limit(name, name in {one.name for one in links}) for name in predictor.parts.limited]
     if not predictor.parts.networks:
         said.append(
             "no run has measured a network: latency and bandwidth count as in a textbook, and no interval can be told; "
@@ -36,13 +36,13 @@ def notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
     return [line for line in said if line]
 
 
-def _limited(name: str, is_told: bool) -> str:
+def _explain_limit(name: str, is_told: bool) -> str:
     said = f"{name}: the CPUs were the limit in all its runs, which tell nothing of the network"
     return f"{said}; its figures are nominal" if is_told else said
 
 
-def other_latencies(links: Sequence[Links], seconds: float) -> list[str]:
+def explain_other_latencies(links: Sequence[Links], seconds: float) -> list[str]:
     """Which networks have another latency than the map and the break-even bandwidths are for."""
-    others = [one for one in links if one.beta and not networks.same_latency(one.alpha, seconds)]
+    others = [one for one in links if one.beta and not networks.is_same_latency(one.alpha, seconds)]
     told = ", ".join(f"{one.name} {shown_time(one.alpha)}" for one in others)
     return [f"other latencies have other answers (--latency): {told}"] if others else []

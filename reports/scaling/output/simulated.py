@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from reports.analysis.table import ReportTable, TableCell, TableColumn
-from reports.reading.text import number
+from reports.reading.text import format_number
 from reports.scaling.measured.links import Links
 from reports.scaling.simulator import Asynchronous, Cluster, Compute, Link, Step, simulate
-from reports.scaling.simulator.exchanges import EXCHANGES, Training
+from reports.scaling.simulator.exchanges import EXCHANGES, SimulatedTraining
 
 ROUGH = "≈"
 """Behind the figures of a simulation that is not exact."""
@@ -24,7 +24,7 @@ _SAMPLES = 2000
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class SimulationSettings:
     """What is alike in all simulations of a table.
 
     Attributes:
@@ -33,7 +33,7 @@ class Asked:
         oversubscription, eager_bytes: as in `simulator.Cluster`.
     """
 
-    training: Training
+    training: SimulatedTraining
     per_node: int
     inner: Links
     oversubscription: float
@@ -41,14 +41,14 @@ class Asked:
     steps: int | None
     seed: int
 
-    def steps_of(self, workers: int) -> int:
+    def choose_steps(self, workers: int) -> int:
         """How many are simulated with so many workers."""
         low, high = _STEPS
         return self.steps or min(high, max(low, _SAMPLES // workers))
 
 
 @dataclasses.dataclass(frozen=True)
-class Simulated:
+class SimulatedSteps:
     """Steps of one exchange on one network.
 
     Attributes:
@@ -72,7 +72,7 @@ class Simulated:
     exact: bool
 
 
-def simulated(asked: Asked, links: Links, exchange: str, workers: int) -> Simulated:
+def simulate_exchange(asked: SimulationSettings, links: Links, exchange: str, workers: int) -> SimulatedSteps:
     """One line of the table.
 
     Raises:
@@ -88,12 +88,12 @@ def simulated(asked: Asked, links: Links, exchange: str, workers: int) -> Simula
         oversubscription=asked.oversubscription,
         eager_bytes=asked.eager_bytes,
     )
-    steps = asked.steps_of(workers)
-    step = kind.step(cluster, asked.training)
+    steps = asked.choose_steps(workers)
+    step = kind.make_step(cluster, asked.training)
     course = simulate(cluster, step, steps, asked.seed)
-    quiet = _without_stragglers(step)
+    quiet = _remove_stragglers(step)
     alike = course if quiet == step else simulate(cluster, quiet, steps, asked.seed)
-    return Simulated(
+    return SimulatedSteps(
         links.name,
         exchange,
         workers,
@@ -107,7 +107,7 @@ def simulated(asked: Asked, links: Links, exchange: str, workers: int) -> Simula
     )
 
 
-def _without_stragglers(step: Step | Asynchronous) -> Step | Asynchronous:
+def _remove_stragglers(step: Step | Asynchronous) -> Step | Asynchronous:
     return dataclasses.replace(step, compute=Compute(step.compute.mean_s))
 
 
@@ -126,7 +126,7 @@ _REMARKS = (
 )
 
 
-def table(found: Sequence[Simulated]) -> ReportTable:
+def build_table(found: Sequence[SimulatedSteps]) -> ReportTable:
     """A row for each simulation."""
     rough = (f"{ROUGH}: messages of different workers meet on links, and are taken to share them all the time",)
     rows = [
@@ -134,7 +134,7 @@ def table(found: Sequence[Simulated]) -> ReportTable:
             TableCell(one.network, one.network),
             TableCell(one.exchange, one.exchange),
             TableCell(one.workers, str(one.workers)),
-            *(_cell(one, key, factor) for _, key, factor, _ in _FIGURES),
+            *(_make_cell(one, key, factor) for _, key, factor, _ in _FIGURES),
         )
         for one in found
     ]
@@ -154,7 +154,7 @@ def table(found: Sequence[Simulated]) -> ReportTable:
     )
 
 
-def _cell(one: Simulated, key: str, factor: float) -> TableCell:
+def _make_cell(one: SimulatedSteps, key: str, factor: float) -> TableCell:
     value = getattr(one, key)
     shown = 0.0 if abs(value) < 1e-9 else value * factor  # what is nothing but rounding
-    return TableCell(value, number(shown) + ("" if one.exact else f" {ROUGH}"))
+    return TableCell(value, format_number(shown) + ("" if one.exact else f" {ROUGH}"))

@@ -10,14 +10,14 @@ from reports.plots import style
 from reports.plots.layout import LEGEND, TEXT, escape_label
 from reports.plots.marks import draw_legend
 from reports.plots.picture import Plot
-from reports.reading.text import number
+from reports.reading.text import format_number
 from reports.scaling.output import lines
-from reports.scaling.output.simulated import Simulated
+from reports.scaling.output.simulated import SimulatedSteps
 
 NAME = "simulated_efficiency"
 
 
-def efficiency(found: Sequence[Simulated]) -> Plot:
+def plot_efficiency(found: Sequence[SimulatedSteps]) -> Plot:
     """A panel for each network, a line for each exchange; hollow marks are simulations that are not exact."""
     networks = list(dict.fromkeys(one.network for one in found))
     looks = style.choose_looks(list(dict.fromkeys(one.exchange for one in found)))
@@ -33,12 +33,14 @@ def efficiency(found: Sequence[Simulated]) -> Plot:
                 place = [one.workers], [100 * one.efficiency]
                 axis.plot(*place, look.marker, color=look.colour, markerfacecolor=face, markersize=3.5)
         axis.set_title(escape_label(network))
-        lines.frame(axis, counts)
+        lines.frame_workers(axis, counts)
         axis.set(xlabel="workers", ylim=(0, 105))
     axes[0].set_ylabel("efficiency [%]")
-    draw_legend(figure, lines.label_marks(list(looks)), "" if all(one.exact for one in found) else "hollow: not exact")
+    draw_legend(
+        figure, lines.make_label_marks(list(looks)), "" if all(one.exact for one in found) else "hollow: not exact"
+    )
     last = [
-        f"{one.network}, {one.exchange}: {number(100 * one.efficiency, 2)} %"
+        f"{one.network}, {one.exchange}: {format_number(100 * one.efficiency, 2)} %"
         for one in found
         if one.workers == counts[-1]
     ]

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from reports.analysis.table import ReportTable
-from reports.reading.text import number
+from reports.reading.text import format_number
 from reports.scaling.measured.links import Links
-from reports.scaling.model.break_even import BASELINE, baselines
-from reports.scaling.model.fit import Model, stack
+from reports.scaling.model.break_even import BASELINE, find_baselines
+from reports.scaling.model.fit import CostModel, stack_models
 from reports.scaling.model.predict import LEVEL, Prediction, Predictor
 from reports.scaling.output.tables import (
     EXTRAPOLATED,
@@ -21,9 +21,9 @@ from reports.scaling.output.tables import (
     INTERVALS,
     NO_ACCURACY,
     SAID,
-    by_workers,
-    finite,
-    shown_times,
+    build_table_by_workers,
+    format_times,
+    keep_finite,
 )
 
 
@@ -46,10 +46,10 @@ class Speedup:
     is_measured: bool
 
 
-def speedups(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> list[Speedup]:
+def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> list[Speedup]:
     """Of all predictions of methods that compress, over the fastest that does not, in their order."""
     compressors = predictor.parts.compressors
-    bases = baselines(found, compressors)
+    bases = find_baselines(found, compressors)
     pairs: dict[tuple[str, str, str], _Pair | None] = {}
     answers = []
     for one in found:
@@ -61,9 +61,9 @@ def speedups(predictor: Predictor, found: Sequence[Prediction], links: Mapping[s
         low = high = math.nan
         names = one.workload, one.method, base.method
         if names not in pairs:
-            pairs[names] = _Pair.of(predictor, *names)
+            pairs[names] = _Pair.from_predictor(predictor, *names)
         if not is_measured and (pair := pairs[names]):
-            low, high = pair.interval(predictor, one.workers, links[one.network])
+            low, high = pair.compute_interval(predictor, one.workers, links[one.network])
             low, high = min(low, times), max(high, times)
         answers.append(Speedup(one.workload, one.method, one.workers, one.network, times, low, high, is_measured))
     return answers
@@ -76,12 +76,12 @@ class _Pair:
 
     method: tuple[str, str]
     base: tuple[str, str]
-    of_method: Model
-    of_base: Model
+    of_method: CostModel
+    of_base: CostModel
     misses: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, predictor: Predictor, workload: str, method: str, base: str) -> _Pair | None:
+    def from_predictor(cls, predictor: Predictor, workload: str, method: str, base: str) -> _Pair | None:
         """None where there is no such cell, or no network was measured."""
         names = (workload, method), (workload, base)
         cells = {cell.key: cell for cell in predictor.parts.cells if cell.is_fair}
@@ -90,19 +90,19 @@ class _Pair:
             here = [cells.get((*name, *held.cell.key[2:])) for name in names]
             one, other = here
             if held.cell in here and one and other and all(name in held.model.methods for name in names):
-                said = held.model.of(other).total / held.model.of(one).total
+                said = held.model.predict_cell(other).total / held.model.predict_cell(one).total
                 models.append(held.model)
                 misses.append(abs(math.log(said / (other.step_s / one.step_s))))
         if not models or not predictor.parts.networks:
             return None
-        return cls(*names, stack(models, names[0]), stack(models, names[1]), np.array(misses))
+        return cls(*names, stack_models(models, names[0]), stack_models(models, names[1]), np.array(misses))
 
-    def interval(self, predictor: Predictor, workers: int, links: Links) -> tuple[float, float]:
+    def compute_interval(self, predictor: Predictor, workers: int, links: Links) -> tuple[float, float]:
         """Jackknife+ of the logarithm of the ratio, as that of a step."""
 
-        def total(model: Model, key: tuple[str, str]) -> npt.NDArray[np.float64]:
-            samples = predictor.samples_of(key[0])
-            return np.asarray(model.step(key, workers, links, samples, best=predictor.best).total)
+        def total(model: CostModel, key: tuple[str, str]) -> npt.NDArray[np.float64]:
+            samples = predictor.get_samples(key[0])
+            return np.asarray(model.predict_step(key, workers, links, samples, best=predictor.best).total)
 
         ratios = np.log(total(self.of_base, self.base) / total(self.of_method, self.method))
         low = np.quantile(ratios - self.misses, (1 - LEVEL) / 2)
@@ -110,12 +110,12 @@ class _Pair:
         return float(np.exp(low)), float(np.exp(high))
 
 
-def table(found: Sequence[Speedup], remarks: Sequence[str]) -> ReportTable:
+def build_table(found: Sequence[Speedup], remarks: Sequence[str]) -> ReportTable:
     def text(one: Speedup) -> str:
-        said = f"{'' if one.is_measured else EXTRAPOLATED}{shown_times(one.times)}"
-        return said if math.isnan(one.low) else f"{said} ({number(one.low)} to {number(one.high)})"
+        said = f"{'' if one.is_measured else EXTRAPOLATED}{format_times(one.times)}"
+        return said if math.isnan(one.low) else f"{said} ({format_number(one.low)} to {format_number(one.high)})"
 
-    return by_workers(
+    return build_table_by_workers(
         "scaling_speedup",
         f"Times as fast as compressor={BASELINE}, by workers",
         "x",
@@ -125,8 +125,8 @@ def table(found: Sequence[Speedup], remarks: Sequence[str]) -> ReportTable:
         lambda one: (one.times, text(one)),
         lambda one: {
             "times": one.times,
-            "times_low": finite(one.low),
-            "times_high": finite(one.high),
+            "times_low": keep_finite(one.low),
+            "times_high": keep_finite(one.high),
             "extrapolated": not one.is_measured,
         },
         [SAID, INTERVALS, NO_ACCURACY, *remarks],

@@ -12,16 +12,16 @@ from reports.plots import style
 from reports.plots.layout import GREY, LEGEND, TEXT, escape_label
 from reports.plots.marks import draw_legend
 from reports.plots.picture import Plot
-from reports.reading.text import number
-from reports.scaling.model.cross_validation import Check
+from reports.reading.text import format_number
+from reports.scaling.model.cross_validation import CrossValidation
 from reports.scaling.output import lines
-from reports.scaling.output.fit_tables import summary
+from reports.scaling.output.fit_tables import summarize_check
 from reports.scaling.output.speedup import Speedup
 
 _ACROSS, _TITLE = 4, 20  # panels side by side, and characters of their names' lines
 
 
-def speedup(found: Sequence[Speedup], check: Check) -> Plot | None:
+def plot_speedups(found: Sequence[Speedup], check: CrossValidation) -> Plot | None:
     """A row for each workload, a panel for each network; with the model's error on what it had not seen."""
     if not found:
         return None
@@ -40,18 +40,18 @@ def speedup(found: Sequence[Speedup], check: Check) -> Plot | None:
                 axis.remove()
                 continue
             here = [one for one in found if (one.workload, one.network) == (workload, networks[place])]
-            _panel(axis, here, methods)
-            lines.title(axis, networks[place], _TITLE)
+            _draw_panel(axis, here, methods)
+            lines.write_title(axis, networks[place], _TITLE)
             if place % across == 0:
                 axis.set_ylabel("\n".join([*([escape_label(workload)] if workload else []), "times as fast as none"]))
             if row == len(workloads) - 1 and place >= len(networks) - across:
                 axis.set_xlabel("workers")
                 axis.tick_params(labelbottom=True)
-    marks = [*lines.label_marks(methods), *lines.kind_marks(one.is_measured for one in found)]
-    draw_legend(figure, marks, *summary(check)[:1])
+    marks = [*lines.make_label_marks(methods), *lines.make_kind_marks(one.is_measured for one in found)]
+    draw_legend(figure, marks, *summarize_check(check)[:1])
     most = max(one.workers for one in found)
     ends = [
-        f"{' '.join(filter(None, (one.workload, one.network, one.method)))} {number(one.times, 2)}"
+        f"{' '.join(filter(None, (one.workload, one.network, one.method)))} {format_number(one.times, 2)}"
         for one in found
         if one.workers == most
     ]
@@ -59,12 +59,12 @@ def speedup(found: Sequence[Speedup], check: Check) -> Plot | None:
     return Plot("scaling_speedup", "Times as fast as without compression", alt, figure)
 
 
-def _panel(axis: Axes, found: Sequence[Speedup], methods: Sequence[str]) -> None:
+def _draw_panel(axis: Axes, found: Sequence[Speedup], methods: Sequence[str]) -> None:
     axis.axhline(1.0, color=GREY, linewidth=0.8)
     for method, look in style.choose_looks(methods).items():
         line = [(one.workers, one.times, one.low, one.high, one.is_measured) for one in found if one.method == method]
         if line:  # only another workload may have it
-            lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
+            lines.draw_line(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
     axis.set_yscale("log")
-    lines.numbers(axis.yaxis)
-    lines.frame(axis, sorted({one.workers for one in found}))
+    lines.format_ticks(axis.yaxis)
+    lines.frame_workers(axis, sorted({one.workers for one in found}))

@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeVar
 
 from gradsweep.units import shown_bandwidth
 from reports.analysis.table import ReportTable, TableCell, TableColumn
-from reports.reading.text import number
+from reports.reading.text import format_number
 from reports.scaling.measured.links import Links
 from reports.scaling.model import agarwal
-from reports.scaling.model.break_even import BASELINE, BreakEven, Needed, baselines, winners
+from reports.scaling.model.break_even import BASELINE, BreakEven, Needed, find_baselines, find_winners
 from reports.scaling.model.predict import LEVEL, Prediction, Predictor
 
 EXTRAPOLATED = "~"
@@ -27,17 +27,17 @@ NO_ACCURACY = "about the time of a step; what a method does to the accuracy is n
 INTERVALS = f"in brackets {LEVEL:.0%} intervals of predictions (jackknife+ over the cells left out)"
 
 
-class _Placed(Protocol):
+class _HasWorkers(Protocol):
     """Something about a number of workers: a column of a table."""
 
     @property
     def workers(self) -> int: ...
 
 
-T = TypeVar("T", bound=_Placed)
+T = TypeVar("T", bound=_HasWorkers)
 
 
-def by_workers(
+def build_table_by_workers(
     name: str,
     title: str,
     unit: str,
@@ -82,21 +82,21 @@ def by_workers(
 HEADERS = ("workload", "network", "compressor")
 
 
-def _names(one: Prediction) -> tuple[str, str, str]:
+def _get_names(one: Prediction) -> tuple[str, str, str]:
     return one.workload, one.network, one.method
 
 
-def _mark(one: Prediction) -> str:
+def _mark_prediction(one: Prediction) -> str:
     return "" if one.is_measured else EXTRAPOLATED
 
 
-def _full(one: Prediction) -> dict[str, Any]:
+def _make_record(one: Prediction) -> dict[str, Any]:
     """A prediction for programs."""
     step = one.step
     return {
         "iterations_per_second": one.iterations_per_second,
-        "iterations_per_second_low": finite(1 / one.high),
-        "iterations_per_second_high": finite(1 / one.low),
+        "iterations_per_second_low": keep_finite(1 / one.high),
+        "iterations_per_second_high": keep_finite(1 / one.low),
         "efficiency": one.efficiency,
         "step_s": float(step.total),
         "compute_s": step.compute,
@@ -107,41 +107,45 @@ def _full(one: Prediction) -> dict[str, Any]:
     }
 
 
-def throughput(found: Sequence[Prediction], remarks: Sequence[str]) -> ReportTable:
+def build_throughput_table(found: Sequence[Prediction], remarks: Sequence[str]) -> ReportTable:
     def text(one: Prediction) -> str:
-        said = f"{_mark(one)}{number(one.iterations_per_second)}"
-        return said if math.isnan(one.low) else f"{said} ({number(1 / one.high)} to {number(1 / one.low)})"
+        said = f"{_mark_prediction(one)}{format_number(one.iterations_per_second)}"
+        return (
+            said if math.isnan(one.low) else f"{said} ({format_number(1 / one.high)} to {format_number(1 / one.low)})"
+        )
 
-    return by_workers(
+    return build_table_by_workers(
         "scaling_throughput",
         "Predicted throughput [it/s] by workers",
         "it/s",
         HEADERS,
         found,
-        _names,
+        _get_names,
         lambda one: (one.iterations_per_second, text(one)),
-        _full,
+        _make_record,
         [SAID, INTERVALS, _OWN, *remarks],
     )
 
 
-def efficiency(found: Sequence[Prediction], remarks: Sequence[str]) -> ReportTable:
-    return by_workers(
+def build_efficiency_table(found: Sequence[Prediction], remarks: Sequence[str]) -> ReportTable:
+    return build_table_by_workers(
         "scaling_efficiency",
         "Predicted efficiency [%] by workers",
         "fraction",
         HEADERS,
         found,
-        _names,
-        lambda one: (one.efficiency, f"{_mark(one)}{number(100 * one.efficiency)}"),
-        _full,
+        _get_names,
+        lambda one: (one.efficiency, f"{_mark_prediction(one)}{format_number(100 * one.efficiency)}"),
+        _make_record,
         [SAID, "samples/s over W times those of one worker alone, who sends nothing, as fitted", _OWN, *remarks],
     )
 
 
-def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]) -> ReportTable:
+def build_fastest_table(
+    found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]
+) -> ReportTable:
     """Who wins, and how many times as fast as without compression; measured only where all methods were."""
-    bases = baselines(found, compressors)
+    bases = find_baselines(found, compressors)
     guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
 
     def gain(one: Prediction) -> float | None:
@@ -155,32 +159,37 @@ def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks
         times = gain(one)
         is_told = compressors[one.method] != BASELINE and times is not None
         return f"{EXTRAPOLATED if is_guess(one) else ''}{one.method}" + (
-            f" ({shown_times(times)})" if is_told and times else ""
+            f" ({format_times(times)})" if is_told and times else ""
         )
 
-    return by_workers(
+    return build_table_by_workers(
         "scaling_fastest",
         "Which compressor is predicted to be fastest, by workers",
         "it/s",
         ("workload", "network"),
-        list(winners(found).values()),
+        list(find_winners(found).values()),
         lambda one: (one.workload, one.network),
         lambda one: (one.iterations_per_second, text(one)),
-        lambda one: {"compressor": one.method, "over_none": gain(one), **_full(one), "extrapolated": is_guess(one)},
+        lambda one: {
+            "compressor": one.method,
+            "over_none": gain(one),
+            **_make_record(one),
+            "extrapolated": is_guess(one),
+        },
         [SAID, f"in brackets: times as fast as compressor={BASELINE}", NO_ACCURACY, *remarks],
     )
 
 
-def break_even(found: Sequence[BreakEven], latency: str, remarks: Sequence[str]) -> ReportTable:
+def build_break_even_table(found: Sequence[BreakEven], latency: str, remarks: Sequence[str]) -> ReportTable:
     """Of all workloads."""
-    return by_workers(
+    return build_table_by_workers(
         "scaling_break_even",
         f"Bandwidths at which a compressor is predicted to beat compressor={BASELINE}, by workers",
         "bit/s",
         ("workload", "compressor"),
         found,
         lambda one: (one.workload, one.method),
-        lambda one: (one.wins[-1][1] if one.wins else 0.0, ranges(one)),
+        lambda one: (one.wins[-1][1] if one.wins else 0.0, format_ranges(one)),
         lambda one: {"wins_bit_s": " ".join(f"{low:.4g}..{high:.4g}" for low, high in one.wins)},
         [
             f"all of it is predicted; nominal bit/s of Ethernet, and {latency} one way",
@@ -191,7 +200,7 @@ def break_even(found: Sequence[BreakEven], latency: str, remarks: Sequence[str])
     )
 
 
-def ranges(one: BreakEven) -> str:
+def format_ranges(one: BreakEven) -> str:
     """Where it wins, in words."""
 
     def told(low: float, high: float) -> str:
@@ -203,32 +212,32 @@ def ranges(one: BreakEven) -> str:
     return ", ".join(told(*pair) for pair in one.wins) or "never"
 
 
-def shown_times(value: float) -> str:
-    return f"{number(value)} x"
+def format_times(value: float) -> str:
+    return f"{format_number(value)} x"
 
 
-def needed(found: Sequence[Needed], remarks: Sequence[str]) -> ReportTable:
+def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> ReportTable:
     """What would have to be faster for a method to win where it does not."""
 
     def text(one: Needed) -> str:
         choices = [("codec", one.codec), ("payload", one.payload), ("both", one.both)]
         possible = [(value, what) for what, value in choices if math.isfinite(value)]
         alone = [pair for pair in possible if pair[1] != "both"] or possible
-        return f"{min(alone)[1]} {shown_times(min(alone)[0])}" if alone else "neither"
+        return f"{min(alone)[1]} {format_times(min(alone)[0])}" if alone else "neither"
 
-    return by_workers(
+    return build_table_by_workers(
         "scaling_needed",
         "What would have to be faster for a compressor to win, by workers",
         "x",
         HEADERS,
-        [_At(one) for one in found],
-        lambda one: _names(one.needed.prediction),
+        [_NeededAt(one) for one in found],
+        lambda one: _get_names(one.needed.prediction),
         lambda one: (min(one.needed.codec, one.needed.payload, one.needed.both), text(one.needed)),
         lambda one: {
             "winner": one.needed.winner.method,
-            "codec": finite(one.needed.codec),
-            "payload": finite(one.needed.payload),
-            "both": finite(one.needed.both),
+            "codec": keep_finite(one.needed.codec),
+            "payload": keep_finite(one.needed.payload),
+            "both": keep_finite(one.needed.both),
         },
         [
             "codec: encoding and decoding together, so many times as fast as now; payload: messages so many times as "
@@ -239,7 +248,7 @@ def needed(found: Sequence[Needed], remarks: Sequence[str]) -> ReportTable:
     )
 
 
-def closest(found: Sequence[Needed]) -> list[str]:
+def describe_closest(found: Sequence[Needed]) -> list[str]:
     """Of each network, what is nearest to changing the answer, in a sentence."""
     nearest: dict[tuple[str, str], tuple[float, str, Needed]] = {}
     for one in found:
@@ -251,21 +260,21 @@ def closest(found: Sequence[Needed]) -> list[str]:
     said = []
     for (workload, network), (factor, way, one) in nearest.items():
         where = f"{f'{workload}, ' if workload else ''}{network}, {one.prediction.workers} workers"
-        times = number(math.ceil(factor * 100) / 100)
+        times = format_number(math.ceil(factor * 100) / 100)
         said.append(f"{where}: {one.prediction.method} would beat {one.winner.method} if it {way.format(times)}")
     return said
 
 
-class _At:
+class _NeededAt:
     def __init__(self, needed: Needed) -> None:
         self.needed, self.workers = needed, needed.prediction.workers
 
 
-def finite(value: float) -> float | None:
+def keep_finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def published(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> ReportTable:
+def build_published_table(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> ReportTable:
     """What the model of Agarwal et al. says of the same parts."""
     model = predictor.model
     compressors = predictor.parts.compressors
@@ -276,17 +285,22 @@ def published(predictor: Predictor, found: Sequence[Prediction], links: Mapping[
         compute = one.alone
         if compressors[one.method] == BASELINE:
             size = traffic.summed + traffic.gathered
-            return agarwal.uncompressed(compute, compute * work.backward, size, one.workers, links[one.network])
-        return agarwal.compressed(compute, one.step.encode + one.step.decode, traffic, one.workers, links[one.network])
+            return agarwal.predict_uncompressed(compute, compute * work.backward, size, one.workers, links[one.network])
+        return agarwal.predict_compressed(
+            compute, one.step.encode + one.step.decode, traffic, one.workers, links[one.network]
+        )
 
-    return by_workers(
+    return build_table_by_workers(
         "scaling_published",
         "Throughput [it/s] by the model of Agarwal et al. (2022), by workers",
         "it/s",
         HEADERS,
         shown,
-        _names,
-        lambda one: (1 / theirs(one), f"{EXTRAPOLATED}{number(1 / theirs(one))} ({theirs(one) / one.step.total:.2f})"),
+        _get_names,
+        lambda one: (
+            1 / theirs(one),
+            f"{EXTRAPOLATED}{format_number(1 / theirs(one))} ({theirs(one) / one.step.total:.2f})",
+        ),
         lambda one: {"iterations_per_second": 1 / theirs(one), "step_s": theirs(one), "ours_s": float(one.step.total)},
         [
             "in brackets: their time of a step over ours; they let uncompressed gradients overlap with backward, and "

@@ -12,19 +12,19 @@ from reports.scaling.simulator.events import Action, Events
 from reports.scaling.simulator.step import Asynchronous
 
 
-class _Player:
+class _ServerPlayer:
     def __init__(self, cluster: Cluster, step: Asynchronous, steps: int, seed: int) -> None:
         self.workers, self.step, self.steps = cluster.workers, step, steps
         self.server, self.eager_bytes = cluster.workers, cluster.eager_bytes
         self.events = Events(cluster)
         self.times = np.zeros((3, steps, cluster.workers))  # ready, exchanged, finished
-        self.before = [step.before(cluster.workers, number, seed) for number in range(steps)]
+        self.before = [step.draw_before(cluster.workers, number, seed) for number in range(steps)]
         self.taken = [0] * cluster.workers  # gradients of each that the server has taken
         self.queue: deque[int] = deque()  # whose gradients have come
         self.held: list[int] = []  # who is too far ahead to be answered
         self.is_busy = False
 
-    def course(self) -> Course:
+    def play(self) -> Course:
         for worker in range(self.workers):
             self._begin(worker, 0)
         self.events.run()
@@ -35,17 +35,17 @@ class _Player:
         if step == self.steps:
             return
         ready = self.times[0, step, worker] = self.events.now + self.before[step][worker]
-        self.events.at(ready, lambda: self._push(worker))
+        self.events.schedule(ready, lambda: self._push(worker))
 
     def _push(self, worker: int) -> None:
-        self._send(worker, self.server, self.step.push_bytes, lambda: self._come(worker))
+        self._send(worker, self.server, self.step.push_bytes, lambda: self._receive(worker))
 
     def _send(self, source: int, target: int, n: float, come: Action) -> None:
         """Whoever a message goes to waits for it: one that is announced begins two latencies later."""
-        asking = 2 * self.events.latency(source, target) if n > self.eager_bytes else 0.0
-        self.events.at(self.events.now + asking, lambda: self.events.send(source, target, n, _nothing, come))
+        asking = 2 * self.events.get_latency(source, target) if n > self.eager_bytes else 0.0
+        self.events.schedule(self.events.now + asking, lambda: self.events.send(source, target, n, _do_nothing, come))
 
-    def _come(self, worker: int) -> None:
+    def _receive(self, worker: int) -> None:
         self.queue.append(worker)
         if not self.is_busy:
             self._take()
@@ -54,9 +54,9 @@ class _Player:
         self.is_busy = bool(self.queue)
         if self.is_busy:
             worker = self.queue.popleft()
-            self.events.at(self.events.now + self.step.server_s, lambda: self._taken(worker))
+            self.events.schedule(self.events.now + self.step.server_s, lambda: self._finish_update(worker))
 
-    def _taken(self, worker: int) -> None:
+    def _finish_update(self, worker: int) -> None:
         self.taken[worker] += 1
         self.held.append(worker)
         slowest = min(self.taken)
@@ -67,19 +67,19 @@ class _Player:
         self._take()
 
     def _answer(self, worker: int) -> None:
-        self._send(self.server, worker, self.step.pull_bytes, lambda: self._answered(worker))
+        self._send(self.server, worker, self.step.pull_bytes, lambda: self._finish_step(worker))
 
-    def _answered(self, worker: int) -> None:
+    def _finish_step(self, worker: int) -> None:
         step = self.taken[worker] - 1
         self.times[1, step, worker] = self.events.now
         finished = self.times[2, step, worker] = self.events.now + self.step.after_s
-        self.events.at(finished, lambda: self._begin(worker, step + 1))
+        self.events.schedule(finished, lambda: self._begin(worker, step + 1))
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
 def play(cluster: Cluster, step: Asynchronous, steps: int, seed: int) -> Course:
     """All steps, from a start at the same time."""
-    return _Player(cluster, step, steps, seed).course()
+    return _ServerPlayer(cluster, step, steps, seed).play()

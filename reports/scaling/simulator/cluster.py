@@ -86,7 +86,7 @@ class Cluster:
     def nodes(self) -> int:
         return math.ceil(self.workers / self.per_node) + self.servers
 
-    def node_of(self, endpoints: Ints) -> Ints:
+    def find_nodes(self, endpoints: Ints) -> Ints:
         """Numbers of the nodes of endpoints."""
         servers = self.nodes - self.servers + endpoints - self.workers
         return np.where(endpoints < self.workers, endpoints // self.per_node, servers)
@@ -100,21 +100,21 @@ class Cluster:
             core = self.oversubscription / np.sum(1 / nodes) if self.oversubscription > 1 else 0.0
         return np.maximum(np.concatenate([inner, nodes, nodes, [core, 0.0]]), _AT_ONCE)
 
-    def paths(self, sources: Ints, targets: Ints) -> Ints:
+    def find_paths(self, sources: Ints, targets: Ints) -> Ints:
         """The ways that messages between endpoints take: (messages, 3), places in `s_per_byte`, whose last is free.
 
         Within a node: out of the sender, into the receiver. Else: out of its node, through the core, into the other.
         """
         out, into = 2 * self.endpoints, 2 * self.endpoints + self.nodes
         core, free = into + self.nodes, into + self.nodes + 1
-        of, to = self.node_of(sources), self.node_of(targets)
+        of, to = self.find_nodes(sources), self.find_nodes(targets)
         within = np.stack([sources, self.endpoints + targets, np.full_like(sources, free)], axis=1)
         between = np.stack([out + of, into + to, np.full_like(sources, core)], axis=1)
         return np.where((of == to)[:, None], within, between)
 
-    def latencies(self, sources: Ints, targets: Ints) -> Floats:
+    def get_latencies(self, sources: Ints, targets: Ints) -> Floats:
         """Seconds, one way: (messages,)."""
-        of, to = self.node_of(sources), self.node_of(targets)
+        of, to = self.find_nodes(sources), self.find_nodes(targets)
         own = self._latencies
         return np.where(of == to, self.inner.latency_s if self.inner else 0.0, (own[of] + own[to]) / 2)
 

@@ -40,20 +40,20 @@ class Events:
         self._has_changed = False
         self._places = np.zeros(len(s_per_byte), np.int64)  # of links among those that are looked at
 
-    def at(self, time: float, action: Action) -> None:
+    def schedule(self, time: float, action: Action) -> None:
         """Do it then."""
         heapq.heappush(self._heap, (time, next(self._numbers), action))
 
-    def latency(self, source: int, target: int) -> float:
+    def get_latency(self, source: int, target: int) -> float:
         """Seconds, one way."""
-        return self._way(source, target)[1]
+        return self._find_way(source, target)[1]
 
     def send(self, source: int, target: int, n: float, left: Action, come: Action) -> None:
         """Begin to send n bytes now; `left` is done when the last byte has left, `come` a latency later."""
-        path, latency = self._way(source, target)
+        path, latency = self._find_way(source, target)
 
         def gone() -> None:
-            self.at(self.now + latency, come)
+            self.schedule(self.now + latency, come)
             left()
 
         self._new.append((path, n, gone))
@@ -75,10 +75,10 @@ class Events:
             else:
                 return
 
-    def _way(self, source: int, target: int) -> tuple[Ints, float]:
+    def _find_way(self, source: int, target: int) -> tuple[Ints, float]:
         if (source, target) not in self._ways:
             ends = np.array([source]), np.array([target])
-            self._ways[source, target] = self._cluster.paths(*ends), float(self._cluster.latencies(*ends)[0])
+            self._ways[source, target] = self._cluster.find_paths(*ends), float(self._cluster.get_latencies(*ends)[0])
         return self._ways[source, target]
 
     def _finish(self) -> None:
@@ -101,7 +101,7 @@ class Events:
             remaining = np.append(remaining, [n for _, n, _ in self._new])
             self._left = np.append(self._left, [action for _, _, action in self._new])
             self._new = []
-        places = self._concerned()
+        places = self._find_concerned()
         paths = self._paths[places]
         self._changed[paths] = True
         links = np.flatnonzero(self._changed)
@@ -111,7 +111,7 @@ class Events:
         self._ends[places] = self.now + np.maximum(remaining[places], 0.0) / rates
         self._changed[:] = self._has_changed = False
 
-    def _concerned(self) -> Ints:
+    def _find_concerned(self) -> Ints:
         """Places of the messages on a changed link, of those who share any link with them, and so on."""
         found = np.zeros(0, np.int64)
         while True:

@@ -14,7 +14,7 @@ from reports.scaling.simulator.step import Asynchronous, Compute, Step
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class SimulatedTraining:
     """A step, whatever the exchange and the number of workers.
 
     Args:
@@ -37,14 +37,14 @@ class Training:
     staleness: int = 4
     part_bytes: float = math.inf
 
-    def in_parts(self, make: Callable[[float], Schedule]) -> Schedule:
+    def cut_into_parts(self, make: Callable[[float], Schedule]) -> Schedule:
         """The exchange of payloads by a collective, which `make` gives for a size."""
         parts = max(1, math.ceil(self.payload_bytes / self.part_bytes))
         return make(self.payload_bytes / parts) * parts
 
 
 @dataclasses.dataclass(frozen=True)
-class Exchange:
+class SimulatedExchange:
     """How payloads travel.
 
     Args:
@@ -55,12 +55,12 @@ class Exchange:
     """
 
     summary: str
-    schedule: Callable[[Cluster, Training], Schedule | list[Schedule]]
+    schedule: Callable[[Cluster, SimulatedTraining], Schedule | list[Schedule]]
     payloads: Callable[[Cluster], int] = lambda cluster: 1
     servers: int = 0
     is_asynchronous: bool = False
 
-    def step(self, cluster: Cluster, training: Training) -> Step | Asynchronous:
+    def make_step(self, cluster: Cluster, training: SimulatedTraining) -> Step | Asynchronous:
         """What `simulate` takes.
 
         Raises:
@@ -87,51 +87,57 @@ class Exchange:
 _Made = Callable[[int, float], Schedule]
 
 
-def _of_all(make: _Made) -> Callable[[Cluster, Training], Schedule]:
-    return lambda cluster, training: training.in_parts(functools.partial(make, cluster.workers))
+def _make_collective(make: _Made) -> Callable[[Cluster, SimulatedTraining], Schedule]:
+    return lambda cluster, training: training.cut_into_parts(functools.partial(make, cluster.workers))
 
 
-def _gossip(graph: Callable[[int], graphs.Neighbours]) -> Exchange:
-    return Exchange(
+def _make_gossip(graph: Callable[[int], graphs.Neighbours]) -> SimulatedExchange:
+    return SimulatedExchange(
         f"messages to the neighbours in a graph: {graph.__name__}",
         lambda cluster, training: schedules.gossip(graph(cluster.workers), training.payload_bytes),
         lambda cluster: len(graph(cluster.workers)[0]),
     )
 
 
-def _one_peer(cluster: Cluster, training: Training) -> list[Schedule]:
+def _make_one_peer(cluster: Cluster, training: SimulatedTraining) -> list[Schedule]:
     turns = graphs.one_peer_exponential(cluster.workers)
     return [schedules.gossip(one, training.payload_bytes) for one in turns] or [Schedule()]
 
 
-def _hierarchical(cluster: Cluster, training: Training) -> Schedule:
-    leaders = training.in_parts(functools.partial(schedules.allgather_ring, cluster.workers // cluster.per_node))
+def _make_hierarchical(cluster: Cluster, training: SimulatedTraining) -> Schedule:
+    leaders = training.cut_into_parts(functools.partial(schedules.allgather_ring, cluster.workers // cluster.per_node))
     return schedules.hierarchical(cluster.workers, cluster.per_node, training.dense_bytes, leaders)
 
 
-def _server(cluster: Cluster, training: Training) -> Schedule:
+def _make_server(cluster: Cluster, training: SimulatedTraining) -> Schedule:
     return schedules.server(cluster.workers, training.payload_bytes, training.dense_bytes, dedicated=True)
 
 
-EXCHANGES: dict[str, Exchange] = {
-    "ring": Exchange("an allreduce round a ring", _of_all(schedules.allreduce_ring)),
-    "doubling": Exchange("an allreduce by recursive doubling", _of_all(schedules.allreduce_doubling)),
-    "rabenseifner": Exchange("an allreduce by Rabenseifner's algorithm", _of_all(schedules.allreduce_rabenseifner)),
-    "allgather": Exchange(
-        "every payload to all, round a ring", _of_all(schedules.allgather_ring), lambda cluster: cluster.workers
+EXCHANGES: dict[str, SimulatedExchange] = {
+    "ring": SimulatedExchange("an allreduce round a ring", _make_collective(schedules.allreduce_ring)),
+    "doubling": SimulatedExchange("an allreduce by recursive doubling", _make_collective(schedules.allreduce_doubling)),
+    "rabenseifner": SimulatedExchange(
+        "an allreduce by Rabenseifner's algorithm", _make_collective(schedules.allreduce_rabenseifner)
     ),
-    "hierarchical": Exchange(
-        "dense sums in nodes, their leaders' payloads to all leaders", _hierarchical, lambda cluster: cluster.nodes
+    "allgather": SimulatedExchange(
+        "every payload to all, round a ring",
+        _make_collective(schedules.allgather_ring),
+        lambda cluster: cluster.workers,
     ),
-    "server": Exchange("a synchronous parameter server, which answers with dense means", _server, servers=1),
-    "asynchronous": Exchange(
+    "hierarchical": SimulatedExchange(
+        "dense sums in nodes, their leaders' payloads to all leaders", _make_hierarchical, lambda cluster: cluster.nodes
+    ),
+    "server": SimulatedExchange(
+        "a synchronous parameter server, which answers with dense means", _make_server, servers=1
+    ),
+    "asynchronous": SimulatedExchange(
         "a server that takes one gradient after another (stale synchronous parallel)",
         lambda cluster, training: Schedule(),
         servers=1,
         is_asynchronous=True,
     ),
-    "gossip_ring": _gossip(graphs.ring),
-    "gossip_torus": _gossip(graphs.torus),
-    "gossip_exponential": _gossip(graphs.exponential),
-    "gossip_one_peer": Exchange("the exponential graph, one neighbour a step", _one_peer),
+    "gossip_ring": _make_gossip(graphs.ring),
+    "gossip_torus": _make_gossip(graphs.torus),
+    "gossip_exponential": _make_gossip(graphs.exponential),
+    "gossip_one_peer": SimulatedExchange("the exponential graph, one neighbour a step", _make_one_peer),
 }

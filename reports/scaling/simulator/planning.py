@@ -16,7 +16,7 @@ SAME = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedRound:
     """A round with the times of its messages, (messages,), as if all were under way at once.
 
     Attributes:
@@ -39,7 +39,7 @@ class Planned:
     def repeats(self) -> int:
         return self.round.repeats
 
-    def is_like(self, other: Planned) -> bool:
+    def is_like(self, other: PlannedRound) -> bool:
         """The same messages, which take as long; of another collective, say."""
         pairs = (
             (self.round.sources, other.round.sources),
@@ -49,10 +49,10 @@ class Planned:
         )
         return all(one is two or np.array_equal(one, two) for one, two in pairs)
 
-    def times(self, repeats: int) -> Planned:
+    def repeat(self, repeats: int) -> PlannedRound:
         return dataclasses.replace(self, round=dataclasses.replace(self.round, repeats=repeats))
 
-    def after(self, times: Floats) -> tuple[Floats, Floats, Floats]:
+    def advance(self, times: Floats) -> tuple[Floats, Floats, Floats]:
         """When endpoints are through, (endpoints,), and when each message has begun and left, (messages,)."""
         of, to = self.round.sources, self.round.targets
         begun = times[of]
@@ -65,11 +65,11 @@ class Planned:
         return after + self.sums_s, begun, left
 
 
-def planned(one: Round, cluster: Cluster) -> Planned:
-    paths = cluster.paths(one.sources, one.targets)
+def plan_round(one: Round, cluster: Cluster) -> PlannedRound:
+    paths = cluster.find_paths(one.sources, one.targets)
     rates = fair_rates(paths, 1 / cluster.s_per_byte)
     bytes_come = np.bincount(one.targets, weights=one.bytes, minlength=cluster.endpoints)
-    latency, wire = cluster.latencies(one.sources, one.targets), one.bytes / rates
+    latency, wire = cluster.get_latencies(one.sources, one.targets), one.bytes / rates
     is_announced = one.bytes > cluster.eager_bytes
     sums_s = np.asarray(bytes_come * (cluster.summing_s_per_byte * one.sums), np.float64)
     members = len(one.sources)
@@ -79,33 +79,33 @@ def planned(one: Round, cluster: Cluster) -> Planned:
     )
     alike = all(np.ptp(each) <= SAME * each.max() for each in (latency, wire, one.bytes))
     ring = shift if is_ring and alike else None
-    return Planned(one, paths, rates, latency, wire, is_announced, sums_s, ring, members)
+    return PlannedRound(one, paths, rates, latency, wire, is_announced, sums_s, ring, members)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
     """A schedule whose rounds are planned: rounds that follow each other and are alike are one, repeated."""
 
-    members: tuple[Planned | Plan, ...]
+    members: tuple[PlannedRound | Plan, ...]
     repeats: int
 
-    def rounds(self) -> Iterator[Planned]:
+    def list_rounds(self) -> Iterator[PlannedRound]:
         """All of them, each once."""
         for one in self.members:
-            yield from one.rounds() if isinstance(one, Plan) else [one]
+            yield from one.list_rounds() if isinstance(one, Plan) else [one]
 
 
-def plan_of(schedule: Schedule, cluster: Cluster) -> Plan:
-    members: list[Planned | Plan] = []
+def plan_schedule(schedule: Schedule, cluster: Cluster) -> Plan:
+    members: list[PlannedRound | Plan] = []
     for each in schedule.members:
-        one = plan_of(each, cluster) if isinstance(each, Schedule) else planned(each, cluster)
-        if isinstance(one, Plan) and len(one.members) == 1 and isinstance(one.members[0], Planned):
+        one = plan_schedule(each, cluster) if isinstance(each, Schedule) else plan_round(each, cluster)
+        if isinstance(one, Plan) and len(one.members) == 1 and isinstance(one.members[0], PlannedRound):
             one = one.members[0]
         last = members[-1] if members else None
-        if isinstance(one, Planned) and isinstance(last, Planned) and last.is_like(one):
-            members[-1] = last.times(last.repeats + one.repeats)
+        if isinstance(one, PlannedRound) and isinstance(last, PlannedRound) and last.is_like(one):
+            members[-1] = last.repeat(last.repeats + one.repeats)
         else:
             members.append(one)
-    if len(members) == 1 and isinstance(members[0], Planned):
-        return Plan((members[0].times(schedule.repeats * members[0].repeats),), 1)
+    if len(members) == 1 and isinstance(members[0], PlannedRound):
+        return Plan((members[0].repeat(schedule.repeats * members[0].repeats),), 1)
     return Plan(tuple(members), schedule.repeats)

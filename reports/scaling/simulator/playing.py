@@ -30,7 +30,7 @@ _Place = tuple[int, int, int]
 """An endpoint, a step, the number of a round in it."""
 
 
-def _turns(schedule: Schedule, endpoints: int) -> _Turns:
+def _list_turns(schedule: Schedule, endpoints: int) -> _Turns:
     """Of each endpoint the rounds in which it has messages."""
     turns: _Turns = [[] for _ in range(endpoints)]
 
@@ -40,7 +40,7 @@ def _turns(schedule: Schedule, endpoints: int) -> _Turns:
             own.append(_Turn(number))
         return own[-1]
 
-    for number, one in enumerate(schedule.each()):
+    for number, one in enumerate(schedule.iterate_rounds()):
         for source, target, n in zip(one.sources.tolist(), one.targets.tolist(), one.bytes.tolist(), strict=True):
             turn(source, number).sends.append((target, n))
             turn(target, number).receives += 1
@@ -48,20 +48,20 @@ def _turns(schedule: Schedule, endpoints: int) -> _Turns:
     return turns
 
 
-class _Player:
+class _EventPlayer:
     """All endpoints: each is in one step and one turn of it, and goes on by itself."""
 
     def __init__(self, cluster: Cluster, step: Step, steps: int, seed: int) -> None:
         self.cluster, self.step, self.steps, self.seed = cluster, step, steps, seed
         self.events = Events(cluster)
-        self.turns = [_turns(schedule, cluster.endpoints) for schedule in step.schedules]
+        self.turns = [_list_turns(schedule, cluster.endpoints) for schedule in step.schedules]
         self.times = np.zeros((3, steps, cluster.endpoints))  # ready, exchanged, finished
-        self.before = [step.before(cluster.workers, number, seed) for number in range(steps)]
+        self.before = [step.draw_before(cluster.workers, number, seed) for number in range(steps)]
         self.place = [(-1, -1)] * cluster.endpoints  # step and place of the turn that each is in
         self.open: dict[_Place, int] = defaultdict(int)  # messages that are to leave or come, less what has come early
         self.announced: dict[_Place, list[tuple[int, float]]] = defaultdict(list)  # and wait for their receiver
 
-    def course(self) -> Course:
+    def play(self) -> Course:
         for endpoint in range(self.cluster.endpoints):
             self._begin(endpoint, 0)
         self.events.run()
@@ -73,16 +73,16 @@ class _Player:
             return
         works = self.before[step][endpoint] if endpoint < self.cluster.workers else 0.0
         ready = self.times[0, step, endpoint] = self.events.now + works
-        self.events.at(ready, lambda: self._enter(endpoint, step, 0))
+        self.events.schedule(ready, lambda: self._enter(endpoint, step, 0))
 
     def _enter(self, endpoint: int, step: int, place: int) -> None:
         """Begin a turn: what may leave does, and those who have waited for this endpoint hear of it."""
-        turns = self._turns_of(endpoint, step)
+        turns = self._get_turns(endpoint, step)
         if place == len(turns):
             self.times[1, step, endpoint] = self.events.now
             after = self.step.after_s if endpoint < self.cluster.workers else 0.0
             finished = self.times[2, step, endpoint] = self.events.now + after
-            self.events.at(finished, lambda: self._begin(endpoint, step + 1))
+            self.events.schedule(finished, lambda: self._begin(endpoint, step + 1))
             return
         turn = turns[place]
         self.place[endpoint] = step, place
@@ -92,19 +92,19 @@ class _Player:
                 self._send(endpoint, target, n, step, turn.number)
             else:
                 there = target, step, turn.number
-                latency = self.events.latency(endpoint, target)
-                self.events.at(self.events.now + latency, functools.partial(self._announce, endpoint, n, there))
+                latency = self.events.get_latency(endpoint, target)
+                self.events.schedule(self.events.now + latency, functools.partial(self._announce, endpoint, n, there))
         for source, n in self.announced.pop(here, ()):
             self._accept(source, n, here)
         self._count(here, len(turn.sends) + turn.receives)
 
-    def _turns_of(self, endpoint: int, step: int) -> list[_Turn]:
+    def _get_turns(self, endpoint: int, step: int) -> list[_Turn]:
         return self.turns[step % len(self.turns)][endpoint]
 
     def _is_in(self, place: _Place) -> bool:
         endpoint, step, number = place
         at_step, at = self.place[endpoint]
-        return at_step == step and self._turns_of(endpoint, step)[at].number == number
+        return at_step == step and self._get_turns(endpoint, step)[at].number == number
 
     def _announce(self, source: int, n: float, there: _Place) -> None:
         if self._is_in(there):
@@ -115,8 +115,8 @@ class _Player:
     def _accept(self, source: int, n: float, there: _Place) -> None:
         """The receiver says that it is ready: its word takes a latency."""
         target, step, number = there
-        begin = self.events.now + self.events.latency(target, source)
-        self.events.at(begin, lambda: self._send(source, target, n, step, number))
+        begin = self.events.now + self.events.get_latency(target, source)
+        self.events.schedule(begin, lambda: self._send(source, target, n, step, number))
 
     def _send(self, source: int, target: int, n: float, step: int, number: int) -> None:
         self.events.send(
@@ -135,10 +135,10 @@ class _Player:
         del self.open[place]
         endpoint, step, _ = place
         at = self.place[endpoint][1]
-        sums = self._turns_of(endpoint, step)[at].summed * self.cluster.summing_s_per_byte
-        self.events.at(self.events.now + sums, lambda: self._enter(endpoint, step, at + 1))
+        sums = self._get_turns(endpoint, step)[at].summed * self.cluster.summing_s_per_byte
+        self.events.schedule(self.events.now + sums, lambda: self._enter(endpoint, step, at + 1))
 
 
 def play(cluster: Cluster, step: Step, steps: int, seed: int) -> Course:
     """All steps, from a start at the same time."""
-    return _Player(cluster, step, steps, seed).course()
+    return _EventPlayer(cluster, step, steps, seed).play()

@@ -8,7 +8,7 @@ import numpy as np
 
 from reports.scaling.simulator.cluster import Cluster, Floats, Ints
 from reports.scaling.simulator.course import Course
-from reports.scaling.simulator.planning import SAME, Plan, Planned, plan_of
+from reports.scaling.simulator.planning import SAME, Plan, PlannedRound, plan_schedule
 from reports.scaling.simulator.schedules import Schedule
 from reports.scaling.simulator.sharing import fair_rates
 from reports.scaling.simulator.step import Step
@@ -17,7 +17,7 @@ _Play = Callable[[Floats], Floats]
 """From when endpoints begin to when they are through."""
 
 
-def _never_meet(rounds: list[Planned], cluster: Cluster) -> bool:
+def _never_meet(rounds: list[PlannedRound], cluster: Cluster) -> bool:
     """No link can be full because of messages of several workers, whenever they are late.
 
     A worker has the messages of one round only under way, and these begin together. If they also end together, and what
@@ -31,7 +31,7 @@ def _never_meet(rounds: list[Planned], cluster: Cluster) -> bool:
     for one in rounds:
         of = one.round.sources
         keys = one.paths * cluster.endpoints + of[:, None]
-        alone = _alone(of, keys, one.paths, capacities)  # a sender has all links for itself
+        alone = _compute_lone_rates(of, keys, one.paths, capacities)  # a sender has all links for itself
         if not _end_together(of, one.round.bytes / alone, one.is_announced):
             return False
         used, places = np.unique(keys[is_limited[one.paths]], return_inverse=True)
@@ -45,7 +45,7 @@ def _never_meet(rounds: list[Planned], cluster: Cluster) -> bool:
     return bool(np.all(loads <= capacities * (1 + SAME)))
 
 
-def _alone(senders: Ints, keys: Ints, paths: Ints, capacities: Floats) -> Floats:
+def _compute_lone_rates(senders: Ints, keys: Ints, paths: Ints, capacities: Floats) -> Floats:
     """Bytes a second of messages, if each sender were alone."""
     if len(np.unique(senders)) == len(senders):
         return np.asarray(capacities[paths].min(axis=1), np.float64)
@@ -66,7 +66,7 @@ def _end_together(senders: Ints, wire_s: Floats, is_announced: np.ndarray) -> bo
     return not is_announced.any() and bool(np.all(is_alike[is_next]))
 
 
-class _Watch:
+class _MeetingWatch:
     """Looks whether messages that could meet have met in a way that changes their rates.
 
     They have not where those that together fill a link begin and end together, and where a link is free again before
@@ -79,24 +79,24 @@ class _Watch:
         self.busy = np.full(len(self.s_per_byte), -np.inf)  # until when, of each link
         self.exact = True
 
-    def see(self, one: Planned, begun: Floats, left: Floats) -> None:
+    def see(self, one: PlannedRound, begun: Floats, left: Floats) -> None:
         links, width = one.paths.ravel(), one.paths.shape[1]
         load = np.bincount(links, weights=np.repeat(one.rates, width), minlength=len(self.busy))
         count = np.bincount(links, minlength=len(self.busy))
         is_full = (count > 1) & (load * self.s_per_byte > 1 - SAME)
-        first_begun, last_begun = self._extremes(links, np.repeat(begun, width))
-        first_left, last_left = self._extremes(links, np.repeat(left, width))
+        first_begun, last_begun = self._find_extremes(links, np.repeat(begun, width))
+        first_left, last_left = self._find_extremes(links, np.repeat(left, width))
         slack = SAME * left.max()
         is_together = (last_begun - first_begun <= slack) & (last_left - first_left <= slack)
         is_as_planned = (is_together | ~is_full) & (self.busy <= first_begun + slack)
         self.exact &= bool(np.all(is_as_planned[self.is_limited & (count > 0)]))
         self.busy = np.maximum(self.busy, last_left)
 
-    def later(self, links: Ints, by: float) -> None:
+    def delay(self, links: Ints, by: float) -> None:
         """What these have seen last happens some more times, until so much later."""
         self.busy[links] += by
 
-    def _extremes(self, links: Ints, times: Floats) -> tuple[Floats, Floats]:
+    def _find_extremes(self, links: Ints, times: Floats) -> tuple[Floats, Floats]:
         """Of each link the first and the last of its messages' times."""
         first, last = np.full(len(self.busy), np.inf), np.full(len(self.busy), -np.inf)
         np.minimum.at(first, links, times)
@@ -104,7 +104,7 @@ class _Watch:
         return first, last
 
 
-def _windowed(times: Floats, shift: int, low: int, high: int, slope: float) -> Floats:
+def _slide_maximum(times: Floats, shift: int, low: int, high: int, slope: float) -> Floats:
     """max over j from low to high of times[i - j shift] + j slope, by doubling the window."""
     best, span = times, 1
     while span <= high - low:
@@ -114,7 +114,7 @@ def _windowed(times: Floats, shift: int, low: int, high: int, slope: float) -> F
     return np.roll(best, low * shift) + low * slope
 
 
-def _around(one: Planned, times: Floats) -> Floats:
+def _play_ring(one: PlannedRound, times: Floats) -> Floats:
     """All repeats of a round in which everyone sends equally much so far ahead, at once.
 
     A round is max(t[i] + w, t[i - s] + l + w) with w for the bytes and l for the latency. Repeated k times, it is the
@@ -126,45 +126,45 @@ def _around(one: Planned, times: Floats) -> Floats:
     is_announced = bool(one.is_announced[0])
     each = one.wire_s[0] + one.sums_s[0] + 2 * latency * is_announced
     after = times.copy()
-    ring = _windowed(times[: one.members], one.shift, -repeats * is_announced, repeats, latency)
+    ring = _slide_maximum(times[: one.members], one.shift, -repeats * is_announced, repeats, latency)
     after[: one.members] = ring + repeats * each
     return after
 
 
-class _Course:
+class _RoundPlayer:
     """The rounds of a step's schedules on a cluster, and how they are played."""
 
     def __init__(self, cluster: Cluster, schedules: tuple[Schedule, ...]) -> None:
-        self.plans = [plan_of(schedule, cluster) for schedule in schedules]
-        is_safe = _never_meet([one for plan in self.plans for one in plan.rounds()], cluster)
-        self.watch = None if is_safe else _Watch(cluster)
+        self.plans = [plan_schedule(schedule, cluster) for schedule in schedules]
+        is_safe = _never_meet([one for plan in self.plans for one in plan.list_rounds()], cluster)
+        self.watch = None if is_safe else _MeetingWatch(cluster)
 
-    def exchanged(self, times: Floats, step: int) -> Floats:
+    def play_exchange(self, times: Floats, step: int) -> Floats:
         """When endpoints are through with the exchange of a step that they begin at `times`."""
-        return self._whole(self.plans[step % len(self.plans)], times)
+        return self._play_plan(self.plans[step % len(self.plans)], times)
 
-    def _whole(self, plan: Plan, times: Floats) -> Floats:
+    def _play_plan(self, plan: Plan, times: Floats) -> Floats:
         def once(times: Floats) -> Floats:
             for one in plan.members:
-                times = self._whole(one, times) if isinstance(one, Plan) else self._round(one, times)
+                times = self._play_plan(one, times) if isinstance(one, Plan) else self._play_round(one, times)
             return times
 
-        return self._repeated(once, times, plan.repeats, 2, list(plan.rounds()))
+        return self._repeat(once, times, plan.repeats, 2, list(plan.list_rounds()))
 
-    def _round(self, one: Planned, times: Floats) -> Floats:
+    def _play_round(self, one: PlannedRound, times: Floats) -> Floats:
         """All repeats of a round."""
         if self.watch is None and one.shift is not None:
-            return _around(one, times)
+            return _play_ring(one, times)
 
         def once(times: Floats) -> Floats:
-            times, begun, left = one.after(times)
+            times, begun, left = one.advance(times)
             if self.watch is not None and self.watch.exact:
                 self.watch.see(one, begun, left)
             return times
 
-        return self._repeated(once, times, one.repeats, one.members, [one])
+        return self._repeat(once, times, one.repeats, one.members, [one])
 
-    def _repeated(self, once: _Play, times: Floats, repeats: int, period: int, rounds: list[Planned]) -> Floats:
+    def _repeat(self, once: _Play, times: Floats, repeats: int, period: int, rounds: list[PlannedRound]) -> Floats:
         """The same again and again. When a period has moved all endpoints by as much, the periods after it do so, too:
         they are not played.
 
@@ -196,7 +196,7 @@ class _Course:
                 times = times.copy()
                 times[ends] += more * moved.max()
                 if self.watch is not None:
-                    self.watch.later(links, more * moved.max())
+                    self.watch.delay(links, more * moved.max())
                 for _ in range(rest):
                     times = once(times)
                 break
@@ -209,14 +209,14 @@ class _Course:
 
 def play(cluster: Cluster, step: Step, steps: int, seed: int) -> Course:
     """All steps, from a start at the same time."""
-    course = _Course(cluster, step.schedules)
+    course = _RoundPlayer(cluster, step.schedules)
     ready, exchanged, finished = np.zeros((3, steps, cluster.endpoints))
     workers = cluster.workers
     now = np.zeros(cluster.endpoints)
     for number in range(steps):
-        now[:workers] += step.before(workers, number, seed)
+        now[:workers] += step.draw_before(workers, number, seed)
         ready[number] = now
-        now = exchanged[number] = course.exchanged(now, number)
+        now = exchanged[number] = course.play_exchange(now, number)
         now = now + np.where(np.arange(cluster.endpoints) < workers, step.after_s, 0.0)
         finished[number] = now
     return Course(ready[:, :workers], exchanged[:, :workers], finished[:, :workers], "rounds", course.exact)

@@ -65,11 +65,11 @@ class Schedule:
         """The members of the same schedule that is not repeated."""
         return self.members if self.repeats == 1 else (self,)
 
-    def each(self) -> Iterator[Round]:
+    def iterate_rounds(self) -> Iterator[Round]:
         """All rounds, repeated ones as often as they are."""
         for _ in range(self.repeats):
             for one in self.members:
-                yield from one.each() if isinstance(one, Schedule) else [one] * one.repeats
+                yield from one.iterate_rounds() if isinstance(one, Schedule) else [one] * one.repeats
 
     @property
     def messages(self) -> int:
@@ -82,7 +82,7 @@ class Schedule:
         return max((one.endpoints for one in self.members), default=0)
 
 
-def messages(
+def make_messages(
     sources: Sequence[int] | Ints, targets: Sequence[int] | Ints, n: float, repeats: int = 1, sums: bool = False
 ) -> Schedule:
     """One round, or `repeats` of them, of messages of n bytes each."""
@@ -92,7 +92,7 @@ def messages(
     return Schedule((Round(of, to, np.full(len(of), float(n)), repeats, sums),))
 
 
-def grouped(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) -> Schedule:
+def group_endpoints(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) -> Schedule:
     """The schedule in several groups of endpoints at the same time.
 
     Args:
@@ -102,7 +102,7 @@ def grouped(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) -> Sched
 
     def placed(one: Round | Schedule) -> Round | Schedule:
         if isinstance(one, Schedule):
-            return grouped(one, of)
+            return group_endpoints(one, of)
         sources, targets = of[:, one.sources].ravel(), of[:, one.targets].ravel()
         return dataclasses.replace(one, sources=sources, targets=targets, bytes=np.tile(one.bytes, len(of)))
 
@@ -112,24 +112,26 @@ def grouped(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) -> Sched
 def _shift(workers: int, distance: int, n: float, repeats: int = 1, sums: bool = False) -> Schedule:
     """Everyone sends to who is so far ahead."""
     all_ = np.arange(workers)
-    return messages(all_, (all_ + distance) % workers, n, repeats if workers > 1 else 0, sums)
+    return make_messages(all_, (all_ + distance) % workers, n, repeats if workers > 1 else 0, sums)
 
 
 def _swap(power: int, bit: int, n: float, sums: bool = False) -> Schedule:
     """Of 2^power workers, those whose numbers differ in one bit swap."""
     all_ = np.arange(2**power)
-    return messages(all_, all_ ^ (1 << bit), n, sums=sums)
+    return make_messages(all_, all_ ^ (1 << bit), n, sums=sums)
 
 
-def _joined(schedules: Sequence[Schedule]) -> Schedule:
+def _join(schedules: Sequence[Schedule]) -> Schedule:
     return Schedule(tuple(one for schedule in schedules for one in schedule._alone))
 
 
-def _folded(workers: int, n: float, inside: Callable[[int], Schedule]) -> Schedule:
+def _fold(workers: int, n: float, inside: Callable[[int], Schedule]) -> Schedule:
     """`inside` for the largest power of two that is not above W, given its exponent."""
     power = workers.bit_length() - 1
     above = np.arange(2**power, workers)
-    return messages(above, above - 2**power, n, sums=True) + inside(power) + messages(above - 2**power, above, n)
+    return (
+        make_messages(above, above - 2**power, n, sums=True) + inside(power) + make_messages(above - 2**power, above, n)
+    )
 
 
 def allreduce_ring(workers: int, n: float) -> Schedule:
@@ -139,7 +141,7 @@ def allreduce_ring(workers: int, n: float) -> Schedule:
 
 def allreduce_doubling(workers: int, n: float) -> Schedule:
     """Recursive doubling: lg W rounds of n (Thakur, Rabenseifner and Gropp, 2005)."""
-    return _folded(workers, n, lambda power: _joined([_swap(power, bit, n, True) for bit in range(power)]))
+    return _fold(workers, n, lambda power: _join([_swap(power, bit, n, True) for bit in range(power)]))
 
 
 def allreduce_rabenseifner(workers: int, n: float) -> Schedule:
@@ -148,9 +150,9 @@ def allreduce_rabenseifner(workers: int, n: float) -> Schedule:
     def inside(power: int) -> Schedule:
         parts = [(bit, n / 2 ** (power - bit)) for bit in reversed(range(power))]
         halving = [_swap(power, bit, part, True) for bit, part in parts]
-        return _joined(halving + [_swap(power, bit, part) for bit, part in reversed(parts)])
+        return _join(halving + [_swap(power, bit, part) for bit, part in reversed(parts)])
 
-    return _folded(workers, n, inside)
+    return _fold(workers, n, inside)
 
 
 def reduce_scatter_ring(workers: int, n: float) -> Schedule:
@@ -166,46 +168,46 @@ def allgather_ring(workers: int, n: float) -> Schedule:
 def allgather_bruck(workers: int, n: float) -> Schedule:
     """Bruck et al. (1997): ceil(lg W) rounds, of 1, 2, 4, ... contributions; any number of workers."""
     hops = [2**bit for bit in range((workers - 1).bit_length())]
-    return _joined([_shift(workers, -hop, min(hop, workers - hop) * n) for hop in hops])
+    return _join([_shift(workers, -hop, min(hop, workers - hop) * n) for hop in hops])
 
 
 def alltoall_pairwise(workers: int, n: float) -> Schedule:
     """W - 1 rounds of n / W, each with another partner."""
-    return _joined([_shift(workers, distance, n / workers) for distance in range(1, workers)])
+    return _join([_shift(workers, distance, n / workers) for distance in range(1, workers)])
 
 
 def alltoall_linear(workers: int, n: float) -> Schedule:
     """All messages at once."""
     of, to = np.nonzero(~np.eye(workers, dtype=bool))
-    return messages(of, to, n / workers)
+    return make_messages(of, to, n / workers)
 
 
 def bcast_binomial(workers: int, n: float) -> Schedule:
     """From worker 0, to whom is farthest first, as Open MPI and MPICH do."""
     hops = [2**bit for bit in reversed(range((workers - 1).bit_length()))]
-    return _joined([_tree(workers, hop, n) for hop in hops])
+    return _join([_make_tree_round(workers, hop, n) for hop in hops])
 
 
 def reduce_binomial(workers: int, n: float) -> Schedule:
     """To worker 0: a broadcast backwards."""
-    parts = list(bcast_binomial(workers, n).each())
-    return _joined([messages(one.targets, one.sources, n, sums=True) for one in reversed(parts)])
+    parts = list(bcast_binomial(workers, n).iterate_rounds())
+    return _join([make_messages(one.targets, one.sources, n, sums=True) for one in reversed(parts)])
 
 
-def _tree(workers: int, hop: int, n: float) -> Schedule:
+def _make_tree_round(workers: int, hop: int, n: float) -> Schedule:
     """Those who have it, every (2 hop)-th, send to who is a hop ahead."""
     of = np.arange(0, workers - hop, 2 * hop)
-    return messages(of, of + hop, n)
+    return make_messages(of, of + hop, n)
 
 
 def bcast_linear(workers: int, n: float) -> Schedule:
     """Worker 0 sends to all at once."""
-    return messages([0] * (workers - 1), np.arange(1, workers), n)
+    return make_messages([0] * (workers - 1), np.arange(1, workers), n)
 
 
 def gather_linear(workers: int, n: float) -> Schedule:
     """All send to worker 0 at once, whose link is shared: incast."""
-    return messages(np.arange(1, workers), [0] * (workers - 1), n)
+    return make_messages(np.arange(1, workers), [0] * (workers - 1), n)
 
 
 def server(workers: int, n: float, answer: float | None = None, dedicated: bool = False) -> Schedule:
@@ -218,7 +220,7 @@ def server(workers: int, n: float, answer: float | None = None, dedicated: bool 
     place = workers if dedicated else 0
     of = np.arange(0 if dedicated else 1, workers)
     at = np.full_like(of, place)
-    return messages(of, at, n, sums=True) + messages(at, of, n if answer is None else answer)
+    return make_messages(of, at, n, sums=True) + make_messages(at, of, n if answer is None else answer)
 
 
 def hierarchical(workers: int, per_node: int, n: float, leaders: Schedule) -> Schedule:
@@ -233,14 +235,14 @@ def hierarchical(workers: int, per_node: int, n: float, leaders: Schedule) -> Sc
     if workers % per_node:
         raise ValueError(f"workers={workers}: valid is a multiple of per_node={per_node}")
     nodes = np.arange(workers).reshape(-1, per_node)
-    inner = grouped(reduce_binomial(per_node, n), nodes), grouped(bcast_binomial(per_node, n), nodes)
-    return inner[0] + grouped(leaders, nodes[None, :, 0]) + inner[1]
+    inner = group_endpoints(reduce_binomial(per_node, n), nodes), group_endpoints(bcast_binomial(per_node, n), nodes)
+    return inner[0] + group_endpoints(leaders, nodes[None, :, 0]) + inner[1]
 
 
 def gossip(neighbours: Sequence[Sequence[int]], n: float) -> Schedule:
     """Everyone sends n bytes to its neighbours, all at once; `neighbours[i]` are those to whom i sends."""
     of = np.repeat(np.arange(len(neighbours)), [len(each) for each in neighbours])
-    return messages(of, [to for each in neighbours for to in each], n)
+    return make_messages(of, [to for each in neighbours for to in each], n)
 
 
 SCHEDULES: dict[str, dict[str, Callable[[int, float], Schedule]]] = {

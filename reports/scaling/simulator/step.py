@@ -32,7 +32,7 @@ class Compute:
         if self.mean_s < 0 or self.sigma < 0 or any(factor < 0 for factor in self.slow.values()):
             raise ValueError(f"{self}: valid are times of 0 or more")
 
-    def times(self, workers: int, step: int, seed: int) -> Floats:
+    def draw_times(self, workers: int, step: int, seed: int) -> Floats:
         """Seconds, (workers,): a function of its arguments. With more workers, the first ones have the same times."""
         normal = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, step])).standard_normal(workers)
         times = self.mean_s * np.exp(self.sigma * normal - self.sigma**2 / 2)
@@ -55,9 +55,9 @@ class _Work:
     decode_s: float = dataclasses.field(default=0.0, kw_only=True)
     update_s: float = dataclasses.field(default=0.0, kw_only=True)
 
-    def before(self, workers: int, step: int, seed: int) -> Floats:
+    def draw_before(self, workers: int, step: int, seed: int) -> Floats:
         """Seconds until the exchange, (workers,)."""
-        return self.compute.times(workers, step, seed) + self.encode_s
+        return self.compute.draw_times(workers, step, seed) + self.encode_s
 
     @property
     def after_s(self) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import reports
 from reports.analysis.grid import Grid, lay_out_runs
-from reports.reading.text import setting
+from reports.reading.text import format_setting
 from tests.reports import fabricate
 
 
@@ -135,5 +135,5 @@ def test_configs_without_the_usual_keys(tmp_path: Path) -> None:
     for path in sweep.glob("runs/*/config.yaml"):
         path.write_text("status: 3\nnothing: null\n")
     grid = lay_out_runs(reports.load(sweep).runs)
-    assert grid.labels == ["unknown"] and [setting(count) for count in grid.workers] == [""]
+    assert grid.labels == ["unknown"] and [format_setting(count) for count in grid.workers] == [""]
     assert grid.constants["config.status"] == 3, "not mistaken for the status of the run"

@@ -22,7 +22,7 @@ from reports.commands import build, table_options
 from reports.page import assets
 from reports.plots import style
 from reports.reading.cache import DIRECTORY as CACHE
-from reports.reading.text import number, spread
+from reports.reading.text import format_number, format_spread
 from reports.tables import formats
 from tests.conftest import ROOT
 from tests.reports import fabricate
@@ -183,7 +183,11 @@ def test_no_number_is_cut_at_any_width(width: int | None, wide: Path, command: C
         assert done.out.count(f" {workers} worker") >= 2
     with (wide / "tables/throughput.csv").open() as file:
         for row in csv.DictReader(file):
-            assert number(float(row["mean"])) in done.out if row["mean"] else int(row["failed"]) + int(row["missing"])
+            assert (
+                format_number(float(row["mean"])) in done.out
+                if row["mean"]
+                else int(row["failed"]) + int(row["missing"])
+            )
     if width:
         assert max(map(len, done.out.splitlines()[:-1])) <= width
         assert "longer" in done.out
@@ -223,7 +227,7 @@ def test_cells_of_several_seeds_are_not_cut(width: int, tmp_path: Path, command:
     with (sweep / "tables/throughput.csv").open() as file:
         for row in csv.DictReader(file):
             assert {row["n"], row["failed"] + row["missing"]} in ({"3", "10"}, {"3", "03"})
-            mean, _, std = spread(float(row["mean"]), float(row["std"])).partition(" ± ")
+            mean, _, std = format_spread(float(row["mean"]), float(row["std"])).partition(" ± ")
             assert mean in words and any(word.rstrip("†") == std for word in words)
 
 

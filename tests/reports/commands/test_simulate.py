@@ -15,8 +15,8 @@ from reports.scaling.measured import collectives, traffic
 from reports.scaling.measured import links as networks
 from reports.scaling.output import simulated, simulated_picture
 from reports.scaling.simulator import Cluster, Compute, Link, exchanges, schedules
-from reports.scaling.simulator.exchanges import EXCHANGES, Training
-from reports.scaling.simulator.planning import Planned
+from reports.scaling.simulator.exchanges import EXCHANGES, SimulatedTraining
+from reports.scaling.simulator.planning import PlannedRound
 
 
 def records(directory: Path, *typed: str) -> list[dict[str, str]]:
@@ -33,8 +33,8 @@ def test_the_table_says_what_the_closed_form_says(tmp_path: Path, capsys: pytest
         (network, workers) for network in ("1gbit", "10gbit") for workers in ("4", "16")
     ]
     for one in found:
-        links = networks.nominal(one["network"])
-        ring = collectives.time("allreduce", "ring", 10e6, int(one["workers"]), links.alpha, links.beta)
+        links = networks.parse_network(one["network"])
+        ring = collectives.compute_time("allreduce", "ring", 10e6, int(one["workers"]), links.alpha, links.beta)
         assert float(one["mean_s"]) == pytest.approx(0.058 + ring)
         assert float(one["efficiency"]) == pytest.approx(0.051 / (0.058 + ring))
         assert float(one["exchange_share"]) == pytest.approx(ring / (0.058 + ring))
@@ -55,11 +55,11 @@ def test_unless_told_otherwise_it_simulates_what_the_cost_model_of_training_says
     for size in SIZES:
         typed = ["--workers", "2,3,8,96,1024", "--network", ",".join(networks_), "--exchange", exchange]
         for one in records(tmp_path, *typed, "--bytes", size, "--stragglers", "0", "--steps", "1"):
-            links = networks.nominal(one["network"])
+            links = networks.parse_network(one["network"])
             n = units.byte_count(size)
-            found = traffic.of_runs(*AS_TRAINED[exchange], [traffic.Counted(2, n, n)], degree=2)
+            found = traffic.infer_traffic(*AS_TRAINED[exchange], [traffic.CountedTraffic(2, n, n)], degree=2)
             assert isinstance(found, traffic.Traffic)
-            asked = found.demand(int(one["workers"]))
+            asked = found.compute_demand(int(one["workers"]))
             expected = links.alpha * asked.latencies + links.beta * asked.bytes
             assert float(one["mean_s"]) - 0.1 == pytest.approx(expected, rel=0.01), one
 
@@ -78,8 +78,8 @@ def test_a_thousand_workers_wait_for_the_latencies_of_all_parts(tmp_path: Path) 
 
 def test_parts_of_long_messages_are_not_played_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played = []
-    after = Planned.after
-    monkeypatch.setattr(Planned, "after", lambda one, times: played.append(1) or after(one, times))
+    after = PlannedRound.advance
+    monkeypatch.setattr(PlannedRound, "advance", lambda one, times: played.append(1) or after(one, times))
     typed = ["--workers", "12", "--bytes", "40GB", "--per-node", "3", "--exchange", "ring,doubling,hierarchical"]
     found = records(tmp_path, *typed, "--steps", "1")
     assert len(found) == 3 and 0 < len(played) < 2000  # of 25,432 parts
@@ -88,9 +88,9 @@ def test_parts_of_long_messages_are_not_played_one_by_one(tmp_path: Path, monkey
 def test_the_picture_says_in_words_what_it_shows(tmp_path: Path) -> None:
     records(tmp_path, "--workers", "2,8", "--exchange", "ring,gossip_ring", "--network", "1gbit,10gbit")
     assert (tmp_path / "simulated_efficiency.png").read_bytes().startswith(b"\x89PNG")
-    exact = simulated.Simulated("1gbit", "ring", 8, 0.2, 0.3, 0.25, 0.4, 0.1, 0.1, exact=True)
+    exact = simulated.SimulatedSteps("1gbit", "ring", 8, 0.2, 0.3, 0.25, 0.4, 0.1, 0.1, exact=True)
     found = [exact, dataclasses.replace(exact, exchange="server", efficiency=0.123, exact=False)]
-    plot = simulated_picture.efficiency(found)
+    plot = simulated_picture.plot_efficiency(found)
     assert plot.alt == "Simulated efficiency by workers; with 8 workers: 1gbit, ring: 40 %; 1gbit, server: 12 %."
     marks = [line for line in plot.figure.axes[0].lines if line.get_marker() != "None"]
     assert [line.get_markerfacecolor() == line.get_color() for line in marks] == [True, False]
@@ -137,20 +137,20 @@ def test_a_simulation_that_is_not_exact_says_so(
 
 
 def test_payloads_that_come_are_decoded_and_servers_are_there() -> None:
-    training = Training(Compute(0.1), 1e6, 4e6, encode_s=0.01, decode_s=0.02, update_s=0.003)
+    training = SimulatedTraining(Compute(0.1), 1e6, 4e6, encode_s=0.01, decode_s=0.02, update_s=0.003)
 
     def after(name: str, workers: int = 8, per_node: int = 1) -> float:
         cluster = Cluster(workers, Link(0, 0), per_node=per_node, inner=Link(0, 0), servers=EXCHANGES[name].servers)
-        return EXCHANGES[name].step(cluster, training).after_s
+        return EXCHANGES[name].make_step(cluster, training).after_s
 
     assert after("ring") == pytest.approx(0.023)
     assert after("allgather") == pytest.approx(8 * 0.02 + 0.003)
     assert after("gossip_torus", 16) == pytest.approx(4 * 0.02 + 0.003)
     assert after("hierarchical", per_node=4) == pytest.approx(2 * 0.02 + 0.003)
     assert after("asynchronous") == 0.0  # the server's work
-    step = EXCHANGES["server"].step(Cluster(8, Link(0, 0), servers=1), training)
+    step = EXCHANGES["server"].make_step(Cluster(8, Link(0, 0), servers=1), training)
     assert isinstance(step, exchanges.Step)
-    assert [one.bytes[0] for schedule in step.schedules for one in schedule.each()] == [1e6, 4e6]
+    assert [one.bytes[0] for schedule in step.schedules for one in schedule.iterate_rounds()] == [1e6, 4e6]
     assert step.schedules[0].endpoints == 9 == schedules.server(8, 1.0, dedicated=True).endpoints
 
 

@@ -34,7 +34,7 @@ from reports.building.sweep_report import BuiltReport
 from reports.plots import FORMATS, Drawing, Maker, Picture, Plot, list_makers, make_plots, style
 from reports.plots.layout import GREY, label_more_ticks
 from reports.plots.marks import _spread_heights
-from reports.reading.text import number
+from reports.reading.text import format_number
 from tests.reports import fabricate
 
 CURVES = [f"{measure}_{progress}" for measure in ("accuracy", "loss") for progress in ("epoch", "time", "bytes")]
@@ -328,7 +328,7 @@ def test_many_have_axes_of_their_own_in_front_of_all_others(
                 ]
             else:
                 y = np.asarray(mean_lines(axis)[0].get_segments()[0])[:, 1]
-                assert axis.get_title(loc="right") == number(y[-1]) and len(y) == 3
+                assert axis.get_title(loc="right") == format_number(y[-1]) and len(y) == 3
     if len(workers) > 1:
         (legend,) = figures["throughput"].legends
         assert [text.get_text() for text in legend.get_texts()][:2] == ["none", "all others"]

@@ -93,7 +93,7 @@ def test_of_runs_with_one_signature_the_newest_that_is_done_counts(tmp_path: Pat
         (directory / run_directory.STATE).write_text(json.dumps(state))
     report = Report([first, second, third])
     assert len(report.runs) == 5 and report.runs["signature"].nunique() == 2, "nothing is dropped unasked"
-    merged = report.merged()
+    merged = report.merge()
     assert list(merged.runs["sweep"]) == ["2026-11-20/first", "2026-11-21/second"]
     assert set(merged.runs["directory"]) == {str(new), str(next((first / run_directory.RUNS).glob("compressor=none*")))}
     reason = f"the same config as {new}, which counts"
@@ -102,7 +102,7 @@ def test_of_runs_with_one_signature_the_newest_that_is_done_counts(tmp_path: Pat
     }
     assert set(merged.epochs["run"]) == set(merged.profile["run"]) == set(merged.runs["run"])
     assert len(merged.epochs) == 30 and not report.left_out
-    assert len(Report([third]).merged().runs) == 1, "where none is done, there is still the failure"
+    assert len(Report([third]).merge().runs) == 1, "where none is done, there is still the failure"
 
 
 def test_runs_that_only_are_called_alike_are_not_one(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_runs_that_only_are_called_alike_are_not_one(tmp_path: Path) -> None:
     for seed in range(2):
         sweeps.append(fabricate.sweep(tmp_path / str(seed), []))
         fabricate.run(sweeps[-1], fabricate.config(seed=seed), name="run-12345678")
-    merged = Report(sweeps).merged()
+    merged = Report(sweeps).merge()
     assert len(merged.runs) == 2 and not merged.left_out
 
 
@@ -240,7 +240,7 @@ def test_runs_that_may_not_be_listed(sweep: Path, monkeypatch: pytest.MonkeyPatc
         return scandir(path)
 
     monkeypatch.setattr(find_runs.os, "scandir", refuse)
-    assert find_runs.sweeps(sweep.parent) == [sweep]
+    assert find_runs.find_sweeps(sweep.parent) == [sweep]
     assert told(build_report(sweep, pictures=()).report) == [(run_directory.RUNS, "Permission denied")]
 
 
@@ -276,26 +276,26 @@ def test_what_is_appended_while_it_is_read_is_read_up_to_a_whole_row(sweep: Path
 @pytest.mark.parametrize("after", [run_directory.CONFIG, run_directory.STATE, "row"])
 def test_a_run_that_is_removed_while_it_is_read(after: str, sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (first, *_) = directories(sweep)
-    read, row = run_row.Files.read, run_row.row
+    read, row = run_row.DirectoryFiles.read, run_row.read_row
 
-    def remove(files: run_row.Files) -> None:
+    def remove(files: run_row.DirectoryFiles) -> None:
         if files.directory == first:
             shutil.rmtree(first)
 
-    def reading(files: run_row.Files, name: str) -> bytes | None:
+    def reading(files: run_row.DirectoryFiles, name: str) -> bytes | None:
         data = read(files, name)
         if name == after:
             remove(files)
         return data
 
-    def whole(files: run_row.Files, configs: incremental.Configs) -> object:
+    def whole(files: run_row.DirectoryFiles, configs: incremental.Configs) -> object:
         found = row(files, configs)
         if after == "row":
             remove(files)
         return found
 
-    monkeypatch.setattr(run_row.Files, "read", reading)
-    monkeypatch.setattr(run_row, "row", whole)
+    monkeypatch.setattr(run_row.DirectoryFiles, "read", reading)
+    monkeypatch.setattr(run_row, "read_row", whole)
     report = build_report(sweep, pictures=()).report
     _ = report.profile
     if after == run_directory.CONFIG:

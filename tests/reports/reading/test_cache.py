@@ -32,16 +32,16 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The names of the files of runs that were read, in a list that a test may clear."""
     seen: list[str] = []
 
-    def row(files: object, configs: object, row: Callable = run_row.row) -> object:
+    def row(files: object, configs: object, row: Callable = run_row.read_row) -> object:
         seen.append(run_directory.CONFIG)
         return row(files, configs)
 
-    def batch(paths: list[Path], table: csv_rows.Table, batch: Callable = csv_rows._batch) -> object:
+    def batch(paths: list[Path], table: csv_rows.CsvColumns, batch: Callable = csv_rows._read_batch) -> object:
         seen.extend(path.name for path in paths)
         return batch(paths, table)
 
-    monkeypatch.setattr(incremental.run_row, "row", row)
-    monkeypatch.setattr(csv_rows, "_batch", batch)
+    monkeypatch.setattr(incremental.run_row, "read_row", row)
+    monkeypatch.setattr(csv_rows, "_read_batch", batch)
     yield seen
 
 
@@ -181,7 +181,7 @@ def test_what_is_damaged_is_passed_over_and_made_anew(damage: str, sweep: Path) 
 
 
 def test_what_another_version_has_left_is_not_used_but_removed(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_version", lambda: "0" * 16)
+    monkeypatch.setattr(cache, "_hash_sources", lambda: "0" * 16)
     frames(sweep)
     old = parts(sweep)
     (sweep / cache.DIRECTORY / "notes").write_text("of the user\n")
@@ -192,7 +192,7 @@ def test_what_another_version_has_left_is_not_used_but_removed(sweep: Path, monk
 
 def test_the_version_follows_from_what_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     copied = shutil.copytree(ROOT / "reports", tmp_path / "reports", ignore=shutil.ignore_patterns("__pycache__"))
-    code = "from reports.reading import cache; print(cache._version())"
+    code = "from reports.reading import cache; print(cache._hash_sources())"
 
     def version() -> str:
         command = [sys.executable, "-c", code]
@@ -200,7 +200,7 @@ def test_the_version_follows_from_what_reads(monkeypatch: pytest.MonkeyPatch, tm
         return subprocess.run(command, cwd=tmp_path, env=variables, check=True, capture_output=True, text=True).stdout
 
     before = version()
-    assert before == f"{cache._version()}\n"
+    assert before == f"{cache._hash_sources()}\n"
     with (Path(copied) / "reading/csv_rows.py").open("a") as file:
         file.write("# changed\n")
     assert version() != before

@@ -26,8 +26,8 @@ def test_what_a_sweep_writes_is_read_as_yaml_does(written: list[dict[str, Any]],
     read = configs.Configs()
     for config in written:
         data = yaml.dump(config, Dumper=Dumper, sort_keys=False, allow_unicode=allow_unicode).encode()
-        found, value = read.read(data), configs.load(data)
-        assert repr(found.keys) == repr(configs.keys_of(value))
+        found, value = read.read(data), configs.load_mapping(data)
+        assert repr(found.keys) == repr(configs.flatten_keys(value))
         assert found.signature == signature(value)
 
 
@@ -45,7 +45,9 @@ def test_whatever_is_written_means_what_yaml_says(lines: list[str], end: str, en
     data = (end.join(lines) + (end if ended else "")).encode()
     read = configs.Configs()
     for _ in range(2):  # the second time what is known of sections counts
-        assert outcome(read.read, data) == outcome(lambda data: configs.Config.of(configs.load(data)), data)
+        assert outcome(read.read, data) == outcome(
+            lambda data: configs.Config.from_mapping(configs.load_mapping(data)), data
+        )
 
 
 def outcome(read: Any, data: bytes) -> str:
@@ -71,7 +73,9 @@ def test_sections_that_are_not_by_themselves_are_read_together(text: str, keys: 
 
 def test_equal_sections_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = []
-    monkeypatch.setattr(configs, "load", lambda data, load=configs.load: parsed.append(data) or load(data))
+    monkeypatch.setattr(
+        configs, "load_mapping", lambda data, load=configs.load_mapping: parsed.append(data) or load(data)
+    )
     read = configs.Configs()
     for seed in range(20):
         read.read(yaml.safe_dump(fabricate.config(seed=seed), sort_keys=False).encode())

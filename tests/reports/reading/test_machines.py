@@ -14,7 +14,7 @@ import reports
 from gradsweep import files, run_directory
 from reports.analysis.grid import lay_out_runs
 from reports.building.sweep_report import build_report
-from reports.reading.machines import remarks
+from reports.reading.machines import write_remarks
 from reports.tables.formats import to_markdown
 from reports.tables.sweep_tables import build_tables
 from tests.reports import fabricate
@@ -37,7 +37,7 @@ def sweep_of(folder: Path, **by_compressor: Any) -> Path:
 
 
 def said(sweep: Path) -> list[str]:
-    return remarks(reports.load(sweep).runs)
+    return write_remarks(reports.load(sweep).runs)
 
 
 def test_runs_of_equal_machines_need_no_remark(tmp_path: Path) -> None:
@@ -75,8 +75,10 @@ def test_so_they_say_that_a_machine_was_not_equally_fast(tmp_path: Path) -> None
 def test_what_is_not_done_has_no_figures_to_compare(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, qsgd=EPYC, svd={**EPYC, "cpu": {"model": "other"}, "calibration": SLOWER}, none=EPYC)
     runs = reports.load(sweep).runs
-    assert len(remarks(runs)) == 2
-    assert remarks(runs.assign(status=runs["status"].where(runs["compressor"] != "svd", run_directory.FAILED))) == []
+    assert len(write_remarks(runs)) == 2
+    assert (
+        write_remarks(runs.assign(status=runs["status"].where(runs["compressor"] != "svd", run_directory.FAILED))) == []
+    )
 
 
 def test_a_run_that_went_on_elsewhere_was_made_on_both(tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_a_run_on_nodes_that_differ_is_seen(tmp_path: Path) -> None:
 )
 def test_a_record_of_any_kind_is_no_reason_to_fail(tmp_path: Path, record: dict[str, Any]) -> None:
     runs = reports.load(sweep_of(tmp_path, qsgd=record, svd=record, none=record)).runs
-    assert remarks(runs) == [] and runs[["copy_gb_s", "matmul_gflop_s", "loop_mops"]].isna().all(axis=None)
+    assert write_remarks(runs) == [] and runs[["copy_gb_s", "matmul_gflop_s", "loop_mops"]].isna().all(axis=None)
     assert not runs["gpu"].str.contains("\x1b").fillna(False).any()
 
 

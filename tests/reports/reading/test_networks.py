@@ -18,7 +18,7 @@ from reports.analysis.table import MARKS
 from reports.building.sweep_report import BuiltReport, build_report
 from reports.plots import layout
 from reports.reading.columns import RUN_COLUMNS
-from reports.reading.networks import shown
+from reports.reading.networks import format_network
 from reports.tables import formats
 from reports.tables.sweep_tables import write_headline
 from tests.reports import fabricate
@@ -180,8 +180,8 @@ def test_a_run_and_two_runs_show_what_was_measured(sweep: Path, capsys: pytest.C
 
 
 def test_figures_for_people() -> None:
-    assert shown(2.15e-4, 9.41e8) == "215us one way, 941mbit/s"
-    assert shown(float("nan"), 9.41e8) == shown(pd.NA, pd.NA) == ""
+    assert format_network(2.15e-4, 9.41e8) == "215us one way, 941mbit/s"
+    assert format_network(float("nan"), 9.41e8) == format_network(pd.NA, pd.NA) == ""
 
 
 def test_every_mark_is_printed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from reports.reading.report import Report
 from reports.scaling.measured import parts
-from reports.scaling.measured.parts import Parts
+from reports.scaling.measured.parts import Measurements
 from reports.scaling.model import cross_validation, fit
 from reports.scaling.model.predict import Predictor
 from tests.reports.scaling import truth
@@ -18,13 +18,15 @@ from tests.reports.scaling import truth
 SWEPT = ("compressor", "workers", "network", "seed")
 
 
-def read(sweep: Path) -> Parts:
-    return parts.read(Report([sweep]).merged().runs, SWEPT)
+def read(sweep: Path) -> Measurements:
+    return parts.read_measurements(Report([sweep]).merge().runs, SWEPT)
 
 
 def predictor_of(sweep: Path, **options: Any) -> Predictor:
     found = read(sweep)
-    return Predictor(found, fit.fit(found.cells, found.traffic), cross_validation.check(found), **options)
+    return Predictor(
+        found, fit.fit_model(found.cells, found.traffic), cross_validation.cross_validate(found), **options
+    )
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +41,6 @@ def predictor(measured: Path) -> Predictor:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Callable[..., Parts]:
+def made(tmp_path: Path) -> Callable[..., Measurements]:
     """The parts of a sweep that is made with these options of `truth.sweep`."""
     return lambda **options: read(truth.sweep(tmp_path / "2026-11-20" / "11-00-00", **options))

@@ -92,7 +92,7 @@ def sweep(tmp_path: Path) -> Path:
 def renderer() -> Renderer:
     """With a page, though its thread does not run."""
     renderer = Renderer(lambda: True, lambda: True, lambda: "", 1.0)
-    renderer.page = Page.of("<p>the page")
+    renderer.page = Page.from_text("<p>the page")
     return renderer
 
 
@@ -317,7 +317,7 @@ def test_a_page_that_cannot_be_made_leaves_the_last_one(capsys: pytest.CaptureFi
     until(lambda: renderer.problem)
     renderer.end()
     renderer.join()
-    assert renderer.page and renderer.page.plain == b"first" and renderer.state()["problem"] == "StopIteration:"
+    assert renderer.page and renderer.page.plain == b"first" and renderer.get_state()["problem"] == "StopIteration:"
     assert capsys.readouterr().err.count("\n") == 1, "the same is said once"
 
 

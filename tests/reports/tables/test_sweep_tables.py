@@ -17,7 +17,7 @@ from reports.analysis.grid import lay_out_runs
 from reports.analysis.table import ReportTable
 from reports.building.sweep_report import BuiltReport, build_report
 from reports.plots import layout
-from reports.reading.text import byte_unit, clean, listed, number, setting
+from reports.reading.text import choose_byte_unit, clean, format_number, format_setting, join_words
 from reports.tables import formats
 from reports.tables.sweep_tables import build_tables, build_unfinished_table, write_headline
 from tests.reports import fabricate
@@ -289,7 +289,7 @@ def test_the_headline_compares_no_unfair_times(nine: Path, shared: Path) -> None
     text = write_headline(lay_out_runs(runs))
     assert "3 runs shared cores with others" in text
     fair = runs[(runs["workers"] == 2) & (runs["compressor"] != "qsgd")]["iterations_per_second"].max()
-    assert f"Highest throughput: {number(fair)} it/s" in text
+    assert f"Highest throughput: {format_number(fair)} it/s" in text
 
 
 def test_the_page_marks_shared_cores(shared: Path) -> None:
@@ -380,13 +380,22 @@ def test_the_headline_says_null_as_tables_do(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_have_sensible_digits(value: float, digits: int, expected: str) -> None:
-    assert number(value, digits) == expected
+    assert format_number(value, digits) == expected
 
 
 def test_small_texts() -> None:
-    assert [setting(value) for value in (True, 0.1, 1.0, 7, "a", None, float("nan"))] == (
+    assert [format_setting(value) for value in (True, 0.1, 1.0, 7, "a", None, float("nan"))] == (
         ["true", "0.1", "1", "7", "a", "", ""]
     )
-    assert byte_unit(999) == (1, "B") and byte_unit(310248) == (1e3, "kB") and byte_unit(4e9) == (1e9, "GB")
-    assert [listed(words) for words in ([], ["2"], ["2", "4"], ["2", "4", "8"])] == ["", "2", "2 and 4", "2, 4 and 8"]
+    assert (
+        choose_byte_unit(999) == (1, "B")
+        and choose_byte_unit(310248) == (1e3, "kB")
+        and choose_byte_unit(4e9) == (1e9, "GB")
+    )
+    assert [join_words(words) for words in ([], ["2"], ["2", "4"], ["2", "4", "8"])] == [
+        "",
+        "2",
+        "2 and 4",
+        "2, 4 and 8",
+    ]
     assert clean("a\x1b[31m\nb\udcff") == "a [31m b"

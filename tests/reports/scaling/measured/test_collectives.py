@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from reports.scaling.measured import collectives
-from reports.scaling.measured.collectives import COLLECTIVES, cost, time
+from reports.scaling.measured.collectives import COLLECTIVES, compute_cost, compute_time
 
 Round = list[tuple[int, int, float]]
 """What is sent at once: from whom, to whom, bytes."""
@@ -102,7 +102,7 @@ def test_form_is_what_the_schedule_sends(collective: str, algorithm: str, worker
             out[source] += size  # type: ignore[assignment]
             into[target] += size  # type: ignore[assignment]
         longest += max(*out.values(), *into.values())
-    found = cost(collective, algorithm, N, workers)
+    found = compute_cost(collective, algorithm, N, workers)
     assert found.steps == len(rounds)
     assert found.bytes == pytest.approx(longest)
     assert found.wire == pytest.approx(sum(size for one in rounds for _, _, size in one))
@@ -122,7 +122,7 @@ def test_forms_of_thakur_et_al_for_powers_of_two(workers: int) -> None:
         ("alltoall", "bruck"): (lg, lg / 2, 0),
     }
     for (collective, algorithm), (alpha, beta, gamma) in terms.items():
-        found = cost(collective, algorithm, 1.0, workers)
+        found = compute_cost(collective, algorithm, 1.0, workers)
         assert (found.steps, found.bytes, found.reduced) == pytest.approx((alpha, beta, gamma)), algorithm
 
 
@@ -138,26 +138,26 @@ def test_ring_takes_what_was_measured(rate: float, alpha: float, measured: dict[
     """Allreduce of 44 MB on emulated links, s by hosts; each message waits for three one-way times (2 cores)."""
     beta = 8 / (rate * 1448 / 1514)
     for hosts, seconds in measured.items():
-        assert time("allreduce", "ring", 44e6, hosts, 3 * alpha, beta) == pytest.approx(seconds, rel=0.09)
+        assert compute_time("allreduce", "ring", 44e6, hosts, 3 * alpha, beta) == pytest.approx(seconds, rel=0.09)
         if rate == 1e9 and alpha > 1e-3:
-            assert time("allreduce", "ring", 44e6, hosts, alpha, beta) < 0.91 * seconds
+            assert compute_time("allreduce", "ring", 44e6, hosts, alpha, beta) < 0.91 * seconds
 
 
 def test_pipeline_is_bound_by_the_bandwidth_where_the_chain_is_short() -> None:
-    assert time("bcast", "pipeline", 1e9, 8, 1e-6, 1e-9) == pytest.approx(1.0, rel=0.01)
-    assert cost("bcast", "pipeline", 1.0, 8).steps == 7
+    assert compute_time("bcast", "pipeline", 1e9, 8, 1e-6, 1e-9) == pytest.approx(1.0, rel=0.01)
+    assert compute_cost("bcast", "pipeline", 1.0, 8).steps == 7
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_one_worker_sends_nothing_and_more_workers_never_less(collective: str) -> None:
     for algorithm in COLLECTIVES[collective]:
-        assert cost(collective, algorithm, N, 1) == collectives.Cost()
-        wires = [cost(collective, algorithm, N, workers).wire for workers in range(1, 40)]
+        assert compute_cost(collective, algorithm, N, 1) == collectives.CollectiveCost()
+        wires = [compute_cost(collective, algorithm, N, workers).wire for workers in range(1, 40)]
         assert wires == sorted(wires), algorithm
 
 
 def test_default_is_the_ring_of_our_runs() -> None:
-    assert cost("allreduce", None, N, 8) == cost("allreduce", "ring", N, 8)
+    assert compute_cost("allreduce", None, N, 8) == compute_cost("allreduce", "ring", N, 8)
 
 
 @pytest.mark.parametrize(
@@ -170,4 +170,4 @@ def test_default_is_the_ring_of_our_runs() -> None:
 )
 def test_what_is_unknown_is_said(arguments: tuple[str, str, float, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        cost(*arguments)
+        compute_cost(*arguments)

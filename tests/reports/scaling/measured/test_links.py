@@ -11,15 +11,20 @@ from gradsweep import files
 from gradsweep.errors import UsageError
 from gradsweep.units import bits_per_second, seconds
 from reports.scaling.measured import links as networks
-from reports.scaling.measured.links import asked, nominal, workers
+from reports.scaling.measured.links import parse_network, parse_networks, parse_workers
 from trainers.options.networks import NETWORKS, Emulated
 
 
 def test_a_bandwidth_is_what_frames_leave_of_it() -> None:
-    links = nominal("10gbit")
+    links = parse_network("10gbit")
     assert links.bandwidth == pytest.approx(10e9 * 1448 / 1514) and 0 < links.alpha < 1e-3
-    assert nominal("1gbit").alpha >= links.alpha >= nominal("100gbit").alpha >= nominal("infiniband").alpha
-    assert nominal("1gbit", 0.003).alpha == 0.003
+    assert (
+        parse_network("1gbit").alpha
+        >= links.alpha
+        >= parse_network("100gbit").alpha
+        >= parse_network("infiniband").alpha
+    )
+    assert parse_network("1gbit", 0.003).alpha == 0.003
 
 
 def test_names_are_those_of_the_networks_that_runs_can_have() -> None:
@@ -34,20 +39,20 @@ def test_names_are_those_of_the_networks_that_runs_can_have() -> None:
 @pytest.mark.parametrize("word", ["10", "0gbit", "-1gbit", "fast", "1kbit", "100tbit", "nangbit"])
 def test_what_is_no_network_is_told_in_one_line(word: str) -> None:
     with pytest.raises(UsageError, match=re.escape(f"--network={word}: valid is infiniband, ")):
-        asked(f"1gbit,{word}", None, None)
+        parse_networks(f"1gbit,{word}", None, None)
 
 
 @pytest.mark.parametrize("latency", ["10s", "5", "-1ms", "soon"])
 def test_what_is_no_latency_is_told_in_one_line(latency: str) -> None:
     with pytest.raises(UsageError, match=f"--latency={latency}: valid is a one-way time"):
-        asked("1gbit", latency, None)
+        parse_networks("1gbit", latency, None)
 
 
 def test_each_network_is_there_once_and_a_probe_first(tmp_path: Path) -> None:
     path = tmp_path / "network.json"
     measured = {"latency_s": 4e-5, "bandwidth": 9e8, "ring_bandwidth": 8e8}
     files.write_json(path, {"format": 1, "kind": "probe", "network": {"name": "real"}, "measured": measured})
-    found = asked("1gbit,10gbit,1gbit", "1ms", path)
+    found = parse_networks("1gbit,10gbit,1gbit", "1ms", path)
     assert [one.name for one in found] == ["probe (real)", "1gbit", "10gbit"]
     assert found[0].alpha == 4e-5 and found[0].bandwidth == pytest.approx(8e8) and found[1].alpha == 1e-3
 
@@ -60,15 +65,15 @@ def test_a_probe_without_figures_is_refused(tmp_path: Path, content: dict[str, o
     path = tmp_path / "network.json"
     files.write_json(path, content)
     with pytest.raises(UsageError, match=r"--probe .*network.json: no latency and bandwidth in it"):
-        asked("1gbit", None, path)
+        parse_networks("1gbit", None, path)
 
 
 def test_workers_as_typed() -> None:
-    assert workers("2..1024") == [2**power for power in range(1, 11)]
-    assert workers("3..20,5") == [3, 4, 5, 8, 16, 20] and workers("7") == [7]
+    assert parse_workers("2..1024") == [2**power for power in range(1, 11)]
+    assert parse_workers("3..20,5") == [3, 4, 5, 8, 16, 20] and parse_workers("7") == [7]
 
 
 @pytest.mark.parametrize("typed", ["0..4", "2..", "8..2", "many", "1..2..3", "", "2,,4", "2..4000000", "²"])
 def test_what_are_no_workers_is_told_in_one_line(typed: str) -> None:
     with pytest.raises(UsageError, match=re.escape(f"--workers={typed}: valid is ")):
-        workers(typed)
+        parse_workers(typed)

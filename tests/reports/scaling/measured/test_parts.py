@@ -13,8 +13,8 @@ from gradsweep import files, run_directory
 from gradsweep.errors import UsageError
 from reports.reading.report import Report
 from reports.scaling.measured import links, parts
-from reports.scaling.measured.cell import Cell
-from reports.scaling.measured.parts import Parts
+from reports.scaling.measured.cell import MeasuredCell
+from reports.scaling.measured.parts import Measurements
 from reports.scaling.measured.traffic import Traffic
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import SWEPT
@@ -38,11 +38,11 @@ def change(sweep: Path, name: str, what: Change, only: str = "") -> None:
             files.write_json(directory / name, content)
 
 
-def read(sweep: Path) -> Parts:
-    return parts.read(Report([sweep]).merged().runs, SWEPT)
+def read(sweep: Path) -> Measurements:
+    return parts.read_measurements(Report([sweep]).merge().runs, SWEPT)
 
 
-def one(found: Parts, method: str, workers: int) -> Cell:
+def one(found: Measurements, method: str, workers: int) -> MeasuredCell:
     (cell,) = (cell for cell in found.cells if (cell.method, cell.workers) == (method, workers))
     return cell
 
@@ -162,7 +162,7 @@ def test_steps_between_two_exchanges_and_neighbours_are_seen(sweep: Path) -> Non
     assert by_name["qsgd"] == Traffic("gossip", gathered=gathered, degree=2.0)
 
 
-def gossip(sweep: Path, topology: str, *neighbours: float) -> Parts:
+def gossip(sweep: Path, topology: str, *neighbours: float) -> Measurements:
     """The parts where qsgd gossips over this graph: messages of a worker with 2, 4 and 8."""
     section = {"algorithm": {"name": "dpsgd"}, "topology": {"name": topology}}
     change(sweep, run_directory.CONFIG, lambda config: config.update(section), only="qsgd")
@@ -178,13 +178,13 @@ def gossip(sweep: Path, topology: str, *neighbours: float) -> Parts:
 def test_neighbours_grow_with_the_workers_where_the_graph_has_it_so(sweep: Path) -> None:
     found = gossip(sweep, "hypercube", 1.0, 2.0, 3.0)
     (traffic,) = (traffic for (_, method), traffic in found.traffic.items() if method.startswith("qsgd"))
-    assert [traffic.payloads(workers) - 1 for workers in (2, 8, 1024)] == [1, 3, 10] and not found.remarks
+    assert [traffic.count_payloads(workers) - 1 for workers in (2, 8, 1024)] == [1, 3, 10] and not found.remarks
 
 
 def test_neighbours_that_may_be_others_with_other_workers_are_told(sweep: Path) -> None:
     found = gossip(sweep, "torus", 1.0, 2.0, 3.0)
     (traffic,) = (traffic for (_, method), traffic in found.traffic.items() if method.startswith("qsgd"))
-    assert traffic.payloads(1024) == 4
+    assert traffic.count_payloads(1024) == 4
     (remark,) = found.remarks
     assert remark.startswith("qsgd") and "torus counts with 3 neighbours whatever the workers" in remark
 
@@ -209,7 +209,7 @@ def test_one_worker_tells_nothing_of_communication(tmp_path: Path) -> None:
         read(sweep)
 
 
-def marked(sweep: Path, only: str) -> Parts:
+def marked(sweep: Path, only: str) -> Measurements:
     """The parts where these runs got 200 Mbit/s, since the CPUs gave no more."""
 
     def slower(result: dict[str, Any]) -> None:
@@ -269,7 +269,7 @@ def test_batches_are_cells_of_their_own(tmp_path: Path) -> None:
         result["samples_per_second"] *= 4
 
     change(sweep, run_directory.RESULT, more, only="seed=1")
-    found = parts.read(Report([sweep]).merged().runs, (*SWEPT, "batch.size"))
+    found = parts.read_measurements(Report([sweep]).merge().runs, (*SWEPT, "batch.size"))
     assert {(cell.workers, cell.batch, round(cell.samples)) for cell in found.cells} == {
         (workers, f"batch.size={samples}", samples) for workers in (2, 4, 8) for samples in (32, 128)
     }

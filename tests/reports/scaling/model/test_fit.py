@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 
 from gradsweep.errors import UsageError
-from reports.scaling.measured.links import Links, nominal
-from reports.scaling.measured.parts import Parts
+from reports.scaling.measured.links import Links, parse_network
+from reports.scaling.measured.parts import Measurements
 from reports.scaling.measured.traffic import Traffic
 from reports.scaling.model import fit
-from reports.scaling.model.cross_validation import Check, check, refuse
-from reports.scaling.model.fit import exposed, waiting
+from reports.scaling.model.cross_validation import CrossValidation, cross_validate, refuse_poor_fit
+from reports.scaling.model.fit import compute_exposed, expect_maximum
 from reports.scaling.model.predict import Predictor
 from tests.reports.scaling import truth
 from tests.reports.scaling.truth import METHODS
 
-Made = Callable[..., Parts]
+Made = Callable[..., Measurements]
 
 
 def test_cells_that_were_left_out_are_found_within_what_is_promised(predictor: Predictor) -> None:
     found = predictor.check
     assert len(found.held) == 45 and found.median < 0.10 and found.p90 < 0.25
     assert found.beyond and {one.cell.workers for one in found.beyond} == {8} and found.beyond_median < 0.10
-    refuse(found)
+    refuse_poor_fit(found)
 
 
 def test_parts_are_those_of_the_law(predictor: Predictor) -> None:
@@ -34,7 +34,7 @@ def test_parts_are_those_of_the_law(predictor: Predictor) -> None:
     for name, law in METHODS.items():
         one = model.methods["", name]
         assert one.encode == pytest.approx(law.encode, rel=0.05)
-        decode = one.decode + one.decode_each * one.traffic.payloads(8)
+        decode = one.decode + one.decode_each * one.traffic.count_payloads(8)
         assert decode == pytest.approx(law.decode * (1 if law.is_summed else 8), rel=0.08)
         assert one.traffic.summed + one.traffic.gathered == pytest.approx(law.payload)
     k_a, k_b, _, per_byte, spread = model.shared
@@ -51,22 +51,22 @@ def test_extrapolates_to_more_workers_with_cores_of_their_own(
 ) -> None:
     """Fitted to 2, 4 and 8 ranks on two cores."""
     links = Links("", 1e-3, 8 / (rate * 1448 / 1514))
-    found = predictor.step("", name, workers, links)
+    found = predictor.predict_step("", name, workers, links)
     assert found.total == pytest.approx(truth.step_s(name, workers, (rate, 1e-3), 32.0, cores=None), rel=0.12)
 
 
 def test_work_that_crowds_less_than_in_proportion(made: Made) -> None:
     parts = made(kappa=0.7, noise=0.02)
-    assert fit.fit(parts.cells, parts.traffic).kappa == pytest.approx(0.7, abs=0.05)
-    assert check(parts).median < 0.05
+    assert fit.fit_model(parts.cells, parts.traffic).kappa == pytest.approx(0.7, abs=0.05)
+    assert cross_validate(parts).median < 0.05
 
 
 def test_a_global_batch_tells_the_fixed_part_of_a_step_from_that_of_a_sample(made: Made) -> None:
     parts = made(global_batch=128, noise=0.01)
-    work = fit.fit(parts.cells, parts.traffic).works[""]
+    work = fit.fit_model(parts.cells, parts.traffic).works[""]
     assert work.each == pytest.approx(truth.FORWARD + truth.BACKWARD, rel=0.05)
     assert work.fixed == pytest.approx(truth.FIXED + truth.UPDATE, rel=0.2)
-    assert check(parts).p90 < 0.1
+    assert cross_validate(parts).p90 < 0.1
 
 
 def test_a_few_samples_less_tell_nothing_of_the_fixed_part(made: Made) -> None:
@@ -75,17 +75,17 @@ def test_a_few_samples_less_tell_nothing_of_the_fixed_part(made: Made) -> None:
     cells = [
         dataclasses.replace(cell, samples=cell.samples * 0.95) if cell.workers == 8 else cell for cell in parts.cells
     ]
-    assert fit.fit(cells, parts.traffic).works[""].fixed == 0.0
+    assert fit.fit_model(cells, parts.traffic).works[""].fixed == 0.0
 
 
 def test_overlap_hides_what_backward_takes(made: Made) -> None:
     parts = made(overlap=True, noise=0.02)
-    assert all(cell.overlaps for cell in parts.cells) and check(parts).p90 < 0.15
-    model = fit.fit(parts.cells, parts.traffic)
+    assert all(cell.overlaps for cell in parts.cells) and cross_validate(parts).p90 < 0.15
+    model = fit.fit_model(parts.cells, parts.traffic)
     for rate in (1e9, 1e10):
         links = Links("", 1e-4, 8 / (rate * 1448 / 1514))
         step = truth.step_s("none", 16, (rate, 1e-4), 32.0, cores=None, overlap=True)
-        assert model.step(("", "none"), 16, links, 32.0).total == pytest.approx(step, rel=0.12)
+        assert model.predict_step(("", "none"), 16, links, 32.0).total == pytest.approx(step, rel=0.12)
 
 
 @pytest.mark.parametrize("name", truth.LAWS)
@@ -94,7 +94,7 @@ def test_only_what_leaves_early_is_hidden(made: Made, name: str, rate: float) ->
     """Rounds and a single part with its sizes are not."""
     parts = made(methods=[name], overlap=True, noise=0.0)
     links = Links("", 1e-3, 8 / (rate * 1448 / 1514))
-    found = fit.fit(parts.cells, parts.traffic).step(("", name), 8, links, 32.0)
+    found = fit.fit_model(parts.cells, parts.traffic).predict_step(("", name), 8, links, 32.0)
     alone = truth.phases(name, 8, (rate, 1e-3), 32.0, cores=None)["communicate"]
     left = truth.phases(name, 8, (rate, 1e-3), 32.0, cores=None, overlap=True)["communicate"]
     assert found.communicate == pytest.approx(left, rel=0.1)
@@ -102,8 +102,8 @@ def test_only_what_leaves_early_is_hidden(made: Made, name: str, rate: float) ->
 
 
 def test_what_overlap_leaves_to_wait_for() -> None:
-    assert exposed(10.0, 0.0, 5.0) == 10.0, "nothing leaves before all is there"
-    assert exposed(10.0, 0.9, 4.5) == 5.5 and exposed(10.0, 0.9, 100.0) == pytest.approx(1.0)
+    assert compute_exposed(10.0, 0.0, 5.0) == 10.0, "nothing leaves before all is there"
+    assert compute_exposed(10.0, 0.9, 4.5) == 5.5 and compute_exposed(10.0, 0.9, 100.0) == pytest.approx(1.0)
 
 
 def test_gossip_travels_beside_forward_and_backward(made: Made) -> None:
@@ -113,24 +113,26 @@ def test_gossip_travels_beside_forward_and_backward(made: Made) -> None:
     cells = []
     for cell in parts.cells:
         beside = 0.9 * cell.compute_s
-        asked = gossip.demand(cell.workers)
+        asked = gossip.compute_demand(cell.workers)
         time = cell.links.alpha * asked.latencies + cell.links.beta * asked.bytes
         left = max(0.0, time - beside)
         cells.append(dataclasses.replace(cell, overlaps=True, beside_s=beside, communicate_s=left))
-    model = fit.fit(cells, {("", "qsgd"): gossip})
+    model = fit.fit_model(cells, {("", "qsgd"): gossip})
     assert model.shared[:2] == pytest.approx((1, 1), abs=0.1)
     slow, fast = (Links("", 1e-3, 8 / rate) for rate in (1e8, 1e10))
     compute = model.works[""].each * 32
-    assert model.step(("", "qsgd"), 16, fast, 32.0).communicate < 0.06 * compute, "the slowest is waited for"
+    assert model.predict_step(("", "qsgd"), 16, fast, 32.0).communicate < 0.06 * compute, "the slowest is waited for"
     expected = 3e-3 + 2 * gossip.gathered * slow.beta - 0.9 * compute
-    assert model.step(("", "qsgd"), 16, slow, 32.0).communicate == pytest.approx(expected, rel=0.05)
+    assert model.predict_step(("", "qsgd"), 16, slow, 32.0).communicate == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize(("counts", "within"), [(True, 0.05), (False, 0.5)])
 def test_many_short_parts_take_many_latencies(made: Made, counts: bool, within: float) -> None:
     """Of a compressor whose payloads may be as long as the gradient; runs that have not counted them are estimated."""
     parts = made(methods=["none", "svd"], counts=counts, noise=0.0)
-    found = fit.fit(parts.cells, parts.traffic).step(("", "svd"), 64, nominal("100mbit", 10e-3), 32.0)
+    found = fit.fit_model(parts.cells, parts.traffic).predict_step(
+        ("", "svd"), 64, parse_network("100mbit", 10e-3), 32.0
+    )
     expected = truth.step_s("svd", 64, (1e8, 10e-3), 32.0, cores=None)
     assert found.total == pytest.approx(expected, rel=within)
 
@@ -143,33 +145,33 @@ def test_one_disturbed_run_does_not_spoil_the_others(made: Made) -> None:
         if (cell.method, cell.workers, cell.network) == ("qsgd", 4, "ethernet_1g")
     )
     cells = list(parts.cells)
-    before = fit.fit(cells, parts.traffic).of(cells[place]).total
+    before = fit.fit_model(cells, parts.traffic).predict_cell(cells[place]).total
     cells[place] = dataclasses.replace(cells[place], communicate_s=10 * cells[place].communicate_s)
-    assert fit.fit(cells, parts.traffic).of(cells[place]).total == pytest.approx(before, rel=0.04)
+    assert fit.fit_model(cells, parts.traffic).predict_cell(cells[place]).total == pytest.approx(before, rel=0.04)
 
 
 def test_runs_that_the_cpu_has_limited_tell_nothing_of_the_network(made: Made) -> None:
     parts = made(noise=0.0, networks=["ethernet_1g"])
-    model = fit.fit(parts.cells, parts.traffic)
+    model = fit.fit_model(parts.cells, parts.traffic)
     limited = [
         dataclasses.replace(cell, communicate_s=3 * cell.communicate_s, is_fair=False, method=cell.method)
         for cell in parts.cells
         if cell.workers == 8
     ]
     fair = [cell for cell in parts.cells if cell.workers < 8]
-    both = fit.fit([*fair, *limited], parts.traffic)
-    assert both.shared == pytest.approx(fit.fit(fair, parts.traffic).shared)
-    held = check(dataclasses.replace(parts, cells=[*fair, *limited])).held
+    both = fit.fit_model([*fair, *limited], parts.traffic)
+    assert both.shared == pytest.approx(fit.fit_model(fair, parts.traffic).shared)
+    held = cross_validate(dataclasses.replace(parts, cells=[*fair, *limited])).held
     assert {one.cell.workers for one in held} == {2, 4}, "nor are they predicted"
-    told = fit.fit([*fair, *(dataclasses.replace(cell, is_fair=True) for cell in limited)], parts.traffic)
+    told = fit.fit_model([*fair, *(dataclasses.replace(cell, is_fair=True) for cell in limited)], parts.traffic)
     assert told.shared != pytest.approx(model.shared, rel=0.01)
 
 
 def test_waiting_grows_with_the_workers() -> None:
     """Against the means of the largest of normal numbers, as tables have them (Teichroew, 1956)."""
     for workers, mean in ((2, 0.5642), (4, 1.0294), (8, 1.4236), (20, 1.8675)):
-        assert waiting(workers) == pytest.approx(mean, rel=0.05)
-    assert waiting(1) == 0.0
+        assert expect_maximum(workers) == pytest.approx(mean, rel=0.05)
+    assert expect_maximum(1) == 0.0
 
 
 def test_nonsense_is_not_extrapolated(made: Made) -> None:
@@ -177,7 +179,7 @@ def test_nonsense_is_not_extrapolated(made: Made) -> None:
     with pytest.raises(
         UsageError, match=r"scaling: nothing is extrapolated: .* 45 cells left out one by one [0-9.]+ times too long"
     ):
-        refuse(check(parts))
+        refuse_poor_fit(cross_validate(parts))
 
 
 @pytest.mark.parametrize("ratio", [2.2, 1 / 2.2])
@@ -188,10 +190,10 @@ def test_steps_that_are_taken_for_too_short_count_as_those_that_are_taken_for_to
     held = []
     for place, one in enumerate(predictor.check.held):
         step = one.cell.step_s * (ratio if place % 5 == 0 else 1.0)
-        held.append(dataclasses.replace(one, predicted=fit.Step(step, 0.0, 0.0, 0.0)))
+        held.append(dataclasses.replace(one, predicted=fit.StepTimes(step, 0.0, 0.0, 0.0)))
     with pytest.raises(UsageError, match=r"2.2 times too long or too short \(90th percentile; at most 2 times"):
-        refuse(Check(held, []))
-    refuse(Check([one for place, one in enumerate(held) if place % 5], []))
+        refuse_poor_fit(CrossValidation(held, []))
+    refuse_poor_fit(CrossValidation([one for place, one in enumerate(held) if place % 5], []))
 
 
 def test_neither_the_times_nor_the_bytes_of_a_cell_that_is_left_out_are_used(made: Made) -> None:
@@ -204,9 +206,9 @@ def test_neither_the_times_nor_the_bytes_of_a_cell_that_is_left_out_are_used(mad
         for key, group in parts.rows.items()
     }
     changed = dataclasses.replace(parts, rows=rows)
-    changed = dataclasses.replace(changed, traffic=changed.traffic_of(changed.cells))
+    changed = dataclasses.replace(changed, traffic=changed.infer_traffic(changed.cells))
     assert changed.traffic["", "qsgd"].gathered == pytest.approx(10 * METHODS["qsgd"].payload)
-    for held in (check(changed).held, check(changed).beyond):
+    for held in (cross_validate(changed).held, cross_validate(changed).beyond):
         (one,) = (one for one in held if (one.cell.method, one.cell.workers) == ("qsgd", 8))
         assert one.model.methods["", "qsgd"].traffic.gathered == pytest.approx(METHODS["qsgd"].payload)
         assert abs(one.error) < 0.1
@@ -215,15 +217,15 @@ def test_neither_the_times_nor_the_bytes_of_a_cell_that_is_left_out_are_used(mad
 def test_too_few_cells_are_refused(made: Made) -> None:
     parts = made(methods=["none"], workers=(2, 4), networks=["none"])
     with pytest.raises(UsageError, match="2 cells .* can be left out .* takes 4 or more; run more compressors"):
-        refuse(check(parts))
+        refuse_poor_fit(cross_validate(parts))
     limited = [*parts.cells, *(dataclasses.replace(cell, is_fair=False) for cell in parts.cells)]
     with pytest.raises(UsageError, match="4 or more; in 2 the CPUs were the limit, .* slower network or more cores"):
-        refuse(check(dataclasses.replace(parts, cells=limited)))
+        refuse_poor_fit(cross_validate(dataclasses.replace(parts, cells=limited)))
 
 
 def test_models_are_stacked_for_one_method(predictor: Predictor) -> None:
     held = [one for one in predictor.check.held if ("", "topk") in one.model.methods][:5]
-    stacked = fit.stack([one.model for one in held], ("", "topk"))
-    links = nominal("10gbit")
-    each = [one.model.step(("", "topk"), 64, links, 32.0).total for one in held]
-    assert np.allclose(stacked.step(("", "topk"), 64, links, 32.0).total, each)
+    stacked = fit.stack_models([one.model for one in held], ("", "topk"))
+    links = parse_network("10gbit")
+    each = [one.model.predict_step(("", "topk"), 64, links, 32.0).total for one in held]
+    assert np.allclose(stacked.predict_step(("", "topk"), 64, links, 32.0).total, each)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.scaling.measured.links import PAYLOAD_SHARE, Links, nominal
+from reports.scaling.measured.links import PAYLOAD_SHARE, Links, parse_network
 from reports.scaling.measured.traffic import Traffic
 from reports.scaling.model import agarwal
 from reports.scaling.model import break_even as answers
-from reports.scaling.model.break_even import Map, break_even, needed, win_map, winners
+from reports.scaling.model.break_even import WinMap, compute_win_map, find_break_even, find_needed, find_winners
 from reports.scaling.model.predict import Predictor
 from reports.scaling.output import pictures, speedup_picture, tables
-from reports.scaling.output.remarks import notes, other_latencies
-from reports.scaling.output.speedup import Speedup, speedups
+from reports.scaling.output.remarks import explain_other_latencies, write_notes
+from reports.scaling.output.speedup import Speedup, compute_speedups
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import predictor_of
 
@@ -27,7 +27,7 @@ WORKERS = (2, 8, 64, 1024)
 
 def test_efficiency_is_over_one_worker_alone(predictor: Predictor) -> None:
     (one,) = [
-        one for one in predictor.predict([nominal("1gbit")], [8]) if one.method == "none"
+        one for one in predictor.predict([parse_network("1gbit")], [8]) if one.method == "none"
     ]  # weak scaling: global samples/s over 8 times those of one
     alone = sum(truth.phases("none", 1, None, 32.0)[phase] for phase in ("data", "forward", "backward", "update"))
     assert one.alone == pytest.approx(alone, rel=0.05)
@@ -50,7 +50,7 @@ def test_intervals_hold_the_truth(predictor: Predictor) -> None:
 
 
 def measured_of(predictor: Predictor) -> set[tuple[str, str, int]]:
-    found = predictor.predict([*predictor.parts.networks, nominal("1gbit")], [1, 2, 3, 4, 8, 16])
+    found = predictor.predict([*predictor.parts.networks, parse_network("1gbit")], [1, 2, 3, 4, 8, 16])
     return {(one.method, one.network, one.workers) for one in found if one.is_measured}
 
 
@@ -65,7 +65,7 @@ def test_only_what_was_run_just_so_is_told_as_measured(predictor: Predictor) -> 
     for one in found:
         cell = by_key[one.method, one.network, 2]
         assert one.step.total == pytest.approx(cell.step_s) and one.step.communicate == cell.communicate_s
-        assert math.isnan(one.low) and one.step.total != predictor.step("", one.method, 2, cell.links).total
+        assert math.isnan(one.low) and one.step.total != predictor.predict_step("", one.method, 2, cell.links).total
 
 
 def with_cells(predictor: Predictor, *methods: str, **changed: Any) -> Predictor:
@@ -98,13 +98,15 @@ def test_with_a_global_batch_only_the_fewest_workers_have_the_samples_that_are_p
 def test_without_a_measured_network_there_are_no_intervals(tmp_path: Path) -> None:
     sweep = truth.sweep(tmp_path / "a" / "b", networks=["none"])
     found = predictor_of(sweep)
-    assert all(math.isnan(one.low) and math.isnan(one.high) for one in found.predict([nominal("wan_100m")], [1024]))
-    assert any("run some of it with network=ethernet_1g" in line for line in notes(found, []))
+    assert all(
+        math.isnan(one.low) and math.isnan(one.high) for one in found.predict([parse_network("wan_100m")], [1024])
+    )
+    assert any("run some of it with network=ethernet_1g" in line for line in write_notes(found, []))
 
 
 def test_networks_that_were_measured_with_one_number_of_workers_only_are_told(predictor: Predictor) -> None:
     def said(of: Predictor) -> bool:
-        return any(line.startswith("only runs with 2 workers have measured a network") for line in notes(of, []))
+        return any(line.startswith("only runs with 2 workers have measured a network") for line in write_notes(of, []))
 
     cells = [
         cell if cell.workers == 2 or not cell.links.beta else dataclasses.replace(cell, is_fair=False)
@@ -116,12 +118,14 @@ def test_networks_that_were_measured_with_one_number_of_workers_only_are_told(pr
 
 def test_samples_of_a_worker_are_those_of_the_runs_or_as_asked(predictor: Predictor) -> None:
     more = dataclasses.replace(predictor, samples=64.0)
-    assert predictor.samples_of("") == pytest.approx(32) and more.alone("") == pytest.approx(2 * predictor.alone(""))
+    assert predictor.get_samples("") == pytest.approx(32) and more.predict_alone("") == pytest.approx(
+        2 * predictor.predict_alone("")
+    )
 
 
 def speedups_of(predictor: Predictor, networks: list[Links], workers: tuple[int, ...]) -> list[Speedup]:
     found = predictor.predict(networks, workers)
-    return speedups(predictor, found, {links.name: links for links in networks})
+    return compute_speedups(predictor, found, {links.name: links for links in networks})
 
 
 def test_times_as_fast_as_none_hold_the_truth(predictor: Predictor) -> None:
@@ -154,10 +158,10 @@ def test_times_as_fast_are_measured_where_both_were(predictor: Predictor) -> Non
 def test_without_anything_to_compare_with_there_are_no_times(tmp_path: Path) -> None:
     methods = ["qsgd", "topk"]
     found = predictor_of(truth.sweep(tmp_path / "a" / "b", methods=methods, networks=["ethernet_1g"]))
-    assert speedups_of(found, [nominal("1gbit")], (2, 8)) == []
-    assert speedup_picture.speedup([], found.check) is None
+    assert speedups_of(found, [parse_network("1gbit")], (2, 8)) == []
+    assert speedup_picture.plot_speedups([], found.check) is None
     found = predictor_of(truth.sweep(tmp_path / "a" / "c", methods=["none", *methods], networks=["none"]))
-    assert all(math.isnan(one.low) for one in speedups_of(found, [nominal("1gbit")], (2, 8)))
+    assert all(math.isnan(one.low) for one in speedups_of(found, [parse_network("1gbit")], (2, 8)))
 
 
 @pytest.mark.parametrize(("networks", "workloads", "panels"), [(1, 1, 1), (4, 2, 8), (5, 2, 10)])
@@ -166,12 +170,12 @@ def test_a_panel_for_each_network_and_workload(
 ) -> None:
     found = [
         dataclasses.replace(one, workload=f"model {row}", network=f"network {column}")
-        for one in speedups_of(predictor, [nominal("1gbit")], (2, 8))
+        for one in speedups_of(predictor, [parse_network("1gbit")], (2, 8))
         for row in range(workloads)
         for column in range(networks)
         if (row, one.method) != (1, "qsgd")  # not all workloads have all methods
     ]
-    plot = speedup_picture.speedup(found, predictor.check)
+    plot = speedup_picture.plot_speedups(found, predictor.check)
     assert plot is not None and len(plot.figure.axes) == panels
     assert sum(axis.get_xlabel() == "workers" for axis in plot.figure.axes) == min(networks, 4)
     assert "cells left out one by one" in plot.figure.legends[0].get_title().get_text()
@@ -179,22 +183,22 @@ def test_a_panel_for_each_network_and_workload(
 
 
 def test_the_fastest_wins(predictor: Predictor) -> None:
-    found = predictor.predict([nominal("1gbit"), nominal("100gbit")], WORKERS)
-    for (_, network, workers), best in winners(found).items():
+    found = predictor.predict([parse_network("1gbit"), parse_network("100gbit")], WORKERS)
+    for (_, network, workers), best in find_winners(found).items():
         rivals = [one.step.total for one in found if (one.network, one.workers) == (network, workers)]
         assert best.step.total == min(rivals)
-    assert winners(found)["", "100gbit", 2].method == "none" != winners(found)["", "1gbit", 2].method
+    assert find_winners(found)["", "100gbit", 2].method == "none" != find_winners(found)["", "1gbit", 2].method
 
 
 def test_below_its_break_even_bandwidth_a_method_wins_and_above_not(predictor: Predictor) -> None:
-    shown = win_map(predictor, "", WORKERS, 50e-6)
-    found = {(one.method, one.workers): one.wins for one in break_even(shown, predictor.parts.compressors)}
+    shown = compute_win_map(predictor, "", WORKERS, 50e-6)
+    found = {(one.method, one.workers): one.wins for one in find_break_even(shown, predictor.parts.compressors)}
     assert set(found) == {(method, workers) for method in truth.METHODS if method != "none" for workers in WORKERS}
     ((low, rate),) = found["qsgd", 2]
     assert low == 0.0
     for factor, wins in ((0.98, True), (1.02, False)):
         links = Links("", 50e-6, 8 / (rate * factor * PAYLOAD_SHARE))
-        ours, dense = (predictor.step("", method, 2, links).total for method in ("qsgd", "none"))
+        ours, dense = (predictor.predict_step("", method, 2, links).total for method in ("qsgd", "none"))
         assert (ours < dense) == wins
     assert not found["qsgd", 1024], "all get 1,024 messages of an eighth"
     assert found["powersgd", 64] == ((0.0, math.inf),)
@@ -204,13 +208,13 @@ def test_break_even_by_hand() -> None:
     """b none: 1 + 8e9 / rate; m: 2 + 4e9 / rate: equal at 4 Gbit/s."""
     rates = np.geomspace(1e6, 1e12, 241)
     steps = np.stack([1 + 8e9 / rates, 2 + 4e9 / rates, 0.5 + 0 * rates, 3 + 9e9 / rates])[:, :, None]
-    found = break_even(
-        Map(rates, [2], ["none", "m", "free", "slow"], steps),
+    found = find_break_even(
+        WinMap(rates, [2], ["none", "m", "free", "slow"], steps),
         dict.fromkeys(("m", "free", "slow"), "") | {"none": "none"},
     )
     assert [one.wins for one in found] == [((0.0, pytest.approx(4e9, rel=0.01)),), ((0.0, math.inf),), ()]
-    assert [tables.ranges(one) for one in found] == ["below 4gbit", "always", "never"]
-    assert break_even(Map(rates, [2], ["m"], steps[1:2]), {"m": "m"}) == []
+    assert [tables.format_ranges(one) for one in found] == ["below 4gbit", "always", "never"]
+    assert find_break_even(WinMap(rates, [2], ["m"], steps[1:2]), {"m": "m"}) == []
 
 
 def test_a_method_may_pay_on_fast_networks_only_or_between_two_bandwidths() -> None:
@@ -219,60 +223,64 @@ def test_a_method_may_pay_on_fast_networks_only_or_between_two_bandwidths() -> N
     dense, gathered = 3 + 8 * 88e6 / rates, 0.8 + 8 * 900e6 / rates
     between = np.where((rates > 1e8) & (rates < 1e10), 0.5 * dense, 2 * dense)
     steps = np.stack([dense, gathered, between])[:, :, None]
-    found = break_even(Map(rates, [64], ["none", "topk", "b"], steps), {"none": "none", "topk": "", "b": ""}, "w")
+    found = find_break_even(
+        WinMap(rates, [64], ["none", "topk", "b"], steps), {"none": "none", "topk": "", "b": ""}, "w"
+    )
     ((above, last),), ((first, below),) = (one.wins for one in found)
     assert above == pytest.approx(8 * 812e6 / 2.2, rel=0.01) and last == math.inf
     assert first == pytest.approx(1e8, rel=0.06) and below == pytest.approx(1e10, rel=0.06)
-    assert tables.ranges(found[0]).startswith("above ") and " to " in tables.ranges(found[1])
-    table = tables.break_even(found, "50us", ())
+    assert tables.format_ranges(found[0]).startswith("above ") and " to " in tables.format_ranges(found[1])
+    table = tables.build_break_even_table(found, "50us", ())
     assert str(table.records[0]["wins_bit_s"]).endswith("..inf")
-    bars = pictures.break_even("w", found, "50us")
-    assert bars is not None and "topk: above 3gbit with 64" in bars.alt and pictures.break_even("", found, "") is None
+    bars = pictures.plot_break_even("w", found, "50us")
+    assert (
+        bars is not None and "topk: above 3gbit with 64" in bars.alt and pictures.plot_break_even("", found, "") is None
+    )
 
 
 def test_the_map_is_all_predicted_with_dots_where_something_was_measured_at_its_latency(predictor: Predictor) -> None:
     links = predictor.parts.networks
     predictions = predictor.predict(links, WORKERS)
-    assert pictures.run_there(predictions, links, 50e-6) == {}, "ethernet_1g has 220 us, wan_100m 10 ms"
-    dots = pictures.run_there(predictions, links, 10e-3)
+    assert pictures.find_measured_points(predictions, links, 50e-6) == {}, "ethernet_1g has 220 us, wan_100m 10 ms"
+    dots = pictures.find_measured_points(predictions, links, 10e-3)
     ((workers, rate),) = dots[""]
     assert workers == 2 and rate == pytest.approx(1e8)
-    drawn = pictures.win_map("", win_map(predictor, "", WORKERS, 10e-3), dots[""], links, "10ms")
+    drawn = pictures.plot_win_map("", compute_win_map(predictor, "", WORKERS, 10e-3), dots[""], links, "10ms")
     (axis,) = drawn.figure.axes
     (box,) = [patch.get_path().transformed(patch.get_patch_transform()) for patch in axis.patches if patch.get_hatch()]
     assert tuple(box.get_extents().intervalx) == axis.get_xlim()
     assert any(line.get_marker() == "o" and np.array_equal(line.get_xdata(), [0]) for line in axis.lines)
-    (said,) = other_latencies([*links, nominal("infiniband", 10e-3)], 10e-3)
+    (said,) = explain_other_latencies([*links, parse_network("infiniband", 10e-3)], 10e-3)
     assert said.endswith(": ethernet_1g 220us")
 
 
 def test_the_fastest_is_measured_only_where_its_rivals_were_too(predictor: Predictor) -> None:
     found = predictor.predict(predictor.parts.networks, [2])
-    (row, _) = tables.fastest(found, predictor.parts.compressors, ()).rows
+    (row, _) = tables.build_fastest_table(found, predictor.parts.compressors, ()).rows
     assert not row[1].text.startswith("~")
-    best = winners(found)["", "ethernet_1g", 2]
+    best = find_winners(found)["", "ethernet_1g", 2]
     doubtful = [one if one.method == best.method else dataclasses.replace(one, is_measured=False) for one in found]
-    (row, _) = tables.fastest(doubtful, predictor.parts.compressors, ()).rows
+    (row, _) = tables.build_fastest_table(doubtful, predictor.parts.compressors, ()).rows
     assert row[1].text == f"~{best.method}" or row[1].text.startswith(f"~{best.method} (")
 
 
 def test_what_is_needed_of_a_measured_step_counts_from_what_was_measured(predictor: Predictor) -> None:
     links = {one.name: one for one in predictor.parts.networks}
     predictions = predictor.predict(list(links.values()), [2])
-    for one in needed(predictor, predictions, links):
+    for one in find_needed(predictor, predictions, links):
         assert one.both > 1.0 and one.prediction.is_measured, "though the model may say that it is as fast already"
         if math.isfinite(one.both):
             changed = {"codec": 1 / one.both, "payload": 1 / one.both}
             place = "", one.prediction.method, 2, links[one.prediction.network]
-            gain = predictor.step(*place).total / predictor.step(*place, **changed).total  # type: ignore[arg-type]
+            gain = predictor.predict_step(*place).total / predictor.predict_step(*place, **changed).total  # type: ignore[arg-type]
             assert gain == pytest.approx(one.prediction.step.total / one.winner.step.total, rel=0.01)
 
 
 def test_what_is_needed_is_just_enough(predictor: Predictor) -> None:
-    links = {one.name: one for one in (nominal("10gbit"), nominal("infiniband"))}
+    links = {one.name: one for one in (parse_network("10gbit"), parse_network("infiniband"))}
     predictions = predictor.predict(list(links.values()), [8, 64])
-    found = needed(predictor, predictions, links)
-    best = {(network, workers): one.method for (_, network, workers), one in winners(predictions).items()}
+    found = find_needed(predictor, predictions, links)
+    best = {(network, workers): one.method for (_, network, workers), one in find_winners(predictions).items()}
     losers = [one for one in predictions if one.method not in ("none", best[one.network, one.workers])]
     assert [one.prediction for one in found] == losers and "none" in best.values()
     finite = 0
@@ -280,13 +288,13 @@ def test_what_is_needed_is_just_enough(predictor: Predictor) -> None:
         ours, goal = one.prediction, one.winner.step.total
         for name, factor in (("codec", one.codec), ("payload", one.payload)):
             if math.isinf(factor):
-                step = predictor.step("", ours.method, ours.workers, links[ours.network], **{name: 1e-4})
+                step = predictor.predict_step("", ours.method, ours.workers, links[ours.network], **{name: 1e-4})
                 assert step.total > goal
                 continue
             finite += 1
             for times, wins in ((1.01, True), (0.99, False)):
                 changed = {name: 1 / (factor * times)}
-                step = predictor.step("", ours.method, ours.workers, links[ours.network], **changed)
+                step = predictor.predict_step("", ours.method, ours.workers, links[ours.network], **changed)
                 assert (step.total <= goal) == wins
         assert one.both <= min(one.codec, one.payload) * 1.001
     assert finite >= 2
@@ -294,11 +302,14 @@ def test_what_is_needed_is_just_enough(predictor: Predictor) -> None:
 
 def test_best_algorithms_are_never_slower(measured: Path, predictor: Predictor) -> None:
     best = predictor_of(measured, best=True)
-    links = nominal("10gbit")
+    links = parse_network("10gbit")
     for method in truth.METHODS:
-        assert best.step("", method, 1024, links).total <= predictor.step("", method, 1024, links).total
-    assert best.step("", "powersgd", 1024, links).total < 0.9 * predictor.step("", "powersgd", 1024, links).total
-    shown = win_map(best, "", [64], 50e-6, points=7)
+        assert best.predict_step("", method, 1024, links).total <= predictor.predict_step("", method, 1024, links).total
+    assert (
+        best.predict_step("", "powersgd", 1024, links).total
+        < 0.9 * predictor.predict_step("", "powersgd", 1024, links).total
+    )
+    shown = compute_win_map(best, "", [64], 50e-6, points=7)
     assert shown.steps.shape == (5, 7, 1) and (shown.steps[:, -1] <= shown.steps[:, 0]).all()
 
 
@@ -307,13 +318,15 @@ def test_the_model_of_agarwal_et_al_by_hand() -> None:
     links, mib = Links("", 1e-5, 1e-9), 2**20
     ring = 7 * 1e-5 + 2 * 25 * mib * 7 / 8 * 1e-9
     last = 7 * 1e-5 + 2 * 10 * mib * 7 / 8 * 1e-9
-    assert agarwal.uncompressed(0.1, 0.01, 60 * mib, 8, links) == pytest.approx(0.09 + 2 * ring + last)
-    assert agarwal.uncompressed(0.5, 0.4, 60 * mib, 8, links) == pytest.approx(0.1 + 1.05 * 0.4 + last)
-    assert agarwal.uncompressed(0.1, 0.01, 50 * mib, 8, links) == pytest.approx(0.09 + ring + ring)
+    assert agarwal.predict_uncompressed(0.1, 0.01, 60 * mib, 8, links) == pytest.approx(0.09 + 2 * ring + last)
+    assert agarwal.predict_uncompressed(0.5, 0.4, 60 * mib, 8, links) == pytest.approx(0.1 + 1.05 * 0.4 + last)
+    assert agarwal.predict_uncompressed(0.1, 0.01, 50 * mib, 8, links) == pytest.approx(0.09 + ring + ring)
     gathered = Traffic("lanes", gathered=1e6)
-    assert agarwal.compressed(0.1, 0.02, gathered, 8, links) == pytest.approx(0.12 + 7 * 1e-5 + 7e-3)
+    assert agarwal.predict_compressed(0.1, 0.02, gathered, 8, links) == pytest.approx(0.12 + 7 * 1e-5 + 7e-3)
     factors = Traffic("lanes", summed=1e6, rounds=2)
-    assert agarwal.compressed(0.1, 0.02, factors, 8, links) == pytest.approx(0.12 + 14 * 1e-5 + 2 * 7 / 8 * 1e-3)
+    assert agarwal.predict_compressed(0.1, 0.02, factors, 8, links) == pytest.approx(
+        0.12 + 14 * 1e-5 + 2 * 7 / 8 * 1e-3
+    )
 
 
 def test_map_covers_all_bandwidths_that_are_told() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from reports.__main__ import main
-from reports.scaling.model.cross_validation import Check
-from reports.scaling.output.fit_tables import summary
+from reports.scaling.model.cross_validation import CrossValidation
+from reports.scaling.output.fit_tables import summarize_check
 from tests.conftest import ROOT
 from tests.reports.scaling.conftest import predictor_of
 from tests.reports.test_gallery import numbers
@@ -51,5 +51,7 @@ def test_its_page_tells_the_errors(copies: list[Path]) -> None:
             "%", " %"
         )
         assert f"| {len(errors)} | {figures} |" in page
-    checks: list[Check] = [predictor_of(copy).check for copy in copies]
-    assert all(check.median < 0.1 and check.p90 < 0.25 for check in checks), [summary(check) for check in checks]
+    checks: list[CrossValidation] = [predictor_of(copy).check for copy in copies]
+    assert all(check.median < 0.1 and check.p90 < 0.25 for check in checks), [
+        summarize_check(check) for check in checks
+    ]

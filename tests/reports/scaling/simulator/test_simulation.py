@@ -41,7 +41,7 @@ def exchange_s(schedule: Schedule, cluster: Cluster, engine: str = "auto") -> fl
 @pytest.mark.parametrize(("collective", "name", "workers"), CASES)
 def test_collectives_take_what_closed_forms_say(collective: str, name: str, workers: int, engine: str) -> None:
     cluster = Cluster(workers, LINK, summing_s_per_byte=GAMMA)
-    expected = collectives.time(collective, name, N, workers, LINK.latency_s, LINK.s_per_byte, GAMMA)
+    expected = collectives.compute_time(collective, name, N, workers, LINK.latency_s, LINK.s_per_byte, GAMMA)
     assert exchange_s(SCHEDULES[collective][name](workers, N), cluster, engine) == pytest.approx(expected, rel=1e-9)
 
 
@@ -50,14 +50,14 @@ def test_collectives_take_what_closed_forms_say(collective: str, name: str, work
 def test_announced_messages_make_folded_closed_forms_right_to_a_latency(name: str, workers: int) -> None:
     """A receiver takes the messages in the order of its rounds, each for three latencies."""
     cluster = Cluster(workers, LINK, eager_bytes=0.0)
-    expected = collectives.time("allreduce", name, N, workers, 3 * LINK.latency_s, LINK.s_per_byte)
+    expected = collectives.compute_time("allreduce", name, N, workers, 3 * LINK.latency_s, LINK.s_per_byte)
     assert exchange_s(SCHEDULES["allreduce"][name](workers, N), cluster) == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("workers", [64, 1024])
 def test_thousands_of_workers_take_what_closed_forms_say(workers: int) -> None:
     for collective, name in (("allreduce", "ring"), ("allgather", "ring"), ("allreduce", "rabenseifner")):
-        expected = collectives.time(collective, name, N, workers, LINK.latency_s, LINK.s_per_byte)
+        expected = collectives.compute_time(collective, name, N, workers, LINK.latency_s, LINK.s_per_byte)
         found = exchange_s(SCHEDULES[collective][name](workers, N), Cluster(workers, LINK))
         assert found == pytest.approx(expected, rel=1e-9)
 
@@ -65,7 +65,7 @@ def test_thousands_of_workers_take_what_closed_forms_say(workers: int) -> None:
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_gossip_takes_a_latency_and_the_messages_of_all_neighbours(graph: Callable[[int], graphs.Neighbours]) -> None:
     neighbours = graph(16)
-    expected = collectives.time("gossip", "at_once", N, 1 + len(neighbours[0]), LINK.latency_s, LINK.s_per_byte)
+    expected = collectives.compute_time("gossip", "at_once", N, 1 + len(neighbours[0]), LINK.latency_s, LINK.s_per_byte)
     assert exchange_s(schedules.gossip(neighbours, N), Cluster(16, LINK)) == pytest.approx(expected)
 
 
@@ -73,8 +73,11 @@ def test_wire_bytes_are_those_of_closed_forms() -> None:
     for collective, name in ALGORITHMS:
         for workers in (2, 5, 8):
             made = SCHEDULES[collective][name](workers, N)
-            sent = sum(one.bytes.sum() for one in made.each())
-            assert sent == pytest.approx(collectives.cost(collective, name, N, workers).wire), (collective, name)
+            sent = sum(one.bytes.sum() for one in made.iterate_rounds())
+            assert sent == pytest.approx(collectives.compute_cost(collective, name, N, workers).wire), (
+                collective,
+                name,
+            )
 
 
 def schedule_of(kind: str, workers: int, n: float) -> Schedule | list[Schedule]:
@@ -137,9 +140,9 @@ def test_many_parts_are_what_events_give_of_each_of_them(kind: str, per_node: in
     """Twice in a step, with other messages in between where they may: what was not played leaves all as if it had."""
     cluster = Cluster(6, LINK, per_node=per_node, inner=Link(1e-6, 1e-10), eager_bytes=eager)
     many = schedule_of(kind, 6, 1e4) * 12
-    between = Schedule() if eager else schedules.messages([0, 3], [5, 1], N)
+    between = Schedule() if eager else schedules.make_messages([0, 3], [5, 1], N)
     step = Step(Compute(0.01, 0.5), many + between + many)
-    assert step.schedules[0].messages == sum(len(one.sources) for one in step.schedules[0].each())
+    assert step.schedules[0].messages == sum(len(one.sources) for one in step.schedules[0].iterate_rounds())
     events = simulate(cluster, step, 2, engine="events")
     rounds = simulate(cluster, step, 2, engine="rounds")
     assert rounds.exact == (per_node == 1 if eager == 0 else kind != "allreduce.recursive_doubling")
@@ -148,12 +151,12 @@ def test_many_parts_are_what_events_give_of_each_of_them(kind: str, per_node: in
 
 
 def test_schedules_are_repeated_and_joined_in_order() -> None:
-    one, other = schedules.messages([0], [1], 1.0), schedules.messages([1], [2], 2.0, repeats=2)
+    one, other = schedules.make_messages([0], [1], 1.0), schedules.make_messages([1], [2], 2.0, repeats=2)
     made = (one + other) * 2 + one * 3
-    assert [each.bytes[0] for each in made.each()] == [1, 2, 2, 1, 2, 2, 1, 1, 1]
+    assert [each.bytes[0] for each in made.iterate_rounds()] == [1, 2, 2, 1, 2, 2, 1, 1, 1]
     assert (made.messages, made.endpoints) == (9, 3)
-    groups = schedules.grouped(made, [[3, 4, 5], [0, 1, 2]])
-    assert [each.sources.tolist() for each in groups.each()][:2] == [[3, 0], [4, 1]]
+    groups = schedules.group_endpoints(made, [[3, 4, 5], [0, 1, 2]])
+    assert [each.sources.tolist() for each in groups.iterate_rounds()][:2] == [[3, 0], [4, 1]]
     assert (groups.messages, groups.endpoints) == (18, 6)
     assert (Schedule() * 5).messages == 0
 
@@ -185,7 +188,7 @@ def test_a_link_is_shared_evenly_while_it_is_shared() -> None:
         def begin(source: int = source) -> None:
             events.send(source, 2, 1.0, lambda: None, lambda: ended.update({source: events.now}))
 
-        events.at(at, begin)
+        events.schedule(at, begin)
     events.run()
     assert ended == {0: pytest.approx(1.5), 1: pytest.approx(2.0)}
 
@@ -218,9 +221,9 @@ def test_an_oversubscribed_core_is_as_much_slower() -> None:
 def test_workers_of_a_node_share_its_link() -> None:
     """Of 8 workers on 2 nodes all swap with one on the other node: four messages a link, each way."""
     cluster = Cluster(8, LINK, per_node=4, inner=Link(1e-6, 1e-10))
-    swap = schedules.messages(np.arange(8), np.arange(8) ^ 4, N)
+    swap = schedules.make_messages(np.arange(8), np.arange(8) ^ 4, N)
     assert exchange_s(swap, cluster) == pytest.approx(LINK.latency_s + 4 * N * LINK.s_per_byte)
-    within = schedules.messages(np.arange(8), np.arange(8) ^ 1, N)
+    within = schedules.make_messages(np.arange(8), np.arange(8) ^ 1, N)
     assert exchange_s(within, cluster) == pytest.approx(1e-6 + N * 1e-10)
 
 
@@ -228,15 +231,15 @@ def test_a_hierarchical_exchange_is_the_sum_of_its_parts() -> None:
     inner = Link(1e-6, 1e-10)
     cluster = Cluster(32, LINK, per_node=8, inner=inner)
     found = exchange_s(schedules.hierarchical(32, 8, N, schedules.allreduce_ring(4, N / 10)), cluster)
-    tree = collectives.time("bcast", "binomial", N, 8, inner.latency_s, inner.s_per_byte)
-    ring = collectives.time("allreduce", "ring", N / 10, 4, LINK.latency_s, LINK.s_per_byte)
+    tree = collectives.compute_time("bcast", "binomial", N, 8, inner.latency_s, inner.s_per_byte)
+    ring = collectives.compute_time("allreduce", "ring", N / 10, 4, LINK.latency_s, LINK.s_per_byte)
     assert found == pytest.approx(2 * tree + ring)
 
 
 def test_links_of_their_own_slow_down_the_ring() -> None:
     """The latency between two nodes is the mean of theirs; the slower one of two links says how fast."""
     slow = Link(2 * LINK.latency_s, 10 * LINK.s_per_byte)
-    one = schedules.messages([0], [1], N)
+    one = schedules.make_messages([0], [1], N)
     found = exchange_s(one, Cluster(2, LINK, links={1: slow}))
     assert found == pytest.approx(1.5 * LINK.latency_s + N * slow.s_per_byte)
 
@@ -287,8 +290,8 @@ def test_gossip_hides_delays_that_an_allreduce_does_not() -> None:
 
 def test_times_are_a_function_of_seed_step_and_worker() -> None:
     compute = Compute(0.1, 0.2)
-    assert np.array_equal(compute.times(8, 5, 1), compute.times(16, 5, 1)[:8])
-    different = [compute.times(8, step, seed) for step, seed in itertools.product((0, 1), (0, 1))]
+    assert np.array_equal(compute.draw_times(8, 5, 1), compute.draw_times(16, 5, 1)[:8])
+    different = [compute.draw_times(8, step, seed) for step, seed in itertools.product((0, 1), (0, 1))]
     assert all(not np.any(one == other) for one, other in itertools.combinations(different, 2))
     step = Step(compute, schedules.allreduce_ring(8, N))
     few, many = (simulate(Cluster(8, LINK), step, steps, seed=7) for steps in (3, 6))
@@ -298,7 +301,7 @@ def test_times_are_a_function_of_seed_step_and_worker() -> None:
 def test_a_step_is_its_parts() -> None:
     step = Step(Compute(0.1), schedules.allgather_ring(4, N), encode_s=0.01, decode_s=0.02, update_s=0.005)
     course = simulate(Cluster(4, LINK), step, 3)
-    ring = collectives.time("allgather", "ring", N, 4, LINK.latency_s, LINK.s_per_byte)
+    ring = collectives.compute_time("allgather", "ring", N, 4, LINK.latency_s, LINK.s_per_byte)
     assert course.durations == pytest.approx(np.full((3, 4), 0.135 + ring))
     assert course.step_s == pytest.approx(0.135 + ring)
     assert course.exchange_s == pytest.approx(ring)
@@ -306,7 +309,7 @@ def test_a_step_is_its_parts() -> None:
 
 def test_schedules_take_turns() -> None:
     ones = [schedules.gossip(one, N) for one in graphs.one_peer_exponential(8)]
-    assert [next(one.each()).targets[0] for one in ones] == [1, 2, 4]
+    assert [next(one.iterate_rounds()).targets[0] for one in ones] == [1, 2, 4]
     slow = Compute(0.1, slow={0: 2.0})
     course: Course = simulate(Cluster(8, LINK), Step(slow, ones), 3)
     quick = simulate(Cluster(8, LINK), Step(Compute(0.1), ones), 3)
