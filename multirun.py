@@ -31,7 +31,8 @@ from sweep.config import arguments, hydra_patches, idle_options, schema  # noqa:
 from sweep.config.arguments import refuse_misread  # noqa: E402
 from sweep.config.error_messages import explain  # noqa: E402
 from sweep.config.grid import refuse_duplicates  # noqa: E402
-from sweep.console import flags  # noqa: E402
+from sweep.console.flags import VERSION, take_flags  # noqa: E402
+from sweep.launch.session import Session  # noqa: E402
 from sweep.settings.sweep import settings_of  # noqa: E402
 from sweep.system.signals import Interrupted, raise_on_signals  # noqa: E402
 from trainers.config.groups import GROUPS  # noqa: E402
@@ -41,46 +42,71 @@ TRACEBACK = "GRADSWEEP_TRACEBACK"
 """Environment variable: 1 prints the traceback of an error in the input, as HYDRA_FULL_ERROR=1 asks for."""
 
 
-@hydra.main(version_base="1.3", config_path="conf", config_name="config")
-def compose_and_run(config: DictConfig) -> None:
-    """One run: what Hydra calls without -m. With -m it calls the launcher of hydra_plugins/gradsweep."""
-    from sweep.config.composer import plain  # not for --help and the like
+class Command:
+    """What was typed, and the session in which it is done."""
 
-    settings = HydraConfig.get()
+    def __init__(self, session: Session) -> None:
+        self.session = session
 
-    def composed() -> list[dict[str, Any]]:
-        schema.refuse_foreign_launcher(settings)
-        point = plain(config, settings.launcher)
-        settings_of(point)  # a value that is none is told as that first
-        idle_options.refuse_unread(settings.overrides.hydra, grid=False)
-        idle_options.refuse_without_grid([*settings.overrides.task, *settings.overrides.hydra])
-        return [point]
+    def compose_and_run(self, config: DictConfig) -> None:
+        """Run a single run: what Hydra calls without -m. With -m it calls the launcher of hydra_plugins/gradsweep."""
+        from sweep.config.composer import plain  # not for --help and the like
 
-    try:
-        run_points(composed, [settings.overrides.task], Path(settings.runtime.output_dir))
-    except Exception as error:
-        raise SystemExit(fail(error)) from None  # an Exception would be announced by Hydra as well
+        settings = HydraConfig.get()
+
+        def compose() -> list[dict[str, Any]]:
+            schema.refuse_foreign_launcher(settings)
+            point = plain(config, settings.launcher)
+            settings_of(point)  # an error in a value is reported first
+            idle_options.refuse_unread(settings.overrides.hydra, grid=False)
+            idle_options.refuse_without_grid([*settings.overrides.task, *settings.overrides.hydra])
+            return [point]
+
+        try:
+            run_points(self.session, compose, [settings.overrides.task], Path(settings.runtime.output_dir))
+        except Exception as error:
+            raise SystemExit(self.fail(error)) from None  # an Exception would be announced by Hydra as well
+
+    def fail(self, error: Exception) -> int:
+        """Print why nothing, or no more, was run; return the exit status."""
+        if (interrupted := find_interruption(error)) is not None:
+            raise interrupted
+        has_run = bool(self.session.runs)  # the sweeper may have failed over the results
+        line = explain(error, sys.argv[1:])
+        if line is None or os.environ.get(TRACEBACK) == "1":
+            traceback.print_exception(error)
+        else:
+            print(line, file=sys.stderr)
+        with contextlib.suppress(OSError):  # which has been printed
+            self.conclude()
+        return 1 if line is None or has_run else 2
+
+    def conclude(self) -> int:
+        """Report on what was run; return the exit status."""
+        if not self.session.runs:  # --help and the like load nothing for it
+            return 0
+        from sweep.launch.conclude import conclude
+
+        return conclude(self.session)
+
+    def run(self) -> int:
+        """Do what was typed; return the exit status."""
+        _replace_answers(sys.argv[1:])
+        os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
+        main = hydra.main(version_base="1.3", config_path="conf", config_name="config")(self.compose_and_run)
+        try:
+            sys.argv[1:] = arguments.put_overrides_first(arguments.quote_for_hydra(sys.argv[1:]))
+            refuse_duplicates(sys.argv[1:])
+            refuse_misread(sys.argv[1:])
+            main()
+            return self.conclude()
+        except Exception as error:
+            return self.fail(error)
 
 
-def fail(error: Exception) -> int:
-    """Print why nothing, or no more, was run; returns the exit status."""
-    if (interrupted := interruption(error)) is not None:
-        raise interrupted
-    launch = sys.modules.get("sweep.launch.execute")
-    has_executed = launch is not None and launch.has_executed()  # the sweeper has tripped over what came of it, say
-    line = explain(error, sys.argv[1:])
-    if line is None or os.environ.get(TRACEBACK) == "1":
-        traceback.print_exception(error)
-    else:
-        print(line, file=sys.stderr)
-    if launch is not None and has_executed:
-        with contextlib.suppress(OSError):  # what is told already
-            launch.conclude()
-    return 1 if line is None or has_executed else 2
-
-
-def interruption(error: BaseException | None) -> Interrupted | None:
-    """The signal behind an error: a library that is interrupted may trip over its own tidying."""
+def find_interruption(error: BaseException | None) -> Interrupted | None:
+    """Return the signal behind an error: a library that is interrupted may fail as it cleans up."""
     while error is not None and not isinstance(error, Interrupted):
         error = error.__context__
     return error
@@ -101,39 +127,28 @@ def _replace_answers(words: Sequence[str]) -> None:
 def main() -> int:
     """Exit status 0: all runs done; 1: some failed; 2: bad input, nothing was started; 128 + n: signal n."""
     global _word
+    session = Session(take_flags(sys.argv))
     try:
-        return run()
+        return run(session)
     except Interrupted as interrupted:
-        if (launch := sys.modules.get("sweep.launch.execute")) is not None:
-            from sweep.console.messages import report_interrupted
+        if session.directory is not None:
+            from sweep.launch.conclude import report_interrupted
 
-            report_interrupted(interrupted, launch.opened())
+            report_interrupted(interrupted, session)
         raise
     finally:
         _word = b""  # there is nothing more to say
 
 
-def run() -> int:
-    """Do what was typed; returns the exit status."""
+def run(session: Session) -> int:
+    """Do what was typed; return the exit status."""
     gc.set_threshold(50_000, 20, 50)  # configs are many small objects that stay: a tenth of the time of a large sweep
     schema.register(RunConfig, GROUPS)
-    schema.register_resolvers()
-    flags.take(sys.argv)
-    if flags.VERSION in sys.argv[1:]:
+    schema.register_resolvers(is_probe=session.flags.probe_s is not None)
+    if VERSION in sys.argv[1:]:
         print(version())
         return 0
-    _replace_answers(sys.argv[1:])
-    os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
-    try:
-        sys.argv[1:] = arguments.put_overrides_first(arguments.quote_for_hydra(sys.argv[1:]))
-        refuse_duplicates(sys.argv[1:])
-        refuse_misread(sys.argv[1:])
-        compose_and_run()
-        launch = sys.modules.get("sweep.launch.execute")  # not loaded by --help and the like
-        return 0 if launch is None else launch.conclude()
-    except Exception as error:
-        return fail(error)
+    return Command(session).run()
 
 
 if __name__ == "__main__":

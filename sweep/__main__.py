@@ -72,8 +72,7 @@ def main(arguments: Sequence[str]) -> int:
         if line is None and error.filename is None:
             raise
         print(line or f"{error.filename}: {error.strerror}", file=sys.stderr)
-        launch = sys.modules.get("sweep.launch.execute")
-        return 1 if launch is not None and launch.has_executed() else 2
+        return 2
 
 
 def _help() -> str:

@@ -24,46 +24,58 @@ from omegaconf.errors import OmegaConfBaseException
 
 if TYPE_CHECKING:
     from gradsweep.run_directory import Run
+    from sweep.launch.session import Session
 
 
 def run_points(
+    session: Session,
     compose_them: Callable[[], list[dict[str, Any]]],
     overrides: Sequence[Sequence[str]],
     directory: Path,
     *,
     whole: bool = True,
 ) -> list[Run | None]:
-    """Run points as (unless they are the `whole`, a part of) the sweep in `directory`; see sweep.launch.execute.
+    """Run points as the sweep in `directory`, or as a part of it; see sweep.launch.execute.
 
     Args:
+        session: of the command.
         compose_them: gives their configs as sweep.config.composer has them, or raises.
         overrides: of each point, as typed.
+        whole: they are all points of the sweep.
     """
     from sweep.config import directories  # not at the top: Hydra imports this file for every command
-    from sweep.console import flags
     from sweep.launch import execute as launch
     from sweep.launch import probe
     from trainers.config.run_config import parse
     from trainers.rules.idle_options import idle
     from trainers.rules.resolve import resolve
 
-    def checked(config: Mapping[str, Any]) -> dict[str, Any]:
+    def check(config: Mapping[str, Any]) -> dict[str, Any]:
         parse(config)  # what goes together in training makes no difference to a probe
         return dict(config)
 
     fresh = directories.is_fresh(str(directory))
-    probes = flags.probe_seconds() is not None
+    probes = session.flags.probe_s is not None
     execute = probe.execute if probes else launch.execute
-    with launch.forgetting(directory):
+    with launch.undo_unless_started(directory):
         return execute(
+            session,
             compose_them(),
             [dict(override.lstrip("+~").partition("=")[::2] for override in typed) for typed in overrides],
             directory,
-            checked if probes else resolve,
+            check if probes else resolve,
             idle=None if probes else idle,
             fresh=fresh,
             whole=whole,
         )
+
+
+def find_session(task_function: TaskFunction) -> Session:
+    """Return the session of the command whose method Hydra calls for a single run; a new one for another function."""
+    from sweep.launch.session import Session
+
+    session = getattr(getattr(task_function, "__self__", None), "session", None)
+    return session if isinstance(session, Session) else Session()
 
 
 class NothingLeft(Callback):
@@ -93,7 +105,7 @@ class GridSweeper(BasicSweeper):
         super().__init__(max_batch_size=None, params=params)
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Before anything is made: launchers of other packages know nothing of MPI."""
+        """Refuse launchers of other packages, which know nothing of MPI, before anything is made."""
         from sweep.config.schema import refuse_foreign_launcher
 
         refuse_foreign_launcher(config.hydra)
@@ -116,20 +128,20 @@ class SweepLauncher(Launcher):
         """Takes what is in conf/hydra/launcher; sweep/settings/launcher.py checks it, with each point's values."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Before the sweeper makes anything: what only our grids know of is refused with another."""
+        """Refuse, before the sweeper makes anything, what only our grids understand, with another sweeper."""
         from gradsweep.errors import bad_value
         from sweep.config.hydra_patches import tolerate_last_failure
         from sweep.config.idle_options import refuse_unread
         from sweep.config.optuna_defaults import refuse_search_of_nothing
-        from sweep.console import flags
         from sweep.provenance.secrets import refuse_names
 
         refuse_names("hydra.job.env_set", map(str, config.hydra.job.env_set))  # sweepers write it into multirun.yaml
         self.hydra_context, self.config = hydra_context, config
         self.own = str(config.hydra.sweeper._target_).endswith(f".{GridSweeper.__name__}")
-        for key, flag in (("quiet", flags.QUIET), ("json", flags.JSON)):
+        self.session = find_session(task_function)
+        for key in ("quiet", "json"):  # for what is printed before there are points with settings
             if config.sweep[key]:
-                flags.note(flag)  # for what is said before there are points with settings
+                setattr(self.session.flags, key, True)
         for key in ("zip", "dry_run"):
             if config.sweep[key] and not self.own:
                 raise bad_value(f"sweep.{key}", config.sweep[key], "for grids only, of hydra/sweeper=grid")
@@ -144,7 +156,7 @@ class SweepLauncher(Launcher):
         logging.getLogger("optuna").setLevel(logging.WARNING)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run a batch; returns in its order, with sweep.metric as what a sweeper optimises; ours does not ask for it.
+        """Run a batch; return in its order the sweep.metric that a sweeper optimises; ours does not ask for it.
 
         A run without one, as it has failed, returns NaN: its neighbours' results are not lost to an exception. So does
         a point that was taken out of the grid. A sweeper that can bear with failures (max_failure_rate) is told of them
@@ -154,9 +166,11 @@ class SweepLauncher(Launcher):
         from sweep.launch.execute import SearchEnded
         from sweep.settings.metrics import value_of
 
-        composer = Composer(self.hydra_context.config_loader, self.config)
+        composer = Composer(self.hydra_context.config_loader, self.config, silent=self.session.flags.is_terse)
         directory = Path(self.config.hydra.sweep.dir)
-        runs = run_points(lambda: composer.compose(job_overrides), job_overrides, directory, whole=self.own)
+        runs = run_points(
+            self.session, lambda: composer.compose(job_overrides), job_overrides, directory, whole=self.own
+        )
         bears = "max_failure_rate" in self.config.hydra.sweeper
         metric = self.config.sweep.metric
         returns: list[JobReturn] = []

@@ -14,8 +14,7 @@ from sweep.attempts.run_task import RunTask
 from sweep.directory.description import read_description
 from sweep.emulation import emulated
 from sweep.provenance import code_snapshot, record
-from sweep.settings.launcher import options_of
-from sweep.settings.sweep import settings_of
+from sweep.settings.resolved_point import ResolvedPoint
 
 
 class Tasks:
@@ -41,10 +40,9 @@ class Tasks:
         """What sweep.yaml says when the first task is made: the machine has been calibrated by then."""
         return read_description(self._directory) if self._given is None else self._given
 
-    def __call__(self, run: Run, config: Mapping[str, Any]) -> RunTask:
-        """The task of one run."""
-        settings, mpi = settings_of(config)
-        options = options_of(config["launcher"])
+    def __call__(self, run: Run, point: ResolvedPoint) -> RunTask:
+        """Return the task of one run."""
+        config, mpi, options = point.config, point.mpi, point.options
         return RunTask(
             str(run.directory),
             run_directory.ranks(config),
@@ -54,14 +52,14 @@ class Tasks:
             code=self.code,
             code_version=self.version,
             origin=record.of_run(self._about, run.state().get("overrides", []), options.where()),
-            limits=settings.limits,
+            limits=point.settings.limits,
             launcher=config["launcher"],
             gpus=options.gpus_of(config),
             network=emulated(config),
         )
 
 
-def weight(config: Mapping[str, Any]) -> tuple[float, ...]:
-    """What can be told of a run's length, to compare it with another on as many cores: steps at most, epochs."""
+def weigh(config: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return what orders runs on as many cores by their length, as far as it can be told: steps at most, epochs."""
     steps = config["max_steps"]
     return (math.inf if steps is None else float(steps), float(config["epochs"]))

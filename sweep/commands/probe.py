@@ -43,5 +43,5 @@ def run(options: argparse.Namespace) -> int:
         if not os.path.isdir(options.config_dir):
             raise bad_value("--config-dir", options.config_dir, "a directory")
         words += ["--config-dir", options.config_dir]
-    program, *rest = probe.command(options.seconds, words)
+    program, *rest = probe.build_command(options.seconds, words)
     os.execv(program, [program, *rest])

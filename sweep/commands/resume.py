@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradsweep import planned_runs, run_directory
+from gradsweep import disk_errors, planned_runs, run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from gradsweep.text import plural
@@ -23,6 +23,7 @@ from sweep.status import find
 if TYPE_CHECKING:
     from sweep.console.console import Verbosity
     from sweep.directory.sweep_directory import Sweep
+    from sweep.launch.session import Session
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,27 +38,31 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sweep.console.flags import Flags
+    from sweep.launch.session import Session
     from sweep.system.signals import raise_on_signals
 
-    with raise_on_signals():
-        return _resume(options)
+    session = Session(Flags(options.quiet, options.json, options.trust))
+    try:
+        with raise_on_signals():
+            return _resume(options, session)
+    except OSError as error:
+        if not session.runs or (line := disk_errors.line(error)) is None:
+            raise
+        print(line, file=sys.stderr)
+        return 1
 
 
-def _resume(options: argparse.Namespace) -> int:
-    """Compute the runs, or have the launcher of the sweep do so; returns the exit status."""
+def _resume(options: argparse.Namespace, session: Session) -> int:
+    """Compute the runs, or have the launcher of the sweep do so; return the exit status."""
     from gradsweep.sweep_lock import holder
     from sweep.commands.ask_launcher import ask, take_over
-    from sweep.console import flags
-    from sweep.console.console import Verbosity
     from sweep.directory.requests import RESUME, Request, describe_sender
     from sweep.provenance.file_owners import refuse_strangers
 
     directory, words = find.sweep_and_runs(options.words)
     runs = find.chosen(directory, words, [each.name for each in restore_runs.list_missing(directory)])
     everything = bool(options.all or words)
-    for flag in (flags.QUIET, flags.JSON, flags.TRUST):
-        if getattr(options, flag.lstrip("-")):
-            flags.note(flag)
     while True:
         if (by := holder(directory)) is not None:
             wanted = [each for each in runs if is_wanted(each, everything, options.failed)]
@@ -66,16 +71,16 @@ def _resume(options: argparse.Namespace) -> int:
             if not wanted or ask(directory, Request(RESUME, tuple(each.name for each in wanted), describe_sender())):
                 taken = [each for each in ended if each.status() in (*waiting, *run_directory.COMPLETE)]
                 line = f"{plural(len(taken), 'run')} taken up again by pid {by.get('pid')}, which runs this sweep"
-                _answer(Verbosity(options.quiet, options.json), [line], len(taken), pid=by.get("pid"))
+                _answer(session.choose_verbosity(), [line], len(taken), pid=by.get("pid"))
                 return 0
             continue
         refuse_strangers(directory, runs)
         if (sweep := take_over(directory)) is not None:
-            return _run(sweep, runs, options, everything)
+            return _run(session, sweep, runs, options, everything)
 
 
 def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> bool:
-    """Whether a resume takes a run up, by its state.
+    """Tell whether a resume takes a run up, by its state.
 
     Args:
         everything: also one that was cancelled by its name.
@@ -103,33 +108,34 @@ def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> b
 
 
 def is_left_out(run: Run) -> bool:
-    """Whether a run was cancelled by its name."""
+    """Tell whether a run was cancelled by its name."""
     state = run.state()
     return state["status"] == run_directory.CANCELLED and bool(state.get("left_out"))
 
 
-def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
-    """Compute runs of an open sweep, and say how to go on where that is interrupted; returns the exit status."""
-    from sweep.console.messages import report_interrupted
+def _run(session: Session, sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
+    """Compute runs of an open sweep, and print how to resume where that is interrupted; return the exit status."""
+    from sweep.launch.conclude import report_interrupted
     from sweep.system.signals import Interrupted
 
+    session.directory = sweep.directory
     try:
-        return _take_to_end(sweep, runs, options, everything)
+        return _compute(session, sweep, runs, options, everything)
     except Interrupted as interrupted:
-        report_interrupted(interrupted, [sweep.directory])
+        report_interrupted(interrupted, session)
         raise
 
 
-def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
-    """Compute runs of an open sweep; returns the exit status. What a scheduler still has is adopted, and waited for."""
-    from sweep.console.console import Verbosity, manner
+def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
+    """Compute runs of an open sweep; return the exit status. Jobs that a scheduler still has are adopted."""
     from sweep.console.messages import print_line
     from sweep.directory import completion, result_check, scheduler_job
     from sweep.directory.description import explain_torn
-    from sweep.launch import execute
+    from sweep.launch.conclude import conclude
+    from sweep.launch.prepare_data import prepare_data
+    from sweep.launch.take_to_end import run_or_leave
     from sweep.launchers import schedulers
-    from sweep.launchers.launchers import check_laid_out
-    from sweep.settings.sweep import settings_of
+    from sweep.planning.load_point import check_point
 
     try:
         chosen = {each.name for each in runs}
@@ -161,46 +167,46 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
             except UsageError as error:
                 print(error, file=sys.stderr)
                 damaged = True
-        for each, config in configs.items():
-            check_laid_out(each, config)
-        first = next(iter(configs.values()), None)
-        how = Verbosity(options.quiet, options.json) if first is None else manner(settings_of(first)[0])
-        _say_what_is_not(sweep.directory, runs, wanted, how)
+        points = {each: check_point(each, config) for each, config in configs.items()}
+        first = next(iter(points.values()), None)
+        verbosity = session.choose_verbosity(None if first is None else first.settings)
+        _report_left_out(sweep.directory, runs, wanted, verbosity)
         if again:
-            print_line(how.info(), f"{plural(len(again), 'run')} laid out again, of which the directory was not there")
+            line = f"{plural(len(again), 'run')} laid out again, of which the directory was not there"
+            print_line(verbosity.info(), line)
         if first is not None:
-            _, mpi = settings_of(first)
-            execute.prepare_data(list(configs.values()))
-            sweep.note_resumed(mpi.program())
+            prepare_data(list(configs.values()))
+            sweep.note_resumed(first.mpi.program())
+            run_or_leave(session, sweep, points, wait=options.wait)
             if not options.wait:
-                execute.leave(sweep, list(configs), first)
                 return int(damaged)
-            execute.take_to_end(sweep.directory, configs)
     finally:
         sweep.close()
-    status = execute.conclude()
+    status = conclude(session)
     return int(status or damaged or any(each.status() not in run_directory.FINE for each in runs))
 
 
-def _say_what_is_not(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], how: Verbosity) -> None:
-    """Why runs that are not done are not computed now, and that nothing is missing where that is so."""
+def _report_left_out(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], verbosity: Verbosity) -> None:
+    """Print how many runs stay cancelled, and that nothing is missing where that is so."""
     chosen = set(wanted)
     left_out = [each for each in runs if each not in chosen and is_left_out(each)]
-    said = []
+    lines = []
     if left_out:
-        said.append(f"{plural(len(left_out), 'run')} cancelled by name and left out; --all takes them up again")
+        lines.append(f"{plural(len(left_out), 'run')} cancelled by name and left out; --all takes them up again")
     if not wanted:
-        said.append(f"{os.path.relpath(directory)}: nothing to resume of {plural(len(runs), 'run')}")
-    if said:
-        _answer(how, said, len(wanted), left_out=len(left_out))
+        lines.append(f"{os.path.relpath(directory)}: nothing to resume of {plural(len(runs), 'run')}")
+    if lines:
+        _answer(verbosity, lines, len(wanted), left_out=len(left_out))
 
 
-def _answer(how: Verbosity, said: Sequence[str], runs: int, *, left_out: int = 0, pid: int | None = None) -> None:
-    """Tell what becomes of a resume: in lines for people, or as an event."""
+def _answer(
+    verbosity: Verbosity, lines: Sequence[str], runs: int, *, left_out: int = 0, pid: int | None = None
+) -> None:
+    """Report what becomes of a resume: in lines for people, or as an event."""
     from sweep.console import events
     from sweep.console.messages import print_line
 
-    if how.json:
-        events.tell(events.RUNS_TAKEN_UP, runs=runs, left_out=left_out, pid=pid)
-    for line in said:
-        print_line(how.info(), line)
+    if verbosity.json:
+        events.print_event(events.RUNS_TAKEN_UP, runs=runs, left_out=left_out, pid=pid)
+    for line in lines:
+        print_line(verbosity.info(), line)

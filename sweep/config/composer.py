@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from gradsweep.errors import UsageError
 from sweep.config.cached_repository import cache_config_files
 from sweep.config.interning import Sections
-from sweep.console.step_counter import Count, counted
+from sweep.console.step_counter import Count, count_through
 
 LAUNCHER = "launcher"
 """The section of a run's config that holds its options of hydra.launcher."""
@@ -88,10 +88,11 @@ class Composer:
     Args:
         loader: Hydra's.
         master: the config of the whole sweep, as Hydra gives it to launchers.
+        silent: do not report progress.
     """
 
-    def __init__(self, loader: ConfigLoader, master: DictConfig) -> None:
-        self.loader, self.master = cache_config_files(loader), master
+    def __init__(self, loader: ConfigLoader, master: DictConfig, *, silent: bool = False) -> None:
+        self.loader, self.master, self.silent = cache_config_files(loader), master, silent
         self.shared = Sections()
         self.by_hydra = 0  # points and choices of groups that Hydra has composed
         self._parser = OverridesParser.create(config_loader=loader)
@@ -107,7 +108,7 @@ class Composer:
         composed: list[dict[str, Any]] = [{} for _ in points]
         failed: tuple[int, Exception] | None = None
         alike = self._alike(points)
-        count = Count("points composed", len(points))
+        count = Count("points composed", len(points), silent=self.silent)
         for numbers in alike:
             base = None
             for number in count.through(numbers):
@@ -126,7 +127,7 @@ class Composer:
     def _alike(self, points: Sequence[Sequence[str]]) -> list[list[int]]:
         """The numbers of points that choose the same groups, in order of the first of them."""
         found: dict[tuple[str, ...], list[int]] = {}
-        for number, lines in enumerate(counted("points read", points)):
+        for number, lines in enumerate(count_through("points read", points, silent=self.silent)):
             try:
                 choice = tuple(line for line in lines if self._word(line).group)
             except Exception:  # this point is not even grammatical

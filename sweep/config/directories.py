@@ -7,13 +7,12 @@ import os
 from pathlib import Path
 
 from gradsweep.sweep_locations import last_sweep, root_of
-from sweep.console import flags
 
 _fresh: set[str] = set()
 _absent: list[Path] = []  # directories that Hydra is about to make, outermost first
 
 
-def choose_sweep_directory(resume: str | None, fresh: str, name: str | None) -> str:
+def choose_sweep_directory(resume: str | None, fresh: str, name: str | None, *, is_probe: bool = False) -> str:
     """Return the directory to resume, or a new one named by the time; the resolver behind hydra.sweep.dir.
 
     `resume=last` is the sweep that was started or resumed last below the same root as `fresh`.
@@ -23,7 +22,7 @@ def choose_sweep_directory(resume: str | None, fresh: str, name: str | None) -> 
         return str(last_sweep(root) or root / "last")
     if resume is not None:
         return resume
-    words = [fresh, *([name] if name else []), *(["probe"] if flags.probe_seconds() is not None else [])]
+    words = [fresh, *([name] if name else []), *(["probe"] if is_probe else [])]
     directory = "-".join(words)
     _fresh.add(os.path.abspath(directory))
     return directory

@@ -87,9 +87,11 @@ def ceil(*given: int) -> int:
     return -(-given[0] // given[1])
 
 
-def register_resolvers() -> None:
+def register_resolvers(*, is_probe: bool = False) -> None:
     """Register the resolvers that conf/ uses."""
-    OmegaConf.register_new_resolver("sweep_directory", choose_sweep_directory, use_cache=True, replace=True)
+    OmegaConf.register_new_resolver(
+        "sweep_directory", partial(choose_sweep_directory, is_probe=is_probe), use_cache=True, replace=True
+    )
     OmegaConf.register_new_resolver("ceil", ceil, replace=True)
 
 

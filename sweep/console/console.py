@@ -1,18 +1,13 @@
-"""Standard output in three manners: for people, `--quiet` (only what went wrong), `--json` (lines for machines)."""
+"""Standard output: for people, with `--quiet` only what went wrong, with `--json` JSON lines for machines."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
-
-from sweep.console import flags
-
-if TYPE_CHECKING:
-    from sweep.settings.sweep import SweepSettings
 
 
 class Stream:
@@ -64,25 +59,20 @@ class Output(Console):
 
 @dataclasses.dataclass(frozen=True)
 class Verbosity:
-    """How a sweep talks."""
+    """How much a sweep prints, and for whom."""
 
     quiet: bool = False
     json: bool = False
 
     @property
     def is_terse(self) -> bool:
-        """Whether nobody wants to be told how it goes."""
+        """Whether progress is not printed."""
         return self.quiet or self.json
 
     def info(self) -> Output:
-        """For how it goes."""
+        """Return the console for progress."""
         return Output(quiet=self.is_terse)
 
     def errors(self) -> Output:
-        """For what has failed and how to go on; with JSON lines on standard output, it is standard error."""
+        """Return the console for failures and for how to resume: standard error where JSON lines have the output."""
         return Output(stderr=self.json)
-
-
-def manner(settings: SweepSettings) -> Verbosity:
-    """What sweep.quiet and sweep.json say, and the command line's --quiet and --json."""
-    return Verbosity(settings.quiet or flags.typed(flags.QUIET), settings.json or flags.typed(flags.JSON))

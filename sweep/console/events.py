@@ -45,13 +45,13 @@ class Events:
         if self._out is not None:
             _print(self._out, record)
 
-    def left(self, launcher: str, runs: int, missing: int, pid: int | None) -> None:
+    def write_left(self, launcher: str, runs: int, missing: int, pid: int | None) -> None:
         """Write that the sweep goes on without its command: in this process, or in a scheduler's jobs."""
         directory = str(self.path.parent.absolute())
         self.write(SWEEP_LEFT, directory=directory, launcher=launcher, runs=runs, missing=missing, pid=pid)
 
 
-def tell(event: str, **fields: Any) -> None:
+def print_event(event: str, **fields: Any) -> None:
     """Print an event of no sweep's file: of a command that computes nothing."""
     _print(Output(), {"event": event, "time": files.now(), **fields})
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import MutableSequence
-
-from sweep.provenance import file_owners
 
 QUIET, JSON, VERSION = "--quiet", "--json", "--version"
 TRUST = "--trust"
@@ -13,35 +12,35 @@ ALL = (QUIET, JSON, TRUST, VERSION)
 PROBE = "--probe"
 """With seconds, as `python -m sweep probe` types it: the network is measured, and nothing is trained."""
 
-_typed: set[str] = set()
+
+@dataclasses.dataclass
+class Flags:
+    """The flags of one command."""
+
+    quiet: bool = False
+    json: bool = False
+    trust: bool = False
+    probe_s: float | None = None
+    """How long a probe is to measure; None: this is no probe."""
+
+    @property
+    def is_terse(self) -> bool:
+        """Whether the command is not to report its progress."""
+        return self.quiet or self.json
 
 
-def take(arguments: MutableSequence[str]) -> None:
-    """Take the flags out of a command line and remember them for this process.
+def take_flags(arguments: MutableSequence[str]) -> Flags:
+    """Take the flags out of a command line and return them.
 
-    As flags, they are not among a run's overrides, which its directory is named by.
+    They must not be among a run's overrides, which its directory is named by.
     """
+    typed = set()
     for flag in (QUIET, JSON, TRUST):
         while flag in arguments:
             arguments.remove(flag)
-            note(flag)
+            typed.add(flag)
+    flags = Flags(QUIET in typed, JSON in typed, TRUST in typed)
     for word in [word for word in arguments if word.startswith(f"{PROBE}=")]:
         arguments.remove(word)
-        note(word)
-
-
-def note(flag: str) -> None:
-    """Take a flag as typed: another parser has found it."""
-    _typed.add(flag)
-    if flag == TRUST:
-        file_owners.trust_everybody()
-
-
-def probe_seconds() -> float | None:
-    """How long a probe is to measure; None where none was asked for."""
-    return next((float(word.partition("=")[2]) for word in _typed if word.startswith(f"{PROBE}=")), None)
-
-
-def typed(flag: str) -> bool:
-    """Whether a flag stood on the command line."""
-    return flag in _typed
+        flags.probe_s = float(word.partition("=")[2])
+    return flags

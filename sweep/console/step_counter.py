@@ -1,4 +1,4 @@
-"""How far a step is that takes long with many points: on standard error, as what was asked for may be piped."""
+"""The progress of a step that takes long with many points, on standard error, as standard output may be piped."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
 from typing import TypeVar
-
-from sweep.console import flags
 
 Item = TypeVar("Item")
 
@@ -22,17 +20,18 @@ class Count:
 
     Args:
         what: is done, such as "points checked".
+        silent: print nothing.
     """
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int, *, silent: bool = False) -> None:
         self.what, self.total, self.done = what, total, 0
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
         self._next = time.monotonic() + QUIET_S[self._terminal]
-        self._silent = sys.stderr is None or flags.typed(flags.QUIET) or flags.typed(flags.JSON)
+        self._silent = silent or sys.stderr is None
         self._shown = False
 
     def through(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items; each counts as done when the next one is asked for."""
+        """Yield the items; each counts as done when the next one is asked for."""
         try:
             for item in items:
                 yield item
@@ -57,6 +56,6 @@ class Count:
             self._silent = True
 
 
-def counted(what: str, items: Collection[Item]) -> Iterator[Item]:
-    """The items, counted as they are done."""
-    return Count(what, len(items)).through(items)
+def count_through(what: str, items: Collection[Item], *, silent: bool = False) -> Iterator[Item]:
+    """Yield the items and report how many are done; `silent`: report nothing."""
+    return Count(what, len(items), silent=silent).through(items)

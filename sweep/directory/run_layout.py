@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,13 @@ from gradsweep.files import write_json, write_text
 from gradsweep.regular_files import is_regular, set_aside
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run
 from gradsweep.signature import signature
-from sweep.console.step_counter import counted
+from sweep.console.step_counter import count_through
 from sweep.directory.completion import is_complete
 from sweep.directory.run_identity import Point, full_signature, readable_name
 from sweep.directory.run_state import write_state
 
 
-def lay_out(sweep: Path, points: Iterable[Point], folder: str = run_directory.RUNS) -> list[Run]:
+def lay_out(sweep: Path, points: Sequence[Point], folder: str = run_directory.RUNS) -> list[Run]:
     """Give every point its run directory with config.yaml and state.json, and return the runs in order.
 
     Directories of earlier runs with the same signature are kept as they are; equal points share one.
@@ -31,10 +31,10 @@ def lay_out(sweep: Path, points: Iterable[Point], folder: str = run_directory.RU
     return create_runs(locate_runs(sweep, points, folder))
 
 
-def create_runs(places: Sequence[RunLocation]) -> list[Run]:
+def create_runs(places: Sequence[RunLocation], *, silent: bool = False) -> list[Run]:
     """Make the run directories that are not there yet; return the runs in order."""
     different = {each.run: each for each in places}
-    for run, entry in counted("runs laid out", different.items()):
+    for run, entry in count_through("runs laid out", different.items(), silent=silent):
         if not entry.is_laid_out:
             _create(run, entry)
         elif not is_complete(run):  # its places may have changed, or the file be damaged
@@ -56,15 +56,17 @@ class RunLocation:
     """Whether the run is there already."""
 
 
-def locate_runs(sweep: Path, points: Iterable[Point], folder: str = run_directory.RUNS) -> list[RunLocation]:
-    """The run directory of every point: that of the run with its signature, or a new name. Writes nothing."""
+def locate_runs(
+    sweep: Path, points: Sequence[Point], folder: str = run_directory.RUNS, *, silent: bool = False
+) -> list[RunLocation]:
+    """Return the run directory of every point: that of the run with its signature, or a new name. Write nothing."""
     existing = {
         known: run for run in run_directory.runs_of(sweep, folder) if (known := full_signature(run)) is not None
     }
     new: dict[str, Run] = {}
     taken = {run.directory for run in existing.values()}
     places = []
-    for point in counted("points looked up", list(points)):
+    for point in count_through("points looked up", points, silent=silent):
         full = signature(point.config)
         run = existing.get(full) or new.get(full)
         if run is None:

@@ -7,9 +7,8 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from gradsweep import disk_errors, file_lock, files, planned_runs, regular_files, run_directory
 from gradsweep.errors import UsageError
@@ -17,8 +16,9 @@ from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import LOCK, holder
 from gradsweep.text import who
-from sweep.directory import requests, restore_runs, run_identity, run_layout
+from sweep.directory import requests, restore_runs, run_layout
 from sweep.directory.description import LAYING_OUT, _keep_texts, _list_commands, _read_yaml, _write_yaml
+from sweep.directory.run_layout import RunLocation
 from sweep.provenance import code_snapshot
 from sweep.provenance import record as provenance
 
@@ -127,27 +127,25 @@ class Sweep:
 
     def lay_out(
         self,
-        configs: Sequence[dict[str, Any]],
-        overrides: Sequence[Mapping[str, str]],
+        locations: Sequence[RunLocation],
+        swept: Sequence[str],
         mpi_program: Sequence[str],
         *,
         again: bool = False,
-        among: Sequence[Mapping[str, str]] | None = None,
+        silent: bool = False,
     ) -> list[Run]:
-        """Write sweep.yaml and a directory for every point; returns the runs, in order.
+        """Write sweep.yaml and a directory for every point; return the runs, in order.
 
-        What runs there are to be is recorded first: a sweep that is ended before all are there is gone on with as any.
+        The runs are recorded first, so that a sweep that is ended before all have directories can be resumed.
 
         Args:
+            swept: keys whose values differ between the points of the command so far.
             again: the points are more of the command that sweep.yaml tells of already.
-            among: overrides of these points and of that command's earlier ones.
         """
-        points = run_identity.name_points(configs, overrides, among)
-        typed = dict.fromkeys(override for point in points for override in point.overrides)
-        places = run_layout.locate_runs(self.directory, points)
-        planned_runs.note(self.directory, restore_runs.list_records(places))
-        self._describe(run_identity.swept_keys(among or overrides), list(typed), mpi_program, again, recorded=True)
-        return run_layout.create_runs(places)
+        typed = dict.fromkeys(override for each in locations for override in each.point.overrides)
+        planned_runs.note(self.directory, restore_runs.list_records(locations))
+        self._describe(swept, list(typed), mpi_program, again, recorded=True)
+        return run_layout.create_runs(locations, silent=silent)
 
     def note_resumed(self, mpi_program: Sequence[str]) -> None:
         """Write into sweep.yaml that it is gone on with, by which command and with what."""

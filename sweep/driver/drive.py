@@ -9,15 +9,14 @@ import time
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
-from sweep.console.console import manner
+from sweep.console.console import Verbosity
 from sweep.console.events import RUNS_PLANNED, Events
-from sweep.console.messages import print_line, resume_command
+from sweep.console.messages import print_line
 from sweep.directory import completion
 from sweep.directory.run_state import include, write_state
 from sweep.driver.progress import Progress
@@ -25,6 +24,7 @@ from sweep.driver.pruner import Pruner
 from sweep.driver.request_handler import RequestHandler
 from sweep.driver.retries import Retries
 from sweep.executors.base import POLL_S, Job, RunExecutor
+from sweep.settings.resolved_point import ResolvedPoint
 from sweep.settings.sweep import SweepSettings
 from sweep.system import signals
 from sweep.system.signals import Interrupted, collect_signal
@@ -44,25 +44,31 @@ class Drive:
 
     Args:
         directory: of the sweep, whose lock this process holds.
-        configs: of all runs that were asked for; those that are complete are left alone. `add` adds to it.
-        task_of: makes what the executor is given.
-        events: where what happens is told to machines.
+        points: of all runs that were asked for, those that are complete too; runs that other shells ask for are added.
+        make_task: makes the task that the executor is given.
+        verbosity: how much is printed.
+        events: where events are written for machines.
+        resume_command: the command line that computes what is missing after an interruption.
     """
 
     def __init__(
         self,
         directory: Path,
-        configs: dict[Run, Mapping[str, Any]],
-        task_of: Callable[[Run, Mapping[str, Any]], RunTask],
+        points: dict[Run, ResolvedPoint],
+        make_task: Callable[[Run, ResolvedPoint], RunTask],
         executor: RunExecutor,
         settings: SweepSettings,
+        *,
+        verbosity: Verbosity | None = None,
         events: Events | None = None,
+        resume_command: str = "",
     ) -> None:
-        self.directory, self.configs, self.task_of = directory, configs, task_of
+        self.directory, self.points, self.make_task = directory, points, make_task
         self.executor, self.settings = executor, settings
-        self.manner, self.events = manner(settings), events
-        self.console = self.manner.info()
-        self.alarm = self.manner.errors() if self.manner.is_terse else self.console  # a live picture wants one for all
+        self.verbosity, self.events, self.resume_command = verbosity or Verbosity(), events, resume_command
+        self.console = self.verbosity.info()
+        # a live picture needs one console for all
+        self.alarm = self.verbosity.errors() if self.verbosity.is_terse else self.console
         self.jobs: dict[Run, Job] = {}  # the latest of each run
         self.unjudged: dict[Run, Job] = {}
         self.waiting: dict[Run, Retry] = {}
@@ -78,15 +84,15 @@ class Drive:
         Raises:
             Interrupted: by a signal; everything that was started has been ended.
         """
-        todo = completion.list_missing(self.configs, self.executor.reconcile)
-        print_line(self.console, f"{os.path.relpath(self.directory)}: {len(todo)} of {len(self.configs)} runs to do")
+        todo = completion.list_missing(self.points, self.executor.reconcile)
+        print_line(self.console, f"{os.path.relpath(self.directory)}: {len(todo)} of {len(self.points)} runs to do")
         if self.events is not None:
-            self.events.write(RUNS_PLANNED, runs=len(self.configs), missing=len(todo))
+            self.events.write(RUNS_PLANNED, runs=len(self.points), missing=len(todo))
         try:
             with signals.defer_interrupts():
-                pruner = Pruner(self.executor, self.settings, self.configs, self._finished(set(todo)))
-                self._queue({run: self.task_of(run, self.configs[run]) for run in todo})
-                self._run(len(self.configs) - len(todo), pruner)
+                pruner = Pruner(self.executor, self.settings, self.points, self._list_others(set(todo)))
+                self._queue({run: self.make_task(run, self.points[run]) for run in todo})
+                self._run(len(self.points) - len(todo), pruner)
         except Interrupted as interrupted:
             if self.executor.can_leave and interrupted.code == 128 + signal.SIGHUP:
                 interrupted.reported = self.left = True  # the terminal or the connection to it has gone; the jobs go on
@@ -95,36 +101,36 @@ class Drive:
             self._give_up("interrupted")
             if self.shown is not None:
                 self.shown.refresh()
-            if completion.list_unfinished(self.configs):
+            if completion.list_unfinished(self.points):
                 interrupted.reported = True
                 what = "what was running has been ended, unsaved since its last checkpoint"
                 print_line(self.alarm, f"\ninterrupted; {what}. To go on:", "yellow")
-                print_line(self.alarm, f"  {resume_command(self.directory)}")
+                print_line(self.alarm, f"  {self.resume_command}")
             raise
         finally:
             self._give_up("the launcher failed")
 
-    def _finished(self, todo: Set[Run]) -> list[Run]:
-        """All other runs of the sweep, where they matter: a sweeper hands over batch after batch."""
+    def _list_others(self, todo: Set[Run]) -> list[Run]:
+        """Return all other runs of the sweep, where pruning compares with them: a sweeper makes batch after batch."""
         return (
             []
             if self.settings.prune is None
             else [run for run in run_directory.runs_of(self.directory) if run not in todo]
         )
 
-    def add(self, configs: Mapping[Run, Mapping[str, Any]]) -> None:
+    def add(self, points: Mapping[Run, ResolvedPoint]) -> None:
         """Queue more runs, or some of them again, while the others go on."""
-        self.configs |= configs
-        self._queue({run: self.task_of(run, config) for run, config in configs.items()})
+        self.points.update(points)
+        self._queue({run: self.make_task(run, point) for run, point in points.items()})
 
     def ask_to_end(self, runs: Mapping[Run, Job], reason: str) -> None:
-        """Have these runs ended, and wait for no retry of theirs; their jobs tell when that has come about."""
+        """Have these runs ended, and drop their retries; their jobs tell when they have ended."""
         for run in runs:
             self._drop_retry(run, run_directory.CANCELLED, reason)
         self.executor.ask_to_end(list(runs.values()), reason)
 
     def active(self) -> dict[Run, Job]:
-        """The runs that are queued, running, or waiting for a retry, with their latest jobs."""
+        """Return the runs that are queued, running, or waiting for a retry, with their latest jobs."""
         return {run: job for run, job in self.jobs.items() if not job.ended or run in self.waiting}
 
     def _queue(self, tasks: Mapping[Run, RunTask]) -> None:
@@ -138,29 +144,29 @@ class Drive:
         self.unjudged |= jobs
         if self.shown is not None:
             for run, job in jobs.items():
-                self.shown.take(job, self.configs[run])
+                self.shown.take(job, self.points[run].config)
 
     def _run(self, finished: int, pruner: Pruner) -> None:
-        configs = [self.configs[run] for run in self.jobs]
+        configs = [self.points[run].config for run in self.jobs]
         self.shown = Progress(
             list(self.jobs.values()),
             configs,
             finished,
-            self.console if self.manner.json else self.alarm,
-            quiet=self.manner.is_terse,
+            self.console if self.verbosity.json else self.alarm,
+            quiet=self.verbosity.is_terse,
             events=self.events,
         )
-        heed = RequestHandler(self)
+        handle_requests = RequestHandler(self)
         with self.shown as progress, collect_signal(signal.SIGUSR1) as preempted:
             while self.executor.active or self.waiting:
                 signals.raise_deferred()
                 self.executor.poll()
-                pruner.poll(self.unjudged.values())  # before anybody is told that what it has ended was cancelled
+                pruner.poll(self.unjudged.values())  # before its victims are reported as cancelled
                 if preempted:
                     preempted.clear()
                     self._drop_retries()
                     self.executor.preempt_all()
-                heed()
+                handle_requests()
                 for job, attempt, why in self.executor.news:
                     if not job.ended:
                         progress.event("preempted", job.task.run, why, attempt)
@@ -177,7 +183,7 @@ class Drive:
                     time.sleep(POLL_S)
 
     def _try_again(self, retries: Mapping[Run, Retry]) -> None:
-        """Queue runs once more; where they are refused (by a scheduler) they have failed as they had."""
+        """Queue runs once more; where a scheduler refuses them, they keep the state in which they had failed."""
         try:
             self._queue({run: retry.task for run, retry in retries.items()})
         except UsageError as refused:
@@ -188,7 +194,7 @@ class Drive:
             self.failed += len(retries)
 
     def _judge(self, run: Run, job: Job) -> None:
-        """What follows from the end of a job: another try, the end of the sweep, or nothing."""
+        """Decide whether a finished job is retried, ends the sweep, or neither."""
         if job.status not in (run_directory.FAILED, run_directory.TIMEOUT):
             return
         again = None if self.ending else self.retries.again(job)
@@ -215,7 +221,7 @@ class Drive:
         self.executor.cancel_all(reason)
 
     def _drop_retries(self) -> None:
-        """No more tries: runs that wait for one have failed as they had."""
+        """Allow no more retries: runs that wait for one keep the state in which they had failed."""
         self.ending = True
         for run, retry in list(self.waiting.items()):
             self._drop_retry(run, retry.failed.status, retry.failed.reason)

@@ -19,6 +19,7 @@ from sweep.settings.metrics import METRICS, per_epoch, value_of
 
 if TYPE_CHECKING:
     from sweep.executors.base import Job, RunExecutor
+    from sweep.settings.resolved_point import ResolvedPoint
     from sweep.settings.sweep import SweepSettings
 
 
@@ -27,7 +28,7 @@ class Pruner:
 
     Args:
         executor: what the jobs are of.
-        configs: of their runs.
+        points: of their runs.
         others: runs of the sweep besides these; what is finished of them counts, too.
     """
 
@@ -35,10 +36,10 @@ class Pruner:
         self,
         executor: RunExecutor,
         settings: SweepSettings,
-        configs: Mapping[Run, Mapping[str, Any]],
+        points: Mapping[Run, ResolvedPoint],
         others: Iterable[Run],
     ) -> None:
-        self.executor, self.configs, self.metric = executor, configs, settings.metric
+        self.executor, self.points, self.metric = executor, points, settings.metric
         self._sizes: dict[Path, int] = {}
         self._trials: dict[Path, Any] = {}
         self._told: dict[Path, int] = {}  # the last epoch that a run's trial knows
@@ -95,7 +96,7 @@ class Pruner:
                 continue
             trial.report(value, epoch)
             self._told[run.directory] = epoch
-            goes_on = run in self.configs and epoch < self.configs[run]["epochs"]
+            goes_on = run in self.points and epoch < self.points[run].config["epochs"]
             if reason is None and goes_on and trial.should_prune():
                 reason = f"{self.metric} {value:.4g} after epoch {epoch}: worse than the median of the finished runs"
         return reason
@@ -114,8 +115,8 @@ class Pruner:
         finish_attempt(run, run_directory.PRUNED, reason, attempts[-1].get("exit_code") if attempts else None)
 
 
-def forget(runs: Iterable[Run]) -> None:
-    """Have runs that were pruned computed after all: sweep.prune is off now."""
+def revive_pruned(runs: Iterable[Run]) -> None:
+    """Mark runs that were pruned as pending, as sweep.prune is off now."""
     from sweep.directory.run_state import write_state
 
     for run in runs:

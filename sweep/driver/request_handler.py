@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
@@ -17,7 +17,8 @@ from sweep.directory import completion, restore_runs
 from sweep.directory.requests import CANCEL, Inbox, Request
 from sweep.directory.run_state import exclude, include
 from sweep.driver.cancel_unwatched import cancel_unwatched
-from sweep.launchers.launchers import check_laid_out
+from sweep.planning.load_point import load_point
+from sweep.settings.resolved_point import ResolvedPoint
 
 if TYPE_CHECKING:
     from sweep.executors.base import Job, RunExecutor
@@ -36,7 +37,7 @@ class Driven(Protocol):
     def active(self) -> dict[Run, Job]:
         """Return the runs that are queued, running, or waiting for a retry, with their latest jobs."""
 
-    def add(self, configs: Mapping[Run, Mapping[str, Any]]) -> None:
+    def add(self, points: Mapping[Run, ResolvedPoint]) -> None:
         """Queue more runs, or some of them again."""
 
     def ask_to_end(self, runs: Mapping[Run, Job], reason: str) -> None:
@@ -70,28 +71,28 @@ class RequestHandler:
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:
-        """A state that cannot be written is told, and ends nothing of what runs."""
+        """Within the block, print that a state cannot be written; what runs goes on."""
         try:
             yield
         except OSError as error:
             print_line(self.drive.console, disk_errors.line(error) or str(error), "yellow")
 
-    def _asked(self, request: Request) -> list[Run]:
-        """The runs of this sweep that a request is about; what it names besides is nobody's."""
+    def _select_runs(self, request: Request) -> list[Run]:
+        """Return the runs of this sweep that a request is about; other names in it are ignored."""
         wanted = None if request.runs is None else set(request.runs)
         return [run for run in runs_of(self.drive.directory) if wanted is None or run.name in wanted]
 
     def _cancel(self, request: Request) -> None:
         """Have runs ended, while the others go on; a scheduler may take its time."""
         watched = self.drive.active()
-        theirs = {run: watched[run] for run in self._asked(request) if run in watched}
+        theirs = {run: watched[run] for run in self._select_runs(request) if run in watched}
         print_line(self.drive.console, f"asked by {request.by} to cancel {len(theirs)} runs")
         self.drive.ask_to_end(theirs, f"cancelled by {request.by}")
         self._ending.append((self.inbox.hold(), request, theirs))
 
     def _conclude(self, request: Request, theirs: Mapping[Run, Job]) -> None:
-        """What is left to do of a request to cancel when all that ran has ended."""
-        asked = self._asked(request)
+        """Finish a request to cancel once its jobs have ended: cancel runs without a job, exclude named runs."""
+        asked = self._select_runs(request)
         watched = {**theirs, **self.drive.active()}
         try:
             cancel_unwatched((run for run in asked if run not in watched), f"cancelled by {request.by}")
@@ -108,20 +109,18 @@ class RequestHandler:
         restore_runs.lay_out_missing(
             self.drive.directory, lambda name: name not in mine and (asked is None or name in asked)
         )
-        configs = {}
-        for run in self._asked(request):
+        points = {}
+        for run in self._select_runs(request):
             if run in watched:
                 continue
             self.drive.executor.reconcile(run)
             if completion.is_complete(run):
                 continue
             try:
-                config = completion.load_config(run)
-                check_laid_out(run, config)
-                configs[run] = config
+                points[run] = load_point(run)
             except UsageError as error:
                 print_line(self.drive.console, str(error), "yellow")
-        print_line(self.drive.console, f"asked by {request.by} to take up {len(configs)} runs again")
-        for run in configs:
+        print_line(self.drive.console, f"asked by {request.by} to take up {len(points)} runs again")
+        for run in points:
             include(run, status=run_directory.PENDING, reason=None)
-        self.drive.add(configs)
+        self.drive.add(points)

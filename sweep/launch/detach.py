@@ -13,18 +13,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from gradsweep import disk_errors, files
 from gradsweep.run_directory import Run
 from sweep.console import flags
-from sweep.console.console import manner
 from sweep.console.events import Events
 from sweep.console.messages import print_line, report_left
 from sweep.directory import completion
 from sweep.directory.sweep_directory import LOCK, Sweep
+from sweep.launch.session import Session
 from sweep.provenance import code_snapshot
-from sweep.settings.sweep import settings_of
+from sweep.settings.resolved_point import ResolvedPoint
 from sweep.system.job_environment import build_python_environment
 from sweep.system.signals import defer_interrupts
 
@@ -33,27 +33,25 @@ LOG = "launcher.log"
 DETACHED = "sweep.launch.detached"
 
 
-def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
-    """Have another process take these runs of an open sweep to their end, and say how to follow it.
+def leave(session: Session, sweep: Sweep, points: Mapping[Run, ResolvedPoint]) -> None:
+    """Have another process take these runs of an open sweep to their end, and print how to follow it.
 
     Raises:
         UsageError: there is no code to start from.
         SystemExit: it could not begin; the reason has been printed.
     """
-    missing = completion.list_unfinished(runs)
-    settings, _ = settings_of(completion.load_config(missing[0]))
-    if settings.snapshot:
-        code_snapshot.take(
-            code_snapshot.current(), code_snapshot.store_for(sweep.directory)
-        )  # refused here, not in a log
-    how = manner(settings)
+    missing = completion.list_unfinished(points)
+    settings = points[missing[0]].settings
+    if settings.snapshot:  # refused here, not in a log
+        code_snapshot.take(code_snapshot.current(), code_snapshot.store_for(sweep.directory))
+    verbosity = session.choose_verbosity(settings)
     log = sweep.directory / LOG
-    trust = [flags.TRUST] if flags.typed(flags.TRUST) else []
+    trust = [flags.TRUST] if session.flags.trust else []
     process: subprocess.Popen[bytes] | None = None
     try:
         with defer_interrupts(), tempfile.TemporaryFile() as wanted, log.open("ab") as out:
             with disk_errors.naming(tempfile.gettempdir()):
-                wanted.write(json.dumps([run.name for run in runs]).encode())
+                wanted.write(json.dumps([run.name for run in points]).encode())
                 wanted.seek(0)
             process = subprocess.Popen(
                 [sys.executable, "-m", DETACHED, str(sweep.directory), str(sweep.descriptor), *trust],
@@ -66,7 +64,7 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
             )
         while (files.read_json(sweep.directory / LOCK) or {}).get("pid") != process.pid:
             if process.poll() is not None:
-                console = how.errors()
+                console = verbosity.errors()
                 for line in files.tail(log):
                     print_line(console, f"  | {line}", "dim")
                 print_line(
@@ -79,11 +77,11 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
             process.terminate()
             process.wait()
         raise
-    Events(sweep.directory, echo=how.json).left("local", len(set(runs)), len(missing), pid=process.pid)
+    Events(sweep.directory, echo=verbosity.json).write_left("local", len(points), len(missing), pid=process.pid)
     report_left(
         sweep.directory,
-        f"{len(missing)} of {len(set(runs))} runs to do, by pid {process.pid}",
+        f"{len(missing)} of {len(points)} runs to do, by pid {process.pid}",
         {"watch": "how far it is", "cancel": "end it", "resume": "go on after that"},
-        how,
+        verbosity,
         f"what it says goes to {os.path.relpath(log)}",
     )

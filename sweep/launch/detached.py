@@ -10,30 +10,33 @@ from pathlib import Path
 
 from gradsweep import disk_errors
 from gradsweep.run_directory import runs_of
-from sweep.console import flags
-from sweep.console.messages import report_interrupted
+from sweep.console.flags import take_flags
 from sweep.directory import completion
 from sweep.directory.sweep_directory import Sweep
-from sweep.launch import execute
+from sweep.launch.conclude import conclude, report_interrupted
+from sweep.launch.session import Session
+from sweep.launch.take_to_end import take_to_end
+from sweep.planning.load_point import load_point
 from sweep.system.signals import Interrupted, raise_on_signals
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Drive the sweep whose lock this process has inherited; returns the exit status of a sweep."""
-    typed = list(arguments)
-    flags.take(typed)
-    directory, descriptor = Path(typed[0]), int(typed[1])
+    """Drive the sweep whose lock this process has inherited; return the exit status of a sweep."""
+    words = list(arguments)
+    session = Session(take_flags(words))
+    directory, descriptor = Path(words[0]), int(words[1])
     wanted = set(json.load(sys.stdin))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sweep = Sweep.adopt(directory, descriptor)
     try:
         runs = [run for run in runs_of(directory) if run.name in wanted]
-        configs = {run: completion.load_config(run) for run in completion.list_unfinished(runs)}
-        if configs:
-            execute.take_to_end(directory, configs)
-        return execute.conclude()
+        points = {run: load_point(run) for run in completion.list_unfinished(runs)}
+        session.directory = directory
+        if points:
+            take_to_end(session, sweep, points)
+        return conclude(session)
     except Interrupted as interrupted:
-        report_interrupted(interrupted, [directory])
+        report_interrupted(interrupted, session)
         raise
     except OSError as error:
         if (line := disk_errors.line(error)) is None:

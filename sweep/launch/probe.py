@@ -23,12 +23,13 @@ from gradsweep.text import plural
 from sweep.attempts.build_task import Tasks
 from sweep.attempts.run_task import RunTask
 from sweep.console import flags
-from sweep.console.console import Verbosity, manner
+from sweep.console.console import Verbosity
 from sweep.console.messages import print_line
-from sweep.directory import run_identity, run_layout
+from sweep.directory import run_layout
 from sweep.directory.sweep_directory import Sweep
 from sweep.executors.base import POLL_S, RunExecutor
-from sweep.launchers.launchers import build_launcher
+from sweep.launch.session import Session
+from sweep.launchers.launchers import choose_launcher
 from sweep.provenance import record
 from sweep.system import signals
 from sweep.system.job_environment import build_python_environment
@@ -42,6 +43,7 @@ LOG_LINES = 10
 
 
 def execute(
+    session: Session,
     configs: Sequence[Mapping[str, Any]],
     overrides: Sequence[Mapping[str, str]],
     directory: Path,
@@ -51,15 +53,15 @@ def execute(
     fresh: bool,
     whole: bool = True,
 ) -> list[Run | None]:
-    """Measure for each point what training would have; as `sweep.launch.execute`, of which it takes the place.
+    """Measure for each point the network that training would use; called in place of `sweep.launch.execute.execute`.
 
     Raises:
         UsageError: a point cannot be probed; nothing was started.
         Interrupted: by a signal; everything that was started has been ended.
-        SystemExit: a probe has failed; that has been said.
+        SystemExit: a probe has failed; that has been printed.
     """
-    points = _checked(configs, overrides, resolve, whole)
-    seconds, how = flags.probe_seconds(), manner(points.settings)
+    points = _check(configs, overrides, resolve, whole, session.flags.is_terse)
+    seconds, verbosity = session.flags.probe_s, session.choose_verbosity(points.settings)
     sweep = Sweep(directory, fresh=fresh)
     try:
         if any(
@@ -67,21 +69,19 @@ def execute(
             for name in (run_directory.SWEEP, run_directory.RUNS, run_directory.PROBES)
         ):
             raise bad_value("hydra.sweep.dir", directory, "a directory without a sweep or probes")
-        described = record.describe(points.mpi.program())
-        runs = run_layout.lay_out(
-            sweep.directory, run_identity.name_points(points.configs, points.overrides), run_directory.PROBES
-        )
-        wanted = dict(zip(runs, points.configs, strict=True))  # equal points are one
-        tasks = Tasks(sweep.directory, keep_code=points.settings.snapshot, about=described)
-        executor = build_launcher(points.configs[0]["launcher"]).build_executor(sweep.directory, points.settings)
+        description = record.describe(points.mpi.program())
+        runs = run_layout.lay_out(sweep.directory, points.points, run_directory.PROBES)
+        wanted = dict(zip(runs, points.points, strict=True))  # equal points are one
+        tasks = Tasks(sweep.directory, keep_code=points.settings.snapshot, about=description)
+        executor = choose_launcher(points.points[0].options).build_executor(sweep.directory, points.settings)
         about = f"about {seconds:g} s" if len(wanted) == 1 else f"about {seconds:g} s each, one after the other"
-        print_line(how.info(), f"{os.path.relpath(sweep.directory)}: {plural(len(wanted), 'probe')}, {about}")
+        print_line(verbosity.info(), f"{os.path.relpath(sweep.directory)}: {plural(len(wanted), 'probe')}, {about}")
         failed = 0
-        for run, config in wanted.items():
+        for run, point in wanted.items():
             task = dataclasses.replace(
-                tasks(run, config), module=[MODULE, f"{seconds:g}"], workers=config["workers"], gpus=0
+                tasks(run, point), module=[MODULE, f"{seconds:g}"], workers=point.config["workers"], gpus=0
             )
-            failed += not _probe(executor, task, how)
+            failed += not _probe(executor, task, verbosity)
     except (UsageError, signals.Interrupted) as ended:
         if not (isinstance(ended, signals.Interrupted) and ended.reported):  # nothing was started
             sweep.forget()
@@ -93,22 +93,23 @@ def execute(
     return [None] * len(configs)
 
 
-def _checked(
+def _check(
     configs: Sequence[Mapping[str, Any]],
     overrides: Sequence[Mapping[str, str]],
     resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
     whole: bool,
+    silent: bool,
 ) -> Points:
-    """The points of a grid, see `sweep.points.check`.
+    """Check the points of a grid as `check_points` does, and that they can be probed.
 
     Raises:
         UsageError: one cannot be probed.
     """
-    from sweep.planning.points import check  # with Hydra
+    from sweep.planning.points import check_points  # with Hydra
 
     if not whole:
         raise bad_value("hydra/sweeper", "one that goes by results", "grid, where the network is probed")
-    points = check(configs, overrides, resolve)
+    points = check_points(configs, overrides, resolve, silent=silent)
     settings = points.settings
     if settings.resume is not None:
         raise bad_value("sweep.resume", settings.resume, "null, where the network is probed")
@@ -117,14 +118,14 @@ def _checked(
             raise bad_value(
                 f"sweep.{key}", str(not valid).lower(), f"{str(valid).lower()}, where the network is probed"
             )
-    for config in points.configs:
-        if config["workers"] < 2:
-            raise bad_value("workers", config["workers"], "an integer from 2 up: a network is between two")
+    for point in points.points:
+        if point.config["workers"] < 2:
+            raise bad_value("workers", point.config["workers"], "an integer from 2 up: a network is between two")
     return points
 
 
-def _probe(executor: RunExecutor, task: RunTask, how: Verbosity) -> bool:
-    """Take a probe to its end and show what it has found; returns whether it has found anything."""
+def _probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bool:
+    """Take a probe to its end and show what it has measured; return whether it has measured anything."""
     try:
         with signals.defer_interrupts():
             (job,) = executor.submit_runs([task])
@@ -134,37 +135,37 @@ def _probe(executor: RunExecutor, task: RunTask, how: Verbosity) -> bool:
                 time.sleep(POLL_S)
     except signals.Interrupted as interrupted:
         interrupted.reported = True
-        print_line(how.errors(), "\ninterrupted; the probe has been ended", "yellow")
+        print_line(verbosity.errors(), "\ninterrupted; the probe has been ended", "yellow")
         raise
     finally:
         executor.cancel_all("interrupted")
     run = task.run
     if job.status == run_directory.DONE:
-        return show(run.path(run_directory.NETWORK), how)
-    print_line(how.errors(), f"{job.status}: {os.path.relpath(run.directory)}: {job.reason}", "bold red")
+        return show(run.path(run_directory.NETWORK), verbosity)
+    print_line(verbosity.errors(), f"{job.status}: {os.path.relpath(run.directory)}: {job.reason}", "bold red")
     for number in run.attempt_numbers()[-1:]:
         for line in files.tail(run.attempt(number) / run_directory.STDERR, LOG_LINES):
-            print_line(how.errors(), f"  | {line}", "dim")
+            print_line(verbosity.errors(), f"  | {line}", "dim")
     return False
 
 
-def show(path: Path, how: Verbosity) -> bool:
-    """Have a probe's network.json drawn beside it, and its tables printed; returns whether that could be done."""
+def show(path: Path, verbosity: Verbosity) -> bool:
+    """Have a probe's network.json drawn beside it, and its tables printed; return whether that could be done."""
     command = [sys.executable, "-m", "reports", "network", os.path.relpath(path)]
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL if how.is_terse else None,
+        stdout=subprocess.DEVNULL if verbosity.is_terse else None,
         env={**os.environ, **build_python_environment()},
         check=False,
         start_new_session=True,  # Ctrl-C comes to us
     )
-    if how.is_terse:
-        print_line(how.errors(), os.path.relpath(path))
+    if verbosity.is_terse:
+        print_line(verbosity.errors(), os.path.relpath(path))
     return not done.returncode
 
 
-def command(seconds: float, overrides: Sequence[str]) -> list[str]:
-    """The command that probes: Hydra composes what it is about."""
+def build_command(seconds: float, overrides: Sequence[str]) -> list[str]:
+    """Return the command line of multirun.py that probes the points of `overrides`."""
     program = ROOT / "multirun.py"
     return [sys.executable, str(program), f"{flags.PROBE}={seconds:g}", "-m", *overrides]

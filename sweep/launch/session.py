@@ -1,89 +1,56 @@
-"""What this process says and does about a sweep beside its runs: the first and the last event, sweep.on_end."""
+"""The state of one command: it is made where the command begins and handed down from there."""
 
 from __future__ import annotations
 
-import collections
-import math
-import os
-import socket
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gradsweep import run_directory
-from gradsweep.run_directory import Run
-from gradsweep.text import duration, plural
-from sweep.console import on_end
-from sweep.console.console import manner
-from sweep.console.events import SWEEP_ENDED, SWEEP_STARTED, Events
-from sweep.console.messages import is_growing, print_line
-from sweep.provenance import record
-from sweep.settings.metrics import MAXIMIZE, METRICS, value_of
-from sweep.settings.sweep import SweepSettings
+from sweep.console.flags import Flags
+from sweep.provenance import file_owners
+
+if TYPE_CHECKING:
+    from gradsweep.run_directory import Run
+    from sweep.console.console import Verbosity
+    from sweep.launch.sweep_events import SweepEvents
+    from sweep.planning.invalid_points import TakenOut
+    from sweep.settings.sweep import SweepSettings
 
 
-class Closing:
-    """Begins where a sweep is first computed in; `end` is for when nothing is to follow."""
+class Session:
+    """What a command was typed with, and what it has done so far with the one sweep that it works on.
 
-    def __init__(self, directory: Path, settings: SweepSettings) -> None:
-        self.directory, self.settings = directory, settings
-        self.manner = manner(settings)
-        self.events = Events(directory, echo=self.manner.json)
-        self._began = time.monotonic()
-        self._ended = False
-        self.events.write(
-            SWEEP_STARTED,
-            directory=str(directory.absolute()),
-            command=record.command_line(),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-        )
+    Attributes:
+        directory: of the sweep, once the command has opened it.
+        is_growing: the points come batch after batch from a sweeper: only this command knows those to come.
+        typed: overrides of all points so far.
+        left_out: points that were taken out of the batches so far.
+        runs: all that the command was asked for and that it has begun to compute.
+        events: what it reports of the sweep, once it computes something.
+    """
 
-    def end(self, runs: Sequence[Run], exit_status: int) -> None:
-        """Write the last event and start sweep.on_end; once, however often it is called.
+    def __init__(self, flags: Flags | None = None) -> None:
+        self.flags = flags or Flags()
+        self.directory: Path | None = None
+        self.is_growing = False
+        self.typed: list[Mapping[str, str]] = []
+        self.left_out: list[TakenOut] = []
+        self.runs: list[Run] = []
+        self.events: SweepEvents | None = None
+        if self.flags.trust:
+            file_owners.trust_everybody()
 
-        Args:
-            runs: that this process was asked for.
-        """
-        if self._ended:
-            return
-        self._ended = True
-        counts = collections.Counter(run.status() for run in dict.fromkeys(runs))
-        done = sum(counts[status] for status in run_directory.FINE)
-        status = "interrupted" if exit_status > 128 else "failed" if exit_status else "done"
-        self.events.write(
-            SWEEP_ENDED,
-            status=status,
-            exit_status=exit_status,
-            counts=dict(sorted(counts.items())),
-            seconds=round(time.monotonic() - self._began, 3),
-        )
-        if self.settings.on_end:
-            facts = {
-                "directory": self.directory.absolute(),
-                "status": status,
-                "done": done,
-                "failed": sum(counts.values()) - done,
-                "exit_status": exit_status,
-            }
-            if (trouble := on_end.run(self.settings.on_end, facts)) is not None:
-                print_line(self.manner.errors(), trouble, "yellow")
+    def choose_verbosity(self, settings: SweepSettings | None = None) -> Verbosity:
+        """Return what --quiet and --json ask for, or sweep.quiet and sweep.json of the settings."""
+        from sweep.console.console import Verbosity  # with rich, which --help does without
 
-    def summary(self, runs: Sequence[Run]) -> str:
-        """The sweep in a line: for those who want no more."""
-        counts = collections.Counter(run.status() for run in dict.fromkeys(runs))
-        listed = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-        return f"{os.path.relpath(self.directory)}: {listed}, {duration(time.monotonic() - self._began)}"
+        quiet, json = self.flags.quiet, self.flags.json
+        if settings is None:
+            return Verbosity(quiet, json)
+        return Verbosity(quiet or settings.quiet, json or settings.json)
 
-    def best(self, runs: Sequence[Run]) -> str | None:
-        """The run that a sweeper was looking for, in a line; None where all of it was known beforehand."""
-        if not is_growing(self.directory):
-            return None
-        metric = self.settings.metric
-        values = {run: value_of(run, metric) for run in dict.fromkeys(runs) if run.status() == run_directory.DONE}
-        known = {run: value for run, value in values.items() if not math.isnan(value)}
-        if not known:
-            return None
-        choose = max if METRICS[metric].goal == MAXIMIZE else min
-        run = choose(known, key=lambda each: known[each])
-        return f"best {metric} of {plural(len(known), 'run')}: {known[run]:.6g}, {os.path.relpath(run.directory)}"
+    def build_resume_command(self, directory: Path) -> str:
+        """Return the command line that computes what is missing: this one again where only it knows all points."""
+        from sweep.console.messages import build_command, build_rerun_command
+
+        return build_rerun_command(directory) if self.is_growing else build_command("resume", directory)

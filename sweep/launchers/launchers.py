@@ -20,7 +20,7 @@ from sweep.settings.launcher import Options, options_of
 from sweep.settings.local_launcher import LocalOptions
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.slurm_launcher import SlurmOptions
-from sweep.settings.sweep import SweepSettings, settings_of
+from sweep.settings.sweep import SweepSettings
 from sweep.system import cores
 
 if TYPE_CHECKING:
@@ -221,24 +221,15 @@ LAUNCHERS: dict[str, type[LocalLauncher] | type[SlurmLauncher]] = {"local": Loca
 """Launchers by what `hydra.launcher.cluster` may say."""
 
 
+def choose_launcher(options: Options) -> Launcher:
+    """Return the launcher that has these options."""
+    return LocalLauncher(options) if isinstance(options, LocalOptions) else SlurmLauncher(options)
+
+
 def build_launcher(section: Mapping[str, Any]) -> Launcher:
     """Return the launcher of a config's section `launcher`.
 
     Raises:
         UsageError: an unknown cluster or key, another launcher's options, or a value out of range.
     """
-    options = options_of(section)
-    return LocalLauncher(options) if isinstance(options, LocalOptions) else SlurmLauncher(options)
-
-
-def check_laid_out(run: Run, config: Mapping[str, Any]) -> None:
-    """Check that a run that was laid out earlier can be started: its signature does not cover how it is started.
-
-    Raises:
-        UsageError: with the path of the config.
-    """
-    try:
-        settings, _ = settings_of(config)
-        build_launcher(config["launcher"]).check_run(config, settings)
-    except UsageError as error:
-        raise UsageError(f"{run.path(run_directory.CONFIG)}: {error}") from error
+    return choose_launcher(options_of(section))

@@ -54,7 +54,7 @@ class Cost:
     """Some of the runs may take far longer."""
 
     @classmethod
-    def of(cls, wanted: Sequence[Wanted], cores: int | None, max_parallel: int | None) -> Cost:
+    def add_up(cls, wanted: Sequence[Wanted], cores: int | None, max_parallel: int | None) -> Cost:
         """Add up runs, in the order in which they start.
 
         Args:

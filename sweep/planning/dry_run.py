@@ -16,10 +16,10 @@ from rich.table import Table
 from gradsweep import run_directory, sweep_locations
 from gradsweep.run_directory import Run
 from gradsweep.text import duration, plural
-from sweep.attempts.build_task import weight
+from sweep.attempts.build_task import weigh
 from sweep.console import events
 from sweep.console.messages import print_line
-from sweep.console.step_counter import counted
+from sweep.console.step_counter import count_through
 from sweep.directory import completion, run_identity, run_layout
 from sweep.executors.backlog import priority
 from sweep.planning import invalid_points, packing_forecast, reuse
@@ -76,45 +76,45 @@ class Row:
 
     @property
     def nodes(self) -> int:
-        """Of SLURM."""
+        """The nodes that the run asks SLURM for."""
         nodes = self.options.get("nodes")
         return nodes if isinstance(nodes, int) else 1
 
     @property
     def options(self) -> dict[str, Any]:
-        """What it tells its launcher."""
+        """The options of the launcher for this run."""
         return {key: value for key, value in (self.config or {}).get("launcher", {}).items() if key != "cluster"}
 
 
-def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
-    """What would become of each point of a grid."""
-    places = run_layout.locate_runs(directory, run_identity.name_points(points.configs, points.overrides))
-    found = reusable(points, directory, [each.signature for each in places])
+def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent: bool = False) -> list[Row]:
+    """Return what would become of each point of a grid."""
+    locations = run_layout.locate_runs(directory, points.points, silent=silent)
+    reusable = find_reusable(points, directory, [each.signature for each in locations])
     first: dict[str, int] = {}
     todo: list[Row] = []
     others: list[Row] = []
     repeated: list[run_layout.RunLocation] = []
-    for entry in counted("points estimated", places):
+    for entry in count_through("points estimated", locations, silent=silent):
         name, config, place = entry.run.name, entry.point.config, entry.run.directory
         if entry.is_laid_out and completion.is_complete(entry.run):
             others.append(Row(None, COMPLETE, name, config, place, f"{entry.run.status()} in this sweep"))
-        elif entry.signature in found:
-            earlier = os.path.relpath(found[entry.signature].directory)
+        elif entry.signature in reusable:
+            earlier = os.path.relpath(reusable[entry.signature].directory)
             others.append(Row(None, REUSED, name, config, place, f"from {earlier}"))
         elif entry.signature in first:
             repeated.append(entry)
         else:
             first[entry.signature] = len(todo)
             todo.append(Row(len(todo), RUN, name, config, place, "", estimator.estimate(config)))
-    if points.configs[0]["launcher"]["cluster"] == "local":  # SLURM has an order of its own
-        share = _cores_to_share(points.configs[0])
+    if points.points[0].config["launcher"]["cluster"] == "local":  # SLURM has an order of its own
+        share = _count_cores_to_share(points.points[0].config)
         todo.sort(key=lambda row: _rank(row, share))
     places_of = {row.number: number for number, row in enumerate(todo, 1)}
     todo = [dataclasses.replace(row, number=number) for number, row in enumerate(todo, 1)]
     for entry in repeated:
         why = f"the same as {places_of[first[entry.signature]]}"
         others.append(Row(None, DUPLICATE, entry.run.name, entry.point.config, entry.run.directory, why))
-    for each in _named(points):
+    for each in _name_taken_out(points):
         standing = IMPOSSIBLE if each.impossible else TAKEN_OUT
         others.append(Row(None, standing, run_identity.readable_name(each.overrides), None, None, each.why))
     return [*todo, *others]
@@ -124,28 +124,29 @@ def _rank(row: Row, share: int) -> tuple[Any, ...]:
     """Its place in the queue of this machine, of which the sweep has so many cores, see sweep/executors/backlog.py."""
     assert row.config is not None
     seconds = None if row.estimate is None else row.estimate.seconds
-    return priority(min(row.cores, share), seconds, weight(row.config))
+    return priority(min(row.cores, share), seconds, weigh(row.config))
 
 
-def _cores_to_share(config: Mapping[str, Any] | None) -> int:
-    """How many cores of this machine a sweep may have at a time."""
-    return cores.choose_cores((config or {}).get("launcher", {}).get("cores"))[1]
+def _count_cores_to_share(config: Mapping[str, Any]) -> int:
+    """Return how many cores of this machine a sweep may have at a time."""
+    return cores.choose_cores(config["launcher"].get("cores"))[1]
 
 
-def reusable(points: Points, directory: Path, signatures: Sequence[str]) -> dict[str, Run]:
-    """The finished runs of earlier sweeps that sweep.reuse would take over, by signature."""
+def find_reusable(points: Points, directory: Path, signatures: Sequence[str]) -> dict[str, Run]:
+    """Return the finished runs of earlier sweeps that sweep.reuse would take over, by signature."""
     if not points.settings.reuse:
         return {}
     about = record.machine() | {"mpi": record.mpi(points.mpi.program())}
     wanted = {
-        signature: reuse.expected(config, about) for signature, config in zip(signatures, points.configs, strict=True)
+        signature: reuse.build_expected(point, about)
+        for signature, point in zip(signatures, points.points, strict=True)
     }
-    return reuse.finished(directory, wanted, code_snapshot.current().version)
+    return reuse.find_finished(directory, wanted, code_snapshot.current().version)
 
 
-def _named(points: Points) -> list[invalid_points.TakenOut]:
-    """The points that are taken out, with those of their overrides that tell them from each other."""
-    every = [*points.overrides, *(each.overrides for each in points.taken_out)]
+def _name_taken_out(points: Points) -> list[invalid_points.TakenOut]:
+    """Return the points that are taken out, with those of their overrides that tell them from each other."""
+    every = [*points.typed, *(each.overrides for each in points.taken_out)]
     swept = run_identity.swept_keys(every)
     return [
         dataclasses.replace(each, overrides={key: each.overrides[key] for key in swept if key in each.overrides})
@@ -153,33 +154,40 @@ def _named(points: Points) -> list[invalid_points.TakenOut]:
     ]
 
 
-def estimated(points: Points, directory: Path) -> tuple[list[Row], Cost]:
-    """What would become of each point, and what all that is to be run takes."""
-    found = rows(points, directory, Estimator(directory))
-    launcher = points.configs[0]["launcher"]
-    machine = _cores_to_share(points.configs[0]) if launcher["cluster"] == "local" else None
-    wanted = [Wanted(row.cores, row.nodes, row.estimate) for row in _runs(found)]
-    return found, Cost.of(wanted, machine, points.settings.max_parallel)
+def estimate_points(points: Points, directory: Path, *, silent: bool = False) -> tuple[list[Row], Cost]:
+    """Return what would become of each point, and the cost of all that is to be run."""
+    rows = build_rows(points, directory, Estimator(directory), silent=silent)
+    config = points.points[0].config
+    machine = _count_cores_to_share(config) if config["launcher"]["cluster"] == "local" else None
+    wanted = [Wanted(row.cores, row.nodes, row.estimate) for row in _select_runs(rows)]
+    return rows, Cost.add_up(wanted, machine, points.settings.max_parallel)
 
 
-def _packed(points: Points, found: Sequence[Row]) -> list[packing_forecast.Pack] | None:
-    """What the runs are trained in together; None where each is started by itself."""
+def _forecast_packs(points: Points, rows: Sequence[Row]) -> list[packing_forecast.Pack] | None:
+    """Return the MPI worlds that the runs are trained in; None where each is started by itself."""
     if not points.settings.pack:
         return None
-    return packing_forecast.packs(_runs(found), points.settings, points.mpi)
+    runs = [
+        packing_forecast.PackedRun(
+            str(row.directory), row.config, None if row.estimate is None else row.estimate.seconds
+        )
+        for row in _select_runs(rows)
+        if row.config is not None
+    ]
+    return packing_forecast.forecast_packs(runs, points.settings, points.mpi)
 
 
-def _runs(found: Sequence[Row]) -> list[Row]:
-    return [row for row in found if row.standing == RUN]
+def _select_runs(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.standing == RUN]
 
 
 def tell(points: Points, directory: Path) -> None:
     """Print what a sweep would do as JSON: a line a point, one for all (docs/reference/events.md)."""
-    found, cost = estimated(points, directory)
-    packed = _packed(points, found)
-    for row in found:
+    rows, cost = estimate_points(points, directory, silent=True)
+    packs = _forecast_packs(points, rows)
+    for row in rows:
         likely = row.estimate
-        events.tell(
+        events.print_event(
             events.POINT,
             number=row.number,
             standing=row.standing.replace(" ", "_"),
@@ -196,78 +204,80 @@ def tell(points: Points, directory: Path) -> None:
             least=None if likely is None else likely.least,
             rests_on=None if likely is None else likely.runs,
         )
-    events.tell(
+    events.print_event(
         events.DRY_RUN_ENDED,
         directory=str(directory.absolute()),
-        launcher=points.configs[0]["launcher"]["cluster"],
-        points=len(found),
-        counts=_counts(found),
+        launcher=points.points[0].config["launcher"]["cluster"],
+        points=len(rows),
+        counts=_count_standings(rows),
         unknown=cost.unknown,
         seconds=cost.wall_s,
         least=cost.least,
         run_seconds=cost.run_s,
         core_hours=cost.core_hours,
         node_hours=cost.node_hours,
-        packed=None if packed is None else [dataclasses.asdict(pack) for pack in packed],
+        packed=None if packs is None else [dataclasses.asdict(pack) for pack in packs],
     )
 
 
-def _counts(found: Sequence[Row]) -> dict[str, int]:
-    counts = {each: sum(row.standing == each for row in found) for each in STANDINGS}
+def _count_standings(rows: Sequence[Row]) -> dict[str, int]:
+    counts = {each: sum(row.standing == each for row in rows) for each in STANDINGS}
     return {each.replace(" ", "_"): count for each, count in counts.items() if count}
 
 
-def show(points: Points, directory: Path, console: Console) -> None:
-    """Print what a sweep would do. Writes nothing and starts nothing."""
-    found, cost = estimated(points, directory)
-    counts = _counts(found)
+def show(points: Points, directory: Path, console: Console, *, silent: bool = False) -> None:
+    """Print what a sweep would do. Write nothing and start nothing."""
+    rows, cost = estimate_points(points, directory, silent=silent)
+    cluster = points.points[0].config["launcher"]["cluster"]
+    counts = _count_standings(rows)
     skipped = [f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if word != RUN]
     print_line(
         console,
-        f"{os.path.relpath(directory)}: {plural(len(found), 'point')}, {plural(counts.get(RUN, 0), 'run')} to do"
+        f"{os.path.relpath(directory)}: {plural(len(rows), 'point')}, {plural(counts.get(RUN, 0), 'run')} to do"
         + (f" ({', '.join(skipped)})" if skipped else "")
-        + f", launcher {points.configs[0]['launcher']['cluster']}; nothing is written or started (sweep.dry_run)",
+        + f", launcher {cluster}; nothing is written or started (sweep.dry_run)",
     )
-    same, columns = _columns([row for row in found if row.standing != IMPOSSIBLE])
+    same, columns = _build_columns([row for row in rows if row.standing != IMPOSSIBLE])
     if same:
         print_line(console, "for every run: " + ", ".join(same))
     if console.is_terminal:
         table = Table(show_edge=False)
         for heading, cells in columns.items():
             table.add_column(heading, justify="right" if _is_number(cells) else "left", overflow="fold")
-        for row in zip(*columns.values(), strict=True):
-            table.add_row(*[escape(cell) for cell in row])
+        for texts in zip(*columns.values(), strict=True):
+            table.add_row(*[escape(text) for text in texts])
         console.print(table)
     else:
         widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
-        rows = ([*columns], *map(list, zip(*columns.values(), strict=True)))
-        lines = ["  ".join(map(str.ljust, texts, widths)).rstrip() for texts in rows]
+        cells_of_rows = ([*columns], *map(list, zip(*columns.values(), strict=True)))
+        lines = ["  ".join(map(str.ljust, texts, widths)).rstrip() for texts in cells_of_rows]
         for first in range(0, len(lines), AT_ONCE):  # a call for each would take longer than all the rest
             print_line(console, "\n".join(lines[first : first + AT_ONCE]))
-    for line in invalid_points.lines([each for each in points.taken_out if each.impossible], len(found)):
+    for line in invalid_points.describe_left_out([each for each in points.taken_out if each.impossible], len(rows)):
         print_line(console, line)
-    packed, alone = _packed(points, found), packing_forecast.alone(_runs(found))
-    if packed or (alone and packed is not None):
-        print_line(console, packing_forecast.line(packed, points.configs[0]["launcher"]["cluster"], alone))
+    packs = _forecast_packs(points, rows)
+    unpacked = packing_forecast.count_unpacked([row.config for row in _select_runs(rows) if row.config is not None])
+    if packs or (unpacked and packs is not None):
+        print_line(console, packing_forecast.describe_packs(packs, cluster, unpacked))
     for line in cost.lines(sweep_locations.roots_of(directory)):
         print_line(console, line)
 
 
-def _columns(found: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]]:
-    """What all runs have alike, in words, and the columns of the table."""
+def _build_columns(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return what all runs share, in words, and the columns of the table."""
     asked: dict[str, list[str]] = {
-        "workers": [_word(row.workers) for row in found],
-        "cores": [_word(row.cores) for row in found],
-        "GPUs": [_word(row.gpus) for row in found],
+        "workers": [_word(row.workers) for row in rows],
+        "cores": [_word(row.cores) for row in rows],
+        "GPUs": [_word(row.gpus) for row in rows],
     }
-    for option in dict.fromkeys(key for row in found for key in row.options):
+    for option in dict.fromkeys(key for row in rows for key in row.options):
         name = f"launcher.{option}" if option in asked else option  # cores: to share out, not those of a run
-        asked[name] = [_word(row.options.get(option)) for row in found]
-    runs = [index for index, row in enumerate(found) if row.config]
+        asked[name] = [_word(row.options.get(option)) for row in rows]
+    runs = [index for index, row in enumerate(rows) if row.config]
     same = []
     columns = {
-        "#": ["" if row.number is None else str(row.number) for row in found],
-        "run": [row.name for row in found],
+        "#": ["" if row.number is None else str(row.number) for row in rows],
+        "run": [row.name for row in rows],
     }
     for name, cells in asked.items():
         values = {cells[index] for index in runs}
@@ -276,10 +286,10 @@ def _columns(found: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]]:
         if len(values) == 1:
             same.append(f"{name} {values.pop()}")
         else:
-            columns[name] = [cell if row.config else "" for row, cell in zip(found, cells, strict=True)]
-    columns["time"] = [_estimated(row) for row in found]
-    if any(row.standing != RUN for row in found):
-        columns["skipped"] = [row.why for row in found]
+            columns[name] = [cell if row.config else "" for row, cell in zip(rows, cells, strict=True)]
+    columns["time"] = [_format_estimate(row) for row in rows]
+    if any(row.standing != RUN for row in rows):
+        columns["skipped"] = [row.why for row in rows]
     return same, columns
 
 
@@ -293,7 +303,7 @@ def _is_number(cells: Sequence[str]) -> bool:
     return all(cell.isdigit() for cell in cells if cell) and any(cells)
 
 
-def _estimated(row: Row) -> str:
+def _format_estimate(row: Row) -> str:
     if row.standing != RUN:
         return ""
     if row.estimate is None:

@@ -181,7 +181,7 @@ class Estimator:
             self._chosen[given] = cores.choose_cores(launcher.get("cores"))[1]
         return self._chosen[given]
 
-    def seconds(self, config: Mapping[str, Any]) -> float | None:
+    def estimate_seconds(self, config: Mapping[str, Any]) -> float | None:
         """The likely duration of a run with this resolved config, from start to end; None where nothing is known."""
         found = self.estimate(config)
         return None if found is None else found.seconds

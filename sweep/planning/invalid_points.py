@@ -1,4 +1,4 @@
-"""Points of a grid that cannot work: which are left out, which refuse the sweep (sweep.invalid), what is said."""
+"""Points of a grid that cannot work: they are left out of the sweep or refuse it (sweep.invalid)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class TakenOut:
     impossible: bool = False
 
 
-def refusal(
+def find_refusal(
     way: str,
     refused: Mapping[int, UsageError],
     worked: Sequence[Mapping[str, str]],
     overrides: Sequence[Mapping[str, str]],
 ) -> UsageError | None:
-    """What the whole grid is refused with; None where the points that cannot work are left out of it.
+    """Return the error that refuses the whole grid; None where the points that cannot work are left out of it.
 
     With `corners` a value belongs to points that work and to points that do not: each works by itself, and only some
     pairs of them do not. A value that works nowhere is a mistake.
@@ -47,8 +47,8 @@ def refusal(
     return next((error for number, error in refused.items() if not works.issuperset(overrides[number].items())), None)
 
 
-def refusal_of_batch(way: str, refused: Mapping[int, UsageError], worked: bool, begun: bool) -> UsageError | None:
-    """As `refusal`, for a batch of a search, which goes by results: its sweeper is told that a point has none.
+def find_refusal_of_batch(way: str, refused: Mapping[int, UsageError], worked: bool, begun: bool) -> UsageError | None:
+    """Return the error that refuses a batch of a search; else its sweeper is told which points have no result.
 
     Only where none of it `worked`, nor any of a batch before (`begun`), the search is refused.
     """
@@ -57,24 +57,24 @@ def refusal_of_batch(way: str, refused: Mapping[int, UsageError], worked: bool, 
     return next(iter(refused.values()))
 
 
-def summary(taken_out: Sequence[TakenOut]) -> list[dict[str, Any]]:
-    """Why points are left out, and how many each time; in the order of the points."""
+def summarise(taken_out: Sequence[TakenOut]) -> list[dict[str, Any]]:
+    """Return why points are left out, and how many for each reason, in the order of the points."""
     counts: dict[str, int] = {}
     for each in taken_out:
         counts[each.why] = counts.get(each.why, 0) + 1
     return [{"points": count, "why": why} for why, count in counts.items()]
 
 
-def lines(taken_out: Sequence[TakenOut], points: int, most: int | None = None) -> list[str]:
-    """What people are told of what is left out of so many points; `most` reasons, the others stand in sweep.yaml."""
-    said = []
+def describe_left_out(taken_out: Sequence[TakenOut], points: int, most: int | None = None) -> list[str]:
+    """Return lines on what is left out of so many points, with `most` reasons; sweep.yaml has the others."""
+    lines = []
     impossible = [each for each in taken_out if each.impossible]
     if others := len(taken_out) - len(impossible):
-        said.append(f"{others} of {plural(points, 'point')} are taken out by sweep.exclude or sweep.include")
+        lines.append(f"{others} of {plural(points, 'point')} are taken out by sweep.exclude or sweep.include")
     if impossible:
-        said.append(f"{len(impossible)} of {plural(points, 'point')} cannot work and are left out (sweep.invalid):")
-        reasons = summary(impossible)
-        said += [f"  {each['points']}: {each['why']}" for each in reasons[:most]]
+        lines.append(f"{len(impossible)} of {plural(points, 'point')} cannot work and are left out (sweep.invalid):")
+        reasons = summarise(impossible)
+        lines += [f"  {each['points']}: {each['why']}" for each in reasons[:most]]
         if most is not None and len(reasons) > most:
-            said.append(f"  and for {plural(len(reasons) - most, 'other reason')}: sweep.yaml has them")
-    return said
+            lines.append(f"  and for {plural(len(reasons) - most, 'other reason')}: sweep.yaml has them")
+    return lines

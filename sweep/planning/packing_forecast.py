@@ -1,4 +1,4 @@
-"""What sweep.pack will make of runs, before anything starts: MPI worlds on this machine, allocations on SLURM."""
+"""Forecast what sweep.pack makes of runs: MPI worlds on this machine, allocations on SLURM."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradsweep import run_directory
 from gradsweep.text import plural
-from sweep.attempts.build_task import weight
+from sweep.attempts.build_task import weigh
 from sweep.attempts.run_task import RunTask
 from sweep.emulation import emulated
 from sweep.executors.backlog import places
@@ -19,9 +19,6 @@ from sweep.executors.packed.world_size import key_of, world_size
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings
 from sweep.system import cores
-
-if TYPE_CHECKING:
-    from sweep.planning.dry_run import Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,31 +29,41 @@ class Pack:
     runs: int
 
 
-def packs(rows: Sequence[Row], settings: SweepSettings, mpi: MpiSettings) -> list[Pack]:
-    """What the runs of a dry run would be trained in, as long as nothing fails; those that `alone` counts are not."""
-    known = {str(row.directory): (row.config, row.estimate) for row in rows if row.config and not emulated(row.config)}
+@dataclasses.dataclass(frozen=True)
+class PackedRun:
+    """A run of which a dry run forecasts what it is trained in."""
+
+    directory: str
+    config: Mapping[str, Any]
+    seconds: float | None
+    """How long it may take; None: nobody knows."""
+
+
+def forecast_packs(runs: Sequence[PackedRun], settings: SweepSettings, mpi: MpiSettings) -> list[Pack]:
+    """Return the MPI worlds that runs are trained in as long as nothing fails; `count_unpacked` counts the others."""
+    packed = [run for run in runs if not emulated(run.config)]
     tasks = [
         RunTask(
-            directory,
-            run_directory.ranks(config),
-            config["threads_per_worker"],
+            run.directory,
+            run_directory.ranks(run.config),
+            run.config["threads_per_worker"],
             mpi.command,
             mpi.environment,
-            launcher=dict(config["launcher"]),
+            launcher=dict(run.config["launcher"]),
         )
-        for directory, (config, _) in known.items()
+        for run in packed
     ]
     if not tasks:
         return []
     if tasks[0].launcher["cluster"] == "local":
-        return _worlds(tasks, settings)
-    seconds = {directory: estimate.seconds if estimate else None for directory, (_, estimate) in known.items()}
-    weights = {directory: weight(config) for directory, (config, _) in known.items()}
-    return _allocations(tasks, seconds, weights)
+        return _forecast_worlds(tasks, settings)
+    seconds = {run.directory: run.seconds for run in packed}
+    weights = {run.directory: weigh(run.config) for run in packed}
+    return _forecast_allocations(tasks, seconds, weights)
 
 
-def _worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[Pack]:
-    """A world for each kind of runs."""
+def _forecast_worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[Pack]:
+    """Return a world for each kind of runs."""
     total = cores.choose_cores(tasks[0].launcher.get("cores"))[1]
     most = places(settings.max_parallel, total, settings.share_cores)
     room = 0 if settings.share_cores else total
@@ -69,10 +76,10 @@ def _worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[Pack]:
     ]
 
 
-def _allocations(
+def _forecast_allocations(
     tasks: Sequence[RunTask], seconds: Mapping[str, float | None], weights: Mapping[str, tuple[float, ...]]
 ) -> list[Pack]:
-    """A world for each job, of which there may be some for each kind of runs.
+    """Return a world for each job, of which there may be some for each kind of runs.
 
     Args:
         seconds: how long each run may take, by its directory.
@@ -92,18 +99,18 @@ def _allocations(
     ]
 
 
-def alone(rows: Sequence[Row]) -> int:
-    """How many runs of a dry run start by themselves although it is packed: those with hosts of their own."""
-    return sum(row.config is not None and emulated(row.config) is not None for row in rows)
+def count_unpacked(configs: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many runs start by themselves although the sweep is packed: those with an emulated network."""
+    return sum(emulated(config) is not None for config in configs)
 
 
-def line(found: Sequence[Pack], cluster: str, alone: int = 0) -> str:
-    """Worlds or allocations for people, those that are alike together, and how many runs are in none."""
+def describe_packs(packs: Sequence[Pack], cluster: str, unpacked: int = 0) -> str:
+    """Return a line that names worlds or allocations, equal ones together, and how many runs are in none."""
     what = "MPI world" if cluster == "local" else "allocation"
     words = [
         f"{plural(count, what)} of {plural(pack.ranks, 'rank')} for {plural(pack.runs, 'run')}"
         + (" each" if count > 1 else "")
-        for pack, count in collections.Counter(found).items()
+        for pack, count in collections.Counter(packs).items()
     ]
-    own = f"; by themselves: {plural(alone, 'run')} on an emulated network" if alone else ""
+    own = f"; by themselves: {plural(unpacked, 'run')} on an emulated network" if unpacked else ""
     return f"packed: {', '.join(words) or 'none'}{own}"

@@ -10,13 +10,14 @@ from gradsweep.errors import UsageError
 from sweep.config import idle_options as idling
 from sweep.config import schema
 from sweep.config.interning import Sections
-from sweep.console.step_counter import counted
-from sweep.directory import run_identity
+from sweep.console.step_counter import count_through
+from sweep.directory.run_identity import drop_undecided, name_points, swept_keys
 from sweep.launchers.launchers import Launcher, build_launcher
 from sweep.planning import invalid_points
 from sweep.planning.conditions import Choice
 from sweep.planning.invalid_points import TakenOut
 from sweep.settings.mpi import MpiSettings
+from sweep.settings.resolved_point import ResolvedPoint
 from sweep.settings.sweep import REFUSE, SweepSettings, settings_of
 
 _CHOOSING = ("exclude", "include", "invalid")
@@ -24,21 +25,25 @@ _CHOOSING = ("exclude", "include", "invalid")
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """What is left of a grid, and what was taken out of it."""
+    """The points of a grid that are run, and those that were taken out of it."""
 
-    configs: list[dict[str, Any]]
-    """Resolved, in order; equal sections are the same objects."""
+    points: list[ResolvedPoint]
+    """In order; equal sections of their configs are the same objects."""
 
-    overrides: list[Mapping[str, str]]
+    typed: list[Mapping[str, str]]
+    """The overrides of each, by key."""
+
     numbers: list[int]
     """Of the points that are left, in the whole grid, from 0."""
 
     taken_out: list[TakenOut]
     settings: SweepSettings
     mpi: MpiSettings
+    swept: list[str] = dataclasses.field(default_factory=list)
+    """The keys whose values differ between the points."""
 
 
-def check(
+def check_points(
     configs: Sequence[Mapping[str, Any]],
     overrides: Sequence[Mapping[str, str]],
     resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
@@ -46,14 +51,17 @@ def check(
     idle: idling.Idle | None = None,
     whole: bool = True,
     begun: bool = False,
+    earlier: Sequence[Mapping[str, str]] = (),
+    silent: bool = False,
 ) -> Points:
-    """Take points out as sweep.exclude, sweep.include and sweep.invalid say, and see that the others can be run as one
-    sweep.
+    """Take points out as sweep.exclude, sweep.include and sweep.invalid say, check the others, and name their runs.
 
     Args:
-        idle: tells what was typed and decides nothing; None: nobody minds.
+        idle: tells what was typed and decides nothing; None: that is not refused.
         whole: these are all points of the sweep; else they are a batch of a search.
         begun: it has had a batch before in which points could work; then none of this one's need to.
+        earlier: overrides of the points of earlier batches.
+        silent: do not report progress.
 
     Raises:
         UsageError: a point cannot work that is not to be left out, none is left, or they differ in what all runs of a
@@ -62,33 +70,60 @@ def check(
     if not configs:
         raise UsageError("the grid has no points: valid is at least one value for every key")
     _check_alike(configs)
-    sweep = SweepSettings(**{key: value for key, value in configs[0]["sweep"].items() if key in _CHOOSING})
-    numbers, taken_out = _chosen(sweep, configs, overrides)
+    choosing = SweepSettings(**{key: value for key, value in configs[0]["sweep"].items() if key in _CHOOSING})
+    numbers, taken_out = _choose(choosing, configs, overrides)
     if not numbers and not begun:
         causes = ", ".join(dict.fromkeys(each.why for each in taken_out))
         raise UsageError(f"{causes}: takes out all {len(configs)} points; valid is what leaves at least one")
-    resolved, refused = _resolved({number: configs[number] for number in numbers}, resolve, sweep.invalid)
-    worked = list(resolved)
+    resolved, refused = _resolve({number: configs[number] for number in numbers}, resolve, choosing.invalid, silent)
     if whole:
-        typed = (
-            [run_identity.drop_undecided(config, overrides[number]) for number, config in resolved.items()]
-            if refused
-            else []
-        )
-        refusal = invalid_points.refusal(sweep.invalid, refused, typed, overrides)
+        decided = [drop_undecided(config, overrides[number]) for number, config in resolved.items()] if refused else []
+        refusal = invalid_points.find_refusal(choosing.invalid, refused, decided, overrides)
     else:
-        refusal = invalid_points.refusal_of_batch(sweep.invalid, refused, bool(worked), begun)
+        refusal = invalid_points.find_refusal_of_batch(choosing.invalid, refused, bool(resolved), begun)
     if refusal is not None:
         raise refusal
     taken_out += [TakenOut(overrides[number], str(why), impossible=True) for number, why in refused.items()]
-    points = Points(
-        list(resolved.values()), [overrides[number] for number in worked], worked, taken_out, *settings_of(configs[0])
-    )
+    settings, mpi = settings_of(configs[0])
+    worked, typed = list(resolved.values()), [overrides[number] for number in resolved]
     if idle is not None:
         if whole:  # what a search tries next may need it
-            idling.refuse(points.configs, points.overrides, idle)
-        idling.refuse_settings(points.settings, points.configs, overrides[0], search=not whole)
-    _check_launcher(points)
+            idling.refuse(worked, typed, idle)
+        idling.refuse_settings(settings, worked, overrides[0], search=not whole)
+    points = _name_points(worked, typed, [*earlier, *typed], settings, mpi)
+    return Points(points, typed, list(resolved), taken_out, settings, mpi, swept_keys([*earlier, *typed]))
+
+
+def _name_points(
+    configs: Sequence[dict[str, Any]],
+    typed: Sequence[Mapping[str, str]],
+    among: Sequence[Mapping[str, str]],
+    settings: SweepSettings,
+    mpi: MpiSettings,
+) -> list[ResolvedPoint]:
+    """Return points with the names of their runs and the launcher's options, which are checked against them.
+
+    Raises:
+        UsageError: the launcher cannot start a point as its options say.
+    """
+    launchers: dict[int, Launcher] = {}  # by the section, of which equal ones are one object
+    points = []
+    for named in name_points(configs, typed, among):
+        section = named.config["launcher"]
+        if id(section) not in launchers:
+            launchers[id(section)] = build_launcher(section)
+        launcher = launchers[id(section)]
+        for option in launcher.options.ONE:
+            if section.get(option) != configs[0]["launcher"].get(option):
+                raise UsageError(
+                    f"hydra.launcher.{option}: cannot be swept; valid is one value for all runs of a sweep"
+                )
+        launcher.check_run(named.config, settings)
+        points.append(
+            ResolvedPoint(
+                named.config, named.swept, named.overrides, settings=settings, mpi=mpi, options=launcher.options
+            )
+        )
     return points
 
 
@@ -104,14 +139,17 @@ def _check_alike(configs: Sequence[Mapping[str, Any]]) -> None:
             raise UsageError("hydra.launcher.cluster: cannot be swept; valid is one launcher for all runs of a sweep")
 
 
-def _resolved(
-    configs: Mapping[int, Mapping[str, Any]], resolve: Callable[[Mapping[str, Any]], dict[str, Any]], invalid: str
+def _resolve(
+    configs: Mapping[int, Mapping[str, Any]],
+    resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
+    invalid: str,
+    silent: bool,
 ) -> tuple[dict[int, dict[str, Any]], dict[int, UsageError]]:
-    """Points that can work, resolved, and why others cannot, by number; with `refuse` up to the first of these."""
+    """Return points that can work, resolved, and why others cannot, by number; with `refuse` up to the first."""
     shared = Sections()
     resolved: dict[int, dict[str, Any]] = {}
     refused: dict[int, UsageError] = {}
-    for number, config in counted("points checked", configs.items()):
+    for number, config in count_through("points checked", configs.items(), silent=silent):
         try:
             resolved[number] = shared.settled(resolve(config), config)
         except UsageError as error:
@@ -121,10 +159,10 @@ def _resolved(
     return resolved, refused
 
 
-def _chosen(
+def _choose(
     sweep: SweepSettings, configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str, str]]
 ) -> tuple[list[int], list[TakenOut]]:
-    """The numbers of the points that sweep.include and sweep.exclude leave in a grid, and those that they take out."""
+    """Return the numbers of the points that sweep.include and sweep.exclude leave in a grid, and the others."""
     choice = Choice(sweep.expressions("include"), sweep.expressions("exclude"), configs, schema.MEMBERS)
     numbers: list[int] = []
     taken_out: list[TakenOut] = []
@@ -135,18 +173,3 @@ def _chosen(
         else:
             taken_out.append(TakenOut(overrides[number], why))
     return numbers, taken_out
-
-
-def _check_launcher(points: Points) -> None:
-    """Raises UsageError for a point that the launcher cannot start as its options say."""
-    launchers: dict[int, Launcher] = {}  # by the section, of which equal ones are one object
-    for config in points.configs:
-        if id(config["launcher"]) not in launchers:
-            launchers[id(config["launcher"])] = build_launcher(config["launcher"])
-        launcher = launchers[id(config["launcher"])]
-        for option in launcher.options.ONE:
-            if config["launcher"].get(option) != points.configs[0]["launcher"].get(option):
-                raise UsageError(
-                    f"hydra.launcher.{option}: cannot be swept; valid is one value for all runs of a sweep"
-                )
-        launcher.check_run(config, points.settings)

@@ -22,7 +22,7 @@ from gradsweep.run_directory import SIGNATURE_DIGITS, Run
 from sweep.console.messages import print_line
 from sweep.directory import completion, result_check
 from sweep.directory.description import read_description
-from sweep.settings.launcher import options_of
+from sweep.settings.resolved_point import ResolvedPoint
 
 PROGRAMS = ("packages", "python", "mpi")
 MACHINE = ("cpu", "gpus")
@@ -32,47 +32,46 @@ Expected = Mapping[str, Any]
 """What the record of an attempt must say, by its keys."""
 
 
-def expected(config: Mapping[str, Any], about: Mapping[str, Any]) -> Expected:
-    """What an attempt at the run of `config` would record, if it began now, as far as that is known before.
+def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
+    """Return what an attempt at the run of `point` would record, if it began now, as far as that is known before.
 
-    On which node of a cluster it will be is not known: there it must have been asked for in the same way.
+    On which node of a cluster it will be is not known: the nodes must have been asked for in the same way.
 
     Args:
         about: packages, machine and MPI here, as sweep.yaml has them.
     """
-    options = options_of(config["launcher"])
+    options = point.options
     alike = {key: about.get(key) for key in (*PROGRAMS, *(MACHINE if options.HERE else ()))}
     return alike if options.HERE else {**alike, "launcher": options.where()}
 
 
-def take_finished(directory: Path, configs: Mapping[Run, Mapping[str, Any]], version: str) -> list[Run]:
-    """Copy the results of those runs that a sweep beside this one has finished; returns them.
+def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version: str) -> list[Run]:
+    """Copy the results of those runs that a sweep beside this one has finished, and return these runs.
 
     Args:
         directory: of this sweep.
-        configs: of the runs.
+        points: that the runs are of.
         version: of the code, as sweep/provenance/code_snapshot.py has it.
     """
-    wanted = {str(run.state()["signature"]): run for run in configs if not completion.is_complete(run)}
+    wanted = {str(run.state()["signature"]): run for run in points if not completion.is_complete(run)}
     about = read_description(directory)
-    asked = {signature: expected(configs[run], about) for signature, run in wanted.items()}
-    found = finished(directory, asked, version)
-    for signature, earlier in found.items():
-        _take(earlier, wanted[signature])
-    return [wanted[signature] for signature in found]
+    asked = {signature: build_expected(points[run], about) for signature, run in wanted.items()}
+    finished = find_finished(directory, asked, version)
+    for signature, earlier in finished.items():
+        _copy_result(earlier, wanted[signature])
+    return [wanted[signature] for signature in finished]
 
 
-def take_and_tell(directory: Path, configs: Mapping[Run, Mapping[str, Any]], version: str, out: Console) -> list[Run]:
-    """`take_finished`, and say how many there were."""
-    taken = take_finished(directory, configs, version)
-    print_line(out, f"{os.path.relpath(directory)}: {len(taken)} runs taken from earlier sweeps")
-    return taken
+def take_and_report(directory: Path, points: Mapping[Run, ResolvedPoint], version: str, console: Console) -> None:
+    """Do what `take_finished` does, and print how many runs there were."""
+    taken = take_finished(directory, points, version)
+    print_line(console, f"{os.path.relpath(directory)}: {len(taken)} runs taken from earlier sweeps")
 
 
-def finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> dict[str, Run]:
-    """The finished runs that a sweep in `directory` may take over, by signature.
+def find_finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> dict[str, Run]:
+    """Return the finished runs that a sweep in `directory` may take over, by signature.
 
-    They are looked for in the sweeps beside it and below output/ (places.py), of several in the latest.
+    They are looked for in the sweeps beside it and below output/ (sweep_locations.py), the latest sweep first.
 
     Args:
         wanted: by signature, what the attempts that made the run must have recorded.
@@ -93,27 +92,27 @@ def finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> d
             made_by = state["attempts"][-1].get("code_version") if state["attempts"] else None
             if signature not in left or made_by != version or not completion.is_complete(earlier):
                 continue
-            if _made_as(earlier, left[signature]) and _is_copyable(earlier) and result_check.is_whole(earlier):
+            if _was_made_as(earlier, left[signature]) and _is_copyable(earlier) and result_check.is_whole(earlier):
                 del left[signature]
                 found[signature] = earlier
     return found
 
 
-def _made_as(run: Run, expected: Expected) -> bool:
-    """Whether all attempts whose steps are in the run's figures have recorded what is expected, of all their nodes."""
+def _was_made_as(run: Run, expected: Expected) -> bool:
+    """Tell whether all attempts that contribute to the run have recorded what is expected, on all their nodes."""
     records = [node for record in run.records() for node in run_directory.nodes_of(record)]
     return bool(records) and all(record.get(key) == value for record in records for key, value in expected.items())
 
 
 def _is_copyable(run: Run) -> bool:
-    """Whether all that would be copied is regular files: in a shared directory anything may stand in their place."""
+    """Tell whether all that would be copied is regular files: a shared directory may hold anything in their place."""
     paths = [path for name in FILES if os.path.lexists(path := run.path(name))]
     return all(
         map(is_regular, [*paths, *(run.attempt(number) / run_directory.PROVENANCE for number in run.contributors())])
     )
 
 
-def _take(earlier: Run, run: Run) -> None:
+def _copy_result(earlier: Run, run: Run) -> None:
     """Copy the result; the state, which makes the run complete, last."""
     for name in FILES:
         if earlier.path(name).exists():

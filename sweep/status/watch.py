@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
-from sweep.console.messages import command, print_line, resume_command
+from sweep.console.messages import build_command, print_line
 from sweep.driver.progress import Output
 from sweep.status import find, run_lines
 from sweep.status.overview import LOST, Overview, View
@@ -52,14 +52,14 @@ def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
             shown.show()
     except KeyboardInterrupt:
         if overview.active:
-            print_line(console, f"\nthe sweep goes on; to end it: {command('cancel', directory)}")
+            print_line(console, f"\nthe sweep goes on; to end it: {build_command('cancel', directory)}")
         raise
     unfinished = [view for view in overview.views.values() if view.status not in run_directory.FINE]
     print_line(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
     for view in unfinished:
         print_line(console, f"  {run_lines.sentence(view)}")
     if any(view.status not in run_directory.COMPLETE for view in unfinished):
-        print_line(console, f"\nTo compute only what is missing:\n  {resume_command(directory)}")
+        print_line(console, f"\nTo compute only what is missing:\n  {build_command('resume', directory)}")
     return int(bool(unfinished) or not overview.views)
 
 

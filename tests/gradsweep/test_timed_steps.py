@@ -31,7 +31,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def said(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, count: int) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
-    assert list(step_counter.counted("points checked", range(count))) == list(range(count))
+    assert list(step_counter.count_through("points checked", range(count))) == list(range(count))
     return stream.getvalue()
 
 
@@ -67,7 +67,7 @@ def test_a_step_goes_on_where_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_step_that_fails_leaves_the_terminal_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream := Terminal())
     with pytest.raises(ZeroDivisionError):
-        for number in (items := step_counter.counted("points checked", range(9))):
+        for number in (items := step_counter.count_through("points checked", range(9))):
             1 // (number - 8)
     items.close()
     assert stream.getvalue().endswith("\r\x1b[K")

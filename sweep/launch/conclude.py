@@ -1,0 +1,88 @@
+"""The end of a command that has computed runs: the report, the failures, the last event, and how to go on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from gradsweep import run_directory
+from sweep.console.console import Verbosity
+from sweep.console.messages import build_report_command, print_line, show_failures
+from sweep.directory import completion, restore_runs
+from sweep.launch.session import Session
+from sweep.launch.sweep_events import SweepEvents
+from sweep.system.job_environment import build_python_environment
+from sweep.system.signals import Interrupted
+
+REPORT = "report.html"
+
+
+def conclude(session: Session) -> int:
+    """Report on the runs of a session and show what failed; return the exit status, 0 or 1."""
+    if session.events is None or not session.runs:
+        return 0
+    try:
+        failed = int(not _show(session, session.events))
+        session.events.end(session.runs, failed)
+    except Interrupted as interrupted:
+        session.events.end(session.runs, int(interrupted.code or 1))
+        raise
+    return failed
+
+
+def _show(session: Session, events: SweepEvents) -> bool:
+    """Report on a sweep; return whether all of its runs are as they were asked for."""
+    directory, verbosity = events.directory, events.verbosity
+    is_written = write_report(directory, verbosity)
+    unfinished = [run for run in dict.fromkeys(session.runs) if run.status() not in run_directory.FINE]
+    show_failures(unfinished, verbosity.errors(), session.build_resume_command(directory))
+    best = events.name_best(session.runs) if session.is_growing else None  # the points of a grid are no search
+    if best is not None:
+        print_line(verbosity.info(), best)
+    if verbosity.quiet and not verbosity.json:
+        print_line(verbosity.errors(), best or events.summarise(session.runs))
+    return is_written and not unfinished
+
+
+def write_report(directory: Path, verbosity: Verbosity) -> bool:
+    """Have the report of a sweep written, unless it is up to date; return whether it now is."""
+    if _is_report_current(directory):
+        print_line(verbosity.info(), f"nothing has changed since {os.path.relpath(directory / REPORT)}")
+        return True
+    command = [sys.executable, "-m", "reports", str(directory)]
+    environment = {**os.environ, **build_python_environment()}
+    out = subprocess.DEVNULL if verbosity.is_terse else None
+    # in a session of its own: Ctrl-C comes to us, and we end it, without its traceback
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=out, env=environment, check=False, start_new_session=True
+    )
+    return not done.returncode
+
+
+def _is_report_current(directory: Path) -> bool:
+    """Tell whether there is a report that is newer than the state of every run."""
+    try:
+        written = (directory / REPORT).stat().st_mtime_ns
+        return all(
+            run.path(run_directory.STATE).stat().st_mtime_ns < written for run in run_directory.runs_of(directory)
+        )
+    except OSError:
+        return False
+
+
+def report_interrupted(interrupted: Interrupted, session: Session) -> None:
+    """Print how to go on with the session's sweep, unless that was reported or nothing was written."""
+    directory = session.directory
+    if interrupted.reported or directory is None or not (directory / run_directory.SWEEP).is_file():
+        return
+    interrupted.reported = True
+    finished = not session.is_growing and all(map(completion.is_complete, run_directory.runs_of(directory)))
+    if finished and not restore_runs.list_missing(directory):
+        what, command = "interrupted; all runs are computed. To report on them", build_report_command(directory)
+    else:
+        what, command = "interrupted. To go on", session.build_resume_command(directory)
+    with suppress(OSError):  # a terminal that has gone
+        print(f"\n{what}:\n  {command}", file=sys.stderr, flush=True)

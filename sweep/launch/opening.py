@@ -1,0 +1,71 @@
+"""The steps between runs that are laid out and the first one that is submitted: the same for every way to compute them.
+
+`take_to_end` goes on with a Drive, in the foreground or in a detached process; `submit_and_leave` submits and ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from rich.console import Console
+
+from gradsweep.run_directory import Run
+from sweep.attempts.build_task import Tasks, weigh
+from sweep.directory.completion import list_unfinished
+from sweep.directory.description import add_to_description
+from sweep.directory.run_state import include
+from sweep.driver import pruner
+from sweep.executors.base import RunExecutor
+from sweep.launch.calibrate import calibrate
+from sweep.launchers.launchers import choose_launcher
+from sweep.planning import reuse
+from sweep.planning.estimate import Estimator
+from sweep.settings.resolved_point import ResolvedPoint
+from sweep.settings.sweep import SweepSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """Runs that are ready to be submitted."""
+
+    points: dict[Run, ResolvedPoint]
+    """Of all runs that were asked for; a Drive adds those that other shells ask for."""
+
+    settings: SweepSettings
+    tasks: Tasks
+    executor: RunExecutor
+
+
+def open_runs(directory: Path, points: dict[Run, ResolvedPoint], console: Console) -> Opening:
+    """Take results over from earlier sweeps, calibrate the machine, and make the executor of the runs' launcher.
+
+    Args:
+        directory: of the sweep, whose lock this process holds.
+        points: of the runs that were asked for, at least one.
+        console: for progress.
+
+    Raises:
+        UsageError: the copy of the code cannot be written.
+    """
+    first = next(iter(points.values()))
+    settings = first.settings
+    if settings.prune is None:
+        pruner.revive_pruned(points)
+    tasks = Tasks(directory, keep_code=settings.snapshot)
+    if settings.reuse:
+        reuse.take_and_report(directory, points, tasks.version, console)
+    missing = list_unfinished(points)
+    for run in missing:
+        include(run)
+    if missing:
+        add_to_description(directory, calibration=calibrate())
+    estimator = Estimator(directory)
+    executor = choose_launcher(first.options).build_executor(
+        directory,
+        settings,
+        # with one run there is no order to choose
+        estimate=(lambda task: estimator.estimate_seconds(points[task.run].config)) if len(missing) > 1 else None,
+        weigh=lambda task: weigh(points[task.run].config),
+    )
+    return Opening(points, settings, tasks, executor)

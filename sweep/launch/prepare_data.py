@@ -1,0 +1,45 @@
+"""Prepare the data sets of runs before any rank needs them, in a process of `trainers`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradsweep import disk_errors
+from gradsweep.errors import UsageError
+from sweep.system.job_environment import build_python_environment
+
+
+def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
+    """Have the data sets of runs prepared, once, and compared with the runs' options.
+
+    Raises:
+        UsageError: files are missing, or a run's options do not fit its data; the line says which.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as asked:  # ten thousand configs are not to be held once more
+        with disk_errors.naming(tempfile.gettempdir()):
+            for number, config in enumerate(configs):
+                asked.write(("," if number else "[") + json.dumps(config))
+            asked.write("]")
+            asked.seek(0)
+        done = subprocess.run(
+            [sys.executable, "-m", "trainers.data", "--runs"],
+            stdin=asked,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **build_python_environment()},
+            text=True,
+            errors="replace",
+        )
+    lines = done.stderr.strip().splitlines()
+    if done.returncode == 2 and lines:
+        raise UsageError(lines[-1])
+    if done.returncode:
+        wanted = sorted({config["dataset"]["name"] for config in configs})
+        raise UsageError(f"dataset={','.join(wanted)}: could not be prepared:\n{done.stderr.strip()}")
+    if lines:
+        print("\n".join(lines), file=sys.stderr)

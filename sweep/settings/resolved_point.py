@@ -1,0 +1,32 @@
+"""A point whose config has been checked, in the form that planning, launch, driver and attempts hand on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from sweep.directory.run_identity import Point
+from sweep.settings.launcher import Options, options_of
+from sweep.settings.mpi import MpiSettings
+from sweep.settings.sweep import SweepSettings, settings_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResolvedPoint(Point):
+    """A point with what its config says of how it is run, parsed once."""
+
+    settings: SweepSettings
+    mpi: MpiSettings
+    options: Options
+    """The launcher's."""
+
+
+def parse_point(config: Mapping[str, Any]) -> ResolvedPoint:
+    """Parse the sections of a run's config that say how it is run.
+
+    Raises:
+        UsageError: a value out of range, or an MPI launcher that does not exist.
+    """
+    settings, mpi = settings_of(config)
+    return ResolvedPoint(dict(config), {}, settings=settings, mpi=mpi, options=options_of(config["launcher"]))
