@@ -16,8 +16,6 @@ import hypothesis
 import pytest
 import yaml
 
-from sweep.console import flags
-
 # these machines are shared: an example that takes long says nothing
 hypothesis.settings.register_profile("gradsweep", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("gradsweep")
@@ -92,12 +90,6 @@ def slots_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def slots_of_a_test(slots_of_the_tests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test does not wait for what an earlier one has not quite ended."""
     monkeypatch.setenv("GRADSWEEP_SLOTS", str(slots_of_the_tests / secrets.token_hex(4)))
-
-
-@pytest.fixture(autouse=True)
-def flags_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that a test gives in this process leaves no --quiet to the next."""
-    monkeypatch.setattr(flags, "_typed", set())
 
 
 @pytest.fixture(scope="session")

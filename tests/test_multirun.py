@@ -465,13 +465,14 @@ def test_the_command_to_go_on_is_quoted_for_hydra(
 ) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from sweep.console import messages
+    from sweep.launch.session import Session
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(messages, "_growing", set())
-    assert shlex.split(messages.resume_command(tmp_path / directory))[1:] == ["-m", "sweep", "resume", directory]
-    messages.note_growing(tmp_path / directory)  # a sweeper that has not said all its points yet
-    word = shlex.split(messages.resume_command(tmp_path / directory))[-1]
+    session = Session()
+    command = session.build_resume_command(tmp_path / directory)
+    assert shlex.split(command)[1:] == ["-m", "sweep", "resume", directory]
+    session.is_growing = True  # a sweeper that has not said all its points yet
+    word = shlex.split(session.build_resume_command(tmp_path / directory))[-1]
     assert word == f"sweep.resume={value}"
     assert OverridesParser.create().parse_override(word).value() == directory
 

@@ -35,10 +35,7 @@ def main() -> None:
 
 def told(words: Sequence[str]) -> tuple[int, str]:
     """The exit status of a command, and what it says on standard error."""
-    from sweep.console import flags
-
     said = io.StringIO()
-    flags._typed.clear()
     status: Any = 0
     with (
         mock.patch.dict(os.environ),
@@ -69,6 +66,7 @@ def multirun(_: str) -> None:
     from trainers.rules import machine
 
     def check(
+        session: object,
         configs: Sequence[Mapping[str, Any]],
         overrides: Sequence[Mapping[str, str]],
         directory: Path,
@@ -77,9 +75,9 @@ def multirun(_: str) -> None:
         fresh: bool,
         **options: Any,
     ) -> None:
-        found = points.check(configs, overrides, resolve, **options)
+        found = points.check_points(configs, overrides, resolve, **options)
         if not probes:
-            prepare([config for config in found.configs if config["dataset"]["name"] in BUNDLED])
+            prepare([each.config for each in found.points if each.config["dataset"]["name"] in BUNDLED])
         raise SystemExit(0)
 
     probes = any(word.startswith("--probe=") for word in sys.argv)

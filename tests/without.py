@@ -16,13 +16,13 @@ PROGRAM = Path(__file__).resolve().parent.parent / "multirun.py"
 def main() -> None:
     _, left_out, *words = sys.argv
     sys.path[0] = str(PROGRAM.parent)
-    from sweep.launch import execute
+    from sweep.launch import conclude, execute
 
     for what in left_out.split(","):
         if what == "data":
             execute.prepare_data = lambda configs: None
         elif what == "report":
-            execute.write_report = lambda directory, how: True
+            conclude.write_report = lambda directory, verbosity: True
         else:
             raise SystemExit(f"without: {what}: valid is data or report")
     sys.argv = [str(PROGRAM), *words]

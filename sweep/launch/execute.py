@@ -124,7 +124,7 @@ def execute(
                 prepare_data(todo)
         session.directory = sweep.directory
         session.is_growing |= not whole
-        session.typed += points.typed
+        session.typed += points.overrides
         runs = sweep.lay_out(locations, points.swept, program, again=again, silent=silent)
         wanted = dict(zip(runs, points.points, strict=True))
         _note_left_out(session, points, len(configs))

@@ -146,7 +146,7 @@ def find_reusable(points: Points, directory: Path, signatures: Sequence[str]) ->
 
 def _name_taken_out(points: Points) -> list[invalid_points.TakenOut]:
     """Return the points that are taken out, with those of their overrides that tell them from each other."""
-    every = [*points.typed, *(each.overrides for each in points.taken_out)]
+    every = [*points.overrides, *(each.overrides for each in points.taken_out)]
     swept = run_identity.swept_keys(every)
     return [
         dataclasses.replace(each, overrides={key: each.overrides[key] for key in swept if key in each.overrides})

@@ -30,8 +30,8 @@ class Points:
     points: list[ResolvedPoint]
     """In order; equal sections of their configs are the same objects."""
 
-    typed: list[Mapping[str, str]]
-    """The overrides of each, by key."""
+    overrides: list[Mapping[str, str]]
+    """Of each, as typed, by key."""
 
     numbers: list[int]
     """Of the points that are left, in the whole grid, from 0."""

@@ -17,24 +17,30 @@ from sweep.console.messages import show_failures
 from sweep.directory.sweep_directory import Sweep
 from sweep.driver.progress import Output
 from sweep.executors.local import SlotExecutor
-from sweep.launch import execute
+from sweep.launch import opening
+from sweep.launch.session import Session
+from sweep.launch.take_to_end import take_to_end
+from sweep.settings.resolved_point import parse_point
 from sweep.system.signals import raise_on_signals
 
 
 def main(directory: Path) -> int:
     sweep = Sweep(directory, fresh=False)
-    configs = {run: yaml.safe_load(run.path(run_directory.CONFIG).read_text()) for run in runs_of(directory)}
+    points = {
+        run: parse_point(yaml.safe_load(run.path(run_directory.CONFIG).read_text())) for run in runs_of(directory)
+    }
+    session = Session()
     try:
-        execute.take_to_end(directory, configs)
+        take_to_end(session, sweep, points)
     finally:
         sweep.close()
-    failed = [run for run in configs if run.status() != run_directory.DONE]
-    show_failures(failed, directory, Output())
+    failed = [run for run in points if run.status() != run_directory.DONE]
+    show_failures(failed, Output(), session.build_resume_command(directory))
     return int(bool(failed))
 
 
 if __name__ == "__main__":
-    execute.calibrate = dict  # nothing was measured
+    opening.calibrate = dict  # nothing was measured
     if "GRACE_S" in os.environ:  # how long a run that is cancelled may take to end by itself
         SlotExecutor.cancel.__defaults__ = (float(os.environ["GRACE_S"]),)
     with raise_on_signals():

@@ -26,11 +26,11 @@ from gradsweep import files, planned_runs, run_directory
 from gradsweep.run_directory import Run, runs_of
 from gradsweep.signature import signature
 from gradsweep.sweep_lock import LOCK
-from sweep.console import flags
-from sweep.launch import execute
+from sweep.launch import opening
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
 from tests.reports import fabricate
+from tests.sweep.fakes import without_data_and_report
 
 PATIENCE_S = 10
 
@@ -220,9 +220,6 @@ def check(directory: Path, damaged: str | None) -> None:
         answer(reports.__main__.main, "diff", first, f"{directory}/{name}")
     for resumed in (False, True):
         if resumed:
-            execute._executed.clear()
-            execute._closings.clear()
-            flags._typed.clear()
             answer(sweep.__main__.main, "resume", directory)
         built = answer(reports.__main__.main, directory, "--no-plots")
         if (directory / run_directory.SUMMARY).is_file():
@@ -245,9 +242,8 @@ def damage(directory: Path, path: str, how: Callable[[Path, random.Random], None
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resume without preparing the digits and without a process for its report."""
-    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
-    monkeypatch.setattr(execute, "calibrate", lambda: {})
-    monkeypatch.setattr(execute, "conclude", lambda: 0)
+    without_data_and_report(monkeypatch)
+    monkeypatch.setattr(opening, "calibrate", lambda: {})
 
 
 COUNT = itertools.count()
@@ -329,7 +325,7 @@ def test_a_fifo_in_a_neighbouring_sweep_is_not_waited_for(quick: None, pristine:
     become_fifo(directories[1] / LOCK, random.Random(0))
     with patience():
         assert len(Estimator(directories[0]).finished) >= len(mine) // 2
-        assert reuse.finished(directories[0], {run.signature * 8: {} for run in mine}, "v1") == {}
+        assert reuse.find_finished(directories[0], {run.signature * 8: {} for run in mine}, "v1") == {}
     check(directories[0], None)
     answer(sweep.__main__.main, "status", directories[1])
     answer(sweep.__main__.main, "resume", directories[1])

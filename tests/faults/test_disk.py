@@ -31,7 +31,7 @@ from sweep.console.console import Output
 from sweep.directory import requests
 from sweep.driver.drive import Drive
 from sweep.driver.request_handler import RequestHandler
-from sweep.launch import execute
+from sweep.launch import conclude, opening
 from sweep.provenance import code_snapshot
 from tests.conftest import PLAYED, QUICK, ROOT, Program
 from tests.faults.conftest import StandInOf, ranks
@@ -212,12 +212,12 @@ def test_steering_a_sweep_on_a_full_disk_is_a_line(
     filled = fill(disk)
     code, out, err = command("sweep", "cancel", str(sweep))
     assert (code, out) == (2, "") and err == FULL.format(runs[0].path(run_directory.STATE))
-    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
+    monkeypatch.setattr("sweep.launch.prepare_data.prepare_data", lambda configs: None)
     assert main(["resume", str(sweep), "--quiet"]) == 2
     assert capsys.readouterr() == ("", FULL.format(sweep / run_directory.SWEEP))
     filled.unlink()
-    monkeypatch.setattr(execute, "calibrate", dict)
-    monkeypatch.setattr(execute, "write_report", lambda directory, how: True)
+    monkeypatch.setattr(opening, "calibrate", dict)
+    monkeypatch.setattr(conclude, "write_report", lambda directory, verbosity: True)
     assert main(["resume", str(sweep), "--quiet"]) == 0
     assert [run.status() for run in runs] == [run_directory.DONE] * 2
 
@@ -268,7 +268,6 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.fixture
 def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Laid out before anything breaks, if it comes first."""
-    monkeypatch.setattr(execute, "_executed", {})
     lay_out(tmp_path / "sweep", [SUCCEED] * 2, snapshot=False)
     return tmp_path / "sweep"
 
@@ -282,7 +281,7 @@ def test_what_steers_a_sweep_says_why_a_file_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
+    monkeypatch.setattr("sweep.launch.prepare_data.prepare_data", lambda configs: None)
     assert main([verb, str(sweep)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and re.fullmatch(f"disk: {sweep}/{file}: {broken}.*\n", err)

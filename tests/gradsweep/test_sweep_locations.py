@@ -15,6 +15,7 @@ from sweep.directory.run_identity import Point
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
 from sweep.provenance import code_snapshot
+from tests.sweep.fakes import resolved
 from tests.sweep.planning.test_dry_run import config, finish
 
 DATED = "output/2026-11-20/14-03-22"
@@ -66,8 +67,8 @@ def make(sweep: str, version: str | None = None) -> Run:
 @pytest.mark.parametrize("earlier", [DATED, "output/mine"])
 def test_what_lies_below_output_is_found_from_everywhere(earlier: str, new: str) -> None:
     known, run = make(earlier, "v"), make(new)
-    assert Estimator(Path(new)).seconds(config()) == 10
-    assert reuse.take_finished(Path(new), {run: config()}, "v") == [run]
+    assert Estimator(Path(new)).estimate_seconds(config()) == 10
+    assert reuse.take_finished(Path(new), {run: resolved(config())}, "v") == [run]
     assert run.state()["reused_from"] == str(known.directory)
 
 
@@ -79,8 +80,8 @@ def test_what_lies_elsewhere_is_found_beside_a_sweep(earlier: str, new: str, fou
     found = "2026" not in earlier if found is None else found  # not more than two levels below the root
     make(earlier, "v")
     run = make(new)
-    assert (Estimator(Path(new)).seconds(config()) == 10) == found
-    assert bool(reuse.take_finished(Path(new), {run: config()}, "v")) == found
+    assert (Estimator(Path(new)).estimate_seconds(config()) == 10) == found
+    assert bool(reuse.take_finished(Path(new), {run: resolved(config())}, "v")) == found
 
 
 def test_the_last_sweep_may_have_a_name_of_its_own() -> None:

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from sweep.console import flags, step_counter
+from sweep.console import step_counter
+from sweep.console.flags import Flags
 
 
 class Terminal(io.StringIO):
@@ -25,13 +26,12 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         return now[0]
 
     monkeypatch.setattr(step_counter.time, "monotonic", look)
-    monkeypatch.setattr(flags, "_typed", set())
     return step
 
 
-def said(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, count: int) -> str:
+def said(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, count: int, silent: bool = False) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
-    assert list(step_counter.count_through("points checked", range(count))) == list(range(count))
+    assert list(step_counter.count_through("points checked", range(count), silent=silent)) == list(range(count))
     return stream.getvalue()
 
 
@@ -50,10 +50,9 @@ def test_a_short_step_says_nothing(monkeypatch: pytest.MonkeyPatch, seconds: lis
     assert said(monkeypatch, Terminal(), 1000) == ""
 
 
-@pytest.mark.parametrize("flag", [flags.QUIET, flags.JSON])
-def test_nobody_is_told_who_does_not_want_to_be(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
-    flags.note(flag)
-    assert said(monkeypatch, Terminal(), 5000) == ""
+@pytest.mark.parametrize("flags", [Flags(quiet=True), Flags(json=True)])
+def test_nobody_is_told_who_does_not_want_to_be(monkeypatch: pytest.MonkeyPatch, flags: Flags) -> None:
+    assert said(monkeypatch, Terminal(), 5000, flags.is_terse) == ""
 
 
 def test_a_step_goes_on_where_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from gradsweep import csv_columns, files, planned_runs, run_directory
@@ -18,6 +19,12 @@ from sweep.directory import restore_runs, run_layout
 from sweep.directory.run_identity import Point
 from sweep.directory.sweep_directory import Sweep
 from sweep.launch import detach
+from sweep.planning.load_point import load_point
+from sweep.settings.launcher import options_of
+from sweep.settings.local_launcher import LocalOptions
+from sweep.settings.mpi import MpiSettings
+from sweep.settings.resolved_point import ResolvedPoint
+from sweep.settings.sweep import SweepSettings
 from tests.conftest import eventually
 
 SUCCEED = """echo '{"status": "done", "accuracy": 0.5, "epochs": 1}' > "$4/result.json" """
@@ -40,6 +47,23 @@ def config(seed: int, script: str = SUCCEED, **sweep: Any) -> dict[str, Any]:
         "mpi": {"command": ["sh", "-c", script, "{workers}"], "environment": {}},
         "launcher": {"cluster": "local"},
     }
+
+
+def resolved(config: dict[str, Any], settings: SweepSettings | None = None) -> ResolvedPoint:
+    """A point with as much of a config as a test needs, without the checks."""
+    options = options_of(config["launcher"]) if "launcher" in config else LocalOptions()
+    return ResolvedPoint(config, {}, settings=settings or SweepSettings(), mpi=MpiSettings(), options=options)
+
+
+def load_points(runs: Sequence[Run]) -> dict[Run, ResolvedPoint]:
+    return {run: load_point(run) for run in runs}
+
+
+def without_data_and_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have commands in this process prepare no digits and write no report."""
+    monkeypatch.setattr("sweep.launch.prepare_data.prepare_data", lambda configs: None)
+    monkeypatch.setattr("sweep.launch.execute.prepare_data", lambda configs: None)
+    monkeypatch.setattr("sweep.launch.conclude.conclude", lambda session: 0)
 
 
 def lay_out(directory: Path, scripts: Sequence[str], **sweep: Any) -> list[Run]:

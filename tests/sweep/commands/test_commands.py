@@ -22,17 +22,26 @@ from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run, runs_of
 from gradsweep.sweep_lock import LOCK, holder
 from sweep.__main__ import main
-from sweep.console import flags
 from sweep.directory import completion, requests, run_identity, run_layout
 from sweep.directory.requests import CANCEL, RESUME, Inbox, Request
 from sweep.directory.run_state import write_state
 from sweep.directory.sweep_directory import Sweep
-from sweep.launch import detach, execute
+from sweep.launch import detach
+from sweep.launch.session import Session
 from sweep.launchers import launchers
 from sweep.provenance import code_snapshot, file_owners
 from sweep.system.processes import find_processes
 from tests.conftest import ROOT, eventually
-from tests.sweep.fakes import SLEEP, SUCCEED, config, end_launcher, lay_out, write_run
+from tests.sweep.fakes import (
+    SLEEP,
+    SUCCEED,
+    config,
+    end_launcher,
+    lay_out,
+    load_points,
+    without_data_and_report,
+    write_run,
+)
 
 FAIL_FIRST = f"test -e $4/attempt-2 || exit 3; {SUCCEED}"
 
@@ -46,7 +55,7 @@ def driven(tmp_path: Path) -> Iterator[Driven]:
     def begin(*scripts: str) -> list[Run]:
         runs = lay_out(tmp_path, scripts)
         sweep = Sweep(tmp_path, fresh=False)
-        detach.leave(sweep, runs)
+        detach.leave(Session(), sweep, load_points(runs))
         sweep.close()
         return runs
 
@@ -59,14 +68,10 @@ def resume(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """`python -m sweep resume` in this process, without the digits and without a report."""
 
     def run(*arguments: object) -> int:
-        monkeypatch.setattr(execute, "_executed", {})
-        monkeypatch.setattr(execute, "_closings", {})
-        monkeypatch.setattr(flags, "_typed", set())
         monkeypatch.setattr(file_owners, "_trusts_everybody", False)
         return main(["resume", *map(str, arguments)])
 
-    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
-    monkeypatch.setattr(execute, "conclude", lambda: 0)
+    without_data_and_report(monkeypatch)
     return run
 
 
@@ -584,7 +589,7 @@ def test_nobody_gets_in_while_a_sweep_is_handed_over(tmp_path: Path) -> None:
 
     pushing = threading.Thread(target=push)
     pushing.start()
-    detach.leave(sweep, runs)
+    detach.leave(Session(), sweep, load_points(runs))
     sweep.close()
     eventually(lambda: runs[0].status() == run_directory.RUNNING)
     over.set()
@@ -608,7 +613,7 @@ def test_a_launcher_that_cannot_begin_is_told_at_once(tmp_path: Path, capsys: py
     (tmp_path / LOCK).unlink()
     (tmp_path / LOCK).touch()
     with pytest.raises(SystemExit) as ended:
-        detach.leave(sweep, runs)
+        detach.leave(Session(), sweep, load_points(runs))
     sweep.close()
     out = capsys.readouterr().out
     assert ended.value.code == 1 and "could not begin" in out and "not what descriptor" in out
@@ -618,7 +623,7 @@ def test_a_launcher_that_cannot_begin_is_told_at_once(tmp_path: Path, capsys: py
 def test_only_the_runs_that_were_asked_for(tmp_path: Path) -> None:
     runs = lay_out(tmp_path, [SUCCEED] * 2)
     sweep = Sweep(tmp_path, fresh=False)
-    detach.leave(sweep, runs[1:])
+    detach.leave(Session(), sweep, load_points(runs[1:]))
     sweep.close()
     eventually(lambda: holder(tmp_path) is None)
     assert statuses(runs) == [run_directory.PENDING, run_directory.DONE]

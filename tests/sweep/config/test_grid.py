@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gradsweep.errors import UsageError
 from sweep.config import grid
 from sweep.planning.conditions import Choice, Condition
-from sweep.planning.points import check
+from sweep.planning.points import check_points
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import ROOT
 from trainers.config.groups import GROUPS
@@ -272,11 +272,12 @@ def test_a_point_that_cannot_work_may_be_left_out(monkeypatch: pytest.MonkeyPatc
     sections = {"sweep": {"exclude": ["workers == 8"]}, "mpi": {"command": ["true", "{workers}"]}}
     configs = [config(workers=workers, **sections) for workers in (2, 8, 4)]
     typed = [{"workers": "2"}, {"workers": "8"}, {"workers": "4"}]
-    left = check(configs, typed, resolve)
-    assert [one["workers"] for one in left.configs] == [2, 4] and left.numbers == [0, 2]
+    left = check_points(configs, typed, resolve)
+    assert [one.config["workers"] for one in left.points] == [2, 4] and left.numbers == [0, 2]
     assert [(one.overrides, one.why) for one in left.taken_out] == [(typed[1], "sweep.exclude: workers == 8")]
-    assert left.configs[0]["model"] is left.configs[1]["model"] or left.configs[0]["model"] is configs[0]["model"]
+    first, second = (point.config for point in left.points)
+    assert first["model"] is second["model"] or first["model"] is configs[0]["model"]
     with pytest.raises(UsageError, match="takes out all 1 points"):
-        check(configs[1:2], typed[1:2], resolve)
+        check_points(configs[1:2], typed[1:2], resolve)
     with pytest.raises(UsageError, match="workers=8: cannot work"):
-        check([{**each, "sweep": {}} for each in configs], typed, resolve)
+        check_points([{**each, "sweep": {}} for each in configs], typed, resolve)

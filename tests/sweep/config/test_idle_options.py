@@ -14,7 +14,8 @@ from gradsweep.errors import UsageError
 from sweep.config import idle_options as idling
 from sweep.directory import run_layout
 from sweep.launch import execute as launch
-from sweep.planning.points import Points, check
+from sweep.launch.session import Session
+from sweep.planning.points import Points, check_points
 from tests.trainers.config.test_run_config import composed
 from trainers.rules.idle_options import idle
 from trainers.rules.resolve import resolve
@@ -30,7 +31,7 @@ def checked(
     points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     configs = [{**composed(**point), "sweep": sweep, **SETTINGS} for point in points]
     words = [{**{key: str(value) for key, value in point.items()}, **(typed or {})} for point in points]
-    return check(configs, words, resolve, idle=idle, whole=whole)
+    return check_points(configs, words, resolve, idle=idle, whole=whole)
 
 
 def line(refused: Callable[[], Any]) -> str:
@@ -52,10 +53,10 @@ def test_a_topology_that_no_algorithm_uses_is_refused() -> None:
 
 def test_in_a_grid_a_value_that_decides_something_at_one_point_stays_at_the_others() -> None:
     found = checked({"algorithm": ["sgd", "choco"], "topology": ["ring", "torus"], "workers": [4]})
-    assert len(found.configs) == 4 and found.taken_out == []
-    assert len({run_layout.signature(config) for config in found.configs}) == 3  # that of sgd is computed once
+    assert len(found.points) == 4 and found.taken_out == []
+    assert len({run_layout.signature(each.config) for each in found.points}) == 3  # that of sgd is computed once
     found = checked({"partition": [{"scheme": "iid"}, {"scheme": "dirichlet"}]}, {"partition.alpha": "0.1"})
-    assert len(found.configs) == 2
+    assert len(found.points) == 2
 
 
 def test_an_option_in_a_mapping_is_looked_at_as_if_it_was_typed_alone() -> None:
@@ -65,21 +66,21 @@ def test_an_option_in_a_mapping_is_looked_at_as_if_it_was_typed_alone() -> None:
     assert (
         said == "scaling.base_batch=64: valid is together with scaling.by=batch,neighbourhood; here scaling.by=workers"
     )
-    assert len(checked({"scaling": [{"rule": "linear"}]}, {"scaling": "{rule:linear}"}).configs) == 1
+    assert len(checked({"scaling": [{"rule": "linear"}]}, {"scaling": "{rule:linear}"}).points) == 1
 
 
 def test_a_value_that_takes_an_option_away_is_fine() -> None:
-    assert len(checked({"topology": ["none"]}).configs) == 1
-    assert len(checked({"seed": [1]}, {"policy.accordion.relaxed": "null"}).configs) == 1
+    assert len(checked({"topology": ["none"]}).points) == 1
+    assert len(checked({"seed": [1]}, {"policy.accordion.relaxed": "null"}).points) == 1
 
 
 def test_a_search_may_need_it_later() -> None:
-    assert len(checked({"topology": ["ring"]}, whole=False).configs) == 1
+    assert len(checked({"topology": ["ring"]}, whole=False).points) == 1
 
 
 def test_a_probe_minds_nothing() -> None:
     config = {**composed(), "sweep": {}, **SETTINGS}
-    assert len(check([config], [{"topology": "ring"}], resolve).configs) == 1
+    assert len(check_points([config], [{"topology": "ring"}], resolve).points) == 1
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_probe_minds_nothing() -> None:
 def test_a_setting_that_another_one_makes_idle_is_refused_where_it_is_typed(sweep: dict[str, Any], said: str) -> None:
     typed = {f"sweep.{key}": str(value) for key, value in sweep.items()}
     assert line(lambda: checked({"seed": [1, 2]}, typed, **sweep)).startswith(said)
-    assert len(checked({"seed": [1, 2]}, **sweep).configs) == 2  # a preset may have it
+    assert len(checked({"seed": [1, 2]}, **sweep).points) == 2  # a preset may have it
 
 
 def test_a_rule_that_could_end_no_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,9 +109,9 @@ def test_a_rule_that_could_end_no_run_is_refused(monkeypatch: pytest.MonkeyPatch
         "sweep.prune_startup=2: valid is an integer below the number of points (2); else none is ever pruned"
     )
     three: dict[str, Sequence[Any]] = {"seed": [1, 2, 3]}
-    assert len(checked(three, **rule).configs) == 3
-    assert len(checked({"seed": [1, 2]}, resume="there", **rule).configs) == 2  # others are there already
-    assert len(checked({"seed": [1, 2]}, whole=False, **rule).configs) == 2  # others will come
+    assert len(checked(three, **rule).points) == 3
+    assert len(checked({"seed": [1, 2]}, resume="there", **rule).points) == 2  # others are there already
+    assert len(checked({"seed": [1, 2]}, whole=False, **rule).points) == 2  # others will come
     valid = "a number below that of the last epoch with an evaluation before the end of a run"
     short = line(lambda: checked({**three, "epochs": [4]}, prune_warmup=3, **rule))
     assert short == f"sweep.prune_warmup=3: valid is {valid} (3)"
@@ -138,7 +139,7 @@ def test_words_for_hydra_that_nobody_reads_are_refused() -> None:
 
 def execute(directory: Path, typed: Mapping[str, str] | None = None, **sweep: Any) -> Any:
     config = {**composed(), "sweep": {"dry_run": True, **sweep}, **SETTINGS}
-    return launch.execute([config], [typed or {}], directory, resolve, idle=idle, fresh=False)
+    return launch.execute(Session(), [config], [typed or {}], directory, resolve, idle=idle, fresh=False)
 
 
 def test_a_directory_with_a_sweep_is_joined_only_where_that_is_asked_for(tmp_path: Path) -> None:

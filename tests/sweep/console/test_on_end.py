@@ -12,8 +12,9 @@ import pytest
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import EVENTS, Run
 from sweep.console import on_end
+from sweep.console.console import Verbosity
 from sweep.directory.run_state import write_state
-from sweep.launch.session import Closing
+from sweep.launch.sweep_events import SweepEvents
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import eventually
 
@@ -74,7 +75,7 @@ def test_the_end_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         run.directory.mkdir()
         write_state(run, status=status)
     command = ["sh", "-c", "echo $0 $GRADSWEEP_DONE; exit 5", "{status} {failed} {exit_status}"]
-    closing = Closing(tmp_path, SweepSettings(on_end=command, json=True))
+    closing = SweepEvents(tmp_path, SweepSettings(on_end=command), Verbosity(json=True))
     closing.end([*runs, runs[0]], 1)
     closing.end(runs, 0)  # a second time: nothing
     out, err = capfd.readouterr()
@@ -83,4 +84,4 @@ def test_the_end_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert out == (tmp_path / EVENTS).read_text()
     assert [event["event"] for event in events] == ["sweep_started", "sweep_ended"]
     assert events[1]["counts"] == {"done": 1, "failed": 1, "pruned": 1} and events[1]["exit_status"] == 1
-    assert closing.summary(runs).split(": ")[1].startswith("1 done, 1 failed, 1 pruned")
+    assert closing.summarise(runs).split(": ")[1].startswith("1 done, 1 failed, 1 pruned")

@@ -115,9 +115,9 @@ def test_no_other_sweep_takes_it_over(run: Run, tmp_path: Path) -> None:
     (tmp_path / "sweep" / run_directory.SWEEP).touch()
     write_state(run, status=run_directory.DONE, attempts=[{"number": 1, "code_version": "v"}])
     wanted: dict[str, Any] = {str(run.state()["signature"]): {}}
-    assert list(reuse.finished(tmp_path / "other", wanted, "v").values()) == [run]
+    assert list(reuse.find_finished(tmp_path / "other", wanted, "v").values()) == [run]
     run.path(run_directory.EPOCHS).unlink()
-    assert not reuse.finished(tmp_path / "other", wanted, "v")
+    assert not reuse.find_finished(tmp_path / "other", wanted, "v")
 
 
 def test_what_is_left_of_a_removed_directory_is_put_aside(run: Run) -> None:

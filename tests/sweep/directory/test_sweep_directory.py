@@ -15,18 +15,20 @@ from gradsweep import planned_runs, run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run, runs_of
 from sweep.__main__ import main
-from sweep.console.console import Output
-from sweep.console.messages import report_interrupted, show_failures
+from sweep.console.console import Output, Verbosity
+from sweep.console.messages import show_failures
 from sweep.directory import run_identity, run_layout
 from sweep.directory.description import add_to_description, explain_torn, read_description
 from sweep.directory.sweep_directory import LOCK, Sweep
-from sweep.launch import execute
-from sweep.launch.session import Closing
+from sweep.launch import conclude, execute
+from sweep.launch.conclude import report_interrupted
+from sweep.launch.session import Session
+from sweep.launch.take_to_end import take_to_end
 from sweep.provenance import record as provenance
-from sweep.settings.sweep import SweepSettings
+from sweep.settings.resolved_point import parse_point
 from sweep.system import signals
 from sweep.system.signals import Interrupted
-from tests.sweep.fakes import SUCCEED, config, lay_out, write_run
+from tests.sweep.fakes import SUCCEED, config, lay_out, without_data_and_report, write_run
 
 MPI = ["sh", "-c", "exit 0", "{workers}"]
 
@@ -61,20 +63,23 @@ def interrupted_when(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Ctrl-C comes while points are laid out: at a step of that, or when the first run is there."""
     create_runs = run_layout.create_runs
 
-    def one(places: list[run_layout.RunLocation]) -> list[Run]:
+    def one(places: list[run_layout.RunLocation], silent: bool) -> list[Run]:
         create_runs(places[:1])
         raise Interrupted(130)
 
-    def at_once(*_: object) -> None:
+    def at_once(*_: object, **__: object) -> None:
         raise Interrupted(130)
 
-    where = {"locate_runs": run_layout, "note": planned_runs, "describe": provenance}
+    where = {"locate_runs": execute, "note": planned_runs, "describe": provenance}
     if step == "create_runs":
         monkeypatch.setattr(run_layout, "create_runs", one)
     else:
         monkeypatch.setattr(where[step], step, at_once)
-    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
-    monkeypatch.setattr(execute, "_opened", {})
+    without_data_and_report(monkeypatch)
+
+
+def located(sweep: Sweep, configs: list[dict[str, Any]], typed: list[dict[str, str]]) -> list[run_layout.RunLocation]:
+    return run_layout.locate_runs(sweep.directory, run_identity.name_points(configs, typed))
 
 
 CONFIGS = [config(seed) for seed in range(3)]
@@ -84,9 +89,10 @@ TYPED = [{"seed": str(seed)} for seed in range(3)]
 def interrupted(directory: Path, capsys: pytest.CaptureFixture[str], **sweep: Any) -> str:
     """What a command says that is interrupted while it lays out a sweep."""
     configs = [config(seed, **sweep) for seed in range(3)]
+    session = Session()
     with pytest.raises(Interrupted) as found:
-        execute.execute(configs, TYPED, directory, dict, fresh=False)
-    report_interrupted(found.value, execute.opened())
+        execute.execute(session, configs, TYPED, directory, dict, fresh=False)
+    report_interrupted(found.value, session)
     return capsys.readouterr().err
 
 
@@ -100,8 +106,7 @@ def test_a_sweep_that_is_interrupted_while_it_is_laid_out_goes_on_from_its_recor
     monkeypatch.undo()
     assert main(["status", str(directory)]) == 0
     assert "3 runs: 1 pending, 2 missing" in capsys.readouterr().out
-    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
-    monkeypatch.setattr(execute, "conclude", lambda: 0)
+    without_data_and_report(monkeypatch)
     assert main(["resume", str(directory)]) == 0
     assert [run.status() for run in runs_of(directory)] == ["done"] * 3
 
@@ -119,7 +124,7 @@ def test_points_that_were_not_recorded_yet_only_their_command_knows(
 ) -> None:
     """More points for a sweep that is there."""
     sweep = Sweep(tmp_path / "sweep", fresh=False)
-    sweep.lay_out(CONFIGS[:1], TYPED[:1], MPI)
+    sweep.lay_out(located(sweep, CONFIGS[:1], TYPED[:1]), [], MPI)
     sweep.close()
     interrupted_when(monkeypatch, "note")
     told = interrupted(tmp_path / "sweep", capsys, resume=str(tmp_path / "sweep"))
@@ -132,7 +137,9 @@ def test_a_report_that_is_interrupted_is_all_that_is_left_to_do(
 ) -> None:
     write_run(tmp_path, "a=1-11111111", {"status": "done"}, {"status": "done"})
     (tmp_path / run_directory.SWEEP).touch()
-    report_interrupted(Interrupted(143), [tmp_path])
+    session = Session()
+    session.directory = tmp_path
+    report_interrupted(Interrupted(143), session)
     assert capsys.readouterr().err.endswith(f"To report on them:\n  python -m reports {os.path.relpath(tmp_path)}\n")
 
 
@@ -146,8 +153,10 @@ def test_so_it_is_where_the_last_run_has_just_ended(
             raise Interrupted(143)
 
     monkeypatch.setattr(signals, "raise_deferred", check)
+    sweep = Sweep(tmp_path, fresh=False)
     with pytest.raises(Interrupted) as found:
-        execute.take_to_end(tmp_path, {runs[0]: config(0)})
+        take_to_end(Session(), sweep, {runs[0]: parse_point(config(0))})
+    sweep.close()
     assert runs[0].status() == run_directory.DONE and not found.value.reported
     assert "To go on" not in capsys.readouterr().out
 
@@ -163,13 +172,12 @@ def test_a_sweep_that_an_earlier_version_has_not_laid_out_says_so(
     assert lacks in str(explain_torn(directory))
     assert main(["status", str(directory)]) == 0
     assert lacks in capsys.readouterr().out
-    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
-    monkeypatch.setattr(execute, "take_to_end", lambda directory, configs: None)
-    monkeypatch.setattr(execute, "conclude", lambda: 0)
+    without_data_and_report(monkeypatch)
+    monkeypatch.setattr("sweep.launch.take_to_end.run_or_leave", lambda *_, **__: None)
     assert main(["resume", str(directory)]) == 1
     assert lacks in capsys.readouterr().err and explain_torn(directory) is not None
     sweep = Sweep(directory, fresh=False)
-    assert len(sweep.lay_out(CONFIGS, TYPED, MPI)) == 3
+    assert len(sweep.lay_out(located(sweep, CONFIGS, TYPED), [], MPI)) == 3
     sweep.close()
     assert explain_torn(directory) is None
 
@@ -180,7 +188,7 @@ def test_a_report_does_not_hear_ctrl_c_itself(tmp_path: Path, monkeypatch: pytes
     python.write_text(f"#!/bin/sh\ncut -d' ' -f6 /proc/$$/stat > '{tmp_path}/session'\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    assert execute._show(tmp_path, [], Closing(tmp_path, SweepSettings(quiet=True)))
+    assert conclude.write_report(tmp_path, Verbosity(quiet=True))
     assert int((tmp_path / "session").read_text()) != os.getsid(0)
 
 
@@ -189,7 +197,7 @@ def test_a_run_whose_end_could_not_be_written_is_not_said_to_run(
 ) -> None:
     """On a full disk state.json stays as it was."""
     run = write_run(tmp_path, "a=1-11111111", {"status": "running", "attempts": [{"number": 1}]})
-    show_failures([run], tmp_path, Output())
+    show_failures([run], Output(), "")
     assert "it has ended, but its state could not be written; a resume sets that right\n" in capsys.readouterr().out
 
 
@@ -208,7 +216,8 @@ def test_a_description_whose_values_are_odd_is_added_to(content: str, tmp_path: 
     sweep = Sweep(tmp_path, fresh=False)
     sweep.note_resumed(MPI)
     add_to_description(tmp_path, calibration={"s": 1})
-    sweep.lay_out([config(1), config(2)], [{"seed": "1"}, {"seed": "2"}], MPI, again=True)
+    more = located(sweep, [config(1), config(2)], [{"seed": "1"}, {"seed": "2"}])
+    sweep.lay_out(more, ["seed"], MPI, again=True)
     sweep.close()
     known = yaml.safe_load((tmp_path / run_directory.SWEEP).read_text())
     assert (known["format"], known["created"], known["command"]) == (1, "then", "typed")

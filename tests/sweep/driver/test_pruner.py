@@ -22,6 +22,7 @@ from sweep.executors.local import SlotExecutor
 from sweep.executors.slots import Slots
 from sweep.settings import metrics
 from sweep.settings.sweep import SweepSettings
+from tests.sweep.fakes import resolved
 
 EPOCHS = 40
 TRAIN = r"""
@@ -88,7 +89,7 @@ def sweeping(tmp_path: Path) -> Sweeping:
         settings = SweepSettings(prune_startup=2, prune_warmup=2, **options)  # type: ignore[arg-type]
         executor = SlotExecutor(tmp_path, max_parallel=1)
         executor.slots = Slots([0])
-        tasks, configs = {}, {}
+        tasks, points = {}, {}
         for name in wanted:
             (run,) = run_layout.lay_out(tmp_path, [Point({"workers": 1, "epochs": EPOCHS, "name": name}, {})])
             directory = tmp_path / run_directory.RUNS / name
@@ -97,8 +98,8 @@ def sweeping(tmp_path: Path) -> Sweeping:
             run = Run(directory)
             pause = "0.2" if name == wanted[-1] else "0"
             tasks[run] = RunTask(str(directory), 1, 1, ["sh", "-c", TRAIN, pause], {})
-            configs[run] = {"epochs": EPOCHS, "max_steps": None}
-        Drive(tmp_path, configs, lambda run, config: tasks[run], executor, settings).run()
+            points[run] = resolved({"epochs": EPOCHS, "max_steps": None})
+        Drive(tmp_path, points, lambda run, point: tasks[run], executor, settings).run()
         return {run.name: run for run in tasks}
 
     return compute
@@ -140,5 +141,5 @@ def test_pruned_runs_are_computed_once_pruning_is_off(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for status, after in ((run_directory.PRUNED, run_directory.PENDING), (run_directory.FAILED, run_directory.FAILED)):
         run.path(run_directory.STATE).write_text(json.dumps({"status": status, "reason": "why"}))
-        pruner.forget([run])
+        pruner.revive_pruned([run])
         assert run.status() == after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from sweep.planning.estimate import Crew, Estimator
 from sweep.planning.points import Points, TakenOut
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings
+from tests.sweep.fakes import resolved
 
 Multirun = Callable[..., tuple[int, str, str]]
 
@@ -81,7 +83,7 @@ def finished(root: Path, sweep: str, of: dict[str, Any], seconds: float = 8.0, o
 
 
 def seconds(root: Path, **changes: Any) -> float | None:
-    return Estimator(root / "2026-11-21" / "new").seconds(config(**changes))
+    return Estimator(root / "2026-11-21" / "new").estimate_seconds(config(**changes))
 
 
 def test_nothing_is_known_of_another_model_or_data(tmp_path: Path) -> None:
@@ -241,7 +243,7 @@ def test_only_the_latest_runs_are_read(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_sweep_elsewhere_counts_too_and_damaged_runs_do_not(tmp_path: Path) -> None:
     run = finished(tmp_path / "output", "a", config())
-    assert Estimator(run.directory.parent.parent).seconds(config()) == 10
+    assert Estimator(run.directory.parent.parent).estimate_seconds(config()) == 10
     state, result = run.path(run_directory.STATE), run.path(run_directory.RESULT)
     state.write_text("[")
     assert seconds(tmp_path / "output") == 8  # the time around the training is not known
@@ -278,10 +280,24 @@ def test_when_the_last_run_ends(runs: list[tuple[int, float]], cores: int, most:
     assert cost.wall_s(runs, cores, most) == wall
 
 
+def make_points(
+    configs: list[dict[str, Any]],
+    typed: list[dict[str, str]],
+    taken_out: list[TakenOut],
+    settings: SweepSettings,
+    mpi: MpiSettings | None = None,
+) -> Points:
+    """Points as they come from the checks, without these."""
+    resolved_points = [
+        dataclasses.replace(resolved(each.config), swept=each.swept, overrides=each.overrides)
+        for each in run_identity.name_points(configs, typed)
+    ]
+    return Points(resolved_points, [*typed], list(range(len(configs))), taken_out, settings, mpi or MpiSettings())
+
+
 def points(*configs: dict[str, Any], taken_out: list[TakenOut] | None = None) -> Points:
     typed = [{"workers": str(each["workers"]), "seed": str(each["seed"])} for each in configs]
-    numbers = list(range(len(configs)))
-    return Points([*configs], [*typed], numbers, taken_out or [], SweepSettings(dry_run=True), MpiSettings())
+    return make_points(list(configs), typed, taken_out or [], SweepSettings(dry_run=True))
 
 
 def shown(of: Points, directory: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -326,7 +342,7 @@ def test_what_becomes_of_every_point(sweep: Path, capsys: pytest.CaptureFixture[
         "1 from 1 run similar to it (~), with other workers or cores, scaled by how many have a core",
     ]
     assert sorted(sweep.rglob("*")) == before
-    again = run_layout.lay_out(sweep, run_identity.name_points(left, points(*left).overrides))
+    again = run_layout.lay_out(sweep, points(*left).points)
     assert [run.name for run in again] == [known[0], known[1], new[0], new[0], new[1]]  # as it was shown
 
 
@@ -410,11 +426,11 @@ def test_cores_of_a_run_and_those_to_share_out_are_two_things(sweep: Path, capsy
 
 
 def test_one_run_and_none(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = Points([config()], [{"compressor": "qsgd", "sweep.dry_run": "true"}], [0], [], SweepSettings(), MpiSettings())
+    one = make_points([config()], [{"compressor": "qsgd", "sweep.dry_run": "true"}], [], SweepSettings())
     out = shown(one, sweep, capsys)
     assert out[0].startswith("2026-11-21/s: 1 point, 1 run to do, launcher local; ")
     assert f"1  compressor=qsgd-{run_layout.signature(config())[:8]}" in out[3]
-    finish(run_layout.lay_out(sweep, run_identity.name_points(one.configs, one.overrides))[0], config())
+    finish(run_layout.lay_out(sweep, one.points)[0], config())
     assert shown(one, sweep, capsys)[-1] == "estimated: nothing to do"
 
 

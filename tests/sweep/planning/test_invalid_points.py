@@ -13,8 +13,9 @@ import yaml
 from gradsweep.errors import UsageError
 from sweep.directory import run_identity, run_layout
 from sweep.launch import execute
+from sweep.launch.session import Session
 from sweep.planning import invalid_points
-from sweep.planning.points import Points, check
+from sweep.planning.points import Points, check_points
 from sweep.settings.sweep import SweepSettings
 from tests.trainers.config.test_run_config import composed
 from trainers.rules.resolve import resolve
@@ -29,7 +30,7 @@ def grid(**keys: Sequence[Any]) -> list[dict[str, Any]]:
 def checked(points: Sequence[Mapping[str, Any]], invalid: str = "corners", **how: bool) -> Points:
     configs = [{**composed(**point), "sweep": {"invalid": invalid}, **SETTINGS} for point in points]
     typed = [{key: str(value) for key, value in point.items()} for point in points]
-    return check(configs, typed, resolve, **how)
+    return check_points(configs, typed, resolve, **how)
 
 
 def left(points: Points) -> list[str]:
@@ -46,15 +47,15 @@ def test_the_grid_of_centralised_and_decentralised_algorithms() -> None:
         workers=[4, 8, 16],
     )
     found = checked(points)
-    assert len(points) == 162 and len(found.configs) == 108
+    assert len(points) == 162 and len(found.points) == 108
     of = {name: {one["compressor"] for one in found.overrides if one["algorithm"] == name} for name in algorithms}
     assert of.pop("sgd") == {"sign", "topk", "qsgd"} and of.pop("ecd") == {"qsgd"}
     assert list(of.values()) == [{"topk", "qsgd"}] * 4
-    assert [each["points"] for each in invalid_points.summary(found.taken_out)] == [36, 9, 9]
+    assert [each["points"] for each in invalid_points.summarise(found.taken_out)] == [36, 9, 9]
     assert [points[number] for number in found.numbers] == [
         point for point in points if {key: str(value) for key, value in point.items()} in found.overrides
     ]
-    assert len({run_layout.signature(config) for config in found.configs}) == 90  # sgd has no topology
+    assert len({run_layout.signature(each.config) for each in found.points}) == 90  # sgd has no topology
 
 
 def test_a_corner_is_left_out_with_its_reason() -> None:
@@ -89,7 +90,7 @@ def test_it_can_be_asked_for_that_all_points_work() -> None:
     points = grid(algorithm=["choco", "ecd"], compressor=["topk", "qsgd"])
     with pytest.raises(UsageError, match="^compressor=topk with algorithm=ecd: "):
         checked(points, "refuse")
-    assert len(checked(points[:2], "refuse").configs) == 2
+    assert len(checked(points[:2], "refuse").points) == 2
 
 
 def test_it_can_be_asked_for_what_works_of_anything() -> None:
@@ -113,7 +114,7 @@ def test_a_search_goes_on_where_it_has_tried_what_cannot_work() -> None:
         found = checked([*fails, *works], way, whole=False)
         assert left(found) == ["qsgd,1"] and found.numbers == [1]
         found = checked(fails, way, whole=False, begun=True)
-        assert found.configs == [] and [each.impossible for each in found.taken_out] == [True]
+        assert found.points == [] and [each.impossible for each in found.taken_out] == [True]
         with pytest.raises(UsageError, match="^compressor=topk with algorithm=ecd"):
             checked(fails, way, whole=False)  # nothing has worked yet
     with pytest.raises(UsageError, match="^compressor=topk with algorithm=ecd"):
@@ -123,13 +124,11 @@ def test_a_search_goes_on_where_it_has_tried_what_cannot_work() -> None:
 def test_a_batch_of_a_search_without_a_point_that_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "sweep.yaml").write_text("format: 1\n")
     config = {**composed(algorithm="ecd", compressor="topk"), "sweep": {}, **SETTINGS}
-    execute._opened[tmp_path] = tmp_path
-    try:
-        for _ in range(2):
-            typed = {"algorithm": "ecd", "compressor": "topk"}
-            assert execute.execute([config], [typed], tmp_path, resolve, fresh=True, whole=False) == [None]
-    finally:
-        del execute._opened[tmp_path], execute._left_out[tmp_path]
+    session = Session()
+    session.directory = tmp_path
+    for _ in range(2):
+        typed = {"algorithm": "ecd", "compressor": "topk"}
+        assert execute.execute(session, [config], [typed], tmp_path, resolve, fresh=True, whole=False) == [None]
     (why,) = yaml.safe_load((tmp_path / "sweep.yaml").read_text())["points_left_out"]
     assert why["points"] == 2 and why["why"].startswith("compressor=topk with algorithm=ecd: ")
     assert "1 of 1 point cannot work" in capsys.readouterr().out
@@ -138,21 +137,23 @@ def test_a_batch_of_a_search_without_a_point_that_works(tmp_path: Path, capsys: 
 def test_what_is_left_out_is_said_in_a_line_a_reason() -> None:
     out = [invalid_points.TakenOut({}, f"reason {number % 3}", impossible=True) for number in range(60)]
     out.append(invalid_points.TakenOut({}, "sweep.exclude: workers == 8"))
-    assert invalid_points.lines(out, 100, most=2) == [
+    assert invalid_points.describe_left_out(out, 100, most=2) == [
         "1 of 100 points are taken out by sweep.exclude or sweep.include",
         "60 of 100 points cannot work and are left out (sweep.invalid):",
         "  20: reason 0",
         "  20: reason 1",
         "  and for 1 other reason: sweep.yaml has them",
     ]
-    assert invalid_points.lines(out, 100)[-1] == "  20: reason 2"
-    assert invalid_points.lines(out[-1:], 2) == ["1 of 2 points are taken out by sweep.exclude or sweep.include"]
-    assert invalid_points.lines([], 2) == []
+    assert invalid_points.describe_left_out(out, 100)[-1] == "  20: reason 2"
+    assert invalid_points.describe_left_out(out[-1:], 2) == [
+        "1 of 2 points are taken out by sweep.exclude or sweep.include"
+    ]
+    assert invalid_points.describe_left_out([], 2) == []
 
 
 def test_a_run_without_neighbours_has_no_topology_in_its_name(tmp_path: Path) -> None:
     points = checked(grid(algorithm=["sgd", "choco"], topology=["ring", "complete"]))
-    places = run_layout.locate_runs(tmp_path, run_identity.name_points(points.configs, points.overrides))
+    places = run_layout.locate_runs(tmp_path, points.points)
     assert [place.run.name.rpartition("-")[0] for place in places] == [
         "algorithm=sgd,topology=none",
         "algorithm=sgd,topology=none",

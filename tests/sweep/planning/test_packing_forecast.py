@@ -19,13 +19,12 @@ from sweep.planning import dry_run, packing_forecast
 from sweep.planning.cost import SURE
 from sweep.planning.dry_run import Row
 from sweep.planning.estimate import Estimate
-from sweep.planning.packing_forecast import Pack, packs
-from sweep.planning.points import Points
+from sweep.planning.packing_forecast import Pack, PackedRun, forecast_packs
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings
 from tests.sweep.emulation.conftest import described
 from tests.sweep.fake_slurm import FakeSlurm, fake
-from tests.sweep.planning.test_dry_run import config, shown
+from tests.sweep.planning.test_dry_run import config, make_points, shown
 
 __all__ = ["fake"]
 MPI = MpiSettings(["mpirun", "-n", "{workers}"], {})
@@ -36,6 +35,14 @@ def row(directory: Path, workers: int, threads: int = 1, seconds: float | None =
     launcher = {"cluster": "local", **launcher}
     of = config(workers=workers, threads_per_worker=threads, launcher=launcher)
     return Row(1, dry_run.RUN, directory.name, of, directory, estimate=likely)
+
+
+def runs_of(rows: list[Row]) -> list[PackedRun]:
+    return [
+        PackedRun(str(each.directory), each.config, None if each.estimate is None else each.estimate.seconds)
+        for each in rows
+        if each.config is not None
+    ]
 
 
 def task(of: Row) -> RunTask:
@@ -65,7 +72,7 @@ def test_worlds_are_as_large_as_it_says(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     rows = [row(tmp_path / run_directory.RUNS / str(number), *run) for number, run in enumerate(runs)]
-    assert packs(rows, SweepSettings(pack=True, **options), MPI) == expected
+    assert forecast_packs(runs_of(rows), SweepSettings(pack=True, **options), MPI) == expected
     executor = PackedExecutor(tmp_path, [0, 1, 2, 3], **options)
     made: dict[int, int] = {}  # the first one of each kind, when all runs are queued
 
@@ -85,7 +92,7 @@ def test_allocations_have_as_many_runs_as_it_says(tmp_path: Path, fake: FakeSlur
         row(tmp_path / run_directory.RUNS / str(number), workers, seconds=seconds, **options)
         for number, (workers, seconds) in enumerate(lengths)
     ]
-    found = packs(rows, SweepSettings(pack=True), MPI)
+    found = forecast_packs(runs_of(rows), SweepSettings(pack=True), MPI)
     assert found == [Pack(2, 1), Pack(2, 1), Pack(4, 3), Pack(4, 1)]
     tasks = [task(each) for each in rows]
     known = {each.directory: row.estimate for each, row in zip(tasks, rows, strict=True)}
@@ -107,7 +114,7 @@ def test_it_is_said_in_a_line_and_to_machines(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     of = [config(seed=1), config(seed=2), config(seed=2)]  # a duplicate is trained in none
     typed = [{"seed": str(each["seed"])} for each in of]
-    points = Points(of, [*typed], [0, 1, 2], [], SweepSettings(pack=True), MPI)
+    points = make_points(of, typed, [], SweepSettings(pack=True), MPI)
     assert "packed: 1 MPI world of 2 ranks for 2 runs" in shown(points, tmp_path / "s", capsys)
     dry_run.tell(points, tmp_path / "s")
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["packed"] == [{"ranks": 2, "runs": 2}]
@@ -132,13 +139,13 @@ def test_runs_with_hosts_of_their_own_are_in_no_world(
     kinds = {"none": {"name": "none"}, "emulated": described()}
     of = [{**config(seed=seed), "network": kinds[name]} for seed, name in enumerate(networks)]
     typed = [{"seed": str(each["seed"])} for each in of]
-    points = Points(of, [*typed], [0, 1], [], SweepSettings(pack=True), MPI)
+    points = make_points(of, typed, [], SweepSettings(pack=True), MPI)
     assert line in shown(points, tmp_path / "s", capsys)
 
 
 def test_what_is_alike_is_said_once() -> None:
     found = [Pack(4, 3), Pack(4, 3), Pack(2, 1)]
-    assert packing_forecast.line(found, "slurm") == (
+    assert packing_forecast.describe_packs(found, "slurm") == (
         "packed: 2 allocations of 4 ranks for 3 runs each, 1 allocation of 2 ranks for 1 run"
     )
-    assert packing_forecast.line(found[2:], "local") == "packed: 1 MPI world of 2 ranks for 1 run"
+    assert packing_forecast.describe_packs(found[2:], "local") == "packed: 1 MPI world of 2 ranks for 1 run"

@@ -18,6 +18,7 @@ from sweep.directory.run_identity import Point
 from sweep.directory.run_state import write_state
 from sweep.planning import reuse
 from sweep.settings.slurm_launcher import SlurmOptions
+from tests.sweep.fakes import resolved
 
 ABOUT = {"packages": {"torch": "2"}, "python": "3.11", "cpu": {"model": "x"}, "gpus": [], "mpi": "Open MPI"}
 LOCAL = {"cluster": "local"}
@@ -51,7 +52,8 @@ def finish(run: Run, version: str = "v1", status: str = run_directory.DONE, atte
 
 
 def take(runs: dict[Run, dict[str, Any]]) -> list[Run]:
-    return reuse.take_finished(next(iter(runs)).directory.parents[1], runs, "v1")
+    points = {run: resolved(config) for run, config in runs.items()}
+    return reuse.take_finished(next(iter(runs)).directory.parents[1], points, "v1")
 
 
 def test_what_is_finished_is_taken_with_all_that_a_report_reads(make: Make) -> None:

@@ -370,6 +370,6 @@ def test_packed_sweeps_of_this_machine_load_while_data_is_prepared(
     monkeypatch.setattr(fork_server, "early", lambda *wanted: asked.append(wanted) or contextlib.nullcontext())
     mpi = SimpleNamespace(program=lambda: ["/there/mpirun"], environment={"A": "1"})
     config = {"launcher": {"cluster": cluster}, "threads_per_worker": 2}
-    points: Any = SimpleNamespace(settings=SweepSettings(**settings), configs=[config], mpi=mpi)
-    with execute._loading(points):
+    points: Any = SimpleNamespace(settings=SweepSettings(**settings), points=[SimpleNamespace(config=config)], mpi=mpi)
+    with execute._load_torch_early(points):
         assert asked == ([(["/there/mpirun"], {"A": "1"}, 2)] if loads else [])

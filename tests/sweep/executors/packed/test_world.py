@@ -24,7 +24,7 @@ from sweep.launchers.launchers import build_launcher
 from sweep.settings.sweep import SweepSettings
 from sweep.system.processes import WORLD_VARIABLE, find_processes
 from tests.conftest import ROOT, eventually
-from tests.sweep.fakes import read_log
+from tests.sweep.fakes import read_log, resolved
 
 FAKE = ROOT / "tests" / "sweep" / "fake_world.py"
 Make = Callable[..., RunTask]
@@ -108,11 +108,11 @@ def test_both_attempts_of_a_run_whose_world_has_died_are_told_of(
     config = {"epochs": 1, "max_steps": None}
     Drive(
         tmp_path,
-        dict.fromkeys(tasks, config),
-        lambda run, config: tasks[run],
+        dict.fromkeys(tasks, resolved(config)),
+        lambda run, point: tasks[run],
         executor,
         SweepSettings(retries=0),
-        Events(tmp_path),
+        events=Events(tmp_path),
     ).run()
     told = [json.loads(line) for line in (tmp_path / run_directory.EVENTS).read_text().splitlines()]
     about = [event for event in told if event.get("run") == "beside"]

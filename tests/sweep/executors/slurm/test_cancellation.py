@@ -20,6 +20,7 @@ from sweep.executors.slurm.executor import SlurmRunExecutor
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import eventually
 from tests.sweep.fake_slurm import FakeSlurm, Make, began, executor, fake, make, polled, quick, read, submit
+from tests.sweep.fakes import resolved
 
 __all__ = ["executor", "fake", "make", "quick"]
 
@@ -123,8 +124,8 @@ def test_who_asks_a_launcher_to_cancel_holds_up_nobody_else(
     monkeypatch.setattr(executor, "poll", poll)
     monkeypatch.setattr(executor, "_wait_for_end", lambda *args: pytest.fail("it waits"))
     tasks = {task.run: task for task in (good, bad)}
-    configs = {run: {"epochs": 9, "max_steps": None} for run in tasks}
-    Drive(executor.folder, configs, lambda run, config: tasks[run], executor, SweepSettings()).run()
+    points = {run: resolved({"epochs": 9, "max_steps": None}) for run in tasks}
+    Drive(executor.folder, points, lambda run, point: tasks[run], executor, SweepSettings()).run()
     assert set(seen) == {True} and not asked.exists()
     state = bad.run.state()
     assert (good.run.status(), state["status"], state["reason"]) == (
@@ -171,8 +172,8 @@ def test_a_hopeless_run_is_ended_while_the_others_are_looked_after(
     monkeypatch.setattr(executor, "poll", poll)
     settings = SweepSettings(prune="median", prune_startup=1)
     tasks = {task.run: task for task in (good, bad)}
-    configs = {run: {"epochs": 9, "max_steps": None} for run in tasks}
-    Drive(executor.folder, configs, lambda run, config: tasks[run], executor, settings).run()
+    points = {run: resolved({"epochs": 9, "max_steps": None}) for run in tasks}
+    Drive(executor.folder, points, lambda run, point: tasks[run], executor, settings).run()
     assert seen[:4] == [run_directory.RUNNING] * 4 and fake.asked("scancel") == ["100"]
     assert (good.run.status(), bad.run.status()) == (run_directory.DONE, run_directory.PRUNED)
     assert bad.run.state()["attempts"][0]["status"] == run_directory.PRUNED

@@ -27,6 +27,7 @@ from sweep.provenance import record
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import PLAYED, eventually
 from tests.sweep.fake_slurm import FakeSlurm, Make, began, executor, fake, make, polled, quick, read, submit
+from tests.sweep.fakes import resolved
 
 __all__ = ["executor", "fake", "make", "quick"]
 
@@ -257,8 +258,8 @@ def test_a_refused_retry_ends_neither_the_sweep_nor_its_reason(
 
     monkeypatch.setattr(executor, "submit_runs", refusing)
     settings = SweepSettings(retries=1, backoff_s=0.0)
-    configs = {run: {"epochs": 1, "max_steps": None} for run in tasks}
-    Drive(executor.folder, configs, lambda run, config: tasks[run], executor, settings).run()
+    points = {run: resolved({"epochs": 1, "max_steps": None}) for run in tasks}
+    Drive(executor.folder, points, lambda run, point: tasks[run], executor, settings).run()
     assert [run.state()["reason"] for run in tasks] == ["a rank was killed by SIGKILL", "a node failed"]
     assert capsys.readouterr().out.count("no retry: hydra/launcher=slurm: sbatch: no such partition") == 2
 

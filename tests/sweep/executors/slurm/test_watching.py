@@ -19,6 +19,7 @@ from sweep.settings.sweep import SweepSettings
 from sweep.status.overview import Overview
 from tests.conftest import eventually
 from tests.sweep.fake_slurm import FakeSlurm, Make, began, executor, fake, make, polled, quick, submit
+from tests.sweep.fakes import resolved
 
 __all__ = ["executor", "fake", "make", "quick"]
 
@@ -96,7 +97,7 @@ def test_a_run_that_was_preempted_and_not_queued_again_is_tried_again(
     executor.poll = poll  # type: ignore[method-assign]
     config = {"epochs": 1, "max_steps": None}
     settings = SweepSettings(retries=1, backoff_s=0.0)
-    Drive(executor.folder, {task.run: config}, lambda run, config: task, executor, settings).run()
+    Drive(executor.folder, {task.run: resolved(config)}, lambda run, point: task, executor, settings).run()
     first = task.run.state()["attempts"][0]
     assert (first["status"], first["cause"]) == (run_directory.FAILED, failure_causes.LOST)
     assert first["reason"].startswith(saved) == (told in ("by its ranks", "by its job"))
@@ -319,7 +320,8 @@ def test_a_waiting_launcher_tells_that_a_job_was_sent_away_and_is_queued_again(
     monkeypatch.setattr(executor, "poll", poll)
     events = Events(executor.folder)
     config = {"epochs": 1, "max_steps": None}
-    Drive(executor.folder, {task.run: config}, lambda run, config: task, executor, SweepSettings(), events).run()
+    points = {task.run: resolved(config)}
+    Drive(executor.folder, points, lambda run, point: task, executor, SweepSettings(), events=events).run()
     lines = [json.loads(line) for line in (executor.folder / run_directory.EVENTS).read_text().splitlines()]
     assert [(line["event"], line["attempt"], line.get("reason")) for line in lines[1:]] == [
         ("run_preempted", 1, f"{why}; queued again"),
