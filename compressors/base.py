@@ -15,6 +15,7 @@ so that configs can be checked at once; kernels are imported when the first tens
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
@@ -244,15 +245,10 @@ class Stateful(Compressor):
     optional: ClassVar[tuple[str, ...]] = ()
     """Those of them that a unit may lack."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "_memory", {})
-
-    @property
+    @functools.cached_property
     def memory(self) -> dict[int, dict[str, torch.Tensor]]:
-        """By unit and name."""
-        memory: dict[int, dict[str, torch.Tensor]] = self.__dict__["_memory"]
-        return memory
+        """The state, apart from the options: tensors by unit and name."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         return unit_state.saved(self.memory)

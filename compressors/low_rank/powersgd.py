@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -74,7 +75,6 @@ class PowerSGD(Cooperative, Stateful):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "_shapes", {})
         if self.epsilon and self.orthogonalisation != "gram_schmidt":
             raise InvalidParameter("epsilon", self.epsilon, "0 with orthogonalisation=qr")
 
@@ -108,11 +108,15 @@ class PowerSGD(Cooperative, Stateful):
         """The shapes (r, rows) and (r, columns) of the factors; None for what is dense (in that step)."""
         if step is not None and step < self.start_step:
             return None
-        known: dict[tuple[int, ...], Factors | None] = self.__dict__["_shapes"]  # asked for many times in every step
-        found = tuple(shape)
-        if found not in known:
-            known[found] = self._factors_of(found)
-        return known[found]
+        key = tuple(shape)
+        if key not in self._known_factors:
+            self._known_factors[key] = self._factors_of(key)
+        return self._known_factors[key]
+
+    @functools.cached_property
+    def _known_factors(self) -> dict[tuple[int, ...], Factors | None]:
+        """The factors by shape, which every step needs many times."""
+        return {}
 
     def _factors_of(self, shape: Sequence[int]) -> Factors | None:
         rows, columns = self.matrix_shape(shape)

@@ -19,6 +19,7 @@ Importing these modules loads neither torch nor numba.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -112,15 +113,10 @@ class Keeping(Memory):
     optional: ClassVar[tuple[str, ...]] = ()
     """Those of them that a unit may lack."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "_kept", {})
-
-    @property
+    @functools.cached_property
     def kept(self) -> dict[int, dict[str, torch.Tensor]]:
-        """By unit and name."""
-        kept: dict[int, dict[str, torch.Tensor]] = self.__dict__["_kept"]
-        return kept
+        """The state, apart from the options: tensors by unit and name."""
+        return {}
 
     def tensors(self, unit: int, gradient: torch.Tensor, *names: str) -> list[torch.Tensor]:
         """The tensors of a unit with these names, zeros at first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
@@ -48,21 +49,16 @@ class DGC(Keeping):
     clip: float | None = number(None, low=0, above=True, optional=True)
     clip_per: str = choice("model", "model", "unit")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "_step", _Step())
-
-    @property
-    def _current(self) -> _Step:
-        step: _Step = self.__dict__["_step"]
-        return step
+    @functools.cached_property
+    def _step(self) -> _Step:
+        return _Step()
 
     @property
     def needs_norm(self) -> bool:
         return self.clip is not None and self.clip_per == "model"
 
     def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
-        object.__setattr__(self, "_step", _Step(workers, norm))
+        self._step.begin(workers, norm)
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         import torch
@@ -75,7 +71,7 @@ class DGC(Keeping):
         else:
             momentum.mul_(self.momentum).add_(gradient, alpha=factor)
         if lossless:
-            self._current.exact.add(unit)
+            self._step.exact.add(unit)
             if "velocity" not in self.kept[unit]:
                 return torch.add(momentum, gradient, alpha=factor) if self.nesterov else momentum
         (velocity,) = self.tensors(unit, gradient, "velocity")
@@ -86,14 +82,14 @@ class DGC(Keeping):
         """What the gradient is multiplied by to be short enough."""
         if self.clip is None:
             return 1.0
-        limit = self.clip / math.sqrt(self._current.workers)
-        norm = math.sqrt(norms.squares(gradient)) if self.clip_per == "unit" else self._current.norm()
+        limit = self.clip / math.sqrt(self._step.workers)
+        norm = math.sqrt(norms.squares(gradient)) if self.clip_per == "unit" else self._step.norm()
         return limit / norm if norm > limit else 1.0
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
         named = self.kept[key.unit]
-        exact = key.unit in self._current.exact
-        self._current.exact.discard(key.unit)
+        exact = key.unit in self._step.exact
+        self._step.exact.discard(key.unit)
         if "velocity" not in named:
             return
         momentum, velocity = named["momentum"], named["velocity"]
@@ -112,16 +108,23 @@ class DGC(Keeping):
 
 
 class _Step:
-    """What is known of the step that goes on; the norm is computed when it is asked for, once."""
+    """The state of the current step."""
 
-    def __init__(self, workers: int = 1, norm: Callable[[], float] | None = None) -> None:
-        self.workers, self._norm = workers, norm
-        self._known: float | None = None
+    def __init__(self) -> None:
+        self.workers = 1
         self.exact: set[int] = set()
+        self._compute_norm: Callable[[], float] | None = None
+        self._norm: float | None = None
+
+    def begin(self, workers: int, compute_norm: Callable[[], float]) -> None:
+        """Start another step."""
+        self.workers, self._compute_norm, self._norm = workers, compute_norm, None
+        self.exact.clear()
 
     def norm(self) -> float:
-        if self._known is None:
-            if self._norm is None:
+        """Return the l2 norm of the whole gradient, which is computed at the first call."""
+        if self._norm is None:
+            if self._compute_norm is None:
                 raise RuntimeError("begin must be called before every step: the whole gradient is clipped")
-            self._known = self._norm()
-        return self._known
+            self._norm = self._compute_norm()
+        return self._norm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
@@ -55,6 +56,13 @@ def _nothing_is_left(x: torch.Tensor, lossless: bool) -> bool:
     return lossless and x.dtype != torch.float64
 
 
+@dataclasses.dataclass
+class _Step:
+    """The state of the current step."""
+
+    lr: float = 1.0
+
+
 @dataclasses.dataclass(frozen=True)
 class ScaledResidual(Keeping):
     """Error feedback that knows of the learning rate: p = (lr of the last step / lr) * e + g, e = p - Q(p).
@@ -72,33 +80,29 @@ class ScaledResidual(Keeping):
     withheld: ClassVar[str] = "residual"
     remembers: ClassVar[tuple[str, ...]] = ("residual", "lr")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "_lr", 1.0)
-
-    @property
-    def _rate(self) -> float:
-        rate: float = self.__dict__["_lr"]
-        return rate
+    @functools.cached_property
+    def _step(self) -> _Step:
+        return _Step()
 
     def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
-        object.__setattr__(self, "_lr", lr)
+        self._step.lr = lr
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         import torch
 
         gradient = gradient.detach()
-        if self._rate == 0.0 or (unit not in self.kept and _nothing_is_left(gradient, lossless)):
+        lr = self._step.lr
+        if lr == 0.0 or (unit not in self.kept and _nothing_is_left(gradient, lossless)):
             return gradient
         (residual,) = self.tensors(unit, gradient, "residual")
-        rate = self.kept[unit].setdefault("lr", torch.tensor(self._rate, dtype=torch.float64))
-        if float(rate) != self._rate:
-            residual.mul_(float(rate) / self._rate)
-            rate.fill_(self._rate)
+        last_lr = self.kept[unit].setdefault("lr", torch.tensor(lr, dtype=torch.float64))
+        if float(last_lr) != lr:
+            residual.mul_(float(last_lr) / lr)
+            last_lr.fill_(lr)
         return residual.add_(gradient)
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        if self._rate == 0.0:
+        if self._step.lr == 0.0:
             return
         if _nothing_is_left(x, compressor.is_exact(x.shape, key)):
             self.kept.pop(key.unit, None)

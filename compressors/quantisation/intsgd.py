@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -20,6 +21,13 @@ def _width() -> int:
     valid = Valid(words, lambda value: isinstance(value, int) and not isinstance(value, bool) and value in (8, 32))
     width: int = dataclasses.field(default=8, metadata={"valid": valid})
     return width
+
+
+@dataclasses.dataclass
+class _Group:
+    """The workers whose payloads are added."""
+
+    workers: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,31 +69,26 @@ class IntSGD(Stateful):
     beta: float = number(0.9, low=0, high=1, below=True)
     eps: float = number(1e-8, low=0, high=10**6)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "_workers", 1)
-
     @property
     def sum_dtype(self) -> str:  # type: ignore[override]
         """The integers as which payloads are added."""
         return f"int{self.bits}"
 
-    @property
-    def _workers_joined(self) -> int:
-        workers: int = self.__dict__["_workers"]
-        return workers
+    @functools.cached_property
+    def _group(self) -> _Group:
+        return _Group()
 
     @property
     def limit(self) -> int:
         """c: the largest integer that a worker may send, and that is a float32."""
-        limit = (2 ** (self.bits - 1) - 1) // self._workers_joined
+        limit = (2 ** (self.bits - 1) - 1) // self._group.workers
         spare = max(0, limit.bit_length() - 24)
         return limit >> spare << spare
 
     def join(self, workers: int) -> None:
         if not 1 <= workers < 2 ** (self.bits - 1):
             raise ValueError(f"intsgd with {self.bits} bits adds for 1 to {2 ** (self.bits - 1) - 1} workers")
-        object.__setattr__(self, "_workers", workers)
+        self._group.workers = workers
 
     def law(self, shape: Sequence[int]) -> Law:
         return Law()
@@ -112,7 +115,7 @@ class IntSGD(Stateful):
         movement, lr = float(named["movement"]), float(named["lr"])
         if not (movement > 0.0 and lr > 0.0):
             return None
-        alpha = lr * math.sqrt(count) / math.sqrt(2.0 * self._workers_joined * movement + (lr * self.eps) ** 2)
+        alpha = lr * math.sqrt(count) / math.sqrt(2.0 * self._group.workers * movement + (lr * self.eps) ** 2)
         return min(max(alpha, 2.0**-150), 2.0**190)
 
     def needs_agreement(self, key: Key) -> bool:
@@ -153,7 +156,7 @@ class IntSGD(Stateful):
         if alpha is None and "step" in named and int(named["step"]) == key.step:
             alpha = float(named["alpha"])
         elif alpha is None:
-            if self._workers_joined > 1:
+            if self._group.workers > 1:
                 raise ValueError(f"intsgd: the workers have not agreed on a scale for unit {key.unit}")
             alpha = self._for_largest(float(self.statistics(values, key)))
         # As a float32 times a power of two, which is 1 but for gradients near the ends of float32's range.

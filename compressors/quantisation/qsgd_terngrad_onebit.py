@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from types import ModuleType
@@ -186,9 +187,10 @@ class TernGrad(Elementwise):
     bucket_size: int | None = buckets.option(None)
     share_scale: bool = boolean(False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "_agreed", {})  # by unit: the step and the scales
+    @functools.cached_property
+    def _agreed(self) -> dict[int, tuple[int, torch.Tensor]]:
+        """The step and the scales that the workers agreed on last, by unit."""
+        return {}
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         return buckets.payload_size(shape, *self.layout(shape))
@@ -223,7 +225,7 @@ class TernGrad(Elementwise):
         return scales.nan_to_num(nan=0.0)
 
     def agree(self, key: Key, largest: torch.Tensor) -> None:
-        self.__dict__["_agreed"][key.unit] = key.step, largest.clone()
+        self._agreed[key.unit] = key.step, largest.clone()
 
     def _length(self, x: torch.Tensor) -> int:
         return buckets.length(x.shape, self.bucket_size)
@@ -232,7 +234,7 @@ class TernGrad(Elementwise):
         import torch
 
         own = scales = kernels.scales(x, self._length(x), float(self.clip))
-        step, agreed = self.__dict__["_agreed"].get(key.unit, (None, None))
+        step, agreed = self._agreed.get(key.unit, (None, None))
         if self.share_scale and step == key.step and agreed is not None:
             scales = torch.where(own.isnan(), own, torch.maximum(own, agreed.to(own.device)))
         kernels.encode(x, key.bits(), self._length(x), own, scales, payload)

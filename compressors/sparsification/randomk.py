@@ -7,6 +7,7 @@ those of several workers can be added by the network.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -136,22 +137,22 @@ class RandomK(SharedSubset):
     aliases: ClassVar[tuple[str, ...]] = ("random_k",)
     paper: ClassVar[str] = "Stich et al., Sparsified SGD with memory, NeurIPS 2018"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "_recent", {})
+    @functools.cached_property
+    def _recent(self) -> dict[int, tuple[object, torch.Tensor]]:
+        """The last draw of each unit, and its positions."""
+        return {}
 
     def positions(self, n: int, key: Key, device: torch.device) -> torch.Tensor:
         """What is kept of n elements, ascending integers. Where they are few they are remembered until the
         unit's next step, as the payload is decoded soon after it was made."""
         from compressors.kernels import backend
 
-        recent: dict[int, tuple[object, torch.Tensor]] = self.__dict__["_recent"]
         draw = (key, n, device, self.kept(n))
-        kept, found = recent.get(key.unit, (None, None))
+        kept, found = self._recent.get(key.unit, (None, None))
         if found is None or kept != draw:
             found = backend.load("randomk", device).subset(key.bits(), n, self.kept(n), device)
             if _REMEMBERED * self.kept(n) <= n:
-                recent[key.unit] = (draw, found)
+                self._recent[key.unit] = (draw, found)
         return found
 
     def take(self, x: torch.Tensor, key: Key, values: torch.Tensor) -> bool:
