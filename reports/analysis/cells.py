@@ -1,4 +1,4 @@
-"""Cells: what runs have in common that differ only in their seed, and how a cell differs from its baseline."""
+"""Cells, each of which has the runs that differ only in their seed, and their differences from a baseline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COUNTED = (run_directory.FAILED, run_directory.DIVERGED, MISSING)  # have a col
 
 @dataclasses.dataclass(frozen=True)
 class CellFigures:
-    """A cell in full.
+    """The figures of a cell in one measure.
 
     Attributes:
         best: of the `summary`'s values, the one that is better.
@@ -49,12 +49,12 @@ class CellFigures:
 
     @property
     def is_same(self) -> bool:
-        """Whether it differs from the baseline by the same for all seeds, as sizes of messages do."""
+        """True where the cell differs from the baseline by the same amount for all seeds, as sizes of messages do."""
         gap = self.difference
         return gap is not None and gap.n > 1 and gap.mean != 0 and gap.p != gap.p
 
     def to_record(self) -> dict[str, Any]:
-        """For programs: None where there is no such number."""
+        """Return the figures for programs, with None for a number that does not exist."""
         summary, gap = self.summary, self.difference
         others = "; ".join(f"{count} {word}" for word, count in self.absent.items() if word not in _COUNTED)
         found = {
@@ -74,7 +74,7 @@ class CellFigures:
 
 
 class Cells:
-    """The runs of a table by cell.
+    """The runs of a table, grouped by cell.
 
     Attributes:
         runs: as in `Grid.runs`, in the order of the table.
@@ -116,7 +116,7 @@ class Cells:
         }
 
     def compute_figures(self, measure: Measure) -> list[CellFigures]:
-        """Every cell in full, of a column of `runs`."""
+        """Return the figures of every cell for a measure."""
         done = (self.runs["status"] == run_directory.DONE).to_numpy(bool)
         values = np.where(done, self.runs[measure.column].to_numpy("float64", na_value=np.nan), np.nan)
         is_known = np.isfinite(values)
@@ -137,7 +137,7 @@ class Cells:
         return cells
 
     def get_first_values(self, column: str) -> list[float | None]:
-        """The first known value of each cell in a column of `runs`; None where there is no such column or value."""
+        """Return the first known value of each cell in a column of `runs`; None where there is none."""
         if column not in self.runs:
             return [None] * len(self.places)
         values = self.runs[column].groupby(self.numbers).first().to_numpy("float64", na_value=np.nan)
@@ -151,9 +151,10 @@ class Cells:
         )
 
     def format_figures(self, figures: CellFigures, measure: Measure, with_count: bool = True) -> TableCell:
-        """What a person reads: `0.978 ± 0.003* (n=4, 1 failed)`, or words where there is no number.
+        """Return what a person reads: `0.978 ± 0.003* (n=4, 1 failed)`, or words where there is no number.
 
-        `with_count` is false where `counted` stands beside it.
+        Args:
+            with_count: false where a column with `format_count` stands beside it.
         """
         summary = figures.summary
         words = [f"{count} {word}" for word, count in figures.absent.items()] if with_count else []
@@ -174,12 +175,12 @@ class Cells:
         return TableCell(summary.mean, text, said=(*marks, *figures.absent))
 
     def format_count(self, figures: CellFigures) -> TableCell:
-        """How many runs of a cell there are numbers of, and why not of the others: `4, 1 failed`."""
+        """Return how many runs of a cell have a number, and why the others have none: `4, 1 failed`."""
         text = ", ".join([str(figures.summary.n), *(f"{count} {word}" for word, count in figures.absent.items())])
         return TableCell(figures.summary.n, text, said=tuple(figures.absent))
 
     def write_remarks(self, is_tested: bool = True) -> list[str]:
-        """What a reader has to know to read `shown`, of measures that are tested or not."""
+        """Return what a reader has to know about the cells of a table, whose measure is tested or not."""
         if self.expected == 1:
             return ["every cell is one run (n=1), so of its spread nothing is known"]
         if self.averaged:
@@ -199,7 +200,7 @@ class Cells:
         return said
 
     def _split_by_cell(self, values: np.ndarray, is_known: np.ndarray) -> list[np.ndarray]:
-        """The known rows of `values`, cell by cell."""
+        """Return the known rows of `values` for each cell."""
         order = np.argsort(self.numbers[is_known], kind="stable")
         counts = np.bincount(self.numbers[is_known], minlength=len(self.places))
         parts = np.split(values[is_known][order], np.cumsum(counts)[:-1]) if len(counts) else []
@@ -212,12 +213,12 @@ class Cells:
         return correct_differences(compare_cells(self._split_by_cell(pairs, has_both)))
 
     def _has_pair(self) -> np.ndarray:
-        """Which runs are compared with another; the baseline is not compared with itself."""
+        """Tell for each run whether it is compared with another; the baseline is not compared with itself."""
         return (self.partner >= 0) & (self.numbers != self.numbers[self.partner])
 
 
 def choose_baseline(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping[str, str]:
-    """`against`, or where nobody asked for another, what suits the sweep.
+    """Return `against`, or if it is the default and has no partner in this sweep, a baseline that has.
 
     Algorithms with a compressor each (`sweep.zip`) have no partner that is equal in all but the compressor: they are
     compared with centralised SGD that compresses nothing.
@@ -232,7 +233,7 @@ def choose_baseline(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping
 
 
 def _find_baselines(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:
-    """The position of the run that each is compared with: equal in all but the keys of `against`."""
+    """Return for each run the position of its baseline, which is equal in all keys but those of `against`."""
     own = {*against, *(grid.hyper if "compressor" in against else ())}
     own |= {key for key in grid.keys if ALGORITHM in against and is_method_key(key)}  # another has other options
     seeds = [SEED] if SEED in runs else []

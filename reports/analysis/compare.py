@@ -1,4 +1,4 @@
-"""What became faster, slower, better or worse than in earlier sweeps, beyond the noise of seeds.
+"""Compare sweeps with earlier ones: what became faster, slower, better or worse beyond the noise of seeds.
 
 Cells are compared whose configs are equal but for the seed, by their values and not by their signatures: code that has
 changed gives other signatures to the same experiments, and may have more keys.
@@ -71,7 +71,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All cells that both have.
+    """All cells that both sides have.
 
     Attributes:
         names: what names a cell.
@@ -89,7 +89,7 @@ class Comparison:
 
     @property
     def sentences(self) -> list[str]:
-        """How many cells are what, a line for each measure."""
+        """How many cells have which verdict, a line for each measure."""
         lines = []
         for measure, changes in self.changes.items():
             found = collections.Counter(change.verdict for change in changes)
@@ -185,7 +185,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
 
 
 def _group_cells(runs: pd.DataFrame, keys: Sequence[str]) -> dict[CellKey, pd.DataFrame]:
-    """The runs by their values of the keys, in order."""
+    """Return the runs by their values of the keys, in order."""
     places = list(zip(*(format_settings(runs[key]) for key in keys), strict=True)) or [()] * len(runs)
     rows: dict[CellKey, list[int]] = {}
     for position, place in enumerate(places):
@@ -194,12 +194,12 @@ def _group_cells(runs: pd.DataFrame, keys: Sequence[str]) -> dict[CellKey, pd.Da
 
 
 def _is_mixed(runs: pd.DataFrame) -> bool:
-    """Whether several runs have one seed, so that they differ in what is not compared."""
+    """Tell whether several runs have one seed: then they differ in a key that is not compared."""
     return bool(runs[SEED].duplicated().any()) if SEED in runs else len(runs) > 1
 
 
 def _explain_no_match(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str]) -> str:
-    """The first key of which they have no value in common."""
+    """Explain by the first key in which the two sides have no value in common why no cell is in both."""
     for key in keys:
         values = [
             list(dict.fromkeys(format_setting(value) or "null" for value in runs[key])) for runs in (before, after)
@@ -213,7 +213,7 @@ def _explain_no_match(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[
 def _name_cells(
     runs: pd.DataFrame, keys: Sequence[str], cells: Sequence[pd.DataFrame]
 ) -> tuple[CellKey, list[CellKey]]:
-    """What tells these cells apart, and each cell's values of it."""
+    """Return the keys that tell these cells apart, and the values of each cell."""
     seeds = [SEED] if SEED in runs else []
     first = pd.concat([cell.iloc[:1] for cell in cells])
     grid = lay_out_runs(first[[*RUN_COLUMNS, *keys, *seeds]].assign(**{key: 0 for key in seeds}))
@@ -243,7 +243,7 @@ def _compute_changes(
 
 
 def _select_fair(cell: pd.DataFrame) -> pd.DataFrame:
-    """The runs whose throughput is of enough steps to be tested."""
+    """Return the runs whose throughput is of enough steps to be tested."""
     return cell[~is_true(cell["few_steps"])]
 
 

@@ -13,7 +13,7 @@ from reports.reading.text import join_words, shorten_list
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
-    """Of how many steps the throughputs are that are of few.
+    """Return a remark on the throughputs that are measured over few steps, with their numbers of steps.
 
     Args:
         runs: `Report.runs`; those that are not done have no figures in a table.

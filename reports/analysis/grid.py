@@ -1,4 +1,4 @@
-"""How the runs of a sweep are laid out: what was swept, what was constant, how a row is called.
+"""Lay out the runs of a sweep: find what was swept and what was constant, and name the rows.
 
 Runs that differ only in their seed are repetitions of one experiment: they are one cell, which
 `label`, `keys` and `workers` name.
@@ -25,7 +25,7 @@ _FEW = 8  # labels with a topology in them
 
 
 def is_method_key(key: str) -> bool:
-    """Whether a key says how workers agree, `algorithm.order`, and not what they compute."""
+    """Tell whether a key is about how workers agree (`algorithm.order`) and not about what they compute."""
     return key.partition(".")[0] in (ALGORITHM, TOPOLOGY)
 
 
@@ -64,7 +64,7 @@ class Grid:
 
     @property
     def by_method(self) -> Grid:
-        """With labels for all that a plot tells apart by colour: `sgd`, `choco topk`, `choco/ring topk`.
+        """The grid with labels for all that a plot tells apart by colour: `sgd`, `choco topk`, `choco/ring topk`.
 
         An algorithm that was swept is in the label, and no key; so is the topology, where that makes few labels. The
         compressor `none` is not named beside these.
@@ -85,12 +85,12 @@ class Grid:
 
     @property
     def run_keys(self) -> tuple[str, ...]:
-        """What names a run, besides `label` and `workers`: the keys, and the seed where there are several."""
+        """The keys that name a run besides `label` and `workers`: `keys`, and the seed where there are several."""
         return (*self.keys, SEED) if len(self.seeds) > 1 else self.keys
 
     @property
     def caption(self) -> str:
-        """What all runs have in common, which a reader does not find in the rows and columns."""
+        """The settings that all runs share and that rows and columns do not show."""
         parts = [_format_settings(self.constants)]
         if len(self.seeds) > 1:
             parts.append(f"seeds {join_words([format_setting(seed) or 'null' for seed in self.seeds])}")
@@ -100,7 +100,7 @@ class Grid:
 
     @property
     def options(self) -> dict[str, str]:
-        """By compressor, what its runs have in common besides."""
+        """The settings that the runs of each compressor share besides, by compressor."""
         texts = {name: _format_settings(values) for name, values in self.specific.items()}
         return {name: text for name, text in texts.items() if text}
 
@@ -159,7 +159,7 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
 
 
 def find_centralised(runs: pd.DataFrame) -> pd.Series:
-    """Which of some runs have no topology, where others have one: what these are compared with."""
+    """Tell which runs have no topology, where others have one: these are compared with them."""
     if TOPOLOGY not in runs:
         return pd.Series(False, runs.index)
     found = pd.Series([format_setting(topology) == NO_TOPOLOGY for topology in runs[TOPOLOGY]], runs.index, dtype=bool)
@@ -167,22 +167,22 @@ def find_centralised(runs: pd.DataFrame) -> pd.Series:
 
 
 def _choose_order(key: str) -> Callable[[Any], Any]:
-    """By what the values of a key are sorted: what others are compared with first."""
+    """Return the sort key for the values of a config key; what others are compared with comes first."""
     return make_sort_key if key != ALGORITHM else lambda value: (format_setting(value) != SGD, make_sort_key(value))
 
 
 def _list_parents(key: str) -> list[str]:
-    """What a key is a part of: `a` and `a.b` of `a.b.c`."""
+    """Return the sections that a key is in: `a` and `a.b` for `a.b.c`."""
     return [key[:place] for place, letter in enumerate(key) if letter == "."]
 
 
 def _normalise_key(key: str) -> str:
-    """A Hydra override's key as `Report.runs` calls it."""
+    """Return a Hydra override's key as `Report.runs` names it."""
     return key.lstrip("+~").removesuffix(".name")
 
 
 def _find_differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
-    """The candidates that have several values among runs that are equal in `by`."""
+    """Return the candidates that have several values among runs that are equal in `by`."""
     if not runs.duplicated(by).any():
         return []
     values = runs.groupby(by, dropna=False, sort=False)[candidates].nunique(dropna=False)
@@ -190,7 +190,7 @@ def _find_differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) ->
 
 
 def _find_swept_with_seed(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
-    """The candidates that differ between runs equal in `by`, without having a value of its own for each seed.
+    """Return the candidates that differ between runs equal in `by`, but have fewer values than there are seeds.
 
     Where nobody says that the seed was swept, several values that come with different seeds are more likely what
     was swept, with a seed drawn for each.
@@ -203,7 +203,7 @@ def _find_swept_with_seed(runs: pd.DataFrame, by: list[str], candidates: list[st
 
 
 def _make_labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
-    """Every run's compressor, and those of its options that tell runs of this compressor apart."""
+    """Return for each run its compressor, with the options that tell runs of this compressor apart."""
     labels: dict[Any, str] = {}
     for name, group in runs.groupby("compressor", dropna=False):
         telling = [key for key in hyper if group[key].nunique(dropna=False) > 1]
@@ -217,7 +217,7 @@ def _make_labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
 
 
 def _format_settings(values: Mapping[str, Any]) -> str:
-    """`workers=4, model=wideresnet (depth=10, widen=1), batch (size=128)`; nothing and empty lists are left out."""
+    """Return `workers=4, model=wideresnet (depth=10, widen=1), batch (size=128)`, without empty values."""
     shown = {key.removeprefix(_HYPER): format_setting(value) for key, value in values.items()}
     shown = {key: text for key, text in shown.items() if text not in ("", "[]", "{}")}
     groups: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""What is measured of a run: the numbers that tables are made of, with their names and units."""
+"""The numbers of a run that tables are made of, with their names and units."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Measure:
     absent: str = NOT_MEASURED
 
     def choose_unit(self, values: pd.Series) -> Measure:
-        """The same for a table of these values: bytes are shown in the unit that suits the largest."""
+        """Return the measure for a table of these values: bytes are shown in the unit that suits the largest."""
         if self.unit != "B":
             return self
         size, unit = choose_byte_unit(values.max())
@@ -130,7 +130,7 @@ MEASURES = (
 
 
 def define_target_measures(target: float) -> tuple[Measure, Measure]:
-    """Time and bytes until a test accuracy, 0.9 for 90 %."""
+    """Return the measures of the time and the bytes until a test accuracy, 0.9 for 90 %."""
     percent = f"{100 * target:.6g}"
     return (
         _define_cost(
@@ -153,7 +153,7 @@ def define_target_measures(target: float) -> tuple[Measure, Measure]:
 
 
 def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -> np.ndarray:
-    """The position of each run's baseline: the one that has the same values of the `match` keys; -1 for none.
+    """Return the position of each run's baseline: the one that has the same values of the `match` keys; -1 for none.
 
     Where several have, none is: which to take would be a guess.
     """
@@ -165,14 +165,14 @@ def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Seri
 
 
 def divide_by_partner(values: pd.Series, partner: np.ndarray) -> np.ndarray:
-    """Each value divided by that of the partner; NaN without one."""
+    """Return each value divided by that of the partner; NaN without one."""
     numbers = values.to_numpy("float64", na_value=np.nan)
     divisors = np.where(partner >= 0, numbers[partner], np.nan) if len(numbers) else numbers
     return np.divide(numbers, divisors, out=np.full(len(numbers), np.nan), where=divisors > 0)
 
 
 def compute_efficiency(grid: Grid) -> np.ndarray:
-    """By run, samples per second and worker over those of the run with the fewest workers that is equal in all else."""
+    """Return by run samples per second and worker, over those of the run with the fewest workers, equal in all else."""
     runs = grid.runs
     workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
     each = runs["samples_per_second"].where(runs["status"] == run_directory.DONE) / workers
@@ -184,7 +184,7 @@ def compute_efficiency(grid: Grid) -> np.ndarray:
 def derive_measures(
     grid: Grid, partner: np.ndarray, epochs: pd.DataFrame | None, targets: Sequence[float]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The runs of a grid with the columns of all measures; NaN where a run is not done.
+    """Return the runs of a grid with the columns of all measures; NaN where a run is not done.
 
     Args:
         partner: by run, the position of the one it is compared with (`partners`).
@@ -245,7 +245,7 @@ _MOST_SAID = 6  # comparisons of which each is told
 
 
 def _describe_limits(runs: pd.DataFrame, comparisons: Sequence[str], by: str) -> str:
-    """At which epoch, time or bytes the runs are compared."""
+    """Describe at which epoch, time or bytes the runs are compared."""
     groups = runs.groupby(list(comparisons), dropna=False, sort=False)["at"].first()
     values = list(dict.fromkeys(groups.to_list()))
     if not values:
@@ -287,7 +287,7 @@ _UNITS = {
 
 
 def list_measures(targets: Sequence[float]) -> dict[str, Measure]:
-    """What a table may be asked for, by name: all that is told of a run, and a column of `Report.runs` as such."""
+    """Return by name the measures that a table may be asked for, and every numeric column of `Report.runs`."""
     shares = [dataclasses.replace(share, title=f"Share of a step: {share.title}") for share in SHARES]
     step = dataclasses.replace(STEP, title="Time of a step")
     known = [*MEASURES, *(measure for target in targets for measure in define_target_measures(target)), *shares, step]

@@ -1,8 +1,7 @@
 """Mean, spread and tests over the seeds of a cell, by scipy and statsmodels.
 
-All of it works on many cells at once: a sweep may have thousands, and what is asked of scipy a cell at
-a time takes a millisecond each. Both packages take a second to load, so they are imported where they
-are used.
+All functions work on many cells at once: a sweep may have thousands, and scipy takes a millisecond for each one that it
+is called for. Both packages take a second to load, so they are imported where they are used.
 """
 
 from __future__ import annotations
@@ -67,13 +66,13 @@ class Difference:
 
 
 def summarize(values: Iterable[float]) -> Summary:
-    """The summary of one cell."""
+    """Return the summary of one cell."""
     return summarize_cells([values])[0]
 
 
 @_quietly
 def summarize_cells(groups: Sequence[Iterable[float]]) -> list[Summary]:
-    """The summaries of many cells; that of a cell does not depend on which others there are."""
+    """Return the summaries of many cells; that of a cell does not depend on the others."""
     cells = [_keep_finite(values) for values in groups]
     found: dict[int, Summary] = {place: _summarize_single(cell) for place, cell in enumerate(cells) if len(cell) < 2}
     for places, block in _group_by_length(cells):
@@ -87,14 +86,14 @@ def summarize_cells(groups: Sequence[Iterable[float]]) -> list[Summary]:
 
 
 def compare_paired(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> Difference | None:
-    """The difference of a cell from its baseline, both by seed; None where they have no seed in common."""
+    """Return the difference of a cell from its baseline, both by seed; None where they share no seed."""
     seeds = [seed for seed in values if seed in baseline]
     return compare_cells([np.array([[values[seed], baseline[seed]] for seed in seeds], float).reshape(-1, 2)])[0]
 
 
 @_quietly
 def compare_cells(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
-    """The differences of many cells from their baselines.
+    """Return the differences of many cells from their baselines.
 
     Args:
         pairs: of each cell (seeds, 2): its value and that of the baseline; pairs with NaN or infinity do not count.
@@ -118,7 +117,7 @@ def compare_cells(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
 
 
 def compare_unpaired(values: Iterable[float], baseline: Iterable[float]) -> Difference | None:
-    """The difference of means of two cells that share no seeds, by Welch's t test; `n` is the smaller one's.
+    """Return the difference of the means of two cells that share no seeds, by Welch's t test.
 
     None where one has no value; without interval and p value where one has a single value or neither has a spread.
     """
@@ -139,7 +138,7 @@ def compare_unpaired(values: Iterable[float], baseline: Iterable[float]) -> Diff
 
 
 def correct_holm(ps: Sequence[float]) -> list[float]:
-    """The p values after Holm's correction for as many tests as are not NaN; NaN stays NaN."""
+    """Return the p values after Holm's correction for as many tests as are not NaN; NaN stays NaN."""
     tested = [place for place, p in enumerate(ps) if not math.isnan(p)]
     corrected = [_NAN] * len(ps)
     if tested:
@@ -154,7 +153,7 @@ def correct_holm(ps: Sequence[float]) -> list[float]:
 
 @contextlib.contextmanager
 def _freeze_garbage() -> Iterator[None]:
-    """Spares all objects that there are from a collection of garbage, which multipletests asks for each time."""
+    """Exempt all existing objects from garbage collection, which multipletests asks for at every call."""
     gc.freeze()
     try:
         yield
@@ -163,7 +162,7 @@ def _freeze_garbage() -> Iterator[None]:
 
 
 def correct_differences(found: Sequence[Difference | None]) -> list[Difference | None]:
-    """The differences of a table with their `p_holm`."""
+    """Return the differences of a table with their `p_holm`."""
     adjusted = correct_holm([difference.p if difference else _NAN for difference in found])
     return [
         dataclasses.replace(difference, p_holm=p) if difference else None
@@ -173,7 +172,7 @@ def correct_differences(found: Sequence[Difference | None]) -> list[Difference |
 
 @_quietly
 def compute_band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and 95 % interval by Student's t at every point of some curves.
+    """Return mean and 95 % interval by Student's t at every point of some curves.
 
     Args:
         curves: (runs, points); NaN where a run has no value, which then does not count at this point.
@@ -203,7 +202,7 @@ def _summarize_single(cell: np.ndarray) -> Summary:
 
 
 def _group_by_length(cells: Sequence[np.ndarray]) -> Iterable[tuple[list[int], np.ndarray]]:
-    """The places of the cells that have the same number of values, at least two, and these stacked."""
+    """Yield the cells with the same number of values, at least two, stacked, and before them their positions."""
     places: dict[int, list[int]] = {}
     for place, cell in enumerate(cells):
         if len(cell) > 1:
@@ -213,7 +212,7 @@ def _group_by_length(cells: Sequence[np.ndarray]) -> Iterable[tuple[list[int], n
 
 
 def _compute_t_interval(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The t intervals of the means of (cells, values)."""
+    """Return the t intervals of the means of (cells, values)."""
     return _compute_interval(block.mean(1), block.std(1, ddof=1), np.full(len(block), block.shape[1]))
 
 
@@ -225,7 +224,7 @@ def _compute_interval(mean: np.ndarray, std: np.ndarray, counts: np.ndarray) -> 
 
 
 def _bootstrap(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The bootstrap intervals of the means of (cells, values).
+    """Return the bootstrap intervals of the means of (cells, values).
 
     By percentiles, since the corrections of other methods need more values than a cell has seeds. All
     cells with as many values are resampled alike, from one seed: a report written again has the same
@@ -253,7 +252,7 @@ def _bootstrap(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _test_paired(block: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Interval and p value of the mean differences of (cells, pairs, 2)."""
+    """Return interval and p value of the mean differences of (cells, pairs, 2)."""
     from scipy import stats
 
     with warnings.catch_warnings():

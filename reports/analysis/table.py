@@ -1,8 +1,7 @@
-"""A table for people, whose cells the page, the terminal and `reports.tables.formats` show, and for programs.
+"""A table for people and for programs; the page, the terminal and `reports.tables.formats` show its cells.
 
-A cell without a number says why: the status of the run, `missing` where the sweep's directory has no
-such run, `not measured` where it was done without measuring that. A cell of several runs says how many
-are not in its number.
+A cell without a number gives the reason: the status of the run, `missing` where the sweep's directory has no such run,
+`not measured` where the run was done without measuring it. A cell of several runs says how many are not in its number.
 """
 
 from __future__ import annotations
@@ -61,20 +60,20 @@ MEANINGS = {
 
 
 def find_marks(runs: pd.DataFrame) -> list[str]:
-    """The columns in `MARKS` that are known of some of the runs: those of the network, where one was measured."""
+    """Return the columns in `MARKS` that are known of some run: those of the network only where it was measured."""
     return [column for column in MARKS if runs[column].notna().any()]
 
 
 def is_true(marked: pd.Series) -> np.ndarray:
-    """Of a column of flags; what is not known is not true."""
+    """Return a column of flags as an array, in which an unknown flag is false."""
     return marked.fillna(False).to_numpy(bool)
 
 
 @dataclasses.dataclass(frozen=True)
 class TableCell:
-    """`value` is what a program sorts by, `text` what a person reads.
+    """A cell: `value` is what a program sorts by, `text` what a person reads.
 
-    A word stands for a number that is not there; `said` are all marks and words in the text that need a note.
+    If `is_word`, a word stands in place of a number. `said` has all marks and words in the text that need a note.
     """
 
     value: float | str
@@ -85,7 +84,7 @@ class TableCell:
 
 @dataclasses.dataclass(frozen=True)
 class TableColumn:
-    """`unit` belongs to the cells' values, `shown` to their texts."""
+    """A heading; `unit` belongs to the cells' values, `shown` to their texts."""
 
     name: str
     unit: str = ""
@@ -98,7 +97,7 @@ class TableColumn:
 
 @dataclasses.dataclass(frozen=True)
 class ReportTable:
-    """Rows for people and records for programs; the first `headers` columns say what a row is.
+    """Rows for people and records for programs; the first `headers` columns name a row.
 
     Attributes:
         caption: what all its runs have in common.
@@ -120,6 +119,6 @@ class ReportTable:
 
     @property
     def notes(self) -> list[str]:
-        """What the marks and words in this table mean, after the remarks."""
+        """The remarks, and then what the marks and words in this table mean."""
         used = {word for row in self.rows for cell in row for word in cell.said}
         return [*self.remarks, *(f"{mark}: {meaning}" for mark, meaning in MEANINGS.items() if mark in used)]

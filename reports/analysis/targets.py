@@ -1,9 +1,8 @@
-"""How far runs are at equal epochs, training time or bytes sent, and what a target costs them.
+"""Compare runs at equal epochs, training time or bytes sent, and compute what a target accuracy costs.
 
-Only evaluations count that were made: a run's accuracy at 10 s is that of its last evaluation until
-then, and it has reached 90 % when an evaluation said so. A line between two evaluations would be a
-number that nobody has measured, and accuracy does not grow along lines. The price is that a run
-counts as up to one evaluation behind: evaluate often where that matters.
+Only evaluations count: the accuracy of a run at 10 s is that of its last evaluation until then, and it has reached 90 %
+when an evaluation says so. Nothing is interpolated, because nobody has measured a number between two evaluations. So a
+run is up to one evaluation better than it counts: evaluate often where that matters.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SLACK = 1 + 1e-12  # of sums that were rounded differently
 
 
 def compare_at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None = None) -> pd.DataFrame:
-    """The test accuracy of each run where all runs of its comparison have come.
+    """Return the test accuracy of each run at the progress that all runs of its comparison have reached.
 
     Args:
         epochs: `Report.epochs` of the runs to compare; one that stopped early would shorten the comparison.
@@ -42,7 +41,7 @@ def compare_at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None
 
 
 def find_cost_of_target(epochs: pd.DataFrame, column: str, target: float) -> pd.Series:
-    """What each run had spent at its first evaluation with a test accuracy of at least `target`.
+    """Return what each run had spent at its first evaluation with a test accuracy of at least `target`.
 
     Args:
         epochs: `Report.epochs`.
@@ -57,7 +56,7 @@ def find_cost_of_target(epochs: pd.DataFrame, column: str, target: float) -> pd.
 
 
 def choose_targets(best: pd.Series) -> list[float]:
-    """The two highest round accuracies that at least half of the runs reach.
+    """Return the two highest round accuracies that at least half of the runs reach.
 
     Args:
         best: the best accuracy of each run; NA where there is none.
@@ -68,19 +67,19 @@ def choose_targets(best: pd.Series) -> list[float]:
 
 
 def get_last_values(epochs: pd.DataFrame, column: str) -> pd.Series:
-    """The value of a cumulated column at the end of each run, by `RUN`."""
+    """Return the value of a cumulated column at the end of each run, by `RUN`."""
     known = epochs.loc[epochs[column].notna(), [*RUN, column]]
     return _use_plain_index(known.groupby(RUN, observed=True)[column].last().astype("float64"))
 
 
 def select_runs(epochs: pd.DataFrame, runs: pd.MultiIndex) -> pd.DataFrame:
-    """The epochs of these runs (`index`)."""
+    """Return the epochs of these runs (`make_run_index`)."""
     groups = epochs.groupby(RUN, observed=True)
     return epochs[_use_plain_index(groups.size()).index.isin(runs)[groups.ngroup().to_numpy()]]
 
 
 def make_run_index(runs: pd.DataFrame) -> pd.MultiIndex:
-    """What names each row of `Report.runs`."""
+    """Return the index that names each row of `Report.runs`."""
     return pd.MultiIndex.from_frame(runs[RUN].astype("object"))
 
 
@@ -90,5 +89,5 @@ def _select_points(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _use_plain_index(values: pd.Series) -> pd.Series:
-    """What was grouped by categories, which is fast, by plain names, of which others may have more."""
+    """Replace the categories of an index by plain names; grouping by categories is faster."""
     return values.set_axis(make_run_index(values.index.to_frame(index=False)))

@@ -1,4 +1,4 @@
-"""Writes what a report consists of into the directories of sweeps and dates, never into that of a run."""
+"""Build a report and write it into the directories of sweeps and dates, never into that of a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TARGET = re.compile(r"(time|bytes)_to_[\d.]+")
 
 @dataclasses.dataclass(frozen=True)
 class BuiltReport:
-    """A report, and the directory where it is written.
+    """A report, and the directory into which it is written.
 
     Attributes:
         targets, against: see `tables.tables`.
@@ -90,7 +90,7 @@ def read_report(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> BuiltReport:
-    """What there is to report of sweeps together, where each signature counts once. Nothing is written.
+    """Read what there is to report of sweeps together; each signature counts once. Nothing is written.
 
     Args:
         directory: of the report; of a single sweep its own.
@@ -108,7 +108,7 @@ def read_report(
 
 
 def render_report(built: BuiltReport, pictures: Mapping[Path, Picture] | None = None) -> str:
-    """The page of a report."""
+    """Return the page of a report."""
     from reports import page
 
     report = built.report
@@ -172,14 +172,14 @@ def _start_drawing(built: BuiltReport, pictures: Sequence[str]) -> contextlib.Ab
 
 
 def _merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the sweep.yaml of several sweeps say alike, and each sweep's command."""
+    """Return what the sweep.yaml of several sweeps have in common, and the command of each."""
     commands = dict.fromkeys(str(info["command"]) for info in infos if info.get("command"))
     alike = {key: value for key, value in infos[0].items() if all(info.get(key) == value for info in infos)}
     return {**alike, "command": "\n".join(commands)}
 
 
 def get_swept_keys(info: Mapping[str, Any]) -> list[str]:
-    """The keys that a sweep.yaml says were swept."""
+    """Return the keys that were swept, according to a sweep.yaml."""
     found = info.get("swept")
     return list(map(str, found)) if isinstance(found, list) else []
 
@@ -195,7 +195,7 @@ def summarize_dates(built: Sequence[BuiltReport]) -> None:
 
 
 def _format_summary(runs: pd.DataFrame, directory: Path) -> str:
-    """`Report.runs` as CSV, with the run directories relative to where the file lies."""
+    """Return `Report.runs` as CSV, with the run directories relative to the file's directory."""
     here, parents = directory.resolve(), set(map(os.path.dirname, runs["directory"]))
     shown = {parent: os.path.relpath(Path(parent).resolve(), here) for parent in parents}
     places = [os.path.join(shown[os.path.dirname(place)], os.path.basename(place)) for place in runs["directory"]]

@@ -1,9 +1,9 @@
-"""What has been read of the runs of a sweep, so that the next report reads only what is new.
+"""Keep what was read of the runs of a sweep, so that the next report reads only what is new.
 
-It lies in SWEEP/.report-cache, never in a run's directory, and may be deleted at any time. A part is a Parquet file
-that is written once, under a name of its own: processes that write at once do not meet, and what is torn, made by
-another version of this program or by something else is passed over. What was read of a run counts for as long as all
-files that it was made from have the size and the time of the last change that they had before they were read.
+The cache lies in SWEEP/.report-cache, never in a run's directory, and may be deleted at any time. A part of it is a
+Parquet file that is written once, under a name of its own, so that processes do not disturb each other. Parts that are
+torn, foreign or from another version of this program are ignored. The rows of a run are valid as long as all files that
+they were made from have the size and the time of the last change that they had before they were read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MANY = 8  # parts, which are then made one
 
 @dataclasses.dataclass(frozen=True)
 class CachedRows:
-    """What a cache has of some runs.
+    """The rows that a cache has of some runs.
 
     Attributes:
         table: its rows.
@@ -58,7 +58,7 @@ class CachedRows:
 
 
 class Cache:
-    """Of one sweep.
+    """The cache of one sweep.
 
     Args:
         sweep: its directory.
@@ -69,7 +69,7 @@ class Cache:
         self._directory = sweep / DIRECTORY
 
     def find(self, kind: str, schema: pa.Schema, names: Sequence[str]) -> CachedRows:
-        """What is known of these runs: the rows of `schema` with PLACE, the position of their run in `names`."""
+        """Return the cached rows of these runs; their column PLACE has the position of their run in `names`."""
         position = {name: place for place, name in enumerate(names)}
         parts = tuple(self._list_parts(kind))
         stamps: dict[str, Stamps] = {}
@@ -92,7 +92,7 @@ class Cache:
     def add(
         self, kind: str, names: Sequence[str], table: pa.Table, new: Mapping[str, Stamps], found: CachedRows
     ) -> None:
-        """Keep what was read of more runs; where that cannot be written it is not kept.
+        """Keep the rows of more runs; if they cannot be written they are not kept.
 
         Args:
             kind: of what.
@@ -125,7 +125,7 @@ class Cache:
         return sorted(self._directory.glob(f"{kind}-{_hash_sources()}-*.parquet"))
 
     def _find_abandoned(self) -> list[Path]:
-        """What an earlier version of this program has left, and what was not written to its end."""
+        """Return the parts of earlier versions of this program, and those that were not written to their end."""
         ours = [(path, match["version"]) for path in self._directory.iterdir() if (match := _NAME.fullmatch(path.name))]
         unwritten = [path for path, version in ours if path.suffix == ".new" and version == _hash_sources()]
         before = time.time() - _ABANDONED_S
@@ -159,7 +159,7 @@ def _save(path: Path, table: pa.Table, runs: Mapping[str, Stamps]) -> None:
 
 
 def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] | None:
-    """A part's rows and what they were made from; None where it cannot be used."""
+    """Return a part's rows and the stamps of their files; None where it cannot be used."""
     try:
         with open_regular(path) as file:
             table = pq.ParquetFile(file, page_checksum_verification=True).read()

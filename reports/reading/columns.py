@@ -88,7 +88,7 @@ PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
 
 
 def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows of RUN_COLUMNS and the keys of configs as a DataFrame with these dtypes."""
+    """Return rows of RUN_COLUMNS and the keys of configs as a DataFrame with these dtypes."""
     frame = pd.DataFrame(rows)
     frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame})
     keys = frame.columns.difference(list(RUN_COLUMNS), sort=False)
@@ -106,5 +106,5 @@ def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def convert_to_counts(values: pd.Series) -> pd.Series:
-    """Numbers as counts; NA where a number is none."""
+    """Return numbers as counts; NA where a number is none."""
     return values.where((values % 1 == 0) & (values.abs() < 2**53)).astype("Int64")

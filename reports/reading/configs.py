@@ -1,8 +1,8 @@
-"""config.yaml of very many runs, which differ in few lines.
+"""Read config.yaml of very many runs, which differ in few lines.
 
-YAML takes milliseconds a file. Configs are mappings whose sections (a key at the beginning of a line, with all lines up
-to the next) mean the same wherever they stand, and most of the sections of a sweep's configs are equal: each different
-one is parsed once. What is not so plain is parsed as a whole, so that the values are always yaml's.
+YAML takes milliseconds a file. A config is a mapping whose sections (a key at the beginning of a line, with all lines
+up to the next) mean the same wherever they stand, and most sections of a sweep's configs are equal. So each different
+section is parsed once. A config that is not so plain is parsed as a whole; the values are always those of YAML.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Config:
 
 
 class Configs:
-    """Reads configs, each different section of them once."""
+    """Reads configs, and parses each different section once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Config | None] = {}
@@ -76,7 +76,7 @@ class Configs:
 
 
 def _split_sections(data: bytes) -> list[bytes]:
-    """The sections of a config; none where it does not consist of sections."""
+    """Return the sections of a config; none where it does not consist of sections."""
     if _NOT_PLAIN.search(data):
         return []
     sections = _SECTION.findall(data)

@@ -1,7 +1,7 @@
-"""The CSVs that runs append to, many of them at once.
+"""Read the CSVs that runs append to, many of them at once.
 
-Most are as they were written and parsed by pyarrow, small ones together, since starting to parse takes longer than
-parsing them. What is damaged is read line by line, and what is left of it is used.
+Most are intact and parsed by pyarrow, small ones together, because starting to parse takes longer than parsing them.
+Damaged ones are read line by line, and their intact lines are used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _QUOTED_NEVER = csv.ParseOptions(quote_char=False, double_quote=False)  # a stra
 
 @dataclasses.dataclass(frozen=True)
 class CsvColumns:
-    """What is wanted of a CSV: these columns of its rows, in the order of `key`, a count."""
+    """The columns that are read from a CSV; its rows are sorted by the column `key`, a count."""
 
     name: str
     columns: tuple[str, ...]
@@ -42,7 +42,7 @@ EPOCHS = CsvColumns(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_colu
 
 
 def read(path: Path, table: CsvColumns) -> tuple[np.ndarray, Problem]:
-    """The rows of a file, (columns, rows) in `float64`, and what is left out of it.
+    """Return the rows of a file, (columns, rows) in `float64`, and what is left out of it.
 
     A column that it lacks is NaN, as is what is no number. A key that is in it twice counts as it was written last. A
     torn last line is nothing to speak of, nor is a file that is not there.
@@ -56,7 +56,7 @@ def read_all(
     table: CsvColumns,
     shrink: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Iterator[tuple[np.ndarray, Problem]]:
-    """`read` of each of these files, in their order.
+    """Yield the result of `read` for each of these files, in their order.
 
     Args:
         paths: the files.
@@ -75,7 +75,7 @@ def read_all(
 
 
 def average(values: np.ndarray) -> float:
-    """Of those that are known; NaN where none is."""
+    """Return the mean of the known values; NaN where none is known."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
 
@@ -121,7 +121,7 @@ def _parse_header(header: bytes) -> list[str]:
 
 
 def _parse_bodies(names: Sequence[str], bodies: Sequence[bytes], table: CsvColumns) -> list[np.ndarray]:
-    """The rows of each body, (columns, rows), as far as they can be read."""
+    """Return the rows of each body, (columns, rows), as far as they can be read."""
     lengths = [body.count(b"\n") for body in bodies]
     try:
         values = _parse_by_arrow(names, b"".join(bodies), table)
@@ -150,7 +150,7 @@ def _parse_by_arrow(names: Sequence[str], body: bytes, table: CsvColumns) -> np.
 
 
 def _parse_by_line(names: Sequence[str], body: bytes, table: CsvColumns) -> np.ndarray:
-    """The lines that have a field for each name; a field that is no number is NaN."""
+    """Return the lines that have a field for each name; a field that is no number is NaN."""
     lines = [line.split(",") for line in body.decode("utf-8", "replace").split("\n")[:-1]]
     whole = [fields for fields in lines if len(fields) == len(names)]
     values = np.full((len(table.columns), len(whole)), np.nan)
@@ -169,7 +169,7 @@ def _parse_number(field: str) -> float:
 
 
 def _sort_rows(values: np.ndarray, lines: int, table: CsvColumns) -> tuple[np.ndarray, Problem]:
-    """Rows by their key, each once, and whether some of the lines are not among them."""
+    """Return the rows sorted by their key, each key once, and the problem if lines are missing among them."""
     place = table.columns.index(table.key)
     with np.errstate(invalid="ignore"):
         is_row = values[place] % 1 == 0

@@ -1,4 +1,4 @@
-"""Where sweeps and their runs are."""
+"""Find sweeps and their runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reports.reading.text import clean
 
 
 def find_sweeps(*paths: Path) -> list[Path]:
-    """The sweep directories at these paths or up to two levels below, each once, sorted by name.
+    """Return the sweep directories at these paths or up to two levels below, each once, sorted by name.
 
     Raises:
         gradsweep.errors.UsageError: there is none at or below one of the paths, or one whose path is not UTF-8.
@@ -35,7 +35,7 @@ def find_sweeps(*paths: Path) -> list[Path]:
 
 
 def is_sweep(directory: Path) -> bool:
-    """Whether there is at least one run, readable or not, in this directory."""
+    """Tell whether a directory has at least one run, readable or not."""
     try:
         return any(_list_directories(directory))
     except (FileNotFoundError, NotADirectoryError):
@@ -45,12 +45,12 @@ def is_sweep(directory: Path) -> bool:
 
 
 def get_sweep_name(directory: Path) -> str:
-    """How a sweep is called: by its date and time (and name), `2026-11-20/14-03-22`."""
+    """Return the name of a sweep, its date and time (and name): `2026-11-20/14-03-22`."""
     return clean("/".join(directory.resolve().parts[-2:]).lstrip("/"))
 
 
 def list_run_names(sweep: Path) -> tuple[list[str], list[LeftOut]]:
-    """The names of the directories of a sweep's runs, sorted, and what of it cannot be used."""
+    """Return the names of the directories of a sweep's runs, sorted, and what of the sweep cannot be used."""
     try:
         names = sorted(_list_directories(sweep))
     except OSError as error:

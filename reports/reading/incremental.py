@@ -1,4 +1,4 @@
-"""What is read of the runs of one sweep: all that is not known from the time before."""
+"""Read the runs of one sweep, as far as the cache does not have them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LeaveOut = Callable[[LeftOut], None]
 
 @dataclasses.dataclass(frozen=True)
 class CsvSeries:
-    """A CSV of every run, or what is made of it.
+    """A CSV of every run, or rows derived from it.
 
     Attributes:
         name: what it is kept as.
@@ -46,7 +46,7 @@ _ROWS = pa.schema([(PLACE, pa.int32()), ("row", pa.string())])
 
 
 def read_run_rows(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> list[dict[str, Any] | None]:
-    """`runs.row` of each of these runs of a sweep.
+    """Return the row of `Report.runs` of each of these runs of a sweep.
 
     A run that is running, or of which something is left out, is read anew each time.
     """
@@ -76,7 +76,7 @@ def read_run_rows(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> lis
 def read_series(
     series: CsvSeries, sweep: Path, names: Sequence[str], settled: Collection[str], leave_out: LeaveOut
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The rows of these runs of a sweep, in their order.
+    """Return the rows of a CSV of these runs of a sweep, in their order.
 
     Args:
         series: what of them.

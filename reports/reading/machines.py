@@ -1,4 +1,4 @@
-"""What the runs of a table were made on, as their attempts have recorded it, and whether that is the same for all."""
+"""The machines on which runs were made, as their attempts have recorded them, and whether all are equal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALIKE = 1.5
 
 
 def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The columns `cpu`, `gpu` and those of RATES of a run.
+    """Return the columns `cpu`, `gpu` and those of RATES of a run.
 
     Args:
         records: provenance.json of the attempts that its figures come from; the calibration is that of the last, of
@@ -44,7 +44,7 @@ def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
-    """What a reader has to know before times are compared; nothing where all runs were made on equal machines.
+    """Return remarks on different machines, which make times incomparable; none where all are equal.
 
     Args:
         runs: `Report.runs`; those that are not done have no figures in a table.

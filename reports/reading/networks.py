@@ -1,4 +1,4 @@
-"""What runs have recorded of their network: measured before the first step, and what could not be emulated."""
+"""What runs have recorded of their network: its measurement before the first step, and failed emulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reports.reading.text import clean, format_setting, format_settings, join_wo
 
 
 def collect_columns(network: Any) -> dict[str, Any]:
-    """The columns `network_*` of a run, by what its result.json says of its network; empty where there is nothing."""
+    """Return the columns `network_*` of a run from the network in its result.json; none where there is none."""
     if not isinstance(network, Mapping):
         return {}
     emulation = network.get("emulation")
@@ -37,7 +37,7 @@ def collect_columns(network: Any) -> dict[str, Any]:
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
-    """What of the networks of some runs could not be emulated; runs that are not done have no figures in a table.
+    """Return remarks on the networks that could not be emulated as configured.
 
     Args:
         runs: `Report.runs`.
@@ -51,7 +51,7 @@ def write_remarks(runs: pd.DataFrame) -> list[str]:
 
 
 def format_network(latency: Any, bandwidth: Any) -> str:
-    """`215us one way, 941mbit/s`; empty where nothing was measured."""
+    """Return `215us one way, 941mbit/s`; empty where nothing was measured."""
     if not format_setting(latency) or not format_setting(bandwidth):
         return ""
     return f"{shown_time(latency)} one way, {shown_bandwidth(bandwidth)}/s"

@@ -1,7 +1,7 @@
-"""Run directories as DataFrames.
+"""Read run directories into DataFrames.
 
-Nothing that a run left behind makes this fail: what cannot be read is listed in `Report.left_out`
-with the reason, and the rest is used.
+No file of a run makes this fail: what cannot be read is listed in `Report.left_out` with the reason, and the rest is
+used.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["RUN_COLUMNS", "LeftOut", "Report", "is_sweep", "load", "get_sweep_na
 
 
 class Report:
-    """What the runs of some sweeps left behind.
+    """The runs of some sweeps as DataFrames.
 
-    What was read is kept beside the sweep's other reports for the next time (`reports.reading.cache`).
+    Rows that were read are kept in the sweep's directory for the next time (`reports.reading.cache`).
 
     Attributes:
         sweeps: the sweep directories.
@@ -76,7 +76,7 @@ class Report:
         return self._read_series(incremental.PROFILE, PROFILE_COLUMNS)
 
     def merge(self) -> Report:
-        """This report with one run of each config: `Report([A, B]).merged()` puts sweeps together.
+        """Return this report with one run of each config: `Report([A, B]).merge()` puts sweeps together.
 
         Of runs with one signature, of one sweep or of several, the one counts that is done, of several that are done
         the one that ended last; where none is done, the one that ended last. The others are in `left_out`, with the
@@ -106,7 +106,7 @@ class Report:
     merged = merge  # the name in earlier versions
 
     def read_info(self, sweep: Path) -> dict[str, Any]:
-        """The content of a sweep's sweep.yaml; empty where there is none."""
+        """Return the content of a sweep's sweep.yaml; empty where there is none."""
         files = DirectoryFiles(sweep)
         info = files.read_yaml(run_directory.SWEEP)
         for entry in files.left_out:
@@ -179,5 +179,5 @@ class Report:
 
 
 def load(*paths: str | os.PathLike[str]) -> Report:
-    """See `reports.load`."""
+    """Read runs; see `reports.load`."""
     return Report(find_sweeps(*map(Path, paths)))

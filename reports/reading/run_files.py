@@ -1,4 +1,4 @@
-"""Reading what a run left behind, whatever is in it."""
+"""Read the files of a run, whatever is in them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DirectoryFiles:
         return self._note_stamp(name) != NO_FILE
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file; None where there is none, or it cannot be read."""
+        """Return the content of a file; None where there is none, or it cannot be read."""
         self._note_stamp(name)
         try:
             return regular_files.read_bytes(os.path.join(self.directory, name))
@@ -53,7 +53,7 @@ class DirectoryFiles:
             return None
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """The object that a JSON file holds; None where there is no file, or it holds none."""
+        """Return the object that a JSON file holds; None where there is no file, or it holds none."""
         data = self.read(name)
         if data is None:
             return None
@@ -83,7 +83,7 @@ class DirectoryFiles:
         return config if config.keys and self._is_known_format(run_directory.CONFIG, config.keys) else None
 
     def read_yaml(self, name: str) -> dict[str, Any]:
-        """The content of a YAML file; empty where there is none that can be used."""
+        """Return the content of a YAML file; empty where there is none that can be used."""
         data = self.read(name)
         try:
             value = {} if data is None else configs.load_mapping(data)
@@ -109,7 +109,7 @@ class DirectoryFiles:
 
 
 def read_stamp(path: str) -> Stamp:
-    """The stamp of a file; NO_FILE where there is none, or nobody may know."""
+    """Return the stamp of a file; NO_FILE where there is none, or it cannot be looked at."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -118,7 +118,7 @@ def read_stamp(path: str) -> Stamp:
 
 
 def format_reason(error: Exception | str) -> str:
-    """One line, without the path, which is told beside it."""
+    """Return an error in one line, without the path."""
     if isinstance(error, str):
         return error
     text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

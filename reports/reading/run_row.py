@@ -1,4 +1,4 @@
-"""What is known of one run, from its own files."""
+"""Read the row of one run from its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WARMUP_STEPS = 10  # where the config does not say
 
 
 def read_row(files: DirectoryFiles, configs: Configs) -> dict[str, Any] | None:
-    """A row of `Report.runs`, but for `sweep`, `run` and `directory`; None where there is no config that can be read.
+    """Return a row of `Report.runs` without `sweep`, `run` and `directory`; None where no config can be read.
 
     Only numbers, truth values, texts and None are in it.
     """
@@ -74,7 +74,8 @@ def _read_results(files: DirectoryFiles, state: Mapping[str, Any], warmup: Any) 
 
 
 def _choose_signature(run: run_directory.Run, state: Mapping[str, Any]) -> str:
-    """As its name ends, unless it is a copy under another name."""
+    """Return the signature at the end of the run's name, or if the run is a copy under another name, the recorded
+    one."""
     known = state.get("signature")
     is_another = isinstance(known, str) and not known.startswith(run.signature)
     return str(known)[: run_directory.SIGNATURE_DIGITS] if is_another else run.signature
@@ -86,7 +87,7 @@ def _read_provenance(
     attempts: Sequence[Mapping[str, Any]],
     result: Mapping[str, Any] | None,
 ) -> list[Mapping[str, Any]]:
-    """Where a run was made, by the attempts that its figures come from."""
+    """Return the provenance of the attempts that the figures of a run come from."""
     numbers = run_directory.contributors(run, attempts, result)
     for attempt in attempts:
         files.exists(f"attempt-{attempt.get('number')}/{run_directory.PROVENANCE}")  # those that are not there may come
@@ -95,7 +96,7 @@ def _read_provenance(
 
 
 def _judge_few_steps(steps: float, rate: float) -> dict[str, Any]:
-    """Whether a throughput is of few steps; nothing is said where there is none."""
+    """Return whether a throughput is measured over few steps; nothing where there is no throughput."""
     return {"few_steps": steps < timed_steps.FEW} if math.isfinite(steps) and math.isfinite(rate) else {}
 
 
@@ -109,7 +110,7 @@ def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
 
 
 def _from_rows(files: DirectoryFiles, warmup: int) -> dict[str, Any]:
-    """What is known of a run that was ended before it could write its result."""
+    """Return the figures of a run that was ended before it could write its result, from its CSVs."""
     measured: dict[str, Any] = {}
     epochs = _read_columns(files, csv_rows.EPOCHS)
     if len(epochs["epoch"]):

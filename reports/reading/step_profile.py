@@ -1,4 +1,4 @@
-"""A long series of steps as few rows: what plots of it are drawn from."""
+"""Summarize a long series of steps in few rows, for plots."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ _ENDS = [csv_columns.STEP_COLUMNS.index(name) for name in ENDS]
 
 
 def average_steps(steps: np.ndarray) -> np.ndarray:
-    """The steps of a run averaged in at most BINS bins of consecutive ones, which differ by one step at most.
+    """Average the steps of a run in at most BINS bins of consecutive steps, whose sizes differ by one at most.
 
     Args:
         steps: (`gradsweep.csv_columns.STEP_COLUMNS`, steps).
 
     Returns:
-        (`gradsweep.csv_columns.STEP_COLUMNS`, bins): of ENDS the value of the last step of a bin, of all others
-        the mean of those
-        that are known, NaN where none is.
+        (`gradsweep.csv_columns.STEP_COLUMNS`, bins): for ENDS the value of the last step of a bin, for all others
+        the mean of the known values, NaN where none is known.
     """
     length = steps.shape[1]
     if not length:

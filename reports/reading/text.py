@@ -1,4 +1,4 @@
-"""Numbers, units and names as people read them."""
+"""Format numbers, units and names for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def clean(text: str) -> str:
-    """`text` as one printable line.
+    """Return a text as one printable line.
 
     Control characters, which could steer a terminal, and lone surrogates, which no file can hold,
     become spaces.
@@ -21,7 +21,7 @@ def clean(text: str) -> str:
 
 
 def format_number(value: float, digits: int = 3) -> str:
-    """`value` with `digits` significant digits: 0.0431, 4.31, 112, 14,300."""
+    """Return a number with `digits` significant digits: 0.0431, 4.31, 112, 14,300."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     rounded = f"{value:.{digits - 1}e}"
@@ -33,7 +33,7 @@ def format_number(value: float, digits: int = 3) -> str:
 
 
 def format_spread(mean: float, std: float, digits: int = 3) -> str:
-    """`mean ± std`, with as many decimals as `mean` needs for `digits` digits, or `std` for one.
+    """Return `mean ± std`, with as many decimals as `mean` needs for `digits` digits, or `std` for one.
 
     98.10 ± 1.20, 98.312 ± 0.003, 112 ± 4, 14,310 ± 90.
     """
@@ -50,7 +50,7 @@ def _exponent(value: float) -> int:
 
 
 def format_setting(value: Any) -> str:
-    """The value of a config key as it is typed on the command line; empty where there is none."""
+    """Return the value of a config key as it is typed on the command line; empty where there is none."""
     if isinstance(value, str):
         return value
     if value is None or value is pd.NA or value != value:
@@ -63,12 +63,12 @@ def format_setting(value: Any) -> str:
 
 
 def format_settings(values: pd.Series) -> list[str]:
-    """`setting` of each."""
+    """Return `format_setting` of each value."""
     return list(map(format_setting, values.to_numpy("object")))  # which is ten times as fast as going through `values`
 
 
 def make_sort_key(value: Any) -> tuple[int, float, str]:
-    """Sorts the values of a config key, whatever their types: nothing, then numbers by size, then texts."""
+    """Return a sort key for values of a config key of any types: nothing, then numbers by size, then texts."""
     text = format_setting(value)
     if not text or isinstance(value, str):
         return (2 if text else 0, 0.0, text)
@@ -76,15 +76,15 @@ def make_sort_key(value: Any) -> tuple[int, float, str]:
 
 
 def choose_byte_unit(largest: float) -> tuple[float, str]:
-    """The bytes in the unit (decimal) that suits a column whose largest value is `largest`, and its name."""
+    """Return size in bytes and name of the (decimal) unit that suits a column whose largest value is `largest`."""
     return next(((size, name) for size, name in _BYTE_UNITS if largest >= size), (1.0, "B"))
 
 
 def join_words(words: Sequence[str]) -> str:
-    """`2, 4 and 8`."""
+    """Return `2, 4 and 8`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def shorten_list(words: Sequence[str], most: int = 8) -> list[str]:
-    """The first of very many words, and how many more there are."""
+    """Return the first of very many words, and how many more there are."""
     return list(words) if len(words) <= most + 1 else [*words[:most], f"{len(words) - most} more"]

@@ -1,7 +1,7 @@
-"""The files of a sweep that are served: those of its report and of its runs, and no other.
+"""Serve the files of a sweep: those of its report and of its runs, and no other.
 
-Nothing is reached through a symbolic link: a path is walked name by name, each opened in the directory before, so that
-it cannot lead out of the sweep, whatever somebody changes meanwhile.
+No symbolic link is followed: a path is walked name by name, each opened in the directory before. So it cannot lead out
+of the sweep, even if somebody changes directories meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def parse_target(target: str) -> tuple[str, ...] | None:
-    """The names that a request's target (`/runs/a%3D1/x`) is made of, decoded; None where it is none that is served.
+    """Return the decoded names in a request's target (`/runs/a%3D1/x`); None where it is not served.
 
     A slash at the end, which says that a directory is meant, is an empty last name.
     """
@@ -54,13 +54,13 @@ def _is_served(names: Sequence[str]) -> bool:
 
 
 def choose_media_type(names: Sequence[str]) -> str:
-    """The media type; whatever a run has written is text."""
+    """Return the media type of a file; what a run has written is text."""
     return TEXT if names[0] == run_directory.RUNS else _REPORT.get(os.path.splitext(names[-1])[1], TEXT)
 
 
 @contextlib.contextmanager
 def open_file(root: Path, names: Sequence[str]) -> Iterator[int]:
-    """The descriptor of a regular file, or of a directory where the last name is empty.
+    """Open a regular file, or a directory where the last name is empty; yields the descriptor.
 
     Raises:
         OSError: there is none, it may not be read, or there is a symbolic link on the way.
@@ -86,7 +86,7 @@ def _open_in(directory: int, name: str, flags: int) -> int:
 
 
 def render_listing(descriptor: int, names: Sequence[str]) -> bytes:
-    """A page with links to what is in a directory of a run."""
+    """Return a page with links to the content of a run's directory."""
     lines = []
     for name in sorted(os.listdir(descriptor)):
         try:

@@ -1,4 +1,4 @@
-"""The page of a sweep that goes on, kept up to date by a thread of its own: no request ever waits for a report."""
+"""Keep the page of a running sweep up to date in a thread of its own, so that no request waits for a report."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Page:
 
 
 class Renderer(threading.Thread):
-    """Renders when something has changed, and rests at least as long as that took.
+    """Renders the page when files have changed, and rests at least as long as that took.
 
     Args:
-        has_changed: whether to render again, since it was asked last; asked by this thread alone.
-        is_active: whether anybody works on the sweep.
-        render: the page; likewise.
+        has_changed: tells whether files have changed since its last call; called by this thread alone.
+        is_active: tells whether a launcher works on the sweep.
+        render: returns the page; called by this thread alone.
         interval_s: between two looks.
 
     Attributes:
-        page: the latest one; None until there is one.
-        problem: why there is none for what is there now, in a line; empty where there is.
+        page: the latest one; None before the first.
+        problem: why the present state could not be rendered, in a line; empty if it could.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Renderer(threading.Thread):
             self._ended.wait(max(self.interval_s, time.monotonic() - began))
 
     def end(self) -> None:
-        """Have the thread end when it is done with what it is at."""
+        """Ask the thread to end after its present work."""
         self._ended.set()
 
     def get_state(self) -> dict[str, str | bool | None]:
-        """What the page in the browser asks again and again."""
+        """Return the state that the page in the browser polls."""
         version = None if self.page is None else self.page.version
         return {"version": version, "active": self.is_active(), "problem": self.problem}

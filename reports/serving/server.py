@@ -1,7 +1,7 @@
-"""The HTTP server: reads only, for whoever asks it by an address or a name of its own.
+"""The HTTP server: read-only, and only for requests that name it by an address or a name of its own.
 
-A page of another site can make a browser ask this server, by a name that it makes point here (DNS rebinding). That name
-is then in the Host header, and is refused.
+A page of another site can make a browser ask this server by a name that resolves to it (DNS rebinding). Such a name is
+in the Host header, and the request is refused.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         super().__init__((host, port), Handler)
 
     def server_bind(self) -> None:
-        """Without HTTPServer's question to the name server, which may take a minute."""
+        """Bind without HTTPServer's query of the name server, which may take a minute."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
@@ -78,7 +78,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
             print(f"reports: a request failed: {type(error).__name__}: {error}", file=sys.stderr)
 
     def is_ours(self, host: str | None) -> bool:
-        """Whether a Host header names this server: by any address, or by a name that is its own."""
+        """Tell whether a Host header names this server: by any address, or by a name that is its own."""
         name = urllib.parse.urlsplit(f"//{host}").hostname if host else None
         try:
             return name in self.names or bool(ipaddress.ip_address(name or ""))
@@ -87,7 +87,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """One request."""
+    """Answers one request."""
 
     server: Server
     timeout = 30.0  # seconds, of silence
@@ -166,7 +166,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self._copy(file, size)
 
     def _copy(self, file: Any, size: int) -> None:
-        """As much as was promised; a run may be writing to it."""
+        """Send as many bytes as were announced; a run may be writing to the file."""
         while size > 0 and (data := file.read(min(size, 1 << 16))):
             self.wfile.write(data)
             size -= len(data)
@@ -204,4 +204,4 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Nobody reads that."""
+        """Log nothing."""

@@ -1,4 +1,4 @@
-"""Tables as files: CSV and Parquet for programs, in full; Markdown, LaTeX and HTML for people, rounded.
+"""Write tables as files: CSV and Parquet for programs, in full; Markdown, LaTeX and HTML for people, rounded.
 
 CSV and Parquet are tidy: a line for each cell of the table, or for each run where a row is a run.
 """
@@ -18,14 +18,13 @@ from reports.reading.text import format_setting
 
 
 def to_csv(table: ReportTable) -> bytes:
-    """The records: numbers so that they are read as they were, nothing for what is not known
-    (`gradsweep.spreadsheets`)."""
+    """Return the records as CSV (`gradsweep.spreadsheets`): numbers in full, nothing for unknown ones."""
     rows = ([_format_in_full(value) for value in record.values()] for record in table.records)
     return _encode(spreadsheets.to_csv(_get_column_names(table), rows))
 
 
 def to_parquet(table: ReportTable) -> bytes:
-    """The records, in columns of numbers (where all are), truth values or texts."""
+    """Return the records as columns of numbers (where all are), truth values or texts."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -62,7 +61,7 @@ def to_markdown(table: ReportTable) -> bytes:
 
 
 def to_latex(table: ReportTable) -> bytes:
-    r"""A `table` environment with rules of booktabs, to be read with \input; wants \usepackage{booktabs}."""
+    r"""Return a `table` environment with rules of booktabs, to be read with \input; it needs \usepackage{booktabs}."""
     sides = "".join("r" if column.is_number else "l" for column in table.columns)
     caption = ". ".join(filter(None, (table.title, table.caption)))
     lines = [
@@ -85,7 +84,7 @@ def to_latex(table: ReportTable) -> bytes:
 
 
 def to_html(table: ReportTable) -> bytes:
-    """A `table` element to put into a page of one's own."""
+    """Return a `table` element to put into another page."""
     numbers = [' style="text-align: right"' if column.is_number else "" for column in table.columns]
     head = "".join(
         f'<th scope="col"{side}>{_escape_html(_format_heading(column))}</th>'
@@ -131,7 +130,7 @@ def _get_column_names(table: ReportTable) -> list[str]:
 
 
 def _format_in_full(value: Any) -> Any:
-    """What csv writes in full: floats as they are read again, nothing for None."""
+    """Return what csv writes in full: floats as they are read again, nothing for None."""
     return value if type(value) in _WRITTEN_IN_FULL else format_setting(value)
 
 
@@ -147,7 +146,7 @@ def _encode(text: str) -> bytes:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Without the lone surrogates of which paths may consist."""
+    """Return a text without lone surrogates, which paths may have."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -155,7 +154,7 @@ _MARKDOWN = re.compile(r"[\\|`*\[~$]|_(?![^\W_])|(?<![^\W_])_")  # an underscore
 
 
 def _escape_markdown(text: str) -> str:
-    """Text that stays text in Markdown, also where `$` and `~` are markup: neither a cell's border nor markup."""
+    """Escape a text for Markdown, also where `$` and `~` are markup, and for a table's cell."""
     return _MARKDOWN.sub(r"\\\g<0>", html.escape(text, quote=False))
 
 
@@ -193,5 +192,5 @@ _LATEX = str.maketrans(
 
 
 def _escape_latex(text: str) -> str:
-    """Text that stays text in LaTeX."""
+    """Escape a text for LaTeX."""
     return text.translate(_LATEX).replace("--", "-{}-")  # two would be a dash

@@ -1,4 +1,4 @@
-"""Any measure by any keys: `--rows model,compressor --cols workers --value accuracy --where dataset=cifar10`."""
+"""Build a table of any measure by any keys: `--rows model,compressor --cols workers --value accuracy`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _LONGEST = 100  # characters of a file's name
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What a table shall show.
+    """The choice of a table.
 
     Attributes:
         rows, cols: config keys, as they are typed.
         value: the name of a measure, or a column of `Report.runs`.
-        where: by column, the values of the runs that count; each of its texts for any of several.
+        where: by column, the values of the runs that count.
     """
 
     rows: Sequence[str] = ("compressor",)
@@ -50,7 +50,7 @@ def pivot(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> ReportTable:
-    """One table. Runs that differ in other keys than those of rows and columns share a cell, which its notes say.
+    """Return one table. Runs that differ in other keys than rows and columns share a cell, and notes say so.
 
     Args:
         runs, epochs: of a `Report`.
@@ -111,14 +111,14 @@ def pivot(
 
 
 def list_columns(grid: Grid) -> list[str]:
-    """What rows, columns and conditions may be: what was swept first."""
+    """Return the columns that rows, columns and conditions may name, the swept ones first."""
     first = ["compressor", *grid.hyper, *grid.keys, "workers", *grid.run_keys]
     others = [column for column in grid.runs if column not in (*RUN_COLUMNS, "label", "cell")]
     return list(dict.fromkeys([*first, *others, *_PLACES]))
 
 
 def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Conditions as they are typed, `key=value[,value]`.
+    """Return conditions as they are typed, `key=value[,value]`, by key.
 
     Raises:
         gradsweep.errors.UsageError: one is something else.
@@ -133,7 +133,7 @@ def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def parse_against(texts: Iterable[str]) -> Mapping[str, str]:
-    """What is compared with, `key=value` one or several times; compressor=none where nothing is typed.
+    """Return the typed baseline, `key=value` one or several times; compressor=none where nothing is typed.
 
     Raises:
         gradsweep.errors.UsageError: one is something else.
@@ -146,7 +146,7 @@ def parse_against(texts: Iterable[str]) -> Mapping[str, str]:
 
 
 def check_against(grid: Grid, against: Mapping[str, str]) -> None:
-    """Complain of a key that no run has, or a value, and where all runs have it; not of the default."""
+    """Refuse a baseline that no run has, or all runs; the default is not checked."""
     if against is AGAINST:
         return
     _check_columns("--against", against, list_columns(grid))
@@ -170,7 +170,7 @@ def _select_runs(grid: Grid, where: Mapping[str, Sequence[str]]) -> pd.Series:
 
 
 def _match_values(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd.Series:
-    """Which runs have one of these values of a key."""
+    """Tell which runs have one of these values of a key."""
     values = grid.runs[key]
     if any(_is_value(value, ",".join(texts)) for value in values.unique()):
         texts = [",".join(texts)]  # a value with commas
@@ -183,7 +183,7 @@ def _match_values(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd
 
 
 def _is_value(value: Any, text: str) -> bool:
-    """Whether a config's value is what was typed: null for nothing, and 1e-3 for 0.001."""
+    """Tell whether a config's value is the typed one: null for nothing, and 1e-3 for 0.001."""
     shown = format_setting(value)
     if shown == text or (shown or "null") == text:
         return True
@@ -205,7 +205,7 @@ def _format_clause(key: str, texts: Sequence[str]) -> str:
 
 
 def _make_file_name(choice: Choice) -> str:
-    """A file's name that says what the table is."""
+    """Return a file name that describes the table."""
     parts = [choice.value, "by", *choice.rows, *choice.cols]
     parts += [f"{key}-{'-'.join(texts)}" for key, texts in choice.where.items()]
     return re.sub(r"[^\w.-]", "_", "_".join(parts))[:_LONGEST]

@@ -1,4 +1,4 @@
-"""What probes of networks have left (python -m sweep probe): their files, and tables of them."""
+"""Read the files of network probes (python -m sweep probe), and build tables of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find_files(*paths: Path) -> list[Path]:
 
 
 def load_probe(path: Path) -> dict[str, Any]:
-    """The content of a probe's network.json.
+    """Return the content of a probe's network.json.
 
     Raises:
         UsageError: it cannot be read, or is not of a probe.
@@ -69,7 +69,7 @@ def load_probe(path: Path) -> dict[str, Any]:
 
 
 def format_title(probe: Mapping[str, Any]) -> str:
-    """What was probed, in a line."""
+    """Describe in a line what was probed."""
     network = probe["network"]
     own = [str(network[key]) for key in ("bandwidth", "latency") if key in network]
     if network.get("loss"):
@@ -79,7 +79,7 @@ def format_title(probe: Mapping[str, Any]) -> str:
 
 
 def build_tables(probe: Mapping[str, Any]) -> list[ReportTable]:
-    """The links, what the collectives take, and the lines through that."""
+    """Return the tables of the links, of the times of the collectives, and of the lines through these."""
     about = format_title(probe)
     return [_build_link_table(probe, about), _build_time_table(probe), _build_line_table(probe)]
 
@@ -109,7 +109,7 @@ def _build_link_table(probe: Mapping[str, Any], about: str) -> ReportTable:
 
 
 def _build_time_table(probe: Mapping[str, Any]) -> ReportTable:
-    """Of the sizes that were measured a few: each next one 16 times as large."""
+    """Return the times of some of the measured sizes, each 16 times as large as the one before."""
     collectives = _select_collectives(probe)
     points = {name: {p["bytes"]: p for p in found["points"]} for name, found in collectives.items()}
     largest = max((size for found in points.values() for size in found), default=4)
@@ -187,7 +187,7 @@ def _build_line_table(probe: Mapping[str, Any]) -> ReportTable:
 
 
 def _format_settings(probe: Mapping[str, Any]) -> str:
-    """With what MPI these collectives were carried out: exactly what training would have."""
+    """Describe the MPI and the settings with which the collectives were measured, the same as in training."""
     given = ", ".join(
         f"{key.removeprefix('OMPI_MCA_')}={value}" for key, value in (probe.get("settings") or {}).items()
     )
@@ -202,11 +202,11 @@ def _select_collectives(probe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def format_size(size: float) -> str:
-    """Bytes for people: 4 B, 65.5 kB, 67.1 MB."""
+    """Return bytes for people: 4 B, 65.5 kB, 67.1 MB."""
     scale, unit = choose_byte_unit(size)
     return f"{format_number(size / scale) if scale > 1 else round(size)} {unit}"
 
 
 def get_point_columns(found: Mapping[str, Any], *keys: str) -> Sequence[list[float]]:
-    """The columns of a collective's points, by their keys."""
+    """Return these columns of a collective's points."""
     return [[float(point[key]) for point in found["points"]] for key in keys]

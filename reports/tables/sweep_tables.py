@@ -1,7 +1,7 @@
-"""The tables of a sweep: what a reader compares, in units a reader knows.
+"""Build the tables of a sweep, in units that a reader knows.
 
-Every table is rows of the compressor (and whatever else was swept) by columns of workers, a row per
-cell, or a row per run.
+A table has rows of the compressor (and of other swept keys) by columns of workers, a row for each cell, or a row for
+each run.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def build_tables(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> list[ReportTable]:
-    """All tables of a sweep; those of a measure that no run has, such as the speed-up without a baseline, are left out.
+    """Return all tables of a sweep, without those of a measure that no run has, such as a speed-up without baseline.
 
     Args:
         grid: its layout.
@@ -97,12 +97,12 @@ def build_tables(
 
 
 def list_target_measures(targets: Sequence[float]) -> list[Measure]:
-    """Time to all targets, then bytes."""
+    """Return the time to each target, then the bytes."""
     return [measure for kind in zip(*map(measures.define_target_measures, targets), strict=True) for measure in kind]
 
 
 def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
-    """Whether some run has this number, or may have it once it is done."""
+    """Tell whether some run has this number, or may have it once it is done."""
     done = runs["status"] == run_directory.DONE
     if measure.column not in runs:
         return False
@@ -110,7 +110,7 @@ def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
 
 
 def name_baseline(measure: Measure, against: Mapping[str, str]) -> Measure:
-    """The speed-up with the name of what it is over."""
+    """Return the measure, and for the speed-up one that names the baseline."""
     if measure is not SPEEDUP:
         return measure
     name = ", ".join(text if key == "compressor" else f"{key}={text}" for key, text in against.items())
@@ -119,7 +119,7 @@ def name_baseline(measure: Measure, against: Mapping[str, str]) -> Measure:
 
 
 def write_headline(grid: Grid) -> str:
-    """The sweep in a few sentences: its size, how much of it is done, the best of it, and what its times are worth."""
+    """Describe the sweep in a few sentences: its size, how much of it is done, its best cells, unfair times."""
     runs = grid.runs
     if runs.empty:
         return "There are run directories, but no run that could be read."
@@ -142,7 +142,7 @@ def write_headline(grid: Grid) -> str:
 
 
 def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
-    """The cell with the highest mean of the `known` values, and what it is."""
+    """Return the highest mean of the `known` values over a cell, and the name of the cell."""
     means = known.groupby("cell")[measure.column].mean()
     members = known[known["cell"] == means.idxmax()]
     first, values = grid.runs.loc[members.index[0]], members[measure.column].to_numpy("float64") * measure.scale
@@ -158,7 +158,7 @@ def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
 
 
 def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -> ReportTable:
-    """One measure of cells, of whose names the first `rows` say what a row is, and the others what a column is."""
+    """Return a table of one measure; the first `rows` names of a cell are its row, the others its column."""
     measure = measure.choose_unit(cells.runs[measure.column].where(cells.runs["status"] == run_directory.DONE))
     across = cells.names[rows:]
     found: dict[tuple[str, ...], dict[tuple[str, ...], tuple[CellFigures, float | None]]] = {}
@@ -199,7 +199,7 @@ def _make_sort_key(values: Sequence[Any]) -> list[Any]:
 
 
 def get_column_name(name: str) -> str:
-    """How a table calls a column of `Grid.runs`; what is called like a number of a record is prefixed."""
+    """Return the heading of a column of `Grid.runs`, prefixed where a record has a number of that name."""
     return "compressor" if name == "label" else f"config.{name}" if name in NUMBERS else name
 
 
@@ -211,7 +211,7 @@ def _format_head(across: Sequence[str], head: Sequence[str]) -> str:
 
 
 def build_unfinished_table(grid: Grid) -> ReportTable:
-    """The runs that are not done, and why."""
+    """Return a table of the runs that are not done, with the reasons."""
     runs = grid.runs[grid.runs["status"] != run_directory.DONE]
     reasons = map(explain_status, runs["status"], runs["reason"])
     columns = zip(*(runs[key] for key in ("label", *grid.run_keys, "workers", "status")), reasons, strict=True)
@@ -221,7 +221,7 @@ def build_unfinished_table(grid: Grid) -> ReportTable:
 
 
 def explain_status(status: str, reason: Any) -> str:
-    """The reason why a run is not done, or else what its status means."""
+    """Return the reason why a run is not done, or if there is none, what its status means."""
     return format_setting(reason) or MEANINGS.get(status, "no reason is known")
 
 
@@ -255,7 +255,7 @@ def _build_phase_table(grid: Grid, cells: Cells) -> ReportTable:
 
 
 def _build_run_table(grid: Grid) -> ReportTable:
-    """One row per run: what it is, its status, the measures, and why it is not done."""
+    """Return a table with a row for each run: its keys, its status, the measures, and the reason if it is not done."""
     runs = grid.runs
     some_have = [measure for measure in (*_RUN_LOCAL, *_RUN_NETWORK) if runs[measure.column].notna().any()]
     shown = [measure.choose_unit(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]
@@ -306,7 +306,7 @@ def _make_run_cell(status: str, value: float | None, measure: Measure) -> TableC
 
 
 def _get_numbers(values: pd.Series) -> list[float | None]:
-    """Numbers; None where one is not known."""
+    """Return numbers, with None for unknown ones."""
     numbers = values.to_numpy("float64", na_value=math.nan).tolist()
     return [value if math.isfinite(value) else None for value in numbers]
 

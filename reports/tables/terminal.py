@@ -1,4 +1,4 @@
-"""The tables that matter at the end of a sweep, on a terminal or in a log."""
+"""Print the main tables of a sweep to a terminal or a log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def print_tables(tables: Sequence[ReportTable], out: Console | None = None) -> N
 
 
 def _split_columns(table: ReportTable, width: int) -> Iterator[list[int]]:
-    """The columns as they fit below each other; each chunk begins with the row's names."""
+    """Yield the columns that fit beside each other; each chunk begins with the columns of names."""
     widths = _measure_widths(table)
     names = _choose_name_columns(table, width)
     room = width - sum(widths[place] + _GAP for place in names)
@@ -50,7 +50,7 @@ def _split_columns(table: ReportTable, width: int) -> Iterator[list[int]]:
 
 
 def _choose_name_columns(table: ReportTable, width: int) -> list[int]:
-    """The columns that say what a row is; of very many the first, as far as a few letters of each have room."""
+    """Return the columns that name a row; of very many the first ones, as far as a few letters of each have room."""
     widths = _measure_widths(table)
     room = width - min(max(widths[table.headers :], default=0), width // 3)
     needs = itertools.accumulate(min(need, _FEW) + _GAP for need in widths[: table.headers])
@@ -58,7 +58,7 @@ def _choose_name_columns(table: ReportTable, width: int) -> list[int]:
 
 
 def _measure_widths(table: ReportTable) -> list[int]:
-    """What each column needs to stand in one line."""
+    """Return the width that each column needs for one line."""
     return [
         max(cell_len(text) for text in (column.name, f"[{column.shown}]", *(row[place].text for row in table.rows)))
         for place, column in enumerate(table.columns)
