@@ -1,7 +1,7 @@
-"""Writes what happened: steps.csv, epochs.csv, local_models.csv and the figures of result.json.
+"""Records a run: steps.csv, epochs.csv, local_models.csv and the figures of result.json.
 
-Workers keep their rows and combine them about once a second, so that recording costs a step nothing
-but a few additions. Loss and accuracy add up over the workers; times, bytes and what is measured are means.
+Workers keep their rows and combine them about once a second, so that recording costs a step only a few additions.
+Loss and accuracy are sums over the workers; times, bytes and measured values are means.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ LOCAL = (
     "compression_error",
     "memory_norm",
 )
-"""The columns of a step that every worker contributes to; the rest is the same on all."""
+"""The columns of a step to which every worker contributes; the others are the same on all workers."""
 _OF_LOCAL = {
     "local_accuracy": "local_test_accuracy",
     "local_accuracy_least": "local_test_accuracy_least",
     "consensus_distance": "consensus_distance",
 }
-"""What result.json says of the workers' own models after the last epoch, by the columns of epochs.csv."""
+"""Figures of result.json about the workers' own models after the last epoch, with their columns in epochs.csv."""
 
 
 class Diverged(Exception):
-    """The loss is no longer a number; raised on all workers alike."""
+    """The loss is not finite; raised on all workers."""
 
 
 class Listener(Protocol):
-    """Is told on rank 0 what has just been written; NaN is what was not measured."""
+    """Gets on rank 0 the rows that have just been written; NaN stands for values that were not measured."""
 
     def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Rows of steps.csv."""
@@ -66,7 +66,8 @@ class Recorder:
     Args:
         gradient_bytes: of the uncompressed fp32 gradient.
         warmup_steps: at the beginning of every attempt, left out of the throughput.
-        whole_epochs: combine the rows at the end of an epoch only: workers meet where they do.
+        whole_epochs: combine the rows at the end of an epoch only, where asynchronous workers meet.
+        listeners: told on rank 0 what has just been written.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class Recorder:
         warmup_steps: int,
         *,
         whole_epochs: bool = False,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         self.comm, self.directory, self.whole_epochs = comm, directory, whole_epochs
+        self._listeners = listeners
         self.gradient_bytes, self.warmup_steps = gradient_bytes, warmup_steps
         self._pending: list[dict[str, Any]] = []
         self._local: list[list[float]] = []
@@ -92,7 +95,6 @@ class Recorder:
         self._errors: list[float] = []
         self._steps = 0
         self.resumed_after: list[int] = []
-        self.listeners: list[Listener] = []
 
     def record_step(
         self,
@@ -106,7 +108,7 @@ class Recorder:
         traffic: Traffic,
         memory_norm: float | None,
     ) -> None:
-        """Note one step; `loss` and `accuracy` are this worker's parts of the mean over `samples`.
+        """Record one step; `loss` and `accuracy` are this worker's shares of the mean over `samples`.
 
         Raises:
             Diverged: when the workers' rows are combined and a loss is not finite.
@@ -128,7 +130,7 @@ class Recorder:
             self.combine()
 
     def combine(self) -> None:
-        """Combine the rows noted since the last time; all workers call this after the same step."""
+        """Combine the rows recorded since the last call; all workers call this after the same step."""
         if not self._local:
             return
         rows = np.array(self._local)
@@ -144,9 +146,9 @@ class Recorder:
             raise Diverged(f"the loss is {rows[lost[0], 0]} at step {pending[lost[0]]['step']}")
 
     def _combine_rows(self, rows: np.ndarray) -> np.ndarray:
-        """The rows of all workers in one: what is SUMMED, and of the rest the mean over those who have measured it.
+        """Combine the rows of all workers: add the SUMMED columns, and average the others where they were measured.
 
-        In the order of the workers: a sum by the network depends on how many rows travel together.
+        Rows are added in the order of the workers: a sum by MPI depends on how many rows travel together.
         """
         everyone = np.empty((self.comm.size, *rows.shape))
         self.comm.Allgather(rows, everyone)
@@ -156,7 +158,7 @@ class Recorder:
         total: np.ndarray = everyone[0]
         for other in everyone[1:]:
             total += other
-        with np.errstate(invalid="ignore"):  # NaN where nobody has
+        with np.errstate(invalid="ignore"):  # NaN where no worker has measured
             total[:, len(SUMMED) :] /= measured.sum(0)
         return total
 
@@ -179,7 +181,7 @@ class Recorder:
             written.append({**fixed, **row, "time_s": self.time_s})
         if self.comm.rank == 0:
             append_rows(self.directory / STEPS, STEP_COLUMNS, map(_printable, written))
-            for listener in self.listeners:
+            for listener in self._listeners:
                 listener.on_steps(written)
 
     def record_epoch(
@@ -192,8 +194,11 @@ class Recorder:
         evaluate_s: float,
         local: LocalModels | None = None,
     ) -> None:
-        """Note the evaluation after an epoch, and how training went since the one before it; of a decentralised run
-        with the workers' own models."""
+        """Record the evaluation after an epoch with the training since the last one.
+
+        Args:
+            local: the workers' own models, of a decentralised run.
+        """
         samples, loss, accuracy = self._epoch_sums
         self._epoch_sums = np.zeros(3)
         self.evaluate_s += evaluate_s
@@ -216,7 +221,7 @@ class Recorder:
                 append_rows(self.directory / LOCAL_MODELS, LOCAL_MODEL_COLUMNS, map(_printable, local.rows(epoch)))
             columns = (*EPOCH_COLUMNS, *(LOCAL_EPOCH_COLUMNS if local else ()))
             append_rows(self.directory / EPOCHS, columns, [_printable(row)])
-            for listener in self.listeners:
+            for listener in self._listeners:
                 listener.on_epoch(row)
 
     @property
@@ -231,12 +236,12 @@ class Recorder:
 
     @property
     def sent_bytes(self) -> float:
-        """By one worker, so far."""
+        """Bytes that a worker has sent so far, on average."""
         return self._sums["sent_bytes"]
 
     def figures(self) -> dict[str, Any]:
-        """The figures of result.json, of the steps so far."""
-        # a run that is shorter than its warm-up has nothing else to measure
+        """Return the figures of result.json for the steps so far."""
+        # a run that ends within its warm-up is measured over all its steps
         warmup = self._steps_left_out if self._steps > self._steps_left_out else 0
         counted = self._steps - warmup
         late = {name: self._sums[name] - (self._left_out[name] if warmup else 0.0) for name in self._sums}
@@ -265,7 +270,7 @@ class Recorder:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of what the figures are made of; all rows have been combined."""
+        """Return a copy of what the figures are computed from; all rows must have been combined."""
         assert not self._local, "combine() comes first"
         return {
             "steps": self._steps,
@@ -280,7 +285,7 @@ class Recorder:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave: the next step is the first of a new attempt.
+        """Restore what `state_dict` gave: the next step is the first of a new attempt.
 
         Raises:
             ValueError: it is something else; nothing has been changed.
@@ -299,10 +304,7 @@ class Recorder:
 
 
 def _printable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Without NaN, which a CSV says as an empty field where nothing was measured.
-
-    A loss that is not a number stays: it is what happened.
-    """
+    """Replace NaN, which means not measured, by an empty field. A loss that is not a number stays."""
     return {
         key: "" if isinstance(value, float) and math.isnan(value) and "loss" not in key else value
         for key, value in row.items()

@@ -103,11 +103,19 @@ class Replica:
                 losses += float(loss.detach())
         return losses, correct / batch.total
 
-    def check_usable(self, watch: Stopwatch) -> bool:
+    @property
+    def owes_measurement(self) -> bool:
+        """Whether the last step was to be measured but was skipped, so that the next one is measured instead."""
+        return self.scaler is not None and self.scaler.unmeasured
+
+    def check_usable(self, watch: Stopwatch, measured: bool = False) -> bool:
         """Tell whether the gradients of all workers are finite; all workers call it after every `compute_gradient`.
 
         Only fp16 has to check: the gradient is divided by the loss scale, and is unusable on all workers where it
         overflowed on one.
+
+        Args:
+            measured: the step is one whose compression error is measured.
 
         Raises:
             ScaleExhausted: a smaller scale will not help.
@@ -117,7 +125,9 @@ class Replica:
         with watch("backward"):
             finite = self.scaler.unscale(self.flat.gradients)
         with watch("communicate"):
-            return self.scaler.agree(finite, self.comm)
+            usable = self.scaler.agree(finite, self.comm)
+        self.scaler.unmeasured = measured and not usable
+        return usable
 
     def _move_to_device(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """A batch on the device, laid out in memory as the model shall see it."""

@@ -1,4 +1,4 @@
-"""Puts the parts of a run together, as its config says."""
+"""Builds what a worker trains with from the config of a run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Feed
 from trainers.devices import choose
 from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.base import Exchange
 from trainers.exchange.build import build_exchange
 from trainers.mpi.stopping import Agreement
 from trainers.optimizers import schedules
+from trainers.optimizers.base import Optimizer
 from trainers.optimizers.schedules import Schedule
 from trainers.optimizers.update import build_update_setup
 from trainers.recording.progress import Progress
-from trainers.recording.recorder import Recorder
+from trainers.recording.recorder import Listener, Recorder
 from trainers.replica.replica import Replica
 from trainers.rules import training
 from trainers.trackers import Trackers
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Assembly:
-    """What one worker trains with; `steps` are those of the whole run."""
+    """Everything that one worker trains with; `steps` are those of the whole run."""
 
     config: RunConfig
     device: torch.device
@@ -54,8 +56,18 @@ class Assembly:
     agreement: Agreement
     trackers: Trackers | None
 
+    @property
+    def exchange(self) -> Exchange:
+        """The exchange that the algorithm sends gradients or parameters through."""
+        return self.algorithm.setup.exchange
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer that the algorithm updates parameters with."""
+        return self.algorithm.setup.optimizer
+
     def build_result(self, status: str, reason: str | None) -> dict[str, Any]:
-        """The content of result.json."""
+        """Return the content of result.json."""
         scaler = self.replica.scaler
         return {
             "format": FORMAT,
@@ -63,25 +75,25 @@ class Assembly:
             "reason": reason,
             "parameters": len(self.replica.flat),
             **choose.described(self.device),
-            **self.algorithm.setup.exchange.transport.described,
+            **self.exchange.transport.described,
             "precision": self.config.precision,
             **({} if scaler is None else {"skipped_steps": scaler.skipped}),
             "kernels": dict(sorted(backend.used.items())),
             **self.recorder.figures(),
-            **self.algorithm.setup.exchange.calls(self.recorder.steps_since_start),
+            **self.exchange.calls(self.recorder.steps_since_start),
             **(self.algorithm.figures() if self.recorder.comm.rank == 0 else {}),
             "total_s": self.keeper.total_s,
         }
 
 
 def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | None = None) -> Assembly:
-    """All parts of a worker, ready for the first step or for a checkpoint.
+    """Build everything that a worker trains with, ready for the first step or to restore a checkpoint.
 
     Args:
         comm: the workers, without a dedicated server, to which `link` leads.
 
     Raises:
-        UsageError: the data set, the device or an option cannot be used with the rest.
+        UsageError: the data set, the device or an option does not go with the others.
     """
     began = time.monotonic()
     feed = data.feed(config, comm.rank, comm.size)
@@ -93,9 +105,18 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
     watch = choose.stopwatch(device)
     algorithm = build_algorithm(config, comm, replica, watch, link)
     schedule = schedules.build(config, lengths)
-    apart = config.exchange.asynchronous
-    recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps, whole_epochs=apart)
-    trackers = _build_listeners(config, directory, recorder, replica, lengths.steps) if comm.rank == 0 else None
+    trackers = Trackers(config, directory) if comm.rank == 0 else None
+    listeners: list[Listener] = []
+    if trackers is not None:
+        listeners = [_build_progress(config, replica, lengths.steps), trackers]
+    recorder = Recorder(
+        comm,
+        directory,
+        replica.flat.gradients.nbytes,
+        config.warmup_steps,
+        whole_epochs=config.exchange.asynchronous,
+        listeners=listeners,
+    )
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
     agreement = Agreement(comm, algorithm.setup.exchange.may_lag)
     return Assembly(
@@ -106,7 +127,7 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
 def build_algorithm(
     config: RunConfig, comm: MPI.Comm, replica: Replica, watch: Stopwatch, link: Link | None = None
 ) -> Algorithm:
-    """The algorithm with its exchange and optimizer, ready for the first step."""
+    """Build the algorithm with its exchange and optimizer, ready for the first step."""
     units, selector, optimizer, clipping = build_update_setup(config, replica.flat)
     mixing = topology.build(config.topology, config.workers) if config.decentralised else None
     exchanger = build_exchange(
@@ -116,14 +137,12 @@ def build_algorithm(
     return algorithms.build(config.algorithm, setup, asynchronous=config.exchange.asynchronous)
 
 
-def _build_listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: Replica, steps: int) -> Trackers:
-    """What rank 0 tells others while it trains: a line now and then, and the trackers that the config asks for."""
+def _build_progress(config: RunConfig, replica: Replica, steps: int) -> Progress:
+    """Build the printer of progress lines, and print the first line."""
     progress = Progress(config.epochs, steps)
     progress.begin(
         f"{name_of(config.model)} on {name_of(config.dataset)}: {len(replica.flat):,} parameters, "
         f"{config.workers} worker{'s' * (config.workers > 1)} on {replica.device.type}, {config.precision}, "
         f"compressor {name_of(config.compressor)}, {steps} steps"
     )
-    trackers = Trackers(config, directory)
-    recorder.listeners += [progress, trackers]
-    return trackers
+    return progress

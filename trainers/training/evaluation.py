@@ -1,4 +1,4 @@
-"""What is judged after an epoch: the model, or where each worker has one, their average and every single one."""
+"""Evaluation after an epoch: of the model, or of decentralised workers' average and of each worker's model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainers.replica.replica import Replica
 
 
 class Evaluation(NamedTuple):
-    """Mean loss and accuracy over the test set, of the model that all have or of the average of those that each has."""
+    """Mean loss and accuracy over the test set, of the common model or of the average of the workers' models."""
 
     test_loss: float
     test_accuracy: float
@@ -24,11 +24,11 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(options: object, algorithm: Algorithm, replica: Replica, feed: Feed, epoch: int) -> Evaluation:
-    """Judge what `epoch` has led to; all workers call this alike, and afterwards each is as it was before.
+    """Evaluate the model after `epoch`. All workers call this, and their state is the same afterwards.
 
-    Of a decentralised algorithm, first every worker judges its own model, parameters and buffers, on the whole test
-    set by itself; then all of them together the average of their models, a share of the test set each. What that
-    costs is no training time, and what travels for it is counted as no traffic.
+    With a decentralised algorithm, first every worker evaluates its own model (parameters and buffers) on the whole
+    test set; then all workers evaluate the average of their models, each on a share of the test set. Neither counts as
+    training time, and the messages for it count as no traffic.
 
     Args:
         options: of the algorithm, `config.algorithm`.

@@ -1,6 +1,6 @@
-"""The cause (gradsweep/failure_causes.py) that an exception stands for: some may pass, most do not.
+"""The cause of a failure (gradsweep/failure_causes.py) by the exception.
 
-Loads the standard library only: torch's exceptions are known by their names.
+Loads the standard library only: torch's exceptions are recognised by their names.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory"
 
 
 def find_cause(error: BaseException) -> str:
-    """The kind of `error`, or of what it was raised from."""
-    for each in _chain(error):
-        if isinstance(each, UsageError):  # also for a checkpoint that was asked for and could not be written
-            return DISK if any(words in str(each) for words in disk_errors.WORDS) else INPUT
-        if isinstance(each, MemoryError) or type(each).__name__ == "OutOfMemoryError":
+    """Return the cause of `error`, or of an exception that it was raised from."""
+    for link in _chain(error):
+        if isinstance(link, UsageError):  # DISK: a required checkpoint that could not be written
+            return DISK if any(words in str(link) for words in disk_errors.WORDS) else INPUT
+        if isinstance(link, MemoryError) or type(link).__name__ == "OutOfMemoryError":
             return MEMORY
-        if isinstance(each, OSError) and each.errno == errno.ENOMEM:
+        if isinstance(link, OSError) and link.errno == errno.ENOMEM:
             return MEMORY
-        if disk_errors.is_trouble(each):
+        if disk_errors.is_trouble(link):
             return DISK
-        if isinstance(
-            each, RuntimeError
-        ):  # of torch and of MPI, whose allocators and writers have no types of their own
-            if any(words in str(each) for words in _NO_MEMORY):
+        if isinstance(link, RuntimeError):  # allocators and writers of torch and MPI raise no types of their own
+            if any(words in str(link) for words in _NO_MEMORY):
                 return MEMORY
-            if any(words in str(each) for words in disk_errors.WORDS):
+            if any(words in str(link) for words in disk_errors.WORDS):
                 return DISK
     return ERROR
 

@@ -1,4 +1,4 @@
-"""Training with compressed SGD, as one rank does it."""
+"""Training with compressed SGD on one rank: a gradient's way from the batch to the new parameters."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 NOTHING_SENT = Traffic(0.0, 0.0, None)
-"""What the gradient of a step that is left out puts on the wire."""
+"""The traffic of a step that is skipped because its gradient overflowed."""
 
 
 class Stopped(Exception):
-    """The run was asked to stop and has been saved; raised on all workers alike."""
+    """The run was asked to stop and has been saved; raised on all workers."""
 
 
 def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
-    """Train one run to its end, from its newest checkpoint on where it has one; returns the content of result.json.
+    """Train one run to its end, from its newest checkpoint if it has one, and return the content of result.json.
 
-    Where SIGUSR1 has asked for it, the run is saved and ends before: the status is then `preempted`.
+    After SIGUSR1 the run is saved and ends early, with the status `preempted`.
 
     Args:
         config: of the run, the same on all ranks.
-        comm: one rank a worker, and behind them that of a server where it is none of them.
-        directory: of the run; rank 0 writes steps.csv and epochs.csv there, and all write checkpoints.
+        comm: one rank for each worker, and behind them one for a dedicated server.
+        directory: of the run; rank 0 writes steps.csv and epochs.csv there, and all ranks write checkpoints.
 
     Raises:
-        UsageError: the checkpoint cannot be used, or one that SIGUSR1 has asked for could not be written.
+        UsageError: the checkpoint cannot be used, or the one that SIGUSR1 asked for could not be written.
     """
     if not config.exchange.servers:
         return _train(assemble(config, comm, directory))
@@ -65,7 +65,7 @@ def _train(run: Assembly) -> dict[str, Any]:
     if run.trackers is not None:
         run.trackers.begin(position.step)
     try:
-        while position.step < run.steps or position.start:  # an epoch that was begun is ended
+        while position.step < run.steps or position.start:  # also finish an epoch that a checkpoint was taken in
             position = _train_epoch(run, position)
         if run.config.checkpoint.final:
             run.keeper.save(position)
@@ -78,14 +78,14 @@ def _train(run: Assembly) -> dict[str, Any]:
     except Stopped as error:
         status, reason = PREEMPTED, str(error)
     run.agreement.close()
-    run.algorithm.setup.exchange.close()
+    run.exchange.close()
     if run.trackers is not None:
         run.trackers.finish(status)
     return run.build_result(status, reason)
 
 
 def _train_epoch(run: Assembly, position: Position) -> Position:
-    """What is left of an epoch, and its evaluation where it has one; returns where the next one begins."""
+    """Train the rest of an epoch, evaluate after it if it is due, and return the position of the next epoch."""
     epoch, lr = position.epoch, run.schedule.rate(max(position.step, 1))
     batches = itertools.islice(run.feed.epoch(epoch, position.start), run.steps - position.step)
     for batch in run.watch.steps("data", batches):
@@ -95,9 +95,9 @@ def _train_epoch(run: Assembly, position: Position) -> Position:
     run.recorder.combine()
     if epoch % run.config.evaluate_every == 0 or position.step == run.steps:
         started = time.perf_counter()
-        found = evaluate(run.config.algorithm, run.algorithm, run.replica, run.feed, epoch)
-        run.recorder.record_epoch(epoch, position.step, lr, *found[:2], time.perf_counter() - started, found.local)
-        run.schedule.observe(found.test_loss)
+        loss, accuracy, local = evaluate(run.config.algorithm, run.algorithm, run.replica, run.feed, epoch)
+        run.recorder.record_epoch(epoch, position.step, lr, loss, accuracy, time.perf_counter() - started, local)
+        run.schedule.observe(loss)
     position = Position(epoch + 1, 0, position.step)
     if position.step < run.steps:
         run.agreement.ask(run.keeper.is_overdue())
@@ -106,33 +106,34 @@ def _train_epoch(run: Assembly, position: Position) -> Position:
 
 
 def _train_step(run: Assembly, position: Position, batch: Batch, lr: float) -> None:
-    """One optimizer step, written down."""
-    config, step, scaler = run.config, position.step, run.replica.scaler
+    """Take one optimizer step and record it."""
+    step = position.step
     run.agreement.ask(run.keeper.is_overdue())
-    measure = (step - 1) % config.measure_every == 0 or (scaler is not None and scaler.unmeasured)
-    run.algorithm.setup.optimizer.adjust(**run.schedule.settings(step))
+    measure = (step - 1) % run.config.measure_every == 0 or run.replica.owes_measurement
+    run.optimizer.adjust(**run.schedule.settings(step))
     run.algorithm.begin(step, position.epoch, lr, measure)
     loss, accuracy = run.replica.compute_gradient(batch, run.watch, run.algorithm.on_last_backward)
-    usable = run.replica.check_usable(run.watch)
+    usable = run.replica.check_usable(run.watch, measure)
     traffic = run.algorithm.finish() if usable else NOTHING_SENT
-    if scaler is not None:
-        scaler.unmeasured = measure and not usable
     traffic = dataclasses.replace(traffic, sent_bytes=traffic.sent_bytes + run.replica.take_extra_bytes())
     wanted = run.agreement.answer()
     with run.watch(MEASURE):
         withheld = run.algorithm.measure_withheld() if measure else None
-        if run.algorithm.replicated and config.check_every and step % config.check_every == 0:
+        if run.algorithm.replicated and run.config.check_every and step % run.config.check_every == 0:
             run.replica.require_same(f"step {step}: the weights")
     run.recorder.record_step(step, position.epoch, lr, batch.total, loss, accuracy, run.watch, traffic, withheld)
     _save_or_stop(run, position, wanted, run.keeper.is_due(step))
 
 
 def _save_or_stop(run: Assembly, position: Position, wanted: int, due: bool) -> None:
-    """Save where the workers want it or it is `due`.
+    """Save a checkpoint if the workers agreed on it or it is `due`, and stop if they agreed on that.
+
+    Args:
+        wanted: what the workers agreed on (trainers/mpi/stopping.py).
 
     Raises:
-        Stopped: they want to stop.
-        UsageError: they want to stop, and it could not be saved.
+        Stopped: the workers agreed to stop.
+        UsageError: they agreed to stop, and the checkpoint could not be written.
     """
     if wanted != NOTHING or due:
         run.keeper.save(position, required=wanted == STOP)

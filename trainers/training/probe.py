@@ -1,8 +1,8 @@
 """`mpirun -n W python -m trainers.training.probe SECONDS DIRECTORY`: one rank of a probe of the network (python -m
 sweep probe).
 
-Measures in SECONDS what the collectives of training take, with the MPI and the settings that training would have.
-Rank 0 leaves network.json, and a result.json for the launcher, in DIRECTORY, whose config.yaml is that of a run.
+Measures for SECONDS how long the collectives of training take, with the MPI and the settings that training would have.
+DIRECTORY has the config.yaml of a run. Rank 0 writes network.json there, and a result.json for the launcher.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from trainers.mpi.process import limit_threads
 from trainers.training.rank import check_size_and_pin, find_attempt_directory, main
 
 SETTINGS = "OMPI_MCA_coll"
-"""Beginning of the environment variables by which Open MPI is told which collectives to use."""
+"""Prefix of the environment variables that choose Open MPI's collectives."""
 
 
 def probe(seconds: str, directory: Path) -> None:
-    """Measure, and write what was found.
+    """Measure the network, and write network.json and result.json.
 
     Raises:
         UsageError: the config cannot be used, or the MPI world has the wrong size.
@@ -46,14 +46,14 @@ def probe(seconds: str, directory: Path) -> None:
     collectives = Probe(comm, left_s, latency_s).run()
     hosts = comm.gather(MPI.Get_processor_name())
     if network is not None:  # on rank 0
-        about = {**network, **_describe_probe(directory, list(dict.fromkeys(hosts or []))), "started": started}
-        about |= {"workers": comm.size, "took_s": round(time.perf_counter() - began, 3)}
-        write_json(directory / NETWORK, {**about, "collectives": collectives})
+        report = {**network, **_describe_probe(directory, list(dict.fromkeys(hosts or []))), "started": started}
+        report |= {"workers": comm.size, "took_s": round(time.perf_counter() - began, 3)}
+        write_json(directory / NETWORK, {**report, "collectives": collectives})
         write_json(directory / RESULT, {"format": FORMAT, "status": DONE, "reason": None})
 
 
 def _describe_probe(directory: Path, hosts: list[str]) -> dict[str, Any]:
-    """Where and with what network.json was measured."""
+    """Return hosts, machine, MPI and its settings, which network.json records beside the measurements."""
     from mpi4py import MPI
 
     from gradsweep.files import read_json

@@ -1,4 +1,4 @@
-"""One rank of a run: training, and what surrounds it: cores, the measured network, the result, failures, the end."""
+"""One rank of a run: its training, cores, measured network, result, failures and end."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def run(directory: Path) -> None:
 
 
 def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
-    """Train a run with the ranks of `comm`, all of which call this, and leave its result in `directory`.
+    """Train a run with the ranks of `comm`, and leave its result in `directory`. All ranks call this.
 
     Raises:
-        UsageError: `comm` has the wrong size, or the run is finished, or something cannot be used with the rest.
+        UsageError: `comm` has the wrong size, the run is finished, or options do not go together.
     """
     from mpi4py import MPI
 
@@ -82,10 +82,10 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
 
 
 def check_size_and_pin(config: RunConfig, comm: MPI.Comm, ranks: int) -> None:
-    """See that `comm` has so many ranks, and give each its cores. All of them call this.
+    """Check that `comm` has `ranks` ranks, and pin each to its cores. All ranks call this.
 
     Raises:
-        UsageError: it has not.
+        UsageError: `comm` has another size.
     """
     from mpi4py import MPI
 
@@ -102,7 +102,7 @@ def check_size_and_pin(config: RunConfig, comm: MPI.Comm, ranks: int) -> None:
 
 
 def measure_network(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any] | None:
-    """What network.json of this attempt says, on rank 0; None on others, or where nothing is to be measured."""
+    """Measure the network and write network.json of this attempt; return its content on rank 0, else None."""
     if not config.network.measured:
         return None
     from gradsweep.files import read_json, write_json
@@ -117,41 +117,41 @@ def measure_network(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[
 
 
 def find_attempt_directory(directory: Path) -> Path:
-    """Where the launcher looks for what became of this attempt."""
+    """Return the directory of this attempt, where the launcher looks for its outcome."""
     from gradsweep.run_directory import ATTEMPT_VARIABLE
 
     return Path(os.environ.get(ATTEMPT_VARIABLE) or directory)
 
 
 def collect_versions() -> dict[str, str]:
-    """What result.json says about the programs that computed a run."""
+    """Return the versions of the programs that compute a run, as result.json has them."""
     from importlib import metadata
 
     import torch
     from mpi4py import MPI
 
-    found = {
+    versions = {
         "python": ".".join(map(str, sys.version_info[:3])),
         "torch": torch.__version__,
         "mpi": MPI.Get_library_version().split(",")[0].strip("\0 \n"),
     }
     for package in ("numpy", "numba", "mpi4py"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
     for name, version in (("cuda", torch.version.cuda), ("hip", torch.version.hip)):
         if version is not None:
-            found[name] = version
-    return found
+            versions[name] = version
+    return versions
 
 
 def guess_rank() -> int:
-    """This rank's number in the MPI world, as far as is known before MPI is."""
+    """Return this rank's number from mpirun's environment variables, before MPI is initialised; 0 without any."""
     variables = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
     return int(next((os.environ[name] for name in variables if name in os.environ), "0"))
 
 
 def report_failure(directory: Path, error: BaseException, rank: int) -> None:
-    """Print what went wrong and leave the reason where the launcher looks for it."""
+    """Print an error, and write its reason and cause to failure-R.json for the launcher."""
     from gradsweep.errors import UsageError
     from gradsweep.files import now, write_json
     from gradsweep.run_directory import FAILURE
@@ -170,18 +170,19 @@ def report_failure(directory: Path, error: BaseException, rank: int) -> None:
 
 
 def wait_for_mpirun(error: BaseException) -> None:
-    """Wait a little where an error says only that a connection to another rank broke (exchange.transport=torch).
+    """Wait a little where the error is a broken connection to another rank (exchange.transport=torch).
 
-    That rank is gone: it has told why, or mpirun is about to say what killed it, and ends this one meanwhile.
+    The other rank is gone. It has written its own reason, or mpirun is about to report the signal that killed it; in
+    either case mpirun ends this rank meanwhile, and this rank's error does not hide the cause.
     """
     if isinstance(error, RuntimeError) and any(words in str(error) for words in BROKEN):
         time.sleep(GRACE_S)
 
 
 def exit_rank(status: int) -> NoReturn:
-    """End this rank: with a status other than 0 all the others too, which may wait for it in a collective.
+    """End this rank with `status`; where that is not 0, abort all ranks, which may wait for this one in a collective.
 
-    The interpreter is not taken down object by object, which with torch loaded costs half a second of CPU.
+    The interpreter's objects are not taken down: with torch loaded that costs half a second of CPU.
     """
     stopping.end_stacks()
     mpi = sys.modules.get("mpi4py.MPI")
@@ -196,8 +197,8 @@ def exit_rank(status: int) -> NoReturn:
 
 
 def main(arguments: list[str], work: Callable[..., None], module: str, words: str) -> NoReturn:
-    """Do a rank's `work`, whose last argument, of those in `words`, is the directory of the run; never returns."""
-    stopping.listen()  # first of all: a signal that nobody listens to would end this rank
+    """Call `work` with the arguments, whose names are `words` and whose last is the run's directory; end the rank."""
+    stopping.listen()  # before anything slow: an unhandled SIGUSR1 would end this rank
     die_with_parent()
     if len(arguments) != len(words.split()):
         print(f"usage: mpirun -n WORKERS python -m {module} {words}", file=sys.stderr)

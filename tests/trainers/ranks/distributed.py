@@ -11,7 +11,7 @@ import pytest
 import torch
 from mpi4py import MPI
 
-from tests.trainers.ranks.exchange import exchange as ranks
+from tests.trainers.ranks import exchange as ranks
 from tests.trainers.ranks.exchange import main
 from tests.trainers.ranks.overlap import same, small_parts, trained
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from gradsweep import csv_columns, run_directory
+from tests.trainers.ranks import checkpoint as checkpoints
 from tests.trainers.ranks.checkpoint import ARRAYS, COMM, EPOCHS, EVENTS, PER_EPOCH, STEPS, Killed, raising
-from tests.trainers.ranks.exchange import checkpoint as checkpoints
 from tests.trainers.ranks.exchange import main
 from trainers.config.run_config import RunConfig
 from trainers.data.batches import Shard

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from tests.trainers.arrays import random_arrays
 from tests.trainers.config.test_run_config import NO_MOMENTUM, composed
-from tests.trainers.ranks.exchange import exchange as ranks
+from tests.trainers.ranks import exchange as ranks
 from tests.trainers.ranks.exchange import main
 from trainers.config import run_config as options
 from trainers.data.batches import Shard

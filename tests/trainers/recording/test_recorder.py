@@ -101,13 +101,13 @@ def test_rows_and_figures(recorder: Recorder, tmp_path: Path) -> None:
     assert (figures["payload_bytes"], figures["compression_ratio"], figures["compression_error"]) == (100, 4, 0.5)
 
 
-def test_the_models_of_workers_that_differ(recorder: Recorder, tmp_path: Path) -> None:
+def test_the_models_of_workers_that_differ(tmp_path: Path) -> None:
     """Columns at the end, a row a worker, figures of the last epoch; a loss that is no number is told, NaN else not."""
     told: list[Mapping[str, float]] = []
     listener: Any = type(
         "Listener", (), {"on_steps": lambda self, rows: None, "on_epoch": lambda self, row: told.append(row)}
     )
-    recorder.listeners.append(listener())
+    recorder = Recorder(Twins(), tmp_path, gradient_bytes=400, warmup_steps=2, listeners=[listener()])  # type: ignore[arg-type]
     for epoch, loss in ((1, math.nan), (2, 0.5)):
         note(recorder, epoch, loss=1)
         recorder.combine()

@@ -263,8 +263,8 @@ def test_wandb_stays_offline_and_in_the_directory(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("rank", [0, 1])
 def test_rank_0_tells_what_it_writes(rank: int, remembered: type[Remembered], tmp_path: Path) -> None:
     twins: Any = type("Ranks", (Twins,), {"rank": rank})()
-    recorder = Recorder(twins, tmp_path, gradient_bytes=400, warmup_steps=2)
-    recorder.listeners.append(begun(run_config.parse(composed(trackers=["mlflow"])), tmp_path))
+    tracking = begun(run_config.parse(composed(trackers=["mlflow"])), tmp_path)
+    recorder = Recorder(twins, tmp_path, gradient_bytes=400, warmup_steps=2, listeners=[tracking])
     remembered.calls.clear()
     for step in range(1, 4):
         note(recorder, step, loss=step, error=0.5 if step == 1 else None)
