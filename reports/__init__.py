@@ -1,7 +1,8 @@
-"""From run directories to tables, plots and pages.
+"""Make tables, plots and pages of run directories.
 
-Reads files only: what a sweep left behind is all there is to know about it. `python -m reports PATH`
-rebuilds every report below PATH; `reports.load(PATH)` gives the same numbers as DataFrames.
+Only the files that a sweep left behind are read. `python -m reports PATH` rebuilds every report below PATH;
+`reports.load(PATH)` gives the same numbers as DataFrames.
+
 Importing this package loads neither pandas nor matplotlib, and nothing here loads torch or hydra.
 """
 
@@ -17,7 +18,7 @@ __all__ = ["load"]
 
 
 def load(*paths: str | os.PathLike[str]) -> Report:
-    """The runs below one or more sweep directories, date directories or output roots.
+    """Read the runs below one or more sweep directories, date directories or output roots.
 
     Returns:
         `runs`, one row per run, and, read when first used, `epochs` and `steps`, one row per epoch

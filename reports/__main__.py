@@ -33,7 +33,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status; what went wrong is one line."""
+    """Run a command and return the exit status; an error is printed in one line."""
     typed = sys.argv[1:] if arguments is None else arguments
     if sys.stdout is None:  # it was closed before the start: reports are files in the first place
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _describe_error(error: OSError) -> str:
-    """Return what is in the way of a report, or else what the system says."""
+    """Describe what is in the way of a report, or else return the system's message."""
     in_the_way = isinstance(error, (FileExistsError, IsADirectoryError, NotADirectoryError))
     where = error.filename2 or error.filename
     return f"{os.fsdecode(where)}: {error.strerror}; valid is to remove it" if where and in_the_way else str(error)

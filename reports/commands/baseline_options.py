@@ -1,4 +1,4 @@
-"""What may be typed about several sweeps: one report of all together, and what has changed since a baseline."""
+"""The options for several sweeps: one report of all together, and a comparison with a baseline."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_baseline(options: argparse.Namespace) -> None:
-    """Add the baseline to the paths.
+    """Check the options of a baseline, and add it to the paths.
 
     Raises:
         UsageError: an option is about a baseline, and there is none, or a verdict is none.
@@ -62,7 +62,7 @@ def _list_fatal_verdicts(options: argparse.Namespace) -> list[str]:
 
 
 def compare_with_baseline(options: argparse.Namespace, sweeps: Sequence[Path]) -> tuple[Comparison, int]:
-    """What has changed since the baseline, and the exit status: 1 where a verdict is one to fail on.
+    """Compare the sweeps with the baseline; returns the comparison, and 1 if it has a verdict to fail on, else 0.
 
     Raises:
         UsageError: there is nothing to compare.
@@ -80,7 +80,7 @@ def compare_with_baseline(options: argparse.Namespace, sweeps: Sequence[Path]) -
 
 
 def choose_directory(typed: Path | None, sweeps: Sequence[Path]) -> Path:
-    """Where the report of several sweeps goes.
+    """Return the directory for the report of several sweeps.
 
     Raises:
         UsageError: that is in a sweep, whose own report it would replace.

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) -> int:
-    """Write what is asked for of the sweeps that have changed, and of all together; returns the exit status."""
+    """Write the requested reports of the sweeps that have changed, and of all together; returns the exit status."""
     from reports.reading import report
 
     sweeps = report.find_sweeps(*options.paths)
@@ -80,7 +80,7 @@ def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) ->
 
 
 def _check_together(options: argparse.Namespace) -> None:
-    """Refuse options that do nothing beside others.
+    """Refuse options that have no effect beside others.
 
     Raises:
         UsageError: names the first.
@@ -96,7 +96,7 @@ def _check_together(options: argparse.Namespace) -> None:
 
 
 def _parse_picture_formats(options: argparse.Namespace) -> list[str]:
-    """The formats of plots that were typed."""
+    """Return the typed formats of plots."""
     return table_options.parse_words("--plots", options.plots, _PICTURES)
 
 
@@ -118,7 +118,7 @@ def _build_each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool
 
 
 def _build_together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> int:
-    """Write one report of all sweeps, with tables of what has changed since the baseline, where there is one."""
+    """Write one report of all sweeps, with tables of the changes since the baseline if there is one."""
     from reports.building.sweep_report import read_report, write_report
     from reports.tables import terminal
 
@@ -159,6 +159,6 @@ def _print_report(built: BuiltReport) -> None:
 
 
 def format_path(path: Path) -> str:
-    """Relative to the working directory where the path is below it."""
+    """Return a path relative to the working directory if it is below that, else the absolute path."""
     here, absolute = Path.cwd(), Path(os.path.realpath(path))
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)

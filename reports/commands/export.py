@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _choose_directories(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | str, list[Path]]:
-    """Where to write which sweeps.
+    """Return the directories to write into, with the sweeps for each.
 
     Raises:
         gradsweep.errors.UsageError: that is in the directory of a run, in which nothing of ours is written.

@@ -1,4 +1,4 @@
-"""Sweeps that go on while somebody looks: whether anything has changed, and whether anybody works on them."""
+"""Follow sweeps: find out whether their files have changed, and whether a launcher works on them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def check_interval(options: argparse.Namespace) -> None:
 
 
 class SweepFollower:
-    """Some sweeps.
+    """Follows some sweeps.
 
     Args:
-        find: gives the directories of the sweeps, which may become more.
+        find: returns the directories of the sweeps, which may become more.
     """
 
     def __init__(self, find: Callable[[], Sequence[Path]]) -> None:
@@ -42,7 +42,8 @@ class SweepFollower:
         self._stamps: dict[Path, int] = {}
 
     def find_changes(self) -> list[Path]:
-        """The sweeps in which anything has changed since the last look; then `is_active` says whether to look again."""
+        """Return the sweeps whose files have changed since the last call, and set `is_active`: whether to look
+        again."""
         sweeps = list(self.find())
         # First, so that what is written until a sweep ends is seen after its end.
         self.is_active = any([self._is_active(sweep) for sweep in sweeps])
@@ -50,9 +51,9 @@ class SweepFollower:
         return [sweep for sweep in sweeps if self._stamps[sweep] != before.get(sweep)]
 
     def watch(self, interval_s: float) -> Iterator[list[Path]]:
-        """The sweeps that have changed, whenever some have, until nobody works on them any more.
+        """Yield the sweeps that have changed, whenever some have, until no launcher works on them any more.
 
-        Whoever is slow to make use of it is waited for: at least half of the time is for the sweep.
+        A slow caller is waited for: at least half of the time is left to the sweep.
         """
         while True:
             began = time.monotonic()
@@ -69,7 +70,7 @@ class SweepFollower:
 
 
 def stamp_sweep(sweep: Path) -> int:
-    """A number that is another one when the files of any run have changed."""
+    """Return a number that changes when the files of any run change."""
     runs = f"{sweep}/{run_directory.RUNS}"
     try:
         found = sorted(os.listdir(runs))

@@ -81,7 +81,7 @@ def _get_accuracy(view: View) -> float:
 
 
 def _read_creation(path: Path) -> str | None:
-    """When a sweep was started, from the beginning of its sweep.yaml: a parser takes seconds for a large one."""
+    """Return when a sweep was started, from the beginning of its sweep.yaml: a parser takes seconds for a large one."""
     try:
         with open_regular(path) as file:
             head = file.read(_HEAD_BYTES).decode("utf-8", "replace")

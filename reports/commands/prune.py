@@ -29,7 +29,7 @@ from sweep.status.overview import Overview
 
 @dataclasses.dataclass(frozen=True)
 class Deletion:
-    """A directory that would go."""
+    """A directory to delete."""
 
     path: Path
     bytes: int
@@ -88,7 +88,7 @@ def _print_deletions(directory: Path, runs: Sequence[Run], options: argparse.Nam
 def _find_deletions(
     directory: Path, runs: Sequence[Run], options: argparse.Namespace, is_free: bool
 ) -> tuple[list[Deletion], list[str]]:
-    """What would go, and in words what would not though it was asked for."""
+    """Return the directories to delete, and descriptions of the requested ones that are left alone."""
     overview = Overview(directory)
     overview.refresh()
     doomed, spared = [], []

@@ -1,4 +1,4 @@
-"""What the files of one run say, as text for people."""
+"""Format the files of one run for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RATES = ("iterations_per_second", "samples_per_second")
 
 
 def read_config(run: Run) -> dict[str, Any]:
-    """The resolved config of a run in dotted form: `compressor.levels`, and `compressor` for its name.
+    """Return the resolved config of a run in dotted form: `compressor.levels`, and `compressor` for its name.
 
     Raises:
         UsageError: it is no YAML mapping.
@@ -31,7 +31,7 @@ def read_config(run: Run) -> dict[str, Any]:
 
 
 def flatten(found: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings in dotted form; a group goes by its name."""
+    """Return nested mappings in dotted form; a group goes by its name."""
     keys: dict[str, Any] = {}
     for name, value in found.items():
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"
@@ -40,7 +40,7 @@ def flatten(found: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
-    """Return the remark behind a figure of the run's result: a throughput may be of few steps."""
+    """Return the remark behind a figure of the run's result: a throughput may be measured over few steps."""
     if key not in RATES:
         return ""
     warmup = config.get("warmup_steps")
@@ -48,7 +48,7 @@ def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """A value as it is typed on the command line, a number with six digits at most."""
+    """Return a value as it is typed on the command line, a number with six digits at most."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -59,7 +59,7 @@ def format_value(value: Any) -> str:
 
 
 def format_size(count: int) -> str:
-    """Bytes in decimal units: 812 B, 12.3 kB."""
+    """Return bytes in decimal units: 812 B, 12.3 kB."""
     for unit, exponent in (("GB", 9), ("MB", 6), ("kB", 3)):
         if count >= 10**exponent:
             return f"{count / 10**exponent:.3g} {unit}"
@@ -67,7 +67,7 @@ def format_size(count: int) -> str:
 
 
 def list_files(directory: Path) -> list[tuple[str, int]]:
-    """The files below a run's directory with their bytes; what is a symbolic link is not followed."""
+    """Return the files below a run's directory with their bytes; symbolic links are not followed."""
     found = []
     for path in sorted(directory.rglob("*")):
         if path.is_file() and not path.is_symlink():

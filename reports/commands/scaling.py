@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
-    """The model of the sweeps that were typed, and the directory of what is told of it.
+    """Fit a model to the typed sweeps; returns it, and the directory of its report.
 
     Raises:
         gradsweep.errors.UsageError: there is nothing that a model could be fitted to, or it says nothing.
@@ -120,7 +120,7 @@ def _write(
     formats: Sequence[str],
     pictures: Sequence[str],
 ) -> tuple[list[ReportTable], list[str]]:
-    """Write all tables and pictures; returns the tables, and what is nearest to changing an answer."""
+    """Write all tables and pictures; returns the tables, and sentences on what is nearest to changing an answer."""
     from gradsweep.units import seconds
     from reports.scaling.model import break_even
     from reports.scaling.output import fit_tables, remarks, speedup, tables

@@ -80,7 +80,7 @@ def _format_attempts(one: Run) -> Iterator[str]:
 
 
 def _print_log(one: Run) -> None:
-    """The end of the latest attempt's standard error, or of its standard output where there is none."""
+    """Print the end of the latest attempt's standard error, or of its standard output if that is empty."""
     for number in one.attempt_numbers()[-1:]:
         for name in (run_directory.STDERR, run_directory.STDOUT):
             path = one.attempt(number) / name

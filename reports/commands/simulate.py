@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> None:
-    """Refuse options that do nothing beside others.
+    """Refuse options that have no effect beside others.
 
     Raises:
         gradsweep.errors.UsageError: names the first.
@@ -168,7 +168,7 @@ def _join_names(names: Iterable[str]) -> str:
 
 
 def _check_gradient_count(asked: SimulationSettings, counts: Sequence[int]) -> None:
-    """Every gradient is an event of its own to a server that takes one after another.
+    """Refuse more gradients than a simulated asynchronous server can take; each of them is an event.
 
     Raises:
         gradsweep.errors.UsageError: of a number of workers there would be too many.
@@ -192,7 +192,7 @@ def _draw(found: Sequence[SimulatedSteps], place: Path) -> None:
 
 
 def _parse_settings(options: argparse.Namespace) -> SimulationSettings:
-    """What is alike in all simulations.
+    """Return the settings that all simulations share.
 
     Raises:
         gradsweep.errors.UsageError: something is not possible.
@@ -242,7 +242,7 @@ def _parse_quantity(name: str, text: str, read: Callable[[object], float | None]
 
 
 def _parse_limit(name: str, text: str | None, usual: float, smallest: str) -> float:
-    """Bytes above which messages travel otherwise; `none`: never."""
+    """Return the bytes above which messages travel otherwise; infinity for `none`."""
     if text is None or text == "none":
         return usual if text is None else math.inf
     value = units.byte_count(text)

@@ -1,4 +1,4 @@
-"""What may be typed about tables: which are written, in which formats, and one of one's own."""
+"""The options for tables: their formats, and a table of the user's own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_formats(options: argparse.Namespace) -> list[str]:
-    """Those that were typed.
+    """Return the typed formats of tables.
 
     Raises:
         gradsweep.errors.UsageError: one is none.
@@ -53,7 +53,7 @@ def parse_formats(options: argparse.Namespace) -> list[str]:
 
 
 def parse_words(option: str, typed: str, valid: Sequence[str]) -> list[str]:
-    """The words of an option, each once.
+    """Return the words of an option, each once.
 
     Raises:
         gradsweep.errors.UsageError: one is not valid.
@@ -66,7 +66,7 @@ def parse_words(option: str, typed: str, valid: Sequence[str]) -> list[str]:
 
 
 def parse_targets(options: argparse.Namespace) -> list[float] | None:
-    """Those that were typed, each once; None where none was.
+    """Return the typed target accuracies, each once; None where none was typed.
 
     Raises:
         gradsweep.errors.UsageError: one is no share.
@@ -91,12 +91,12 @@ def parse_against(options: argparse.Namespace) -> Mapping[str, str]:
 
 
 def wants_one_table(options: argparse.Namespace) -> bool:
-    """Whether one table is asked for instead of a report."""
+    """Tell whether one table is asked for in place of a report."""
     return bool(options.rows is not None or options.cols is not None or options.value or options.where)
 
 
 def write_one_table(options: argparse.Namespace, directory: Path) -> list[Path]:
-    """Write and show the table that was asked for; its files."""
+    """Write and print the table that was asked for; returns its files."""
     from reports.building.sweep_report import TABLES, get_swept_keys
     from reports.reading.report import Report
     from reports.tables import terminal

@@ -35,14 +35,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_tables(directory: Path) -> list[ReportTable]:
-    """What is known of a sweep by now."""
+    """Return the tables of a sweep's present state."""
     from reports.building.sweep_report import read_report
 
     return [table for table in read_report([directory], directory).tables if table.name in SHOWN]
 
 
 class ResultsTable(watch.Table):
-    """The tables, as far as they leave a few lines for the runs, and the runs."""
+    """Shows the tables, as far as they leave a few lines for the runs, and the runs."""
 
     _stamp = 0
     _tables: tuple[ReportTable, ...] = ()
@@ -56,7 +56,7 @@ class ResultsTable(watch.Table):
         return Group(super().picture(height - len(lines)), *lines)
 
     def _refresh(self) -> None:
-        """Read what has changed; reading takes at most half of the time."""
+        """Read the tables again if files have changed; reading takes at most half of the time."""
         if time.monotonic() < self._next or (now := stamp_sweep(self.overview.directory)) == self._stamp:
             return
         began = time.monotonic()

@@ -1,6 +1,6 @@
-"""Runs as other programs' logs, by name, one file each: under the names that live trackers use (trainers/trackers).
+"""Export runs to other programs, one file for each, under the names that live trackers use (trainers/trackers).
 
-Each module has `export(runs, into)`, which yields each run with whether it was written, or was there already.
+Each module has `export(runs, into)`, which yields each run and whether it was written, or was there already.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def export(name: str, runs: Iterable[EndedRun], into: Path | str) -> Iterator[tu
 
 
 def check_installed(name: str) -> None:
-    """Raises a UsageError that says what to install where the package of an export is missing."""
+    """Raise a UsageError that says what to install if the package of an export is missing."""
     if importlib.util.find_spec(PACKAGES[name]) is None:
         raise errors.UsageError(
             f"export {name}: the package {PACKAGES[name]} is not installed; "

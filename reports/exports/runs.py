@@ -1,4 +1,4 @@
-"""What an export says of a run: options, points over its steps with their wall times, and final results."""
+"""Read runs for an export: options, points over the steps with their wall times, and final results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESULTS = [name for name, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "fl
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """What was measured up to a step; names begin with `step/` or `epoch/`, as live trackers have them."""
+    """The values measured up to a step; names begin with `step/` or `epoch/`, as those of live trackers."""
 
     step: int
     wall_s: float  # Unix time
@@ -59,7 +59,7 @@ class EndedRun:
 
 
 def read_ended_runs(report: Report, every_s: float = 1.0) -> Iterator[EndedRun]:
-    """The runs of a report that have ended and taken any step; the others are added to `report.left_out`.
+    """Yield the runs of a report that have ended and taken any step; add the others to `report.left_out`.
 
     Args:
         every_s: seconds of training whose steps are one point, with their means, as live trackers have it; 0: each
@@ -80,7 +80,7 @@ def read_ended_runs(report: Report, every_s: float = 1.0) -> Iterator[EndedRun]:
 
 
 class _CsvRows:
-    """The CSVs of some runs, read when the points of one of them are asked for."""
+    """The CSVs of some runs, read when the points of one of them are first asked for."""
 
     def __init__(self, runs: pd.DataFrame, every_s: float) -> None:
         self.report, self.every_s = Report(()), every_s
@@ -120,7 +120,7 @@ def _make_ended_run(row: pd.Series, rows: _CsvRows) -> EndedRun:
 
 
 def make_points(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every_s: float = 1.0) -> list[Point]:
-    """Points over the steps, by wall time.
+    """Return the points over the steps, with their wall times.
 
     Wall times are counted back from the end of the run, in training and evaluation seconds: as if all its attempts
     were one that ended when the last one did. Forward from 0 where that is not known.
@@ -137,7 +137,7 @@ def make_points(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every
 
 
 def _convert_to_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Without the names of the run; times that are not known are those before them."""
+    """Return the columns without the names of the run; an unknown time is the time before it."""
     numbers = frame.drop(columns=["sweep", "run"]).astype("float64")
     return numbers.assign(time_s=numbers["time_s"].ffill().fillna(0.0))
 
@@ -150,7 +150,7 @@ def _average(steps: pd.DataFrame, every_s: float) -> pd.DataFrame:
 
 
 def _make_points(prefix: str, frame: pd.DataFrame, walls: pd.Series) -> Iterator[Point]:
-    """Without the step, which is where a value stands, and without what live trackers are not told either."""
+    """Yield points without the step itself and the columns that live trackers do not get either."""
     names = [name for name in frame if name != "step" and (prefix, name) != ("step", "time_s")]
     for step, wall, row in zip(frame["step"], walls, frame[names].to_numpy(), strict=True):
         values = {f"{prefix}/{name}": value for name, value in zip(names, row.tolist(), strict=True)}

@@ -1,8 +1,8 @@
-"""report.html: one file that shows a sweep without network or the files beside it.
+"""Render report.html, one file that shows a sweep without a network and without other files.
 
-Whatever comes from a config, a log or a path is escaped: by the template's autoescape where it is text, by
-`assets.embedded` where it is data for the page's scripts, which show it as text. The page's policy lets
-nothing run but these scripts and nothing be fetched. Without scripts there are the tables and the pictures.
+All that comes from a config, a log or a path is escaped: text by the template's autoescape, data for the page's scripts
+by `assets.embed_json`; the scripts show it as text. The page's policy allows only these scripts to run and nothing to
+be fetched. Without scripts the page has the tables and the pictures.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def render_page(
     epochs: pd.DataFrame,
     profile: pd.DataFrame,
 ) -> str:
-    """The page of one sweep.
+    """Return the page of one sweep.
 
     Args:
         directory: the sweep's; the page's links are relative to it.
@@ -105,7 +105,7 @@ def render_page(
 def _collect_data(
     grid: Grid, table: ReportTable, details: Sequence[Mapping[str, Any]], epochs: pd.DataFrame, profile: pd.DataFrame
 ) -> dict[str, Any]:
-    """All that the scripts know."""
+    """Return the data of the page's scripts."""
     methods = grid.by_method
     return {
         "runs": runs.encode_table(table, details),
@@ -127,7 +127,7 @@ def _collect_data(
 def _make_sections(
     directory: Path, tables: Sequence[ReportTable], pictures: Mapping[Path, Picture], has_pictures: bool
 ) -> Iterator[dict[str, Any]]:
-    """What stands below which title; whatever has no place of its own comes last."""
+    """Yield the sections of the page; tables and pictures without a section of their own come last."""
     placed = {word for words, _ in _SECTIONS.values() for word in words}
     for title, (words, interactive) in _SECTIONS.items():
         is_rest = title == _REST
@@ -148,7 +148,7 @@ def _make_sections(
 
 
 def _render_cells(table: ReportTable, row: Sequence[TableCell], first: int = 0, last: int | None = None) -> Markup:
-    """Cells of a row as elements: there are too many of them for the template to take them one by one."""
+    """Return cells of a row as elements: there are too many of them for a loop in the template."""
     parts = []
     for place, cell in enumerate(row[first:last], first):
         if place < table.headers:
@@ -176,7 +176,7 @@ def _describe_picture(directory: Path, path: Path, plot: Picture, is_held: bool)
 
 
 def _list_provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
-    """What is known, under its name; what is long in a group, such as git's diff, by itself."""
+    """Yield the known facts by name; a long one within a group, such as git's diff, stands by itself."""
     for key, value in info.items():
         group = value if isinstance(value, Mapping) else {}
         long = {name: text for name, item in group.items() if len(text := _format_value(item)) > _LONG}
@@ -188,7 +188,7 @@ def _list_provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _format_value(value: Any) -> str:
-    """A value of sweep.yaml, whatever is nested in it, as one line."""
+    """Return a value of sweep.yaml, with all that is nested in it, as one line."""
     if isinstance(value, Mapping):
         texts = {key: _format_value(item) for key, item in value.items()}
         return ", ".join(f"{key} {text}" for key, text in texts.items() if text)

@@ -1,4 +1,4 @@
-"""What a page holds besides text: its style, its scripts and plotly's, and data for them."""
+"""The parts of a page besides text: its style, its scripts and plotly's, and data for them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """A script as it stands between its tags; `source` is what a Content-Security-Policy knows it by."""
+    """A script as it stands between its tags; `source` is its name in a Content-Security-Policy."""
 
     text: str
 
@@ -60,7 +60,7 @@ def read_style() -> str:
 
 @functools.cache
 def read_scripts() -> tuple[Script, Script]:
-    """Plotly's library and the page's own files, which share one scope of their own."""
+    """Return plotly's library, and the page's own files, which share one scope of their own."""
     from plotly.offline import get_plotlyjs  # loads for a fifth of a second
 
     own = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
@@ -69,18 +69,18 @@ def read_scripts() -> tuple[Script, Script]:
 
 @functools.cache
 def read_head_script() -> Script:
-    """What runs before the page is shown."""
+    """Return the script that runs before the page is shown."""
     return _make_script((_HERE / "head.js").read_text(encoding="utf-8"))
 
 
 def _make_script(text: str) -> Script:
-    """A script that no sequence of letters in it ends, and whose hash no line ending changes."""
+    """Return a script that no sequence of letters in it can end, and whose hash no line ending changes."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("<!--", "<\\!--")
     return Script(re.sub("<(?=/?script)", r"\\x3c", text, flags=re.IGNORECASE))
 
 
 def embed_json(value: Any) -> str:
-    """`value` as JSON for a `<script type="application/json">`: nothing in it is markup, all of it is ASCII."""
+    """Return JSON for a `<script type="application/json">`: nothing in it is markup, all of it is ASCII."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for char, code in _ESCAPED.items():
         text = text.replace(char, code)
@@ -88,19 +88,19 @@ def embed_json(value: Any) -> str:
 
 
 def measure_width(png: bytes) -> int:
-    """The width of a picture in CSS pixels, of which there are 96 an inch (PNG, https://www.w3.org/TR/png-3/#11IHDR)."""
+    """Return the width of a picture in CSS pixels of 1/96 inch (PNG, https://www.w3.org/TR/png-3/#11IHDR)."""
     return round(int.from_bytes(png[16:20], "big") * 96 / DPI)
 
 
 def encode_texts(texts: Iterable[str]) -> dict[str, Any]:
-    """A column of texts, of which many are equal: each text once, and the place of each row's among them."""
+    """Return a column of texts, many of which are equal: each text once, and the position of each row's text."""
     places: dict[str, int] = {}
     rows = [places.setdefault(text, len(places)) for text in texts]
     return {"texts": list(places), "rows": rows}
 
 
 def round_digits(values: np.ndarray, digits: int = 4) -> np.ndarray:
-    """Numbers with so many significant digits; what is none stays so."""
+    """Return numbers with so many significant digits; NaN and infinities stay."""
     known = np.isfinite(values) & (values != 0)
     decimals = np.zeros(values.shape)
     decimals[known] = digits - 1 - np.floor(np.log10(np.abs(values[known])))
@@ -112,7 +112,7 @@ def round_digits(values: np.ndarray, digits: int = 4) -> np.ndarray:
 
 
 def convert_numbers(values: np.ndarray) -> list[float | int | None]:
-    """As JSON has them: null for what is no number, and no decimals where there are none."""
+    """Return numbers for JSON: None for NaN and infinities, integers where there are no decimals."""
     return [
         None if not math.isfinite(value) else int(value) if value.is_integer() and abs(value) < 1e15 else value
         for value in values.tolist()
@@ -120,7 +120,7 @@ def convert_numbers(values: np.ndarray) -> list[float | int | None]:
 
 
 def thin_places(count: int, most: int) -> Sequence[int]:
-    """At most `most` of the places 0 ... `count` - 1, evenly, the first and the last among them."""
+    """Return at most `most` of the positions 0 ... `count` - 1, evenly, the first and the last among them."""
     if count <= most:
         return range(count)
     return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})

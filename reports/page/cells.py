@@ -1,4 +1,4 @@
-"""The cells of a page, from which its plots are drawn: means over seeds, with 95 % intervals where there are several.
+"""The cells of a page, from which its plots are drawn: means over seeds, with 95 % intervals for several seeds.
 
 Curves are thinned until a page can hold them: 60 points each, fewer where there are many.
 """
@@ -46,7 +46,7 @@ _ROOM = 300_000  # numbers in the curves of all cells; as many again for those o
 
 
 def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[str, Any]]:
-    """One entry per cell, in the order of the tables.
+    """Return one entry per cell, in the order of the tables.
 
     `values` are (mean, low, high) of each of `MEASURES` over the runs that are done; `counts` are the statuses of
     all its runs; `curve` and `profile` hold, where they were recorded, columns of equal length, of which those of
@@ -87,7 +87,7 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
 
 
 def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
-    """The curves of single runs, by row, as many as there is room for: those of runs that are not done first."""
+    """Return the curves of single runs, by row, as many as there is room for: unfinished runs first."""
     y = _find_recorded(epochs)
     curves = _split_by_run(grid, epochs, X, y)
     most = _ROOM // ((len(X) + len(y)) * _POINTS)
@@ -101,12 +101,12 @@ def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
 
 
 def _find_recorded(epochs: pd.DataFrame) -> list[str]:
-    """Those of `Y` that some run has."""
+    """Return the names in `Y` that some run has."""
     return [name for name in Y if epochs[name].notna().any()]
 
 
 def _split_by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> dict[int, np.ndarray]:
-    """The rows of each run, by the run's place in the grid; a run's rows lie together in `frame`.
+    """Return the rows of each run, by the run's position in the grid; a run's rows lie together in `frame`.
 
     Rows without any value are left out, so that those that are drawn are chosen among the others.
     """
@@ -123,7 +123,7 @@ def _split_by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence
 def _average_curves(
     curves: Mapping[int, np.ndarray], cells: Sequence[Sequence[int]], x: Sequence[str], y: Sequence[str]
 ) -> list[dict[str, Any] | None]:
-    """The mean of the curves of each cell's runs; None where none has any."""
+    """Return the mean of the curves of each cell's runs; None where none has any."""
     points = max(_FEWEST, min(_POINTS, _ROOM // max(len(cells) * (len(x) + 3 * len(y)), 1)))
     stacks = [_align([curves[row] for row in rows if row in curves], points) for rows in cells]
     flat = _compute_bands([stack.reshape(len(stack), math.prod(stack.shape[1:])) for stack in stacks])
@@ -141,8 +141,8 @@ def _average_curves(
 
 
 def _align(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
-    """Curves (rows, columns) at the same values of their first column, of which any of them has each: (runs, points,
-    columns); NaN where a curve lacks one."""
+    """Return curves (rows, columns) at the same values of their first column: (runs, points, columns), NaN where a
+    curve lacks one."""
     parts = [part[np.isfinite(part[:, 0])] for part in parts]
     parts = [part for part in parts if len(part)]
     if not parts:
@@ -160,7 +160,8 @@ def _align(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
 
 
 def _compute_bands(groups: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """(runs, n) of each cell as (3, n): mean, low and high; all NaN without runs. Cells with as many runs at once."""
+    """Return (runs, n) of each cell as (3, n): mean, low and high; all NaN without runs. Cells of equal size are
+    computed at once."""
     found = [np.full((3, group.shape[1]), np.nan) for group in groups]
     for count in {len(group) for group in groups} - {0}:
         places = [place for place, group in enumerate(groups) if len(group) == count]

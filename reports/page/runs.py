@@ -1,4 +1,4 @@
-"""The runs of a page: the rows of their table, their configs, and what they left behind."""
+"""The runs of a page: the rows of their table, their configs and their logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINE = 500  # characters of one of their lines
 
 
 def encode_table(table: ReportTable, details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The table of all runs, by column; what is not a number stands beside the numbers as the run's status does."""
+    """Return the table of all runs, by column; a cell without a number has the same text as in the table."""
     columns = []
     for place, column in enumerate(table.columns):
         texts = [row[place].text for row in table.rows]
@@ -42,7 +42,7 @@ def encode_table(table: ReportTable, details: Sequence[Mapping[str, Any]]) -> di
 
 
 def collect_configs(grid: Grid) -> dict[str, Any]:
-    """What every run was configured to be: what all have in common once, the rest by key."""
+    """Return the config of every run: the keys that all share once, the others by key."""
     known = {*RUN_COLUMNS, "label", "cell"}
     keys = [key for key in grid.runs.columns if key not in known]
     distinct = grid.runs[keys].nunique(dropna=False) if len(grid.runs) else {}
@@ -55,7 +55,7 @@ def collect_configs(grid: Grid) -> dict[str, Any]:
 
 
 def collect_facts(grid: Grid) -> dict[str, Any]:
-    """What is known of every run besides, by column."""
+    """Return further facts about every run, by column."""
     runs = grid.runs
     instants = {key: runs[key].dt.strftime("%Y-%m-%d %H:%M:%S UTC").fillna("") for key in ("started", "ended")}
     plain = ("status", "hosts", "cpu", "gpu", "attempts", "steps_done", "epochs_done")
@@ -68,7 +68,7 @@ def collect_facts(grid: Grid) -> dict[str, Any]:
 
 
 def collect_details(grid: Grid, directory: Path) -> list[dict[str, str]]:
-    """Where each run lies, and of those that are not done the reason and the end of the log.
+    """Return the path of each run, and for unfinished ones the reason and the end of the log.
 
     `log_name` is empty for runs that are done; `log` is, too, for those whose log had no room in the page.
     """
@@ -89,7 +89,7 @@ def collect_details(grid: Grid, directory: Path) -> list[dict[str, str]]:
 
 
 def _read_log(run: run_directory.Run, attempts: int) -> tuple[str, list[str]]:
-    """The log that tells most of a run's last attempt, from the run's directory, and its last lines."""
+    """Return the path of the most telling log of a run's last attempt, and its last lines."""
     attempt = run.attempt(attempts)
     for name in (run_directory.STDERR, run_directory.STDOUT):
         if lines := [_clean_line(line) for line in files.tail(attempt / name)]:
@@ -103,5 +103,5 @@ def _clean_line(line: str) -> str:
 
 
 def quote_link(path: str) -> str:
-    """A relative path as a link; no name in it is a scheme."""
+    """Return a relative path as a link; no name in it is taken for a scheme."""
     return urllib.parse.quote(path)

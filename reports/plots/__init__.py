@@ -1,10 +1,9 @@
-"""The plots of a sweep, chosen by what was swept.
+"""Plots of a sweep, chosen by what was swept.
 
-Where algorithms were swept, what is said of compressors holds for both together (`Grid.by_method`).
-Runs that differ only in their seed are one line, bar or point, their mean with its 95 % interval
-(Student's t). A run without numbers is named with its status instead. Many compressors become small
-multiples, or bars sorted by their length; what would be more than can be seen is summed up. A plot that
-would have nothing to show is not made.
+Where algorithms were swept, a label is an algorithm with its compressor (`Grid.by_method`). Runs that differ only in
+their seed are one line, bar or point, their mean with its 95 % interval (Student's t). A run without numbers is named
+with its status. Many compressors become small multiples, or bars sorted by their length; more than can be seen are
+summarized. A plot without any data is not made.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["FORMATS", "Drawing", "Maker", "Picture", "Plot", "list_makers", "mak
 
 
 def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str, Maker]:
-    """What makes the plots of a sweep, by their names, in the order of a report; nothing where there is no run.
+    """Return the functions that make the plots of a sweep, by their names, in the order of a report; none without runs.
 
     Args:
         grid: its layout.
@@ -63,7 +62,7 @@ def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict
 
 
 def make_plots(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> Iterator[Plot]:
-    """The plots of `makers` that have something to show, not yet drawn."""
+    """Yield the plots of `list_makers` that have something to show, not yet drawn."""
     with matplotlib.rc_context(fname=style.STYLE):
         for maker in list_makers(grid, epochs, profile).values():
             if plot := maker():

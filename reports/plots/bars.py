@@ -1,4 +1,4 @@
-"""Plots of horizontal bars: one row for each compressor, as many as there are."""
+"""Plots of horizontal bars, with a row for each compressor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROW, _FRAME = 0.2, 0.42  # inches
 
 
 def draw_ranking(layout: Layout) -> Figure:
-    """The throughput with one number of workers: a bar for each, many with the longest first."""
+    """Draw the throughput with one number of workers: a bar for each label, many with the longest first."""
     figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
         shown = (runs["status"] == run_directory.DONE) & runs["iterations_per_second"].notna()
@@ -50,7 +50,7 @@ def draw_ranking(layout: Layout) -> Figure:
 
 
 def plot_breakdown(layout: Layout) -> Plot | None:
-    """The phases of a step, stacked, mean over all runs of a label; many compressors with the fastest first."""
+    """Plot the phases of a step, stacked, mean over all runs of a label; many labels with the fastest first."""
     if layout.get_done_runs()["step_s"].isna().all():
         return None
     figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x", is_wide=True)
@@ -70,7 +70,7 @@ def plot_breakdown(layout: Layout) -> Plot | None:
 
 
 def _name_rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
-    """Name a row for each label; many are in the order of their values, with a line where the baseline's ends."""
+    """Name a row for each label; many are in the order of their values, with a line at the baseline's."""
     labels = list(layout.looks)
     if layout.has_many:
         labels = [*values.index, *(label for label in labels if label not in values.index)]
@@ -89,7 +89,7 @@ def _name_rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
 
 
 def _draw_stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.ndarray:
-    """The phases of each label's step, one above the other; their sums, (labels,)."""
+    """Draw the phases of each label's step, one beside the other; returns their sums, (labels,)."""
     means = runs.groupby("label")[[*(f"{phase}_s" for phase in csv_columns.PHASES), "step_s"]].mean()
     means = means.reindex(labels).fillna(0).to_numpy("float64").T * 1e3
     parts = np.vstack([means[:-1], np.maximum(means[-1] - means[:-1].sum(0), 0)]).T
@@ -108,7 +108,7 @@ def _draw_stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.nda
 def _annotate_bar(
     axis: Axes, end: float, place: int, text: str, label: str, runs: pd.DataFrame, shown: pd.Series
 ) -> None:
-    """Right of the bar its value, `text`, and a word for the runs of its label that are not in it."""
+    """Write the value right of the bar, and a word for the runs of its label that are not in it."""
     here = runs[shown & (runs["label"] == label)]
     texts = [text + "".join(mark for column, mark in MARKS.items() if here[column].any())] if len(here) else []
     texts += [f"mean of {len(here)}"] if here["cell"].nunique() > 1 else []

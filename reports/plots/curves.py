@@ -1,4 +1,4 @@
-"""What changes while runs train: accuracy and loss, compression error, memory norm, consensus distance."""
+"""Plots over training: accuracy and loss, compression error, memory norm, consensus distance."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class XAxis:
 
 @dataclasses.dataclass(frozen=True)
 class YAxis:
-    """A y axis: a column, times `scale`; `result` is the same of `Report.runs`.
+    """A y axis: a column, times `scale`; `result` is the same quantity in `Report.runs`.
 
     `beside` is a column that has dashed lines, and `range` two for the band around these; `legend` says what full and
-    dashed lines are, and `note` more. Nothing is made of a measure that `needs_beside` where no run has that. Of what
-    `is_local`, runs say nothing whose workers have one model.
+    dashed lines are, and `note` more. A measure that `needs_beside` is not plotted if no run has that column. A measure
+    that `is_local` is not plotted for runs whose workers have one model.
     """
 
     name: str
@@ -81,7 +81,7 @@ class YAxis:
 
 
 def make_time_axis(longest: float) -> XAxis:
-    """Training time in the unit that suits the longest, in seconds.
+    """Return the axis of training time in the unit that suits the longest, in seconds.
 
     Times grow so much with the number of workers that a common axis would hide the smaller ones.
     """
@@ -137,7 +137,7 @@ CONSENSUS = YAxis(
 
 
 def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot | None:
-    """A measure against progress; nothing where no run has any of it.
+    """Plot a measure against progress; returns None where no run has it.
 
     Args:
         layout: a panel for each number of workers, of which as many are drawn as fit on a page.
@@ -211,7 +211,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
 
 
 def _name_zeros(axis: Axes, ends: dict[str, tuple[float, float, str]], layout: Layout) -> None:
-    """Write at the foot which lines end in zero, where a logarithmic axis has no place, in the place of a number."""
+    """Write at the foot which lines end in zero, which a logarithmic axis cannot show, in place of a number."""
     zeros = [label for label, (_, y, _) in ends.items() if y <= 0]
     for label in zeros:
         del ends[label]
@@ -227,7 +227,7 @@ def _scale_points(frame: pd.DataFrame, x: XAxis, column: str, scale: float) -> R
 def _draw(
     axis: Axes, layout: Layout, full: Mapping[str, Sequence[Line]], dashed: Mapping[str, Sequence[Line]]
 ) -> dict[str, tuple[float, float, str]]:
-    """Draw the lines of all labels; what to write at the ends of those that are alone in their colour."""
+    """Draw the lines of all labels; returns the texts for the ends of lines that are alone in their colour."""
     ends: dict[str, tuple[float, float, str]] = {}
     light = 0.2 if len(layout.looks) <= _MAX_BANDS else 0.1  # opacity of bands, which overlap where they are many
     for label, lines in full.items():
@@ -262,7 +262,7 @@ Band = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _make_bands(runs: pd.DataFrame, sides: Sequence[RunPoints]) -> dict[str, list[Band]]:
-    """From the mean over seeds of one side to that of the other, by label; nothing where there are no sides."""
+    """Return by label the bands from the mean of one side over seeds to that of the other; none without sides."""
     if not sides:
         return {}
     low, high = (make_lines(runs, side) for side in sides)
@@ -277,7 +277,7 @@ def _make_bands(runs: pd.DataFrame, sides: Sequence[RunPoints]) -> dict[str, lis
 
 
 def _draw_bands(axis: Axes, layout: Layout, bands: Mapping[str, Sequence[Band]]) -> None:
-    """Where they are few enough to be told apart."""
+    """Draw the bands of the labels that have few enough of them to be told apart."""
     for label, found in bands.items():
         for x, low, high in found if len(found) <= _MAX_BANDS else ():
             axis.fill_between(x, low, high, color=layout.looks[label].colour, alpha=0.12, linewidth=0, zorder=1.4)
@@ -294,7 +294,7 @@ def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: RunPoin
 
 
 def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> None:
-    """Scales, ticks and limits; an axis is logarithmic where values are decades apart: else it would lack numbers."""
+    """Set scales, ticks and limits; an axis is logarithmic where values are decades apart."""
     is_wide = max(axis.dataLim.x1 for axis in axes) > _WIDE * min(axis.dataLim.minposx for axis in axes)
     if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > _WIDE * min(axis.dataLim.minposy for axis in axes):
         least = min(filter(None, map(_find_least, axes)), default=None)
@@ -323,7 +323,7 @@ def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> Non
 
 
 def _find_least(axis: Axes) -> float | None:
-    """The smallest positive value of the lines of some axes."""
+    """Return the smallest positive value of the lines of an axis."""
     lines = (
         line for artist in axis.collections if isinstance(artist, LineCollection) for line in artist.get_segments()
     )
@@ -332,7 +332,7 @@ def _find_least(axis: Axes) -> float | None:
 
 
 def _explain_many(layout: Layout) -> str:
-    """What a legend says of lines that share a colour."""
+    """Return the note of a legend for lines that share a colour."""
     cells = max(runs.groupby("label")["cell"].nunique().max() for _, runs in layout.panels)
     keys = join_words([layouts.escape_label(key) for key in layout.repeats])
     return f"median and middle 80 % over {keys}" if cells > MAX_LINES else marks.describe_repeats(layout)

@@ -1,8 +1,8 @@
-"""Which runs share a panel, which of them are one line, and how large a figure is.
+"""Lay out figures: which runs share a panel, which of them are one line, and how large a figure is.
 
-A panel compares compressors, and algorithms where these were swept (`Grid.by_method`): there is one
-for each number of workers and each setting of what else was swept. More of them than can be told
-apart have small axes of their own in it, with all others as a backdrop.
+A panel compares compressors, and algorithms where these were swept (`Grid.by_method`): there is one for each number of
+workers and each setting of the other swept keys. If there are more labels than can be told apart, each has small axes
+of its own in the panel, with all others as a backdrop.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _REPEATS = ("run",)  # runs that differ in nothing else share a panel
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Who shares a panel.
+    """The panels of a figure, and the runs in each.
 
     Attributes:
         panels: title and runs of each; with the column `repeat`, which tells apart the lines that have
@@ -76,17 +76,17 @@ class Layout:
     omitted: str = ""
 
     def get_done_runs(self) -> pd.DataFrame:
-        """The runs that are done, each once."""
+        """Return the runs that are done, each once."""
         runs = pd.concat([runs for _, runs in self.panels]).drop_duplicates(["sweep", "run"])
         return runs[runs["status"] == run_directory.DONE]
 
     def find_unfair(self) -> list[str]:
-        """The columns in `UNFAIR` that are true of some run."""
+        """Return the columns in `UNFAIR` that are true of some run."""
         runs = self.get_done_runs()
         return [column for column in UNFAIR if runs[column].any()]
 
     def explain_unfair(self, column: str) -> str:
-        """The words of `UNFAIR`, and of how few steps."""
+        """Return the words of `UNFAIR`, and for few steps their number."""
         if column != "few_steps":
             return UNFAIR[column]
         runs = self.get_done_runs()
@@ -103,11 +103,11 @@ class Layout:
 
     @property
     def has_many(self) -> bool:
-        """Whether there are too many labels for one pair of axes."""
+        """True where there are too many labels for one pair of axes."""
         return len(self.looks) > _FEW
 
     def abridge(self) -> Layout:
-        """With the first and the last panel, and of those between as many as fit on a page."""
+        """Return the layout with the first and the last panel, and as many of those between as fit on a page."""
         most = max(2, _MAX_SMALL // len(self.looks)) if self.has_many else _MAX_PANELS
         count = len(self.panels)
         if count <= most:
@@ -117,7 +117,7 @@ class Layout:
         return dataclasses.replace(self, panels=panels, omitted=f"{most} of {count} panels, all are in report.html")
 
     def drop_central(self) -> Layout:
-        """Without the runs that have no topology where others have one."""
+        """Return the layout without the runs that have no topology where others have one."""
         panels = [(title, runs[~runs["central"]]) for title, runs in self.panels]
         panels = [(title, runs) for title, runs in panels if len(runs)]
         labels = {label for _, runs in panels for label in runs["label"]}
@@ -125,12 +125,12 @@ class Layout:
         return dataclasses.replace(self, panels=panels, looks=looks)
 
     def select_label(self, label: str) -> Layout:
-        """What small axes show in front of the backdrop."""
+        """Return the layout of small axes, which show one label in front of the backdrop."""
         return dataclasses.replace(self, looks={label: self.looks[label]}, is_titled=True)
 
 
 def lay_out_panels(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
-    """One panel for each setting of the swept keys and each value of `by`, of as many keys as one can look at."""
+    """Return one panel for each setting of the swept keys and each value of `by`, as far as they can be seen."""
     apart = [key for key in grid.keys if key not in _REPEATS]
     looks = style.choose_looks(grid.labels)
     most = _MAX_PANELS if len(looks) <= _FEW else _MAX_SMALL // len(looks)
@@ -151,7 +151,7 @@ def lay_out_panels(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
 
 
 def _add_central(groups: Sequence[tuple[Any, pd.DataFrame]], keys: Sequence[str]) -> list[tuple[Any, pd.DataFrame]]:
-    """The groups of some keys; runs without a topology are in those of every topology, to be compared with."""
+    """Return the groups, and add runs without a topology to those of every topology, as a comparison."""
 
     def rest(values: Sequence[Any]) -> tuple[str, ...]:
         return tuple(format_setting(value) for key, value in zip(keys, values, strict=True) if not is_method_key(key))
@@ -171,10 +171,10 @@ def _add_central(groups: Sequence[tuple[Any, pd.DataFrame]], keys: Sequence[str]
 def make_figure(
     layout: Layout, columns: int, height: float, share: str = "", is_wide: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure and its axes, one for each panel, with its title; `columns` a row, each `height` inches high.
+    """Make a figure with axes for each panel, with its title; `columns` a row, each `height` inches high.
 
-    One column of a paper wide where one panel is as wide as the figure and no label needs more room, if not `is_wide`.
-    `share` is `x`, `y` or `all` where panels have an axis in common.
+    The figure is one column of a paper wide if one panel is as wide as the figure and no label needs more room, unless
+    `is_wide`. `share` is `x`, `y` or `all` where panels have an axis in common.
     """
     count = len(layout.panels)
     columns = min(columns, count)
@@ -192,10 +192,10 @@ def make_figure(
 
 
 def make_small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[dict[str, Axes]]]:
-    """A figure and, for each panel, the axes of each label.
+    """Make a figure, and for each panel the axes of each label.
 
-    Those of a panel have the same limits because they have the same backdrop. As all of them are alike, they are
-    put where they belong here: to let matplotlib find out takes it longer than to draw them.
+    Those of a panel have the same limits because they have the same backdrop. All of them have the same size, so they
+    are put at their positions here: matplotlib's layout takes longer than drawing them.
     """
     names = {label: textwrap.wrap(label, _NAME) for label in layout.looks}
     rows = math.ceil(len(names) / _ACROSS)
@@ -228,7 +228,7 @@ def make_small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[d
 
 
 def draw_grid(blocks: Sequence[Mapping[str, Axes]]) -> None:
-    """Continue the grid of the left axes of `small_multiples` in those beside them, once their limits are final."""
+    """Continue the grid of the left axes of `make_small_multiples` in those beside them, once limits are final."""
     for block in blocks:
         left, *others = block.values()
         low, high = sorted(left.get_ylim())
@@ -243,7 +243,7 @@ def draw_grid(blocks: Sequence[Mapping[str, Axes]]) -> None:
 
 
 def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
-    """Name the axes; where they are shared, only where nothing is below or left of them."""
+    """Name the axes; if they are shared, only where nothing is below or left of them."""
     for place, axis in enumerate(axes):
         subplot = axis.get_subplotspec()
         columns = subplot.get_gridspec().ncols if subplot else 1
@@ -253,9 +253,9 @@ def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
 
 
 def label_more_ticks(axis: Axes) -> None:
-    """Ticks with names between the powers of ten of a logarithmic x axis that has few of these: one tells no scale.
+    """Label ticks between the powers of ten of a logarithmic x axis that has few of these: one label shows no scale.
 
-    At 1, 2 and 5 of each decade, or 1 and 3, as far as names beside each other have room.
+    They are at 1, 2 and 5 of each decade, or at 1 and 3, as far as there is room for their labels.
     """
     low, high = axis.get_xlim()
     if not 0 < low < high < 100 * low:
@@ -271,7 +271,7 @@ def label_more_ticks(axis: Axes) -> None:
 
 
 def share_limits(axes: Sequence[Axes], share: str) -> None:
-    """Show the same part of the axis that panels have in common, `share` as in `figure_of`."""
+    """Show the same part of the axis that panels have in common, `share` as in `make_figure`."""
     if share in ("x", "all"):
         lefts, rights = zip(*(axis.get_xlim() for axis in axes), strict=True)
         for axis in axes:
@@ -283,12 +283,12 @@ def share_limits(axes: Sequence[Axes], share: str) -> None:
 
 
 def escape_label(text: str, limit: int = 40) -> str:
-    """A name as matplotlib shall write it: `$` begins no formula, and no name fills the figure."""
+    """Return a name for matplotlib, in which `$` begins no formula, and which does not fill the figure."""
     return (text if len(text) <= limit else f"{text[: limit - 1]}…").replace("$", r"\$")
 
 
 def find_baseline(labels: Sequence[str]) -> str:
-    """The label that others are compared with: the baseline's, or else the first."""
+    """Return the label that others are compared with: the baseline's, or else the first."""
     return next((label for label in labels if label in BASELINES), labels[0])
 
 

@@ -1,4 +1,4 @@
-"""Lines from the rows of runs: the mean over the seeds of a cell with its band, many lines summed up."""
+"""Make lines from the rows of runs: the mean over the seeds of a cell with its band, or a summary of many lines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Line:
 
 
 def collect_points(frame: pd.DataFrame, x: str, y: str) -> RunPoints:
-    """The finite points (x, y) of every run in `Report.epochs` or `Report.profile`."""
+    """Return the finite points (x, y) of every run in `Report.epochs` or `Report.profile`."""
     values = frame[[x, y]].to_numpy("float64", na_value=np.nan)
     is_shown = np.isfinite(values).all(1)
     values, frame = values[is_shown], frame.loc[is_shown, ["sweep", "run"]]
@@ -58,7 +58,7 @@ def collect_points(frame: pd.DataFrame, x: str, y: str) -> RunPoints:
 
 
 def make_lines(runs: pd.DataFrame, points: RunPoints) -> dict[str, Sequence[Line]]:
-    """The lines of each label: one for each cell, of its runs that are done; and one for each other run.
+    """Return the lines of each label: one for each cell, of its finished runs; and one for each other run.
 
     Those of a label that are more than `MAX_LINES` become two: the median of those that are done with the
     range of the middle 80 %, and likewise of those that are not.
@@ -87,12 +87,13 @@ def _limit_lines(lines: Sequence[Line]) -> Sequence[Line]:
 
 
 def make_outline(lines: Sequence[Line]) -> list[np.ndarray]:
-    """The lines of a label as one for the backdrop of others, (points, 2), of few points: it is drawn many times."""
+    """Return the lines of a label as one for the backdrop of others, (points, 2), with few points: it is drawn
+    often."""
     return [_thin(_take_median(lines).points, _MAX_OUTLINE)] if lines else []
 
 
 def average_groups(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and 95 % interval of each group of values, (groups,) each; NaN as in `statistics.band`."""
+    """Return mean and 95 % interval of each group of values, (groups,) each; NaN as in `compute_band`."""
     table = np.full((max(map(len, groups), default=0), len(groups)), np.nan)
     for place, values in enumerate(groups):
         table[: len(values), place] = values
@@ -100,18 +101,18 @@ def average_groups(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray
 
 
 def find_shown(runs: pd.DataFrame, points: RunPoints) -> pd.Series:
-    """Which runs have a line: those that have points, and not all at x = 0."""
+    """Tell which runs have a line: those that have points, and not all at x = 0."""
     found = (points.get(run) for run in name_runs(runs))
     return pd.Series([line is not None and bool(line[:, 0].any()) for line in found], runs.index, dtype=bool)
 
 
 def name_runs(runs: pd.DataFrame) -> list[RunKey]:
-    """By which `Series` know these runs."""
+    """Return the keys of these runs in `RunPoints`."""
     return list(zip(runs["sweep"], runs["run"], strict=True))
 
 
 def _average_runs(lines: Sequence[np.ndarray]) -> Line:
-    """The mean of some runs with its 95 % interval; one run is its own mean."""
+    """Return the mean of some runs with its 95 % interval; one run is its own mean."""
     if len(lines) == 1:
         return Line(*_thin(lines[0]).T)
     x, values = _interpolate(lines)
@@ -128,9 +129,9 @@ def _take_median(lines: Sequence[Line]) -> Line:
 
 
 def _interpolate(lines: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """x (points,) of the range that all lines have in common, and their y there, interpolated: (lines, points).
+    """Return x (points,) of the range that all lines share, and their y there, interpolated: (lines, points).
 
-    The x are those of the lines themselves, so that nothing is interpolated where all have the same.
+    The x are those of the lines themselves, so that nothing is interpolated if all have the same.
     """
     first, last = max(line[0, 0] for line in lines), min(line[-1, 0] for line in lines)
     if first >= last:  # nothing in common: the ends are compared
@@ -141,7 +142,7 @@ def _interpolate(lines: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _thin(points: np.ndarray, most: int = _MAX_POINTS) -> np.ndarray:
-    """At most so many of the points, with the first and the last."""
+    """Return at most so many of the points, with the first and the last."""
     if len(points) <= most:
         return points
     return points[np.linspace(0, len(points) - 1, most).round().astype(int)]

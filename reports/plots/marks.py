@@ -1,4 +1,4 @@
-"""What is written into panels: names beside lines, words for what is not there, legends, backdrops."""
+"""Write into panels: names beside lines, words for missing runs, legends, backdrops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_NAMED = 24  # numbers in one alternative text
 
 
 def draw_backdrop(axis: Axes, lines: Mapping[str, Sequence[np.ndarray]]) -> None:
-    """The lines of all labels in grey, and those of the baseline in black, for one label's line to stand out from."""
+    """Draw the lines of all labels in grey, and those of the baseline in black, behind one label's line."""
     everyone = [line for label, members in lines.items() for line in members if label not in BASELINES]
     axis.add_collection(LineCollection(everyone, colors=style.BACKDROP, linewidths=0.6, zorder=1.1))
     baseline = [line for label in BASELINES for line in lines.get(label, ())]
@@ -38,19 +38,19 @@ def draw_backdrop(axis: Axes, lines: Mapping[str, Sequence[np.ndarray]]) -> None
 
 
 def write_right_title(axis: Axes, text: str) -> None:
-    """Beside the name of small axes."""
+    """Write a text beside the name of small axes."""
     axis.set_title(text, loc="right", fontsize=SMALL, fontweight="normal")
 
 
 def make_backdrop_marks(layout: Layout) -> list[Line2D]:
-    """What a legend says about the backdrop."""
+    """Return the marks of a legend for the backdrop."""
     named = [label for label in layout.looks if label in BASELINES]
     marks = [Line2D([], [], color=style.BLACK, linewidth=0.8, label=label) for label in named]
     return [*marks, Line2D([], [], color=style.BACKDROP, label="all others")]
 
 
 def make_label_marks(layout: Layout) -> list[Line2D]:
-    """What a legend says about the labels."""
+    """Return the marks of a legend for the labels."""
     return [
         Line2D([], [], color=look.colour, marker=look.marker, label=escape_label(label))
         for label, look in layout.looks.items()
@@ -58,9 +58,9 @@ def make_label_marks(layout: Layout) -> list[Line2D]:
 
 
 def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float, str]], layout: Layout) -> None:
-    """Write right of the end (x, y) of each label's line its text, moved up or down where texts would overlap.
+    """Write each label's text right of the end (x, y) of its line, moved up or down where texts would overlap.
 
-    To be called when nothing will change the limits of the axis any more.
+    The limits of the axis must be final.
     """
     bottom, top = axis.get_ylim()
     subplot, figure = axis.get_subplotspec(), axis.get_figure()
@@ -81,10 +81,10 @@ def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float, str]], layout:
 
 
 def _spread_heights(heights: Sequence[float], bottom: float, top: float, gap: float = _LINE) -> list[float]:
-    """Ascending heights, moved as little as possible until neighbours are `gap` apart, between `bottom` and `top`.
+    """Return ascending heights, moved as little as possible until neighbours are `gap` apart, in [`bottom`, `top`].
 
-    Isotonic regression by pooling adjacent violators: those that are too close share their mean. More than there is
-    room for go on below `bottom`, away from the title.
+    Isotonic regression by pooling adjacent violators: those that are too close share their mean. If there is no room
+    for all, they continue below `bottom`, away from the title.
     """
     pools: list[tuple[float, int]] = []
     for rank, height in enumerate(heights):
@@ -99,19 +99,19 @@ def _spread_heights(heights: Sequence[float], bottom: float, top: float, gap: fl
 
 
 def choose_words(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:
-    """Why a run is not shown, in a word; empty for those that are."""
+    """Return a word for why a run is not shown; empty for those that are."""
     return runs["status"].replace(run_directory.DONE, NOT_MEASURED).mask(is_shown, "")
 
 
 def list_absent(label: str, runs: pd.DataFrame, words: pd.Series) -> list[str]:
-    """Each word once for the runs of this label: `failed`, `diverged (2)`; `missing` where there are none."""
+    """Return each word once for the runs of this label: `failed`, `diverged (2)`; `missing` if there are none."""
     here = words[runs["label"] == label]
     counts = collections.Counter(here[here != ""]) if len(here) else {MISSING: 1}
     return [f"{word} ({count})" if count > 1 else word for word, count in counts.items()]
 
 
 def name_absent(axis: Axes, runs: pd.DataFrame, words: pd.Series, layout: Layout, x: float | None = None) -> None:
-    """Write label and word of what is not drawn at the foot of the panel, at `x` or at its right."""
+    """Write label and word of runs that are not drawn at the foot of the panel, at `x` or at its right."""
     place = ((0.98, 0.02), "axes fraction", "right") if x is None else ((x, 0.02), ("data", "axes fraction"), "center")
     lines = [(label, word) for label in layout.looks for word in list_absent(label, runs, words)]
     for line, (label, word) in enumerate(reversed(lines)):
@@ -129,7 +129,7 @@ def name_absent(axis: Axes, runs: pd.DataFrame, words: pd.Series, layout: Layout
 
 
 def draw_legend(figure: Figure, marks: Sequence[Line2D | Patch], *notes: str) -> None:
-    """Above all panels, in as many lines as it needs, for which the figure grows; notes that are not empty first."""
+    """Draw a legend above all panels, for which the figure grows; notes that are not empty come first."""
     title = "; ".join(filter(None, notes))
     if marks or title:
         handle = 1.0 if all(isinstance(mark, Patch) for mark in marks) else 1.8  # in heights of a letter
@@ -150,7 +150,7 @@ def draw_legend(figure: Figure, marks: Sequence[Line2D | Patch], *notes: str) ->
 
 
 def _grow(figure: Figure, inches: float) -> None:
-    """Higher at its top; what has a fixed place keeps it."""
+    """Make a figure higher at its top; axes and texts with a fixed position keep it."""
     before = figure.get_figheight()
     figure.set_figheight(before + inches)
     if figure.get_layout_engine() is None:
@@ -163,17 +163,17 @@ def _grow(figure: Figure, inches: float) -> None:
 
 
 def describe_seeds(layout: Layout, interval: str) -> str:
-    """What a legend says about means: `mean of 5 seeds, band: 95 % interval`; empty where each run is a mark."""
+    """Return the note of a legend for means: `mean of 5 seeds, band: 95 % interval`; empty where each run is a mark."""
     return f"{layout.seeds}, {interval}: 95 % interval" if layout.seeds else ""
 
 
 def describe_repeats(layout: Layout, mark: str = "line") -> str:
-    """What a legend says where a label has several lines: `one line for each optimizer.lr`."""
+    """Return the note of a legend where a label has several lines: `one line for each optimizer.lr`."""
     return f"one {mark} for each {join_words([escape_label(key) for key in layout.repeats])}" if layout.repeats else ""
 
 
 def write_alt_text(what: str, layout: Layout, column: str, unit: str, scale: float = 1) -> str:
-    """What a plot shows, in words: the mean of each cell, or the range where they are many."""
+    """Describe a plot in words: the mean of each cell, or the range where they are many."""
     runs = layout.get_done_runs().dropna(subset=column)
     cells = runs.groupby("cell", sort=False).agg(
         label=("label", "first"), workers=("workers", "first"), value=(column, "mean"), count=(column, "size")

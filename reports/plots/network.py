@@ -1,4 +1,4 @@
-"""The picture of a probe: what collectives take against bytes, and the lines through it."""
+"""The picture of a probe: times of collectives against bytes, and the lines through them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SAMPLES = 60  # of a line, which is curved in logarithmic axes
 
 
 def plot_probe(probe: Mapping[str, Any]) -> Plot:
-    """Four panels with the same axes: points with their quartiles, lines, and where one line gives way to the next."""
+    """Plot four panels with the same axes: points with their quartiles, lines, and where one line follows the other."""
     with matplotlib.rc_context(fname=style.STYLE):
         figure = Figure(figsize=(TEXT, 4.9))
         panels = figure.subplots(2, 2, sharex=True, sharey=True).ravel()

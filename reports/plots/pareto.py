@@ -1,4 +1,4 @@
-"""What one pays for accuracy: the front of those that no other beats in both."""
+"""Plot accuracy against cost, with the front of the cells that no other beats in both."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ BYTES = Cost("bytes", "bytes sent", "sent_in_all", "sent by one worker in all [B
 
 @dataclasses.dataclass(frozen=True)
 class _Cloud:
-    """The cells of a panel: `x` and `y` are mean, low and high, (3, cells); whether they are on the front, (cells,)."""
+    """The cells of a panel: `x` and `y` are mean, low and high, (3, cells); `is_best` marks the front, (cells,)."""
 
     labels: Sequence[str]
     x: np.ndarray
@@ -64,7 +64,7 @@ class _Cloud:
 
 
 def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
-    """Accuracy after the last epoch against a cost, a point for each cell; nothing without two to compare."""
+    """Plot accuracy after the last epoch against a cost, a point for each cell; returns None without two to compare."""
     panels = [(title, runs) for title, runs in layout.panels if _select_measured(runs, cost)["cell"].nunique() > 1]
     if not panels:
         return None
@@ -106,7 +106,7 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
 
 
 def find_front(cost: np.ndarray, value: np.ndarray, more_is_better: bool) -> np.ndarray:
-    """Which points no other beats in one and equals or beats in the other, (points,); `value` is better when higher."""
+    """Tell which points no other beats in one and equals or beats in the other, (points,); high `value` is good."""
     gain = cost if more_is_better else -cost
     order = np.lexsort((-value, -gain))  # the best gain first, of equals the best value
     best = np.concatenate([[-np.inf], np.maximum.accumulate(value[order])[:-1]])
@@ -146,7 +146,7 @@ def _draw(axis: Axes, cloud: _Cloud, cost: Cost, layout: Layout) -> None:
 
 
 def _thin_cloud(cloud: _Cloud) -> np.ndarray:
-    """Which cells are drawn: all, or where they are too many, of those not on the front one for each tile."""
+    """Tell which cells are drawn: all, or if they are too many, the front and one of the others for each tile."""
     if len(cloud.labels) <= _MAX_POINTS:
         return np.ones(len(cloud.labels), bool)
     tiles = pd.DataFrame({"label": cloud.labels, "x": pd.cut(np.log(cloud.x[0]), _TILES, labels=False)})
@@ -155,9 +155,9 @@ def _thin_cloud(cloud: _Cloud) -> np.ndarray:
 
 
 def _name_points(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) -> None:
-    """Write the names beside the points, those of the front first, where they hide neither points nor each other.
+    """Write the names beside the points, the front first, where they hide neither points nor each other.
 
-    A name for which there is no room is left out, but on the front.
+    A name without room is left out, except on the front.
 
     Args:
         size: of the axes in points, about.
@@ -194,7 +194,7 @@ _Box = tuple[float, float, float, float]
 
 
 def _place_name(point: np.ndarray, letters: int, offset: tuple[float, float, str]) -> _Box:
-    """Left, bottom, right and top of a name, in points."""
+    """Return left, bottom, right and top of a name, in points."""
     x, y = point[0] + offset[0], point[1] + offset[1]
     width = letters * _LETTER
     left = x - {"left": 0.0, "center": width / 2, "right": width}[offset[2]]

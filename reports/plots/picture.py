@@ -1,4 +1,4 @@
-"""From a figure to the files of a picture: PNG, SVG and PDF of one layout, the same bytes whenever they are drawn."""
+"""Write figures as files: PNG, SVG and PDF of one layout, with the same bytes whenever they are drawn."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FORMATS = tuple(_NO_DATES)
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """What a picture shows, in words for who does not see it, and what its files are called."""
+    """The names of a picture's files, its title, and a description for those who do not see it."""
 
     name: str
     title: str
@@ -49,7 +49,7 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Plot(Picture):
-    """A picture that has still to be drawn."""
+    """A picture that is not drawn yet."""
 
     figure: Figure
 
@@ -85,10 +85,10 @@ Maker = Callable[[], Plot | None]
 
 
 class Drawing:
-    """Pictures that are drawn while this process goes on: by forks of it, one for each core.
+    """Draws pictures while this process continues: by forks of it, one for each core.
 
-    Drawing is most of the time of a report, and figures do not travel between processes. Used in a `with`
-    statement: where its block fails, no fork outlives it.
+    Drawing is most of the time of a report, and figures cannot be sent between processes. To be used in a `with`
+    statement: if its block fails, no fork outlives it.
 
     Args:
         makers: by the names of the plots.
@@ -143,7 +143,7 @@ class Drawing:
 
 
 def _warm_up() -> None:
-    """Load, once for all forks, what embeds fonts."""
+    """Load the code that embeds fonts once for all forks."""
     with matplotlib.rc_context(fname=style.STYLE):
         figure = Figure(figsize=(1, 1), layout="none")  # type: ignore[arg-type]
         figure.text(0, 0, "a")
@@ -157,7 +157,7 @@ def _draw(maker: Maker, directory: Path, formats: Sequence[str]) -> Picture | No
 
 
 def _draw_some(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str], end: Connection) -> None:
-    """Draw and tell; what cannot be drawn is left to the parent, without a word."""
+    """Draw a share of the pictures and send them; failures are left to the parent, which draws again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     gc.disable()  # figures are many small objects: to look for garbage among them takes as long as to draw some
     pictures, parent = {}, multiprocessing.parent_process()

@@ -1,4 +1,4 @@
-"""Throughput and scaling efficiency against the number of workers."""
+"""Plots of throughput and scaling efficiency against the number of workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HIGHER = 1.5  # times as high as for the lines alone may axes be for the ideal
 
 @dataclasses.dataclass(frozen=True)
 class _Curve:
-    """What one label (and setting) has with each number of workers: (workers,) each."""
+    """The values of one label (and setting) by number of workers: (workers,) each."""
 
     mean: np.ndarray
     low: np.ndarray
@@ -34,7 +34,7 @@ class _Curve:
 
 
 def plot_throughput(layout: Layout) -> Plot | None:
-    """Iterations per second: a bar each with one number of workers, else lines with what would be ideal.
+    """Plot iterations per second: bars with one number of workers, else lines with the ideal.
 
     Ideal are as many samples per second and worker as the baseline has with the fewest workers.
     """
@@ -49,9 +49,9 @@ def plot_throughput(layout: Layout) -> Plot | None:
 
 
 def plot_efficiency(layout: Layout) -> Plot | None:
-    """Samples per second and worker over those with the fewest workers; nothing with one number of workers.
+    """Plot samples per second and worker over those with the fewest workers; None with one number of workers.
 
-    The fewest are those of the panel; a label that has no value there has no efficiency.
+    The fewest are those of the panel; a label without a value there has no efficiency.
     """
     panels = [(title, runs.assign(efficiency=_compute_efficiency(runs))) for title, runs in layout.panels]
     layout = dataclasses.replace(layout, panels=panels)
@@ -126,7 +126,7 @@ def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: 
 
 
 def _make_curves(runs: pd.DataFrame, counts: Sequence[float]) -> dict[str, list[_Curve]]:
-    """By label, those of its settings that have any value."""
+    """Return by label the curves of its settings that have any value."""
     place = {count: rank for rank, count in enumerate(counts)}
     values: dict[tuple[str, str], list[list[float]]] = {}
     unfair: dict[tuple[str, str], np.ndarray] = {}
@@ -147,7 +147,7 @@ def _make_curves(runs: pd.DataFrame, counts: Sequence[float]) -> dict[str, list[
 
 
 def _draw(axis: Axes, curves: Sequence[_Curve], counts: Sequence[float], colour: str, marker: str) -> None:
-    """The lines of a label, all at once."""
+    """Draw the lines of a label, all at once."""
     if not curves:
         return
     mean, low, high = (np.stack([getattr(curve, side) for curve in curves]) for side in ("mean", "low", "high"))
@@ -163,7 +163,7 @@ def _draw(axis: Axes, curves: Sequence[_Curve], counts: Sequence[float], colour:
 
 
 def _draw_ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]) -> None:
-    """The dotted line; it may leave the axes at their top, where else it would make all others small."""
+    """Draw the dotted line; it may leave the axes at their top, where it would make all others small."""
     axis.autoscale_view()
     top = axis.get_ylim()[1]
     if name == "efficiency":

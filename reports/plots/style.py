@@ -1,7 +1,8 @@
-"""Who has which colour: the same in every plot of every sweep.
+"""Choose colours and markers, the same in every plot of every sweep.
 
-The first colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color/), which people with any common
-colour vision tell apart; markers and hatches say the same once more for prints in grey, and where there are more.
+The first colours are those of Okabe and Ito (https: jfly.uni-koeln.de/color/), which people with any common colour
+vision tell apart; markers and hatches repeat the distinction for prints in grey, and where there are more labels than
+colours.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ class Look:
 
 
 def choose_looks(labels: Sequence[str]) -> dict[str, Look]:
-    """The look of each label (`qsgd`, `qsgd levels=7`), from the name of its compressor.
+    """Return the look of each label (`qsgd`, `qsgd levels=7`), from the name of its compressor.
 
-    Variants of one compressor share its colour, from dark to light, and differ in their marker. A compressor that is
-    known here has its colour whoever is beside it.
+    Variants of one compressor share its colour, from dark to light, and differ in their marker. A known compressor has
+    the same colour in every plot.
     """
     variants: dict[str, list[str]] = {}
     for label in labels:
@@ -76,7 +77,7 @@ def choose_looks(labels: Sequence[str]) -> dict[str, Look]:
 
 
 def _choose_colours(names: Sequence[str]) -> dict[str, int]:
-    """The colour of each name, as a place among `_COLOURS`, counted on beyond their end."""
+    """Return the colour of each name, as a position in `_COLOURS`, counted on beyond their end."""
     places = {name: _KNOWN.index(name) for name in names if name in _KNOWN}
     count = len(_COLOURS)
     for name in names:
@@ -92,7 +93,7 @@ def _choose_colours(names: Sequence[str]) -> dict[str, int]:
 
 
 def _make_look(place: int | None, position: int, count: int) -> Look:
-    """`place` is None for the baseline."""
+    """Return the look of a variant; `place` is None for the baseline."""
     if place is None:
         colour, first = BLACK, 0
     else:
@@ -102,6 +103,6 @@ def _make_look(place: int | None, position: int, count: int) -> Look:
 
 
 def _lighten(colour: str, share: float) -> str:
-    """The colour mixed with white."""
+    """Return the colour mixed with white."""
     parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)

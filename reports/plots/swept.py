@@ -1,4 +1,4 @@
-"""The keys that were swept, as axes: heat map of two of them, parallel coordinates of all."""
+"""Plots with the swept keys as axes: a heat map of two of them, parallel coordinates of all."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _TILES = 40
 
 
 def find_swept_keys(grid: Grid) -> list[str]:
-    """The columns of `Grid.runs` that were swept: other keys, then `workers` and `label`.
+    """Return the columns of `Grid.runs` that were swept: other keys, then `workers` and `label`.
 
-    Of a single compressor its options are keys of their own, and there is no label. Empty where nothing but
-    compressors and workers was swept, which other plots show.
+    For a single compressor its options are keys of their own, and there is no label. The list is empty if only
+    compressors and workers were swept, which other plots show.
     """
     runs, keys = grid.runs, [key for key in grid.keys if key not in _REPEATS]
     is_single = runs["compressor"].nunique(dropna=False) == 1
@@ -52,9 +52,9 @@ def find_swept_keys(grid: Grid) -> list[str]:
 
 
 def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -> Plot | None:
-    """A measure by two swept keys, the mean of each cell as number and colour; a panel for each setting of all others.
+    """Plot a measure by two swept keys: a panel for each setting of the others, the mean of a cell as number and colour.
 
-    Nothing where fewer than two keys were swept, or more panels or values than one can look at.
+    Returns None if fewer than two keys were swept, or if there are more panels or values than can be seen.
     """
     keys = find_swept_keys(grid)
     if len(keys) < 2:
@@ -120,9 +120,9 @@ def _draw_panel(
 
 
 def plot_parallel_coordinates(grid: Grid) -> Plot | None:
-    """The swept keys, accuracy and throughput as axes and a line for each cell; its colour is the accuracy.
+    """Plot the swept keys, accuracy and throughput as axes, and a line for each cell, coloured by accuracy.
 
-    Nothing where fewer than two keys were swept.
+    Returns None if fewer than two keys were swept.
     """
     keys = find_swept_keys(grid)
     runs = grid.runs[grid.runs["status"] == run_directory.DONE]
@@ -170,9 +170,9 @@ def plot_parallel_coordinates(grid: Grid) -> Plot | None:
 
 
 def _place_values(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[tuple[float, str]]]:
-    """Heights in [0, 1] of the values, (values,), and the ticks of their axis.
+    """Return heights in [0, 1] of the values, (values,), and the ticks of their axis.
 
-    Few values are at equal distances, in the order given where equal; numbers that are decades apart on a
+    Few values are at equal distances, in the order given where equal; numbers that are decades apart are on a
     logarithmic scale.
     """
     distinct = sorted(dict.fromkeys(values), key=make_sort_key)
@@ -195,7 +195,7 @@ def _place_values(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, l
 
 
 def _rank_among_equals(values: np.ndarray) -> np.ndarray:
-    """From -1 for the first of those with one value to 1 for the last, so that their lines lie side by side."""
+    """Return ranks from -1 for the first of equal values to 1 for the last, so that their lines lie side by side."""
     ranks = np.zeros(len(values))
     for value in np.unique(values):
         here = np.flatnonzero(values == value)
@@ -223,7 +223,7 @@ def _draw_upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float,
 
 
 def _draw_threads(axis: Axes, heights: np.ndarray, accuracy: np.ndarray) -> None:
-    """The lines, (lines, axes); many are united between each two axes where they lie in the same tiles."""
+    """Draw the lines, (lines, axes); many are united between two axes where they lie in the same tiles."""
     norm = Normalize(accuracy.min(), accuracy.max())
     style: dict[str, Any] = {"cmap": _COLOURS, "norm": norm, "zorder": 2, "capstyle": "round"}
     if len(heights) <= _MAX_LINES:
