@@ -114,7 +114,7 @@ def measured(bandwidth: str, latency: str, hosts: int, sizes: Sequence[float], s
         rate = units.bits_per_second(bandwidth)
         words += [sys.executable, __file__, "rank", str(into), str(rate), ",".join(map(str, sizes)), str(seconds)]
         environment = build_job_environment({**mpi.environment, run_directory.ATTEMPT_VARIABLE: scratch}, None, scratch)
-        subprocess.run(emulation.command(network, hosts, 1, words), env=environment, cwd=ROOT, check=True)
+        subprocess.run(emulation.build_command(network, hosts, 1, words), env=environment, cwd=ROOT, check=True)
         record = files.read_json(Path(scratch, run_directory.EMULATION))
         return {**json.loads(into.read_text()), "emulation": record}
 

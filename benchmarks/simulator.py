@@ -66,7 +66,7 @@ def measure_exchanges(network: str, latency: str, hosts: int, asked: dict[str, A
         job = [*words, sys.executable, "-m", "benchmarks.simulator_ranks", json.dumps(asked), str(file)]
         variables = {key: str(value) for key, value in mpi["environment"].items()}
         environment = build_job_environment({**variables, ATTEMPT_VARIABLE: scratch}, None, scratch)
-        command = emulation.command({**section, "hosts": {}}, hosts, 1, job)
+        command = emulation.build_command({**section, "hosts": {}}, hosts, 1, job)
         subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
         return dict(json.loads(file.read_text(encoding="utf-8")))
 

@@ -67,7 +67,7 @@ class Attempt(abc.ABC):
         self._asked: float | None = None  # when it was last asked to save, by time.monotonic()
         self._stopping: tuple[str, str, str | None] | None = None  # status, reason, cause
         self._signals: list[tuple[float, signal.Signals]] = []  # still to be sent, with the times by time.monotonic()
-        if (wrong := run_identity.explain_unfit(self.run) or code_snapshot.unfit(task.code)) is not None:
+        if (wrong := run_identity.explain_unfit(self.run) or code_snapshot.explain_unfit(task.code)) is not None:
             self.status, self.reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
             with contextlib.suppress(OSError):
                 self._write(None)

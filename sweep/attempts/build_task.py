@@ -12,7 +12,7 @@ from gradsweep import run_directory
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.description import read_description
-from sweep.emulation import emulated
+from sweep.emulation import find_emulation
 from sweep.provenance import code_snapshot, record
 from sweep.settings.resolved_point import ResolvedPoint
 
@@ -30,9 +30,9 @@ class Tasks:
     """
 
     def __init__(self, directory: Path, *, keep_code: bool, about: Mapping[str, Any] | None = None) -> None:
-        code = code_snapshot.current()
+        code = code_snapshot.read_current()
         self.version = code.version
-        self.code = str(code_snapshot.take(code, code_snapshot.store_for(directory))) if keep_code else None
+        self.code = str(code_snapshot.take(code, code_snapshot.find_store(directory))) if keep_code else None
         self._directory, self._given = directory, about
 
     @functools.cached_property
@@ -51,11 +51,11 @@ class Tasks:
             mpi.environment,
             code=self.code,
             code_version=self.version,
-            origin=record.of_run(self._about, run.state().get("overrides", []), options.where()),
+            origin=record.describe_run(self._about, run.state().get("overrides", []), options.where()),
             limits=point.settings.limits,
             launcher=config["launcher"],
             gpus=options.gpus_of(config),
-            network=emulated(config),
+            network=find_emulation(config),
         )
 
 

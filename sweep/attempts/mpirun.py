@@ -64,7 +64,9 @@ class MpirunAttempt(Attempt):
             )
             os.mkdir(self._scratch, 0o700)  # not before: whoever kills us now, the program that has begun removes it
             out, err = self._capture.inputs
-            files.write_json(self.directory / run_directory.PROVENANCE, record.of_attempt(task.origin, environment))
+            files.write_json(
+                self.directory / run_directory.PROVENANCE, record.describe_attempt(task.origin, environment)
+            )
             self.process = subprocess.Popen(
                 task.arguments(),
                 stdin=subprocess.DEVNULL,

@@ -61,7 +61,7 @@ class RunTask:
         job = [*words, sys.executable, "-m", *self.module, self.directory]
         if self.network is None:
             return job
-        return emulation.command(self.network, self.workers, self.threads_per_worker, job)
+        return emulation.build_command(self.network, self.workers, self.threads_per_worker, job)
 
 
 def load_task(fields: Mapping[str, Any]) -> RunTask:

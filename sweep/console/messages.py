@@ -62,7 +62,7 @@ def report_left(sweep: Path, what: str, purposes: Mapping[str, str], verbosity: 
 def build_rerun_command(directory: Path) -> str:
     """Return this command line with sweep.resume=, for a sweep whose points only this command knows."""
     value = os.path.relpath(directory)
-    words = [word for word in record.command_line() if not word.startswith("sweep.resume=")]
+    words = [word for word in record.read_command_line() if not word.startswith("sweep.resume=")]
     if not re.fullmatch(r"[A-Za-z0-9_./+-]+", value):  # Hydra's grammar wants quotes around the rest
         value = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return shlex.join([*words, f"sweep.resume={value}"])

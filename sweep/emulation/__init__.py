@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def emulated(config: Mapping[str, Any]) -> dict[str, Any] | None:
+def find_emulation(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """The section `network` of a run's config where it asks for emulation: only then it names a bandwidth."""
     network = config.get("network") or {}
     return dict(network) if "bandwidth" in network else None
 
 
-def command(network: Mapping[str, Any], ranks: int, threads: int, job: Sequence[str]) -> list[str]:
+def build_command(network: Mapping[str, Any], ranks: int, threads: int, job: Sequence[str]) -> list[str]:
     """What to type instead of `job`, a full command line of Open MPI's mpirun, to have it run on emulated hosts.
 
     The environment must have ATTEMPT_VARIABLE, the directory for emulation.json, and TMPDIR, one of the job's own.

@@ -1,6 +1,6 @@
 """`python -m sweep.emulation ASKED MPIRUN ...`: an MPI job on emulated hosts; its exit status is the job's.
 
-ASKED is JSON, as `sweep.emulation.command` writes it. SIGUSR1, SIGUSR2 and SIGTERM go on to mpirun. What cannot be made
+ASKED is JSON from `sweep.emulation.build_command`. SIGUSR1, SIGUSR2 and SIGTERM go on to mpirun. What cannot be made
 ends it with 1, and a failure-*.json in the attempt's directory says why.
 """
 
@@ -21,10 +21,10 @@ from typing import Any, NoReturn
 from gradsweep import files, run_directory
 from gradsweep.failure_causes import START
 from sweep.emulation import compile_c, delay, ip_tc_commands, namespaces
-from sweep.emulation.build_cluster import Built
+from sweep.emulation.build_cluster import BuiltCluster
 from sweep.emulation.capability_check import has_netem
-from sweep.emulation.cluster import Cluster, Shape, packet_bytes
-from sweep.emulation.latency_correction import Steering
+from sweep.emulation.cluster import Cluster, Shape, compute_packet_bytes
+from sweep.emulation.latency_correction import LatencyCorrection
 from sweep.system import cgroups
 
 ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
@@ -34,7 +34,7 @@ class Job:
     """An MPI job in a sandbox, from the first process of that."""
 
     def __init__(self, asked: dict[str, Any], words: Sequence[str]) -> None:
-        self.cluster = Cluster.of(asked["network"], asked["ranks"])
+        self.cluster = Cluster.from_config(asked["network"], asked["ranks"])
         self.threads, self.words = int(asked["threads"]), list(words)
         self.attempt = Path(os.environ[run_directory.ATTEMPT_VARIABLE])
         self.place = Path(os.environ["TMPDIR"]) / "emulation"
@@ -44,21 +44,23 @@ class Job:
         try:
             namespaces.isolate(self.place)
             cores = sorted(os.sched_getaffinity(0))
-            built = Built(self.cluster, self.place, cores)
-            delayer, took = delay.delayed(built, has_netem())
-            command = self._command(built)
-            files.write_json(self.attempt / run_directory.EMULATION, self._record(built, delayer, took), durable=False)
+            built = BuiltCluster(self.cluster, self.place, cores)
+            delayer, took = delay.start_delay(built, has_netem())
+            command = self._build_command(built)
+            files.write_json(
+                self.attempt / run_directory.EMULATION, self._build_record(built, delayer, took), durable=False
+            )
         except (OSError, RuntimeError) as error:
-            return fail(self.attempt, str(error))
+            return report_failure(self.attempt, str(error))
         children = threading.Lock()
         if delayer is not None and took is not None:  # a long latency is right as it is
             with contextlib.suppress(OSError):  # then it is as right as a bare connection tells
-                Steering(self.place / ip_tc_commands.STEERING, delayer, built.cluster, children).start()
+                LatencyCorrection(self.place / ip_tc_commands.STEERING, delayer, built.cluster, children).start()
         environment = {**os.environ, **dict.fromkeys(ROOT, "1")}
         signals = Signals()
         begun()
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
-        signals.go_to(process)
+        signals.attach(process)
         switch = delayer.process.pid if isinstance(delayer, delay.Switch) else None
         while True:  # as first process, of all that nobody else waits for
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
@@ -67,59 +69,59 @@ class Job:
             if ended == process.pid:
                 return os.waitstatus_to_exitcode(status)
             if ended == switch:
-                return fail(self.attempt, f"the switch has ended with {os.waitstatus_to_exitcode(status)}")
+                return report_failure(self.attempt, f"the switch has ended with {os.waitstatus_to_exitcode(status)}")
 
-    def _command(self, built: Built) -> list[str]:
+    def _build_command(self, built: BuiltCluster) -> list[str]:
         leased = [int(core) for core in os.environ.get(run_directory.CORES_VARIABLE, "").split(",") if core]
         hosts, agent = self.place / "hosts", self.place / "agent"
-        hosts.write_text(ip_tc_commands.slots(self.cluster))
+        hosts.write_text(ip_tc_commands.build_hostfile(self.cluster))
         prefix, plain = Path(os.path.realpath(self.words[0])).parent.parent, self.place / "mpi"
         plain.symlink_to(prefix)
         agent.write_text(
-            ip_tc_commands.agent(self.cluster, leased, self.threads, str(self.place), str(prefix), str(plain))
+            ip_tc_commands.build_agent(self.cluster, leased, self.threads, str(self.place), str(prefix), str(plain))
         )
         agent.chmod(0o700)
         preload: str | None = None
         try:
             idle = self.place / "idle"  # the loader takes a space for the end of a path
-            idle.symlink_to(compile_c.program("idle", self.place))
+            idle.symlink_to(compile_c.compile_program("idle", self.place))
             preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(idle)]))
         except compile_c.NotCompiled as error:
             built.problems.append(f"ranks that wait take CPU time: {error}")
-        added = ip_tc_commands.mpi_arguments(str(hosts), str(agent), preload)
+        added = ip_tc_commands.build_mpi_arguments(str(hosts), str(agent), preload)
         return [self.words[0], *added, *self.words[1:]]
 
-    def _record(self, built: Built, delayer: delay.Delayer | None, took: float | None) -> dict[str, Any]:
+    def _build_record(self, built: BuiltCluster, delayer: delay.Delayer | None, took: float | None) -> dict[str, Any]:
         cluster, there = self.cluster, built.cluster
-        packet = packet_bytes(cluster)
+        packet = compute_packet_bytes(cluster)
         return {
             "format": run_directory.FORMAT,
             "delay": "none" if delayer is None else delayer.name,
-            "latency_s": _had(cluster.latency, there.latency),
+            "latency_s": _keep_if_equal(cluster.latency, there.latency),
             "small_message_s": took,
             "bandwidth": cluster.bandwidth,
-            "loss": _had(cluster.loss, there.loss),
+            "loss": _keep_if_equal(cluster.loss, there.loss),
             "hosts": len(cluster.hosts),
             "workers_per_host": cluster.workers_per_host,
             "own": {
-                host.name: {"bandwidth": host.bandwidth, "latency_s": _had(host.latency, real.latency)}
+                host.name: {"bandwidth": host.bandwidth, "latency_s": _keep_if_equal(host.latency, real.latency)}
                 for host, real in zip(cluster.hosts, there.hosts, strict=True)
                 if (host.bandwidth, host.latency) != (cluster.bandwidth, cluster.latency)
             },
             "packet_bytes": packet,
-            "burst_bytes": Shape.of(cluster.bandwidth, packet).burst,
-            "cores": _cores(),
+            "burst_bytes": Shape.from_rate(cluster.bandwidth, packet).burst,
+            "cores": _count_cores(),
             "kernel": os.uname().release,
             "problems": built.problems,
         }
 
 
-def _had(asked: float, there: float) -> float | None:
+def _keep_if_equal(asked: float, there: float) -> float | None:
     """What was asked for; None where it could not be had."""
     return asked if asked == there else None
 
 
-def _cores() -> float:
+def _count_cores() -> float:
     """The cores' time that all hosts can have together: of those leased to the run, as far as a container allows."""
     leased = float(len(os.sched_getaffinity(0)))
     return min(leased, cgroups.read_cpu_limit() or leased)
@@ -140,7 +142,7 @@ class Signals:
         else:
             self._send(self._process.pid, number)
 
-    def go_to(self, process: subprocess.Popen[bytes]) -> None:
+    def attach(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         for number in self._early:
             self._send(process.pid, number)
@@ -152,7 +154,7 @@ class Signals:
             os.kill(pid, number)
 
 
-def fail(attempt: Path, reason: str) -> int:
+def report_failure(attempt: Path, reason: str) -> int:
     """Leave why nothing was computed where the launcher looks for it."""
     reason = f"the network could not be emulated: {reason}"
     print(reason, file=sys.stderr)
@@ -166,7 +168,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     try:
         namespaces.contain(job.run)
     except OSError as error:
-        sys.exit(fail(job.attempt, f"{error.strerror}"))
+        sys.exit(report_failure(job.attempt, f"{error.strerror}"))
 
 
 if __name__ == "__main__":

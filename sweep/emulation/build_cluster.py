@@ -19,12 +19,12 @@ MAY_BE_MISSING = (ip_tc_commands.MASK, "net/ipv6")
 """Of kernels before 6.2, or without IPv6."""
 
 
-def found(program: str) -> str | None:
+def find_program(program: str) -> str | None:
     """The path of a program of the system."""
     return shutil.which(program) or shutil.which(program, path=OF_ROOT)
 
 
-class Built:
+class BuiltCluster:
     """A cluster that is there, in this process's namespaces, with the kernel's bridge as its switch.
 
     Args:
@@ -43,19 +43,19 @@ class Built:
         self.cluster, self.place = cluster, place
         self.problems: list[str] = []
         namespaces.set_name("switch")
-        missing = configure(ip_tc_commands.switch_settings(cores))
+        missing = configure(ip_tc_commands.build_switch_settings(cores))
         begun = [namespaces.start(lambda host=host: self._make(host, cores)) for host in cluster.hosts]  # type: ignore[misc]
         for wait in begun:
             wait()
-        batch("ip", ip_tc_commands.switch_links(cluster))
-        batch("tc", ip_tc_commands.switch_shapes(cluster))
+        run_batch("ip", ip_tc_commands.build_switch_links(cluster))
+        run_batch("tc", ip_tc_commands.build_switch_shapes(cluster))
         if ip_tc_commands.MASK in missing:
             try:
-                steer([host.port for host in cluster.hosts], cores, place / "switch.sys")
+                set_receive_cores([host.port for host in cluster.hosts], cores, place / "switch.sys")
             except OSError as error:
                 self.problems.append(f"packets may come out of order: no {ip_tc_commands.MASK}, and {error.strerror}")
         if os.path.exists("/etc/hosts"):
-            (place / "names").write_text(ip_tc_commands.names(cluster))
+            (place / "names").write_text(ip_tc_commands.build_hosts_file(cluster))
             namespaces.bind(place / "names", Path("/etc/hosts"))
 
     def net(self, host: Host) -> Path:
@@ -63,16 +63,16 @@ class Built:
         return self.place / f"{host.name}.net"
 
     def _make(self, host: Host, cores: Sequence[int]) -> None:
-        namespaces.new_host(host.name, self.net(host), self.place / f"{host.name}.uts")
-        missing = configure(ip_tc_commands.host_settings(self.cluster, cores))
-        batch("ip", ip_tc_commands.host_links(self.cluster, host, SWITCH_NAMESPACE))
-        batch("tc", ip_tc_commands.host_shapes(self.cluster, host))
+        namespaces.create_host(host.name, self.net(host), self.place / f"{host.name}.uts")
+        missing = configure(ip_tc_commands.build_host_settings(self.cluster, cores))
+        run_batch("ip", ip_tc_commands.build_host_links(self.cluster, host, SWITCH_NAMESPACE))
+        run_batch("tc", ip_tc_commands.build_host_shapes(self.cluster, host))
         if ip_tc_commands.MASK in missing:
             with contextlib.suppress(OSError):  # which the switch's ports tell of
-                steer(["eth0"], cores, self.place / f"{host.name}.sys")
+                set_receive_cores(["eth0"], cores, self.place / f"{host.name}.sys")
 
 
-def steer(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
+def set_receive_cores(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
     """What commands.MASK does, for interfaces that are there: how older kernels have it, for root only.
 
     Raises:
@@ -80,7 +80,7 @@ def steer(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
     """
     namespaces.mount_sys(place)
     for interface in interfaces:
-        (place / f"class/net/{interface}/queues/rx-0/rps_cpus").write_text(ip_tc_commands.mask_of(cores))
+        (place / f"class/net/{interface}/queues/rx-0/rps_cpus").write_text(ip_tc_commands.format_mask(cores))
 
 
 def configure(settings: Mapping[str, str]) -> list[str]:
@@ -106,25 +106,25 @@ MODULES = {"qdisc kind": "sch_", "device type": ""}
 """What the kernel calls unknown where a module is missing, and how that begins."""
 
 
-def module(name: str) -> str:
+def name_module(name: str) -> str:
     """A module of the kernel, with the packages that bring it."""
     return f"module {name} of the kernel (package linux-modules-extra-{os.uname().release} or kernel-modules-extra)"
 
 
-def _missing(said: str, line: str) -> str:
+def _explain_missing(said: str, line: str) -> str:
     """The module that the kernel lacks for a line of `ip` or `tc`, by what was said; empty: it is something else."""
     kind = next((begin for what, begin in MODULES.items() if "nknown" in said and what in said), None)
     known = next((word for word in ("netem", "tbf", "veth", "bridge") if word in line.split()), None)
-    return "" if kind is None or known is None else f"; it lacks the {module(kind + known)}"
+    return "" if kind is None or known is None else f"; it lacks the {name_module(kind + known)}"
 
 
-def batch(program: str, lines: Sequence[str]) -> None:
+def run_batch(program: str, lines: Sequence[str]) -> None:
     """Have `ip` or `tc` do what the lines say, in this network namespace.
 
     Raises:
         RuntimeError: with what it says of the first that fails, and that line.
     """
-    path = found(program)
+    path = find_program(program)
     if path is None:
         raise RuntimeError(f"no program {program} (package iproute2)")
     text = "".join(f"{line}\n" for line in lines)
@@ -134,4 +134,4 @@ def batch(program: str, lines: Sequence[str]) -> None:
         where = next((line.rsplit(":", 1)[-1] for line in said if line.startswith("Command failed")), "")
         line = lines[int(where) - 1] if where.isdigit() and 0 < int(where) <= len(lines) else ""
         reason = said[0] if said else f"it exited with {done.returncode}"
-        raise RuntimeError(f"{program} {line}: {reason}{_missing(reason, line)}")
+        raise RuntimeError(f"{program} {line}: {reason}{_explain_missing(reason, line)}")

@@ -14,8 +14,8 @@ from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.text import plural
-from sweep.emulation.build_cluster import batch, found
-from sweep.emulation.cluster import Cluster, hosts_of
+from sweep.emulation.build_cluster import find_program, run_batch
+from sweep.emulation.cluster import Cluster, count_hosts
 from sweep.system import cgroups
 from sweep.system.job_environment import build_python_environment
 
@@ -32,7 +32,7 @@ def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores:
     """Refuse an emulated network that this machine cannot have.
 
     Args:
-        network: the section of the config, as `sweep.emulation.emulated` has it.
+        network: the section of the config, as `sweep.emulation.find_emulation` has it.
         ranks: of the run.
         command: that starts them (mpi.command), with its program's full path.
         cores: that runs may have at the same time.
@@ -41,10 +41,10 @@ def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores:
         UsageError: says what is missing, and which package or setting would help.
     """
     name = network["name"]
-    missing = [program for program in PROGRAMS if found(program) is None]
+    missing = [program for program in PROGRAMS if find_program(program) is None]
     if missing:
         packages = " and ".join(dict.fromkeys(PROGRAMS[program] for program in missing))
-        raise _refused(name, f"no program {' nor '.join(missing)} (package {packages})")
+        raise _build_refusal(name, f"no program {' nor '.join(missing)} (package {packages})")
     if not _is_open_mpi(command[0]):
         raise bad_value(
             "mpi.command",
@@ -56,9 +56,9 @@ def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores:
         raise bad_value(
             "TMPDIR", place, f"a path without spaces with network={name}: one ends what Open MPI starts the hosts with"
         )
-    if (problem := facts().get("problem")) is not None:
-        raise _refused(name, problem)
-    check_size(network, ranks, cores, _memory())
+    if (problem := try_emulation().get("problem")) is not None:
+        raise _build_refusal(name, problem)
+    check_size(network, ranks, cores, _read_memory())
 
 
 def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) -> None:
@@ -71,7 +71,7 @@ def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) 
     Raises:
         UsageError: with the limit and its reason.
     """
-    hosts, each = hosts_of(network, ranks), int(network["workers_per_host"])
+    hosts, each = count_hosts(network, ranks), int(network["workers_per_host"])
     limits = [
         (
             HOSTS_A_CORE * cores,
@@ -91,13 +91,13 @@ def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) 
         )
 
 
-def _refused(name: str, problem: str) -> UsageError:
+def _build_refusal(name: str, problem: str) -> UsageError:
     return UsageError(
         f"network={name}: this machine cannot emulate a network: {problem}; valid here is network=none or real"
     )
 
 
-def _memory() -> int:
+def _read_memory() -> int:
     """That of the machine, as far as a container allows, in bytes."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(there, cgroups.read_memory_limit() or there)
@@ -116,7 +116,7 @@ def _is_open_mpi(program: str) -> bool:
 
 
 @functools.cache
-def facts() -> dict[str, Any]:
+def try_emulation() -> dict[str, Any]:
     """What came of an attempt: `problem` where it failed, else `netem`."""
     command = [sys.executable, "-m", "sweep.emulation.capability_check"]
     try:
@@ -131,24 +131,24 @@ def facts() -> dict[str, Any]:
 def has_netem() -> bool:
     """Whether the kernel delays packets itself, tried in this network namespace."""
     try:
-        batch("tc", ["qdisc add dev lo root netem delay 1us", "qdisc del dev lo root"])
+        run_batch("tc", ["qdisc add dev lo root netem delay 1us", "qdisc del dev lo root"])
     except RuntimeError:
         return False
     return True
 
 
-def _attempt() -> dict[str, Any]:
+def _try_in_namespaces() -> dict[str, Any]:
     """Make two hosts and a switch in the namespaces of this process."""
     from sweep.emulation import namespaces
-    from sweep.emulation.build_cluster import Built
+    from sweep.emulation.build_cluster import BuiltCluster
 
     place = Path(os.environ["TMPDIR"]) / "emulation"
     network = {"bandwidth": "1gbit", "latency": "0s", "loss": 0.0, "workers_per_host": 1}
     try:
         namespaces.isolate(place)
-        Built(Cluster.of(network, 2), place, sorted(os.sched_getaffinity(0)))
+        BuiltCluster(Cluster.from_config(network, 2), place, sorted(os.sched_getaffinity(0)))
     except OSError as error:
-        return {"problem": f"{error.strerror}; {_help()}"}
+        return {"problem": f"{error.strerror}; {_suggest_setting()}"}
     except RuntimeError as error:
         return {"problem": str(error)}
     return {"netem": has_netem()}
@@ -162,7 +162,7 @@ HINDERING = (
 """Settings of the kernel, their values that keep users from namespaces, and those that do not."""
 
 
-def _help(settings: Path = Path("/proc/sys")) -> str:
+def _suggest_setting(settings: Path = Path("/proc/sys")) -> str:
     """What lets a user have namespaces, as far as the kernel's settings tell."""
     for name, hindering, value in HINDERING:
         try:
@@ -178,13 +178,13 @@ def main() -> None:
     from sweep.emulation import namespaces
 
     def body(begun: object) -> int:
-        print(json.dumps(_attempt()), flush=True)
+        print(json.dumps(_try_in_namespaces()), flush=True)
         return 0
 
     try:
         namespaces.contain(body)
     except OSError as error:
-        print(json.dumps({"problem": f"{error.strerror}; {_help()}"}))
+        print(json.dumps({"problem": f"{error.strerror}; {_suggest_setting()}"}))
 
 
 if __name__ == "__main__":

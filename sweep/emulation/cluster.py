@@ -69,14 +69,14 @@ class Cluster:
     workers_per_host: int
 
     @classmethod
-    def of(cls, network: Mapping[str, Any], ranks: int) -> Cluster:
+    def from_config(cls, network: Mapping[str, Any], ranks: int) -> Cluster:
         """The cluster that the section `network` of a config describes, as far as so many ranks fill it."""
-        bandwidth, latency = _bandwidth(network), _latency(network)
+        bandwidth, latency = _read_bandwidth(network), _read_latency(network)
         own = network.get("hosts") or {}
         hosts = []
-        for number in range(hosts_of(network, ranks)):
+        for number in range(count_hosts(network, ranks)):
             differing = {**network, **own.get(number, own.get(str(number), {}))}  # JSON makes texts of numbers
-            hosts.append(Host(number, _bandwidth(differing), _latency(differing)))
+            hosts.append(Host(number, _read_bandwidth(differing), _read_latency(differing)))
         if len(common := {host.latency for host in hosts}) == 1:
             (latency,) = common
         return cls(tuple(hosts), bandwidth, latency, float(network["loss"]), int(network["workers_per_host"]))
@@ -86,7 +86,7 @@ class Cluster:
         """The switch's own place, which is on no shaped link."""
         return Host(len(self.hosts))
 
-    def latency_between(self, one: Host, other: Host) -> float:
+    def compute_latency(self, one: Host, other: Host) -> float:
         """One way, in s: the mean of the two hosts'."""
         return (one.latency + other.latency) / 2
 
@@ -96,7 +96,7 @@ class Cluster:
         one, other = sorted(self.hosts, key=lambda host: -host.latency)[:2]
         return one, other
 
-    def with_latency(self, latency: float, loss: float) -> Cluster:
+    def replace_latency(self, latency: float, loss: float) -> Cluster:
         """The same with one latency for all hosts, in s, and another share of losses."""
         hosts = tuple(dataclasses.replace(host, latency=latency) for host in self.hosts)
         return dataclasses.replace(self, hosts=hosts, latency=latency, loss=loss)
@@ -112,18 +112,18 @@ class Cluster:
         return len({host.latency for host in self.hosts}) == 1
 
 
-def hosts_of(network: Mapping[str, Any], ranks: int) -> int:
+def count_hosts(network: Mapping[str, Any], ranks: int) -> int:
     """How many hosts so many ranks fill."""
     return -(-ranks // int(network["workers_per_host"]))
 
 
-def _bandwidth(section: Mapping[str, Any]) -> float:
+def _read_bandwidth(section: Mapping[str, Any]) -> float:
     rate = units.bits_per_second(section["bandwidth"])
     assert rate is not None, section  # trainers/options/networks.py has checked it
     return rate
 
 
-def _latency(section: Mapping[str, Any]) -> float:
+def _read_latency(section: Mapping[str, Any]) -> float:
     time = units.seconds(section["latency"])
     assert time is not None, section
     return time
@@ -144,7 +144,7 @@ class Shape:
     limit: int
 
     @classmethod
-    def of(cls, rate: float, packet: int) -> Shape:
+    def from_rate(cls, rate: float, packet: int) -> Shape:
         """For packets of up to `packet` bytes: a larger one than the bucket would be cut up, at ten times the CPU.
 
         Beyond that the bucket has room for what a timer that is 150 us late has missed. 100 ms of the rate or 4 MB may
@@ -154,15 +154,15 @@ class Shape:
         return cls(rate, round(packet * 1.1 + rate / 8 * 150e-6), min(round(max(rate / 8 * 0.1, 4e6)), MOST_WAITING))
 
 
-def packet_bytes(cluster: Cluster) -> int:
+def compute_packet_bytes(cluster: Cluster) -> int:
     """The largest packet that the kernel may hand over at once instead of frames.
 
     Where packets get lost it is one frame, so that frames are what is lost.
     """
-    return FRAME_BYTES if cluster.loss else bulk_bytes(cluster)
+    return FRAME_BYTES if cluster.loss else compute_bulk_bytes(cluster)
 
 
-def bulk_bytes(cluster: Cluster) -> int:
+def compute_bulk_bytes(cluster: Cluster) -> int:
     """What the slowest link sends in 500 us, within the sizes that the kernel takes at once."""
     slowest = min(host.bandwidth for host in cluster.hosts)
     return int(min(max(slowest / 8 * 500e-6, 2 * MTU), 65536))

@@ -20,17 +20,17 @@ class NotCompiled(Exception):
     """A program cannot be had; `str()` says why, and which package helps."""
 
 
-def compiler() -> str | None:
+def find_compiler() -> str | None:
     """The C compiler of this machine."""
     return next((found for name in COMPILERS if (found := shutil.which(name))), None)
 
 
-def store() -> Path:
+def find_cache() -> Path:
     """Where compiled programs are kept: the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradsweep"
 
 
-def program(name: str, scratch: Path) -> Path:
+def compile_program(name: str, scratch: Path) -> Path:
     """The compiled program or library of `name`.c.
 
     Args:
@@ -41,10 +41,10 @@ def program(name: str, scratch: Path) -> Path:
     """
     source = SOURCES / f"{name}.c"
     key = hashlib.sha256(source.read_bytes() + repr((FLAGS[name], platform.machine(), platform.libc_ver())).encode())
-    kept = store() / f"{name}-{key.hexdigest()[:16]}"
+    kept = find_cache() / f"{name}-{key.hexdigest()[:16]}"
     if kept.exists():
         return kept
-    found = compiler()
+    found = find_compiler()
     if found is None:
         raise NotCompiled("no C compiler (package gcc)")
     try:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sweep.emulation import compile_c, ip_tc_commands, namespaces
-from sweep.emulation.build_cluster import Built, batch, module
-from sweep.emulation.cluster import Cluster, Host, Shape, packet_bytes
+from sweep.emulation.build_cluster import BuiltCluster, name_module, run_batch
+from sweep.emulation.cluster import Cluster, Host, Shape, compute_packet_bytes
 
 PORT = 7
 BYTES = 8
@@ -40,7 +40,7 @@ class Delayer(Protocol):
     own: float
     """s that the machine takes by itself, as it was told last."""
 
-    def set(self, own: float, loss: float) -> None:
+    def set_delay(self, own: float, loss: float) -> None:
         """Delay so that, with the `own` time of the machine (s), each pair of hosts has its latency; lose so many."""
 
     def remove(self) -> None:
@@ -52,17 +52,17 @@ class Netem:
 
     name = "netem"
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: BuiltCluster) -> None:
         self.cluster = built.cluster
         self.own = 0.0
-        batch("tc", ip_tc_commands.switch_shapes(self.cluster, self.cluster.latency))
+        run_batch("tc", ip_tc_commands.build_switch_shapes(self.cluster, self.cluster.latency))
 
-    def set(self, own: float, loss: float) -> None:
+    def set_delay(self, own: float, loss: float) -> None:
         self.own = own
-        batch("tc", ip_tc_commands.changed_delay(self.cluster, max(0.0, self.cluster.latency - own), loss))
+        run_batch("tc", ip_tc_commands.build_delay_change(self.cluster, max(0.0, self.cluster.latency - own), loss))
 
     def remove(self) -> None:
-        batch("tc", ip_tc_commands.switch_shapes(self.cluster))
+        run_batch("tc", ip_tc_commands.build_switch_shapes(self.cluster))
 
 
 class Switch:
@@ -75,24 +75,24 @@ class Switch:
 
     name = "switch"
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: BuiltCluster) -> None:
         self.cluster, self.own = built.cluster, 0.0
-        path = compile_c.program("switch", built.place)
-        batch("ip", ip_tc_commands.without_bridge(self.cluster))
+        path = compile_c.compile_program("switch", built.place)
+        run_batch("ip", ip_tc_commands.build_detach_links(self.cluster))
         ports = [host.port for host in (*self.cluster.hosts, self.cluster.switch)]
         self.process = subprocess.Popen([path, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        if problem := too_small(self.cluster, int(self._answer())):
+        if problem := explain_small_buffer(self.cluster, int(self._read_answer())):
             built.problems.append(problem)
 
-    def set(self, own: float, loss: float) -> None:
+    def set_delay(self, own: float, loss: float) -> None:
         assert self.process.stdin is not None
         self.own = own
         with contextlib.suppress(OSError):
-            self.process.stdin.write(table(self.cluster, own, loss).tobytes())
+            self.process.stdin.write(build_table(self.cluster, own, loss).tobytes())
             self.process.stdin.flush()
-        self._answer()
+        self._read_answer()
 
-    def _answer(self) -> bytes:
+    def _read_answer(self) -> bytes:
         assert self.process.stdout is not None
         if not (line := self.process.stdout.readline()):
             raise RuntimeError("the switch has ended; its reason is above")
@@ -102,16 +102,16 @@ class Switch:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
-        batch("ip", ip_tc_commands.with_bridge(self.cluster))
+        run_batch("ip", ip_tc_commands.build_attach_links(self.cluster))
 
 
-def too_small(cluster: Cluster, held: int) -> str | None:
+def explain_small_buffer(cluster: Cluster, held: int) -> str | None:
     """What to say where our switch can hold fewer bytes for a port than may wait there; None: it can hold them all.
 
     The kernel lets it have as much as it wants only for a user with rights.
     """
-    packet = packet_bytes(cluster)
-    wanted = min(MOST_HELD, max(Shape.of(host.bandwidth, packet).limit for host in cluster.hosts))
+    packet = compute_packet_bytes(cluster)
+    wanted = min(MOST_HELD, max(Shape.from_rate(host.bandwidth, packet).limit for host in cluster.hosts))
     if held >= wanted:
         return None
     return (
@@ -120,7 +120,7 @@ def too_small(cluster: Cluster, held: int) -> str | None:
     )
 
 
-def table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
+def build_table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
     """What switch.c is told: of 2^32 packets the lost ones, then ns from each port to each; the last is no host's.
 
     Args:
@@ -132,12 +132,12 @@ def table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
     def between(one: Host, other: Host) -> int:
         if cluster.switch in (one, other):
             return 0  # what starts the ranks is no part of the network that is emulated
-        return round(1e9 * max(0.0, cluster.latency_between(one, other) - own))
+        return round(1e9 * max(0.0, cluster.compute_latency(one, other) - own))
 
     return array.array("q", [round(loss * 2**32), *(between(one, other) for one in places for other in places)])
 
 
-def delayed(built: Built, has_netem: bool) -> tuple[Delayer | None, float | None]:
+def start_delay(built: BuiltCluster, has_netem: bool) -> tuple[Delayer | None, float | None]:
     """Set up what delays and drops packets, where the network asks for that; the time that a small message takes then.
 
     What cannot be had is noted in `built.problems`, and no part of `built.cluster` any more.
@@ -148,35 +148,35 @@ def delayed(built: Built, has_netem: bool) -> tuple[Delayer | None, float | None
     """
     if len(built.cluster.hosts) < 2:
         return None, None
-    bare = min(one_way(built, *built.cluster.farthest) for _ in range(LOOKS))
-    if not built.cluster.loss and built.cluster.latency_between(*built.cluster.farthest) <= bare:
+    bare = min(measure_one_way(built, *built.cluster.farthest) for _ in range(LOOKS))
+    if not built.cluster.loss and built.cluster.compute_latency(*built.cluster.farthest) <= bare:
         return None, bare
-    delayer = _delayer(built, has_netem)
+    delayer = _start_delayer(built, has_netem)
     if delayer is None:
         return None, bare
     cluster = built.cluster
     one, other = cluster.farthest  # what cannot be had for the longest latency is right for no pair
-    wanted = cluster.latency_between(one, other)
+    wanted = cluster.compute_latency(one, other)
     own, short = bare, min(wanted, SHORT_S)
     estimates: list[float] = []
     for _ in range(ROUNDS):
         added = max(0.0, short - own)
-        delayer.set(wanted - added, 0.0)
-        estimates.append(one_way(built, one, other) - added)
+        delayer.set_delay(wanted - added, 0.0)
+        estimates.append(measure_one_way(built, one, other) - added)
         own = min(estimates)  # a machine that is busy for a while only adds
     if wanted > LONG_S:
-        delayer.set(own, cluster.loss)
+        delayer.set_delay(own, cluster.loss)
         return delayer, None
-    delayer.set(own, 0.0)
-    took = min(one_way(built, one, other) for _ in range(LOOKS))
+    delayer.set_delay(own, 0.0)
+    took = min(measure_one_way(built, one, other) for _ in range(LOOKS))
     if own >= wanted and cluster.is_uniform and not cluster.loss and wanted - bare < took - wanted:
         delayer.remove()  # even without a delay it takes longer than the kernel's bridge
         return None, bare
-    delayer.set(own, cluster.loss)
+    delayer.set_delay(own, cluster.loss)
     return delayer, took
 
 
-def _delayer(built: Built, has_netem: bool) -> Delayer | None:
+def _start_delayer(built: BuiltCluster, has_netem: bool) -> Delayer | None:
     cluster = built.cluster
     if has_netem and cluster.is_uniform and not cluster.loss:
         return Netem(built)
@@ -188,17 +188,17 @@ def _delayer(built: Built, has_netem: bool) -> Delayer | None:
                 built.problems.append(f"network.hosts: all have the latency of network.latency: {error}")
             if cluster.loss:
                 built.problems.append(f"loss: packets that start and end the ranks get lost, too: {error}")
-            built.cluster = cluster.with_latency(cluster.latency, cluster.loss)
+            built.cluster = cluster.replace_latency(cluster.latency, cluster.loss)
             return Netem(built)
         if cluster.has_latency:
-            built.problems.append(f"latency is not emulated: {error}, and no {module('sch_netem')}")
+            built.problems.append(f"latency is not emulated: {error}, and no {name_module('sch_netem')}")
         if cluster.loss:
-            built.problems.append(f"loss is not emulated: {error}, and no {module('sch_netem')}")
-        built.cluster = cluster.with_latency(0.0, 0.0)
+            built.problems.append(f"loss is not emulated: {error}, and no {name_module('sch_netem')}")
+        built.cluster = cluster.replace_latency(0.0, 0.0)
         return None
 
 
-def one_way(built: Built, one: Host, other: Host) -> float:
+def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
     """Seconds that a small message takes from one host to another: half a round trip of TCP, the `typical` of many."""
     results, into = os.pipe()
 
@@ -214,7 +214,7 @@ def one_way(built: Built, one: Host, other: Host) -> float:
 
     def ask() -> None:
         namespaces.enter(built.net(one))
-        with _connected(other.address) as link:
+        with _connect(other.address) as link:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             times: list[float] = []
             begun = time.perf_counter()
@@ -223,7 +223,7 @@ def one_way(built: Built, one: Host, other: Host) -> float:
                 link.sendall(bytes(BYTES))
                 link.recv(BYTES)
                 times.append(time.perf_counter() - before)
-        os.write(into, repr(typical(times) / 2).encode())
+        os.write(into, repr(compute_typical(times) / 2).encode())
 
     waits = [namespaces.start(answer), namespaces.start(ask)]
     os.close(into)
@@ -234,13 +234,13 @@ def one_way(built: Built, one: Host, other: Host) -> float:
     return float(text)
 
 
-def typical(times: Sequence[float]) -> float:
+def compute_typical(times: Sequence[float]) -> float:
     """The least median of blocks that follow each other: what others do on this machine for a moment does not count."""
     blocks = [times[start : start + BLOCK] for start in range(0, max(1, len(times) - BLOCK + 1), BLOCK)]
     return min(map(statistics.median, blocks))
 
 
-def _connected(address: str) -> socket.socket:
+def _connect(address: str) -> socket.socket:
     """A connection to a server that may not listen yet."""
     deadline = time.monotonic() + PATIENCE_S
     while True:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from gradsweep.run_directory import CORES_VARIABLE, STEERING_VARIABLE
-from sweep.emulation.cluster import MTU, PREFIX, SUBNET, Cluster, Host, Shape, bulk_bytes, packet_bytes
+from sweep.emulation.cluster import MTU, PREFIX, SUBNET, Cluster, Host, Shape, compute_bulk_bytes, compute_packet_bytes
 
 BRIDGE = "bridge0"
 HERE = "here0"
@@ -26,42 +26,42 @@ Settings = Mapping[str, str]
 """What to write into which file under /proc/sys."""
 
 
-def mask_of(cores: Iterable[int]) -> str:
+def format_mask(cores: Iterable[int]) -> str:
     """Cores as the kernel takes them: hexadecimal, in groups of 32."""
     mask = sum(1 << core for core in cores)
     groups = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(1, mask.bit_length()), 32)]
     return ",".join(reversed(groups))
 
 
-def switch_settings(cores: Iterable[int]) -> Settings:
+def build_switch_settings(cores: Iterable[int]) -> Settings:
     """For the switch's namespace, before any link is there."""
     return {
         "net/ipv6/conf/all/disable_ipv6": "1",  # whose announcements are traffic that nobody asked for
         "net/ipv6/conf/default/disable_ipv6": "1",
-        MASK: mask_of(cores),
+        MASK: format_mask(cores),
     }
 
 
-def host_settings(cluster: Cluster, cores: Iterable[int]) -> Settings:
+def build_host_settings(cluster: Cluster, cores: Iterable[int]) -> Settings:
     """For a host's namespace, before its link is there."""
     slowest_answer = 2 * max(host.latency for host in cluster.hosts)
     fastest = max(host.bandwidth for host in cluster.hosts)
     window = round(min(max(WINDOW, 2 * slowest_answer * fastest / 8), MOST_WINDOW))
     return {
-        **switch_settings(cores),
+        **build_switch_settings(cores),
         "net/ipv4/tcp_congestion_control": "reno",  # the only one that every namespace allows
         "net/ipv4/tcp_no_metrics_save": "1",  # a connection knows nothing of those before it
         "net/ipv4/tcp_slow_start_after_idle": "0",  # while gradients are computed nothing is sent
         "net/ipv4/tcp_rmem": f"4096 131072 {window}",
         "net/ipv4/tcp_wmem": f"4096 65536 {window}",
-        "net/ipv4/tcp_limit_output_bytes": str(2 * bulk_bytes(cluster)),  # acknowledgements wait behind them
+        "net/ipv4/tcp_limit_output_bytes": str(2 * compute_bulk_bytes(cluster)),  # acknowledgements wait behind them
         "net/ipv4/tcp_notsent_lowat": "131072",
     }
 
 
-def host_links(cluster: Cluster, host: Host, switch_namespace: str) -> list[str]:
+def build_host_links(cluster: Cluster, host: Host, switch_namespace: str) -> list[str]:
     """For `ip -batch` in a host's namespace: its link, whose other end is the switch's, and its neighbours."""
-    packet = packet_bytes(cluster)
+    packet = compute_packet_bytes(cluster)
     cut = "gso_max_segs 1" if cluster.loss else f"gso_max_size {packet}"
     others = [each for each in (*cluster.hosts, cluster.switch) if each != host]
     return [
@@ -75,12 +75,12 @@ def host_links(cluster: Cluster, host: Host, switch_namespace: str) -> list[str]
     ]
 
 
-def host_shapes(cluster: Cluster, host: Host) -> list[str]:
+def build_host_shapes(cluster: Cluster, host: Host) -> list[str]:
     """For `tc -batch` in a host's namespace: what it sends."""
-    return [f"qdisc replace dev eth0 root handle 1: {_bucket(cluster, host)}"]
+    return [f"qdisc replace dev eth0 root handle 1: {_format_bucket(cluster, host)}"]
 
 
-def switch_links(cluster: Cluster) -> list[str]:
+def build_switch_links(cluster: Cluster) -> list[str]:
     """For `ip -batch` in the switch's namespace, when the hosts are there: its own place, and the kernel's bridge."""
     here = cluster.switch
     return [
@@ -95,17 +95,17 @@ def switch_links(cluster: Cluster) -> list[str]:
     ]
 
 
-def without_bridge(cluster: Cluster) -> list[str]:
+def build_detach_links(cluster: Cluster) -> list[str]:
     """For `ip -batch` in the switch's namespace: the ports are free for a switch of our own."""
     return [f"link set {host.port} nomaster" for host in (*cluster.hosts, cluster.switch)]
 
 
-def with_bridge(cluster: Cluster) -> list[str]:
+def build_attach_links(cluster: Cluster) -> list[str]:
     """For `ip -batch` in the switch's namespace: the ports are the kernel's bridge's again."""
     return [f"link set {host.port} master {BRIDGE}" for host in (*cluster.hosts, cluster.switch)]
 
 
-def switch_shapes(cluster: Cluster, delay: float | None = None) -> list[str]:
+def build_switch_shapes(cluster: Cluster, delay: float | None = None) -> list[str]:
     """For `tc -batch` in the switch's namespace: what each host is sent.
 
     Args:
@@ -114,41 +114,41 @@ def switch_shapes(cluster: Cluster, delay: float | None = None) -> list[str]:
     lines = []
     for host in cluster.hosts:
         if delay is None:
-            lines.append(f"qdisc replace dev {host.port} root handle 1: {_bucket(cluster, host)}")
+            lines.append(f"qdisc replace dev {host.port} root handle 1: {_format_bucket(cluster, host)}")
         else:
             lines += [
-                f"qdisc replace dev {host.port} root handle 1: {_netem(delay)}",
-                f"qdisc replace dev {host.port} parent 1:1 handle 10: {_bucket(cluster, host)}",
+                f"qdisc replace dev {host.port} root handle 1: {_format_netem(delay)}",
+                f"qdisc replace dev {host.port} parent 1:1 handle 10: {_format_bucket(cluster, host)}",
             ]
     return lines
 
 
-def changed_delay(cluster: Cluster, delay: float, loss: float = 0.0) -> list[str]:
+def build_delay_change(cluster: Cluster, delay: float, loss: float = 0.0) -> list[str]:
     """For `tc -batch` in the switch's namespace: another delay of netem, in s, and what it loses."""
-    return [f"qdisc change dev {host.port} root handle 1: {_netem(delay, loss)}" for host in cluster.hosts]
+    return [f"qdisc change dev {host.port} root handle 1: {_format_netem(delay, loss)}" for host in cluster.hosts]
 
 
-def _netem(delay: float, loss: float = 0.0) -> str:
+def _format_netem(delay: float, loss: float = 0.0) -> str:
     return f"netem limit {LONGEST_QUEUE} delay {delay * 1e6:.0f}us" + (f" loss {100 * loss:g}%" if loss else "")
 
 
-def _bucket(cluster: Cluster, host: Host) -> str:
-    shape = Shape.of(host.bandwidth, packet_bytes(cluster))
+def _format_bucket(cluster: Cluster, host: Host) -> str:
+    shape = Shape.from_rate(host.bandwidth, compute_packet_bytes(cluster))
     return f"tbf rate {shape.rate:.0f}bit burst {shape.burst} limit {shape.limit}"
 
 
-def names(cluster: Cluster) -> str:
+def build_hosts_file(cluster: Cluster) -> str:
     """What /etc/hosts is on all hosts."""
     lines = ["127.0.0.1 localhost", f"{cluster.switch.address} switch"]
     return "".join(f"{line}\n" for line in [*lines, *(f"{host.address} {host.name}" for host in cluster.hosts)])
 
 
-def slots(cluster: Cluster) -> str:
+def build_hostfile(cluster: Cluster) -> str:
     """Open MPI's file of hosts."""
     return "".join(f"{host.name} slots={cluster.workers_per_host}\n" for host in cluster.hosts)
 
 
-def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, prefix: str, plain: str) -> str:
+def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, prefix: str, plain: str) -> str:
     """A shell script that stands in for ssh: `agent [options] HOST COMMAND...` runs a command on a host.
 
     Args:
@@ -165,7 +165,7 @@ def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, pref
         mine = cores[host.number * each : (host.number + 1) * each]
         own = ",".join(map(str, mine)) if len(mine) == each else ""
         lines.append(f"{host.name}) {CORES_VARIABLE}={own} ;;")
-    renamed = "".join(f"s|{_literal(prefix)}{end}|{plain}{end}|g;" for end in "/;:")
+    renamed = "".join(f"s|{_escape(prefix)}{end}|{plain}{end}|g;" for end in "/;:")
     return "\n".join(
         [
             "#!/bin/sh",
@@ -185,12 +185,12 @@ def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, pref
     )
 
 
-def _literal(text: str) -> str:
+def _escape(text: str) -> str:
     """A text as a pattern of sed, between bars, that is nothing but itself."""
     return re.sub(r"[][\\.*^$|]", r"\\\g<0>", text)
 
 
-def mpi_arguments(hostfile: str, agent_file: str, preload: str | None) -> list[str]:
+def build_mpi_arguments(hostfile: str, agent_file: str, preload: str | None) -> list[str]:
     """What Open MPI's mpirun is told beyond what the user tells it: one daemon a host, and TCP between all ranks.
 
     Args:

@@ -19,7 +19,7 @@ from sweep.emulation.delay import Delayer
 ANSWER = b"done\n"
 
 
-class Steering(threading.Thread):
+class LatencyCorrection(threading.Thread):
     """Listens until the process ends.
 
     Args:
@@ -54,6 +54,6 @@ class Steering(threading.Thread):
         """The delay stays between none and twice the latency, however wrong the word of a rank is."""
         if not math.isfinite(excess):
             return
-        latency = self.cluster.latency_between(*self.cluster.farthest)
+        latency = self.cluster.compute_latency(*self.cluster.farthest)
         with self.children:
-            self.delayer.set(min(max(self.delayer.own + excess, -latency), latency), self.cluster.loss)
+            self.delayer.set_delay(min(max(self.delayer.own + excess, -latency), latency), self.cluster.loss)

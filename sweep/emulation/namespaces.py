@@ -157,7 +157,7 @@ def isolate(place: Path) -> None:
     _mount("tmpfs", str(place), "tmpfs", MS_NOSUID | MS_NODEV)
 
 
-def new_host(name: str, net: Path, uts: Path) -> None:
+def create_host(name: str, net: Path, uts: Path) -> None:
     """Enter a new network and name namespace, which stay, as the files `net` and `uts`, when this process has ended."""
     _unshare(CLONE_NEWNET | CLONE_NEWUTS, "network namespaces")
     set_name(name)

@@ -43,7 +43,7 @@ def leave(session: Session, sweep: Sweep, points: Mapping[Run, ResolvedPoint]) -
     missing = completion.list_unfinished(points)
     settings = points[missing[0]].settings
     if settings.snapshot:  # refused here, not in a log
-        code_snapshot.take(code_snapshot.current(), code_snapshot.store_for(sweep.directory))
+        code_snapshot.take(code_snapshot.read_current(), code_snapshot.find_store(sweep.directory))
     verbosity = session.choose_verbosity(settings)
     log = sweep.directory / LOG
     trust = [flags.TRUST] if session.flags.trust else []

@@ -15,7 +15,7 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.run_directory import Run
 from sweep.directory.scheduler_job import COMPLETING
-from sweep.emulation import emulated
+from sweep.emulation import find_emulation
 from sweep.settings.launcher import Options, options_of
 from sweep.settings.local_launcher import LocalOptions
 from sweep.settings.mpi import MpiSettings
@@ -85,7 +85,7 @@ class LocalLauncher:
                 emulated.
         """
         self.options.gpus_of(config)
-        if (network := emulated(config)) is not None:
+        if (network := find_emulation(config)) is not None:
             from sweep.emulation.capability_check import check
 
             most = cores.choose_cores(self.options.cores)[1]
@@ -161,7 +161,7 @@ class SlurmLauncher:
     options: SlurmOptions
 
     def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
-        if (network := emulated(config)) is not None:
+        if (network := find_emulation(config)) is not None:
             valid = "real or none with hydra/launcher=slurm: its nodes have a network, which real measures"
             raise bad_value("network", network["name"], valid)
         self.options.request(run_directory.ranks(config), config["threads_per_worker"])

@@ -136,12 +136,12 @@ def find_reusable(points: Points, directory: Path, signatures: Sequence[str]) ->
     """Return the finished runs of earlier sweeps that sweep.reuse would take over, by signature."""
     if not points.settings.reuse:
         return {}
-    about = record.machine() | {"mpi": record.mpi(points.mpi.program())}
+    about = record.describe_machine() | {"mpi": record.describe_mpi(points.mpi.program())}
     wanted = {
         signature: reuse.build_expected(point, about)
         for signature, point in zip(signatures, points.points, strict=True)
     }
-    return reuse.find_finished(directory, wanted, code_snapshot.current().version)
+    return reuse.find_finished(directory, wanted, code_snapshot.read_current().version)
 
 
 def _name_taken_out(points: Points) -> list[invalid_points.TakenOut]:

@@ -13,7 +13,7 @@ from gradsweep import run_directory
 from gradsweep.text import plural
 from sweep.attempts.build_task import weigh
 from sweep.attempts.run_task import RunTask
-from sweep.emulation import emulated
+from sweep.emulation import find_emulation
 from sweep.executors.backlog import places
 from sweep.executors.packed.world_size import key_of, world_size
 from sweep.settings.mpi import MpiSettings
@@ -41,7 +41,7 @@ class PackedRun:
 
 def forecast_packs(runs: Sequence[PackedRun], settings: SweepSettings, mpi: MpiSettings) -> list[Pack]:
     """Return the MPI worlds that runs are trained in as long as nothing fails; `count_unpacked` counts the others."""
-    packed = [run for run in runs if not emulated(run.config)]
+    packed = [run for run in runs if not find_emulation(run.config)]
     tasks = [
         RunTask(
             run.directory,
@@ -101,7 +101,7 @@ def _forecast_allocations(
 
 def count_unpacked(configs: Sequence[Mapping[str, Any]]) -> int:
     """Return how many runs start by themselves although the sweep is packed: those with an emulated network."""
-    return sum(emulated(config) is not None for config in configs)
+    return sum(find_emulation(config) is not None for config in configs)
 
 
 def describe_packs(packs: Sequence[Pack], cluster: str, unpacked: int = 0) -> str:

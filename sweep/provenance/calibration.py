@@ -92,7 +92,7 @@ def time_repeatedly(work: Callable[[], object]) -> list[float]:
     return sorted(times)
 
 
-def _loop() -> int:
+def _run_loop() -> int:
     total = 0
     for number in range(ROUNDS):
         total += number & 1
@@ -109,7 +109,7 @@ def measure() -> dict[str, float]:
     times = {
         "copy_gb_s": (2 * COPIED / 1e9, time_repeatedly(lambda: np.copyto(target, source))),
         "matmul_gflop_s": (2 * SIDE**3 / 1e9, time_repeatedly(lambda: np.matmul(left, right, out=product))),
-        "loop_mops": (ROUNDS / 1e6, time_repeatedly(_loop)),
+        "loop_mops": (ROUNDS / 1e6, time_repeatedly(_run_loop)),
     }
     rates = {name: float(f"{amount / best:.4g}") for name, (amount, (best, *_)) in times.items()}
     return {**rates, "steadiness": round(min(best[0] / statistics.median(best) for _, best in times.values()), 3)}

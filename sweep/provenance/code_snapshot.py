@@ -64,19 +64,24 @@ class Code:
 
 def read(root: Path = ROOT) -> Code:
     """The code in `root` as it is now."""
-    files = sorted(set(_listed(root)))  # in the midst of a merge git lists some twice
-    hashes = snapshot_integrity.content_hash(root, files)
+    files = sorted(set(_list_files(root)))  # in the midst of a merge git lists some twice
+    hashes = snapshot_integrity.hash_files(root, files)
     computing = [(name, content) for name, content in hashes.items() if name.startswith(COMPUTING)]
-    return Code(root, tuple(files), snapshot_integrity.digest(hashes.items()), snapshot_integrity.digest(computing))
+    return Code(
+        root,
+        tuple(files),
+        snapshot_integrity.compute_digest(hashes.items()),
+        snapshot_integrity.compute_digest(computing),
+    )
 
 
 @functools.cache
-def current() -> Code:
+def read_current() -> Code:
     """The code that this process is made of, as it was when this was asked first."""
     return read()
 
 
-def _listed(root: Path) -> Iterable[str]:
+def _list_files(root: Path) -> Iterable[str]:
     """Names of the files in ROOMS, without what git ignores where this is a checkout."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *ROOMS]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -92,7 +97,7 @@ def _listed(root: Path) -> Iterable[str]:
     ]
 
 
-def store_for(sweep: Path) -> Path:
+def find_store(sweep: Path) -> Path:
     """Where copies for a sweep are kept: beside all dates where it is output/<date>/<time>, else within it."""
     return (sweep_locations.root_of(sweep) if sweep_locations.is_dated(sweep) else sweep) / STORE
 
@@ -108,11 +113,11 @@ def take(code: Code, store: Path) -> Path:
         if store.is_symlink():  # it may lead to where others can write
             raise UsageError(f"{store}: a symbolic link, which is not followed; valid is to remove it")
         store.mkdir(parents=True, exist_ok=True)
-        guarded = _close(store)
+        guarded = _close_to_others(store)
         with file_lock.take(store / ".lock", wait_s=math.inf):  # of two sweeps that begin at once, one copies
             if not os.path.lexists(copy):
                 _copy(code, copy, guarded)
-            elif (wrong := snapshot_integrity.flaw(copy, copy.name, guarded=guarded)) is not None:
+            elif (wrong := snapshot_integrity.find_flaw(copy, copy.name, guarded=guarded)) is not None:
                 aside = _copy(code, copy, guarded)
                 print(f"{os.path.relpath(copy)}: {wrong}; laid out anew, and kept as {aside}", file=sys.stderr)
     except OSError as error:
@@ -123,30 +128,32 @@ def take(code: Code, store: Path) -> Path:
     return copy
 
 
-def unfit(code: str | None) -> str | None:
+def explain_unfit(code: str | None) -> str | None:
     """Why an attempt cannot start from `code`: it is a copy that has changed, and cannot be mended; else None."""
     if code is None or (copy := Path(code)).parent.name != STORE:
         return None
-    if (wrong := snapshot_integrity.flaw(copy, copy.name, guarded=False)) is None:  # whose it is, `take` has looked at
+    if (
+        wrong := snapshot_integrity.find_flaw(copy, copy.name, guarded=False)
+    ) is None:  # whose it is, `take` has looked at
         return None
-    if copy.name == current().digest[:DIGITS]:
+    if copy.name == read_current().digest[:DIGITS]:
         with contextlib.suppress(UsageError):  # the checkout has been changed, too
-            take(current(), copy.parent)
+            take(read_current(), copy.parent)
             return None
     return f"{copy}: {wrong}; a resume starts from the checkout as it is then"
 
 
-def _close(store: Path) -> bool:
+def _close_to_others(store: Path) -> bool:
     """See that nobody else can put anything into `store`; returns whether its file system can keep that so.
 
     Raises:
         UsageError: it belongs to a user who is not trusted.
     """
-    if (found := file_owners.stranger([store])) is not None:
+    if (found := file_owners.find_stranger([store])) is not None:
         raise UsageError(
-            f"sweep.snapshot=true: {os.path.relpath(store)} belongs to {file_owners.user(found[1])}, who could change "
-            f"what runs; valid is hydra.sweep.dir= a directory of your own, sweep.snapshot=false, or --trust where you "
-            f"trust that user"
+            f"sweep.snapshot=true: {os.path.relpath(store)} belongs to {file_owners.name_user(found[1])}, who could "
+            f"change what runs; valid is hydra.sweep.dir= a directory of your own, sweep.snapshot=false, or --trust "
+            f"where you trust that user"
         )
     if store.stat().st_uid != os.geteuid():
         return True
@@ -160,19 +167,19 @@ def _withdraw_writing(path: Path) -> None:
         path.chmod(mode & ~snapshot_integrity.OTHERS_WRITE)
 
 
-def _earlier(store: Path, guarded: bool) -> Path | None:
+def _find_earlier(store: Path, guarded: bool) -> Path | None:
     """The latest copy of other code that is whole: what was compiled there is as good as its code."""
     copies = [path for path in store.iterdir() if path.is_dir() and not path.name.startswith(".")]
     for path in sorted(copies, key=lambda path: path.stat().st_mtime, reverse=True):
         with contextlib.suppress(UsageError):
-            if snapshot_integrity.flaw(path, path.name, guarded=guarded) is None:
+            if snapshot_integrity.find_flaw(path, path.name, guarded=guarded) is None:
                 return path
     return None
 
 
 def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
     """Lay out a copy; returns where what had its name before is now."""
-    earlier = _earlier(copy.parent, guarded)
+    earlier = _find_earlier(copy.parent, guarded)
     partial = Path(tempfile.mkdtemp(dir=copy.parent, prefix=f".{copy.name}."))
     try:
         os.chmod(partial, 0o755)

@@ -27,7 +27,7 @@ def is_trusted(owner: int) -> bool:
     return _trusts_everybody or owner in (ROOT, os.geteuid())
 
 
-def stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
+def find_stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
     """The first of the paths that belongs to somebody who is not trusted, and to whom; of a link both ends count."""
     for path in paths:
         for look in (os.lstat, os.stat):
@@ -40,7 +40,7 @@ def stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
     return None
 
 
-def user(number: int) -> str:
+def name_user(number: int) -> str:
     """A user's name and number for people."""
     try:
         return f"{pwd.getpwuid(number).pw_name} (uid {number})"
@@ -63,9 +63,9 @@ def refuse_strangers(sweep: Path, runs: Iterable[Run] = ()) -> None:
             run.directory,
             *(run.path(name) for name in (run_directory.CONFIG, run_directory.STATE, run_directory.CHECKPOINT)),
         ]
-    if (found := stranger(paths)) is not None:
+    if (found := find_stranger(paths)) is not None:
         path, owner = found
         raise UsageError(
-            f"{os.path.relpath(path)}: belongs to {user(owner)}, and to go on with this sweep runs, as you, what its "
-            f"files say; valid is a sweep of your own, or --trust where you trust whoever has written it"
+            f"{os.path.relpath(path)}: belongs to {name_user(owner)}, and to go on with this sweep runs, as you, what "
+            f"its files say; valid is a sweep of your own, or --trust where you trust whoever has written it"
         )

@@ -23,26 +23,26 @@ def describe(project: Path) -> dict[str, Any] | None:
         without any; `untracked`: SHA-256 of each file that git neither tracks nor ignores, None of one beyond the first
         MOST_BYTES; `untracked_cut`: how many files there are beyond the first MOST_FILES.
     """
-    commit = _git(project, "rev-parse", "HEAD")
+    commit = _run_git(project, "rev-parse", "HEAD")
     if commit is None:
         return None
-    diff = _git(project, "diff", "--no-ext-diff", "--no-color", "HEAD") or b""
-    text = _text(diff)
-    listed = _git(project, "ls-files", "-z", "--others", "--exclude-standard") or b""
+    diff = _run_git(project, "diff", "--no-ext-diff", "--no-color", "HEAD") or b""
+    text = _decode(diff)
+    listed = _run_git(project, "ls-files", "-z", "--others", "--exclude-standard") or b""
     unknown = sorted(name for name in listed.split(b"\0") if name)
     return {
-        "commit": _text(commit).strip(),
-        "branch": _text(_git(project, "rev-parse", "--abbrev-ref", "HEAD") or b"").strip(),
-        "dirty": _text(_git(project, "status", "--porcelain") or b"").splitlines(),
+        "commit": _decode(commit).strip(),
+        "branch": _decode(_run_git(project, "rev-parse", "--abbrev-ref", "HEAD") or b"").strip(),
+        "dirty": _decode(_run_git(project, "status", "--porcelain") or b"").splitlines(),
         "diff": text[:LONGEST_DIFF],
         "diff_cut": len(text) > LONGEST_DIFF,
         "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
-        "untracked": _hashes(project, unknown[:MOST_FILES]),
+        "untracked": _hash_files(project, unknown[:MOST_FILES]),
         "untracked_cut": max(0, len(unknown) - MOST_FILES),
     }
 
 
-def _git(project: Path, *words: str) -> bytes | None:
+def _run_git(project: Path, *words: str) -> bytes | None:
     try:
         done = subprocess.run(
             ("git", *words), cwd=project, capture_output=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL, check=True
@@ -52,11 +52,11 @@ def _git(project: Path, *words: str) -> bytes | None:
     return done.stdout
 
 
-def _text(said: bytes) -> str:
+def _decode(said: bytes) -> str:
     return said.decode("utf-8", errors="replace")
 
 
-def _hashes(project: Path, files: list[bytes]) -> dict[str, str | None]:
+def _hash_files(project: Path, files: list[bytes]) -> dict[str, str | None]:
     """SHA-256 by name, as far as MOST_BYTES go; None also of what cannot be read."""
     found: dict[str, str | None] = {}
     left = MOST_BYTES

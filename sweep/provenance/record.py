@@ -44,12 +44,12 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 """Names that are never recorded, whatever they begin with."""
 
 
-def command_line() -> list[str]:
+def read_command_line() -> list[str]:
     """The command as typed, with `python` for this interpreter, and without secrets."""
     return ["python", *map(hide_in_word, sys.orig_argv[1:])]
 
 
-def _output(*command: str) -> str | None:
+def _read_output(*command: str) -> str | None:
     try:
         done = subprocess.run(command, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -57,7 +57,7 @@ def _output(*command: str) -> str | None:
     return done.stdout.decode("utf-8", errors="replace")
 
 
-def packages() -> dict[str, str]:
+def list_packages() -> dict[str, str]:
     """Versions of the installed packages that matter to a result."""
     found = {}
     for name in PACKAGES:
@@ -68,7 +68,7 @@ def packages() -> dict[str, str]:
     return found
 
 
-def cpu() -> dict[str, Any]:
+def describe_cpu() -> dict[str, Any]:
     """Model, cores of the machine and cores that this process may use."""
     model = platform.processor()
     try:
@@ -81,13 +81,13 @@ def cpu() -> dict[str, Any]:
     return {"model": model, "cores": os.cpu_count(), "usable_cores": len(os.sched_getaffinity(0))}
 
 
-def gpus() -> list[str]:
+def list_gpus() -> list[str]:
     """Model, memory and driver of each GPU that nvidia-smi knows of."""
     query = "--query-gpu=name,memory.total,driver_version"
-    return (_output("nvidia-smi", query, "--format=csv,noheader") or "").splitlines()
+    return (_read_output("nvidia-smi", query, "--format=csv,noheader") or "").splitlines()
 
 
-def environment(variables: Mapping[str, str]) -> dict[str, str]:
+def select_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Those of the variables that are on the list of what may be recorded."""
     return {
         name: value
@@ -97,38 +97,38 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 @functools.cache
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """What this process runs on and with."""
     return {
-        "packages": packages(),
+        "packages": list_packages(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": socket.gethostname(),
-        "cpu": cpu(),
-        "gpus": gpus(),
+        "cpu": describe_cpu(),
+        "gpus": list_gpus(),
     }
 
 
 def describe(mpi_program: Sequence[str]) -> dict[str, Any]:
     """What sweep.yaml records of a command."""
-    code = code_snapshot.current()
+    code = code_snapshot.read_current()
     return {
-        "command": shlex.join(command_line()),
+        "command": shlex.join(read_command_line()),
         "git": git_state.describe(ROOT),
         "code": {"digest": code.digest, "version": code.version},
-        **machine(),
-        "environment": environment(os.environ),
-        "mpi": mpi(mpi_program),
+        **describe_machine(),
+        "environment": select_environment(os.environ),
+        "mpi": describe_mpi(mpi_program),
     }
 
 
-def mpi(program: Sequence[str]) -> str:
+def describe_mpi(program: Sequence[str]) -> str:
     """The MPI launcher and what it says of itself."""
-    version = (_output(program[0], "--version") or "").splitlines()
+    version = (_read_output(program[0], "--version") or "").splitlines()
     return f"{program[0]}: {version[0]}" if version else program[0]
 
 
-def of_run(described: Mapping[str, Any], overrides: Sequence[str], launcher: Mapping[str, Any]) -> dict[str, Any]:
+def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launcher: Mapping[str, Any]) -> dict[str, Any]:
     """What a run takes along from its sweep: the difference to the commit stands in sweep.yaml only, here its hash.
 
     Args:
@@ -143,16 +143,16 @@ def of_run(described: Mapping[str, Any], overrides: Sequence[str], launcher: Map
     }
 
 
-def of_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any]:
+def describe_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any]:
     """What is so where this process runs, in place of what a run takes along from where it was submitted.
 
     Args:
         program: that starts the ranks.
         cores: that are its own; empty: none by number.
     """
-    return {"mpi": mpi(program), "calibration": calibration.calibrate_own(cores)}
+    return {"mpi": describe_mpi(program), "calibration": calibration.calibrate_own(cores)}
 
 
-def of_attempt(origin: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+def describe_attempt(origin: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
     """What an attempt records where it is started: `origin` of its run, this machine, and its environment."""
-    return {**origin, **machine(), "environment": environment(variables)}
+    return {**origin, **describe_machine(), "environment": select_environment(variables)}

@@ -23,7 +23,7 @@ PATIENCE_S = 1.0  # for the other nodes, when this one is through; on a slow mac
 RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops", "steadiness")  # of a calibration; the rest is as here
 
 
-def of_job(program: Sequence[str], allocation: Allocation) -> dict[str, Any]:
+def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, Any]:
     """What is so where a job runs, in place of what a run takes along from where it was submitted.
 
     Args:
@@ -37,12 +37,15 @@ def of_job(program: Sequence[str], allocation: Allocation) -> dict[str, Any]:
     others = allocation.list_other_nodes()
     asked = _ask(program, others)
     began = time.monotonic()
-    here = record.of_node(program, allocation.cores)
+    here = record.describe_node(program, allocation.cores)
     if allocation.nodes < 2:
         return here
-    answers = {} if asked is None else _answers(asked, max(PATIENCE_S, time.monotonic() - began))
-    known = {**record.machine(), **here}
-    return {**here, OTHER_NODES: {name: _news(answers[name], known) if name in answers else None for name in others}}
+    answers = {} if asked is None else _collect_answers(asked, max(PATIENCE_S, time.monotonic() - began))
+    known = {**record.describe_machine(), **here}
+    return {
+        **here,
+        OTHER_NODES: {name: _find_differences(answers[name], known) if name in answers else None for name in others},
+    }
 
 
 def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes] | None:
@@ -64,7 +67,7 @@ def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes
         return None
 
 
-def _answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[str, dict[str, Any]]:
+def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[str, dict[str, Any]]:
     """What nodes have said of themselves, by their names; those that are not heard in time are not among them."""
     with asked:
         try:
@@ -86,7 +89,7 @@ def _answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[str, dic
     return found
 
 
-def _news(node: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+def _find_differences(node: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
     """What a node's own record says that is not in that of this one; a calibration is always its own."""
     measured = node.get("calibration") or {}
     alike = {"host", "calibration", *(key for key in node if node[key] == here.get(key))}
@@ -95,5 +98,5 @@ def _news(node: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    found = {**record.machine(), **record.of_node(sys.argv[1:], [])}
+    found = {**record.describe_machine(), **record.describe_node(sys.argv[1:], [])}
     print(json.dumps({"node": os.environ["SLURMD_NODENAME"], **found}))

@@ -20,12 +20,12 @@ File = tuple[str, int, int, int, int]
 """Name, size, times of change of content and of anything (which nobody can set), number."""
 
 
-def content_hash(root: Path, names: Iterable[str]) -> dict[str, str]:
+def hash_files(root: Path, names: Iterable[str]) -> dict[str, str]:
     """SHA-256 of each file, in hex."""
     return {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in names}
 
 
-def digest(hashes: Iterable[tuple[str, str]]) -> str:
+def compute_digest(hashes: Iterable[tuple[str, str]]) -> str:
     """SHA-256 over names and content of files, in hex."""
     whole = hashlib.sha256()
     for name, content in hashes:
@@ -33,7 +33,7 @@ def digest(hashes: Iterable[tuple[str, str]]) -> str:
     return whole.hexdigest()
 
 
-def flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
+def find_flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
     """What is wrong with a copy, in words; None: it is whole.
 
     What Python and numba have compiled in it cannot be held against anything. It is taken for theirs where nobody else
@@ -48,13 +48,13 @@ def flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
     """
     files: list[File] = []
     try:
-        for path, found, closed in _entries(copy):
+        for path, found, closed in _walk(copy):
             name = os.path.relpath(path, copy)
             if guarded and not file_owners.is_trusted(found.st_uid):
                 raise UsageError(
-                    f"sweep.snapshot=true: {os.path.relpath(path)} belongs to {file_owners.user(found.st_uid)}, who "
-                    f"could change what runs; valid is to move {os.path.relpath(copy)} away, as it is laid out again, "
-                    f"or --trust where you trust that user"
+                    f"sweep.snapshot=true: {os.path.relpath(path)} belongs to {file_owners.name_user(found.st_uid)}, "
+                    f"who could change what runs; valid is to move {os.path.relpath(copy)} away, as it is laid out "
+                    f"again, or --trust where you trust that user"
                 )
             if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
                 return f"{name} is neither a file nor a directory"
@@ -62,7 +62,7 @@ def flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
                 return f"other users could write to {name}"
             if stat.S_ISREG(found.st_mode) and path.parent.name != CACHE:
                 files.append((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
-        if not _digest(copy, tuple(sorted(files))).startswith(beginning):
+        if not _digest_once(copy, tuple(sorted(files))).startswith(beginning):
             return "its files are not the ones that it was made of"
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
@@ -70,12 +70,12 @@ def flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
 
 
 @functools.lru_cache(maxsize=4)
-def _digest(copy: Path, files: tuple[File, ...]) -> str:
+def _digest_once(copy: Path, files: tuple[File, ...]) -> str:
     """Of the files' content, which is read once as long as nothing tells of a change."""
-    return digest(content_hash(copy, [file[0] for file in files]).items())
+    return compute_digest(hash_files(copy, [file[0] for file in files]).items())
 
 
-def _entries(root: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
+def _walk(root: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
     """Everything in a tree, itself first, links not followed: path, state, and whether only its owner gets there."""
     left = [(root, os.lstat(root), False)]
     while left:

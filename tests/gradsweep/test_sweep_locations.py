@@ -39,7 +39,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_root_of_a_sweep(sweep: str, root: str, store: str, absolute: bool, tmp_path: Path) -> None:
     base = tmp_path if absolute else Path()
     assert sweep_locations.root_of(base / sweep) == base / root
-    assert code_snapshot.store_for(base / sweep) == base / store
+    assert code_snapshot.find_store(base / sweep) == base / store
 
 
 def test_a_name_alone_is_understood_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,9 @@ class PackedAttempt(Attempt):
         self._capture: Capture | None = None
         if self.status is not None:
             return
-        files.write_json(self.directory / run_directory.PROVENANCE, record.of_attempt(task.origin, world.environment))
+        files.write_json(
+            self.directory / run_directory.PROVENANCE, record.describe_attempt(task.origin, world.environment)
+        )
         nowhere = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
         logs = (run_directory.STDOUT, run_directory.STDERR)
         self._capture = Capture(self.directory, logs, task.limits.log_bytes, nowhere, self.cores)

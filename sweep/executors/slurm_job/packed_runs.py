@@ -83,7 +83,7 @@ class ShareInAllocation:
             assert isinstance(options, SlurmOptions)
             self.options = options
             tasks.sort(key=lambda task: not task.run.state()["attempts"])  # what has begun is to go on first
-            found = slurm_nodes.of_job(tasks[0].command, self.allocation)  # once, before any rank is here
+            found = slurm_nodes.describe_job(tasks[0].command, self.allocation)  # once, before any rank is here
             tasks = [dataclasses.replace(task, origin={**task.origin, **found}) for task in tasks]
             executor = AllocatedExecutor(self.folder, self.allocation, options, self._claim, self._release)
             try:

@@ -86,7 +86,7 @@ class RunInAllocation:
 
     def _seen(self) -> RunTask:
         """The run, with what is so on its nodes in its provenance."""
-        found = slurm_nodes.of_job(self.task.command, self.allocation)
+        found = slurm_nodes.describe_job(self.task.command, self.allocation)
         return dataclasses.replace(self.task, origin={**self.task.origin, **found})
 
     def _watch(self, attempt: MpirunAttempt) -> None:

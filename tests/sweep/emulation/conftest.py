@@ -17,8 +17,8 @@ import pytest
 
 from gradsweep import run_directory
 from sweep import emulation
-from sweep.emulation.build_cluster import found
-from sweep.emulation.capability_check import PROGRAMS, facts
+from sweep.emulation.build_cluster import find_program
+from sweep.emulation.capability_check import PROGRAMS, try_emulation
 from sweep.system.processes import find_processes
 from tests.conftest import ROOT, eventually
 
@@ -35,10 +35,10 @@ def described(**changes: Any) -> dict[str, Any]:
 def a_kernel_that_allows_it(request: pytest.FixtureRequest) -> None:
     """Skip what builds a cluster where that cannot be, with the reason."""
     if request.node.get_closest_marker("network"):
-        missing = [program for program in (*PROGRAMS, "cc") if found(program) is None]
+        missing = [program for program in (*PROGRAMS, "cc") if find_program(program) is None]
         if missing:
             pytest.skip(f"no program {' nor '.join(missing)}")
-        if problem := facts().get("problem"):
+        if problem := try_emulation().get("problem"):
             pytest.skip(problem)
 
 
@@ -70,7 +70,7 @@ class Emulation:
         program.write_text(f'#!/bin/sh\non() {{ "$TMPDIR/emulation/agent" -x "$@"; }}\n{script}\n')
         program.chmod(0o755)
         self.process = subprocess.Popen(
-            [*before, *emulation.command(described(**network), ranks, 1, [str(program), "of the user"])],
+            [*before, *emulation.build_command(described(**network), ranks, 1, [str(program), "of the user"])],
             env={
                 **os.environ,
                 **(environment or {}),
@@ -151,6 +151,6 @@ def links() -> str:
 
 
 def interfaces() -> str:
-    program = found("ip") or shutil.which("ip")
+    program = find_program("ip") or shutil.which("ip")
     assert program is not None
     return subprocess.run([program, "-o", "link"], capture_output=True, text=True, check=True).stdout

@@ -22,8 +22,8 @@ GB = 1 << 30
 
 @pytest.fixture(autouse=True)
 def a_machine_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capability_check, "facts", lambda: {"netem": False})
-    monkeypatch.setattr(capability_check, "found", lambda program: f"/sbin/{program}")
+    monkeypatch.setattr(capability_check, "try_emulation", lambda: {"netem": False})
+    monkeypatch.setattr(capability_check, "find_program", lambda program: f"/sbin/{program}")
     capability_check._is_open_mpi.cache_clear()
 
 
@@ -49,19 +49,19 @@ def test_what_is_there_passes() -> None:
 def test_missing_programs_are_named_with_their_packages(
     missing: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capability_check, "found", lambda program: None if program in missing else program)
+    monkeypatch.setattr(capability_check, "find_program", lambda program: None if program in missing else program)
     with pytest.raises(UsageError, match=f"^network=emulated: .*{words}; valid here is network=none or real$"):
         capability_check.check(described(), 2, [MPIRUN], 2)
 
 
 def test_programs_of_the_system_need_not_be_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert build_cluster.found("nosuchprogram") is None
+    assert build_cluster.find_program("nosuchprogram") is None
     monkeypatch.setattr(build_cluster, "OF_ROOT", str(tmp_path / "sbin"))
     (tmp_path / "sbin").mkdir()
     (tmp_path / "sbin/tc").write_text("")
     (tmp_path / "sbin/tc").chmod(0o755)
-    assert build_cluster.found("tc") == str(tmp_path / "sbin/tc")
+    assert build_cluster.find_program("tc") == str(tmp_path / "sbin/tc")
 
 
 def test_a_directory_for_temporary_files_with_a_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,9 @@ def test_a_directory_for_temporary_files_with_a_space_is_refused(monkeypatch: py
 
 
 def test_what_the_kernel_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capability_check, "facts", lambda: {"problem": "user namespaces: Operation not permitted"})
+    monkeypatch.setattr(
+        capability_check, "try_emulation", lambda: {"problem": "user namespaces: Operation not permitted"}
+    )
     with pytest.raises(
         UsageError, match="network=emulated: .*: user namespaces: Operation not permitted; valid here is"
     ):
@@ -118,7 +120,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_local_launcher_asks_before_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capability_check, "facts", lambda: {"problem": "no rights"})
+    monkeypatch.setattr(capability_check, "try_emulation", lambda: {"problem": "no rights"})
     launcher = build_launcher({"cluster": "local"})
     with pytest.raises(UsageError, match="network=emulated: .*no rights"):
         launcher.check_run(config(network=described()), SweepSettings())
@@ -172,7 +174,7 @@ def test_what_helps_a_user_without_rights(tmp_path: Path, settings: dict[str, st
     for name, value in settings.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{value}\n")
-    assert helps in capability_check._help(tmp_path)
+    assert helps in capability_check._suggest_setting(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +196,9 @@ def test_a_missing_module_of_the_kernel_is_named_with_its_packages(
     program_: str, line: str, said: str, module: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusing = program(tmp_path, f"echo '{said}' >&2; echo 'Command failed -:1' >&2; exit 1")
-    monkeypatch.setattr(build_cluster, "found", lambda name: refusing)
+    monkeypatch.setattr(build_cluster, "find_program", lambda name: refusing)
     with pytest.raises(RuntimeError) as raised:
-        build_cluster.batch(program_, [line])
+        build_cluster.run_batch(program_, [line])
     added = str(raised.value).removeprefix(f"{program_} {line}: {said}")
     packages = f"(package linux-modules-extra-{os.uname().release} or kernel-modules-extra)"
     assert added == ("" if module is None else f"; it lacks the module {module} of the kernel {packages}")

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from sweep.emulation import compile_c, delay
-from sweep.emulation.build_cluster import Built
+from sweep.emulation.build_cluster import BuiltCluster
 from sweep.emulation.cluster import Cluster
 from tests.sweep.emulation.conftest import described
 
@@ -24,7 +24,7 @@ class Machine:
     """
 
     def __init__(self, bare: float, switched: float, noise: tuple[float, ...] = (), **network: Any) -> None:
-        self.cluster = Cluster.of(described(**network), 3)
+        self.cluster = Cluster.from_config(described(**network), 3)
         self.problems: list[str] = []
         self.bare, self.switched, self.noise = bare, switched, list(noise)
         self.delayer: Delayer | None = None
@@ -33,7 +33,7 @@ class Machine:
         noise = self.noise.pop(0) if self.noise else 0.0
         if self.delayer is None:
             return self.bare + noise
-        wanted = self.cluster.latency_between(one, other)
+        wanted = self.cluster.compute_latency(one, other)
         return self.switched + max(0.0, wanted - self.delayer.told[-1][0]) + noise
 
 
@@ -44,7 +44,7 @@ class Delayer:
         self.machine, self.told, self.removed = machine, [(0.0, 0.0)], False
         machine.delayer = self
 
-    def set(self, own: float, loss: float) -> None:
+    def set_delay(self, own: float, loss: float) -> None:
         self.told.append((own, loss))
 
     def remove(self) -> None:
@@ -57,9 +57,9 @@ Delayed = Callable[[Machine], tuple[Any, float | None]]
 @pytest.fixture
 def delayed(monkeypatch: pytest.MonkeyPatch) -> Delayed:
     def call(machine: Machine) -> tuple[Any, float | None]:
-        monkeypatch.setattr(delay, "one_way", machine.one_way)
-        monkeypatch.setattr(delay, "_delayer", lambda built, has_netem: Delayer(machine))
-        return delay.delayed(cast(Built, machine), False)
+        monkeypatch.setattr(delay, "measure_one_way", machine.one_way)
+        monkeypatch.setattr(delay, "_start_delayer", lambda built, has_netem: Delayer(machine))
+        return delay.start_delay(cast(BuiltCluster, machine), False)
 
     return call
 
@@ -128,9 +128,9 @@ def test_netem_has_one_latency(network: dict[int, str], latency: float, monkeypa
     def switch(built: object) -> None:
         raise compile_c.NotCompiled("no cc")
 
-    for name, stand_in in (("batch", batch), ("one_way", one_way), ("Switch", switch)):
+    for name, stand_in in (("run_batch", batch), ("measure_one_way", one_way), ("Switch", switch)):
         monkeypatch.setattr(delay, name, stand_in)
-    delayer, took = delay.delayed(cast(Built, machine), True)
+    delayer, took = delay.start_delay(cast(BuiltCluster, machine), True)
     assert delayer is not None and delayer.name == "netem"
     assert took == pytest.approx(latency, abs=1 * US) and added[-1] == pytest.approx(latency - 80 * US, abs=1 * US)
     assert {host.latency for host in machine.cluster.hosts} == {machine.cluster.latency}
@@ -143,11 +143,13 @@ def test_netem_has_one_latency(network: dict[int, str], latency: float, monkeypa
 def test_what_the_switch_can_hold() -> None:
     """Of what may wait at a port; without rights it is what the kernel lets everybody have."""
     cluster = Machine(0.0, 0.0, bandwidth="1gbit", hosts={0: {"bandwidth": "100mbit"}}).cluster
-    assert delay.too_small(cluster, 12_500_000) is None
-    said = delay.too_small(cluster, 212_992)
+    assert delay.explain_small_buffer(cluster, 12_500_000) is None
+    said = delay.explain_small_buffer(cluster, 212_992)
     assert said is not None and said.startswith("0.21 instead of 12.5 MB may wait at the switch")
     assert "`sysctl -w net.core.rmem_max=12500000 net.core.wmem_max=12500000` by root" in said
-    assert delay.too_small(Machine(0.0, 0.0, bandwidth="1tbit").cluster, delay.MOST_HELD) is None, "it asks for no more"
+    assert delay.explain_small_buffer(Machine(0.0, 0.0, bandwidth="1tbit").cluster, delay.MOST_HELD) is None, (
+        "it asks for no more"
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_who_delays(
     monkeypatch.setattr(delay, "Netem", lambda built: "Netem")
     monkeypatch.setattr(delay, "Switch", switch)
     machine = Machine(0.0, 0.0, latency="1ms", **network)
-    assert delay._delayer(cast(Built, machine), has_netem) == kind
+    assert delay._start_delayer(cast(BuiltCluster, machine), has_netem) == kind
     assert kind is not None or not (machine.cluster.has_latency or machine.cluster.loss), "no part of it any more"
     assert len(machine.problems) == len(problems)
     assert all(found.startswith(start) for found, start in zip(machine.problems, problems, strict=True))

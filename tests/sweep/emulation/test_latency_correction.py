@@ -13,7 +13,7 @@ import pytest
 from gradsweep import run_directory
 from sweep.emulation.cluster import Cluster
 from sweep.emulation.delay import Delayer
-from sweep.emulation.latency_correction import Steering
+from sweep.emulation.latency_correction import LatencyCorrection
 from tests.sweep.emulation.conftest import Emulate, described
 from tests.sweep.emulation.test_cluster import TALK, seconds
 from trainers.network import links
@@ -29,7 +29,7 @@ class Told:
     def __init__(self) -> None:
         self.own, self.all, self.children = 1 * MS, [(1 * MS, 0.25)], threading.Lock()
 
-    def set(self, own: float, loss: float) -> None:
+    def set_delay(self, own: float, loss: float) -> None:
         self.own = own
         self.all.append((own, loss))
 
@@ -40,8 +40,8 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     path = tmp_path / ("long" * 30) / "steering"  # for a socket too long
     path.parent.mkdir()
     told = Told()
-    cluster = Cluster.of(described(latency="10ms", loss=0.25), 2)
-    Steering(path, cast(Delayer, told), cluster, told.children).start()
+    cluster = Cluster.from_config(described(latency="10ms", loss=0.25), 2)
+    LatencyCorrection(path, cast(Delayer, told), cluster, told.children).start()
     monkeypatch.setenv(run_directory.STEERING_VARIABLE, str(path))
     return told
 
@@ -87,7 +87,7 @@ def test_the_delay_may_not_be_settable(told: Told, monkeypatch: pytest.MonkeyPat
         raise RuntimeError("tc qdisc change: no")
 
     with monkeypatch.context() as context:
-        context.setattr(told, "set", set)
+        context.setattr(told, "set_delay", set)
         assert not links.corrected(12 * MS, 10 * MS)
     assert links.corrected(12 * MS, 10 * MS)
 
@@ -95,7 +95,7 @@ def test_the_delay_may_not_be_settable(told: Told, monkeypatch: pytest.MonkeyPat
 def test_a_status_is_left_to_who_waits_for_it(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """`Job.run` waits for all processes but while the delay is set, which may take a process (tc)."""
     seen: list[bool] = []
-    monkeypatch.setattr(told, "set", lambda own, loss: seen.append(told.children.locked()))
+    monkeypatch.setattr(told, "set_delay", lambda own, loss: seen.append(told.children.locked()))
     assert links.corrected(12 * MS, 10 * MS)
     assert seen == [True] and told.children.acquire(timeout=10)
 

@@ -13,7 +13,7 @@ import pytest
 
 from gradsweep import run_directory
 from sweep.emulation import __main__ as program
-from sweep.emulation.build_cluster import Built
+from sweep.emulation.build_cluster import BuiltCluster
 from sweep.emulation.delay import Delayer
 from sweep.system import cgroups
 from tests.sweep.emulation.conftest import described
@@ -26,7 +26,7 @@ def test_a_signal_takes_no_end_away(monkeypatch: pytest.MonkeyPatch) -> None:
     signals._pass_on(signal.SIGUSR1, None)
     process = subprocess.Popen(["sh", "-c", "exit 7"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    signals.go_to(process)
+    signals.attach(process)
     signals._pass_on(signal.SIGUSR1, None)
     assert os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1]) == 7
     signals._pass_on(signal.SIGUSR1, None)  # to nobody
@@ -43,9 +43,11 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> program.Job:
 
 def record(job: program.Job, delayer: str | None, **had: float) -> dict[str, Any]:
     """What emulation.json says where only one latency and loss could be had."""
-    cluster = job.cluster.with_latency(**had) if had else job.cluster
+    cluster = job.cluster.replace_latency(**had) if had else job.cluster
     built = SimpleNamespace(cluster=cluster, problems=[])
-    return job._record(cast(Built, built), cast(Delayer, SimpleNamespace(name=delayer)) if delayer else None, None)
+    return job._build_record(
+        cast(BuiltCluster, built), cast(Delayer, SimpleNamespace(name=delayer)) if delayer else None, None
+    )
 
 
 def test_what_was_not_built_is_null(job: program.Job) -> None:

@@ -119,7 +119,7 @@ def test_a_store_that_is_a_file_is_one_line(project: Path, tmp_path: Path) -> No
     ("sweep", "store"), [("output/2026-11-20/14-03-22", "output/.code"), ("elsewhere/mine", "elsewhere/mine/.code")]
 )
 def test_sweeps_of_all_dates_share_a_store(sweep: str, store: str) -> None:
-    assert code_snapshot.store_for(Path(sweep)) == Path(store)
+    assert code_snapshot.find_store(Path(sweep)) == Path(store)
 
 
 def append(copy: Path) -> None:
@@ -286,19 +286,19 @@ def test_a_copy_is_laid_out_anew_where_no_names_can_be_swapped(
 def test_an_attempt_starts_from_no_changed_copy(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is mended where the launcher's own checkout is what it was, else the attempt has a reason not to begin."""
     code = code_snapshot.read(project)
-    monkeypatch.setattr(code_snapshot, "current", lambda: code)
+    monkeypatch.setattr(code_snapshot, "read_current", lambda: code)
     copy = code_snapshot.take(code, tmp_path / code_snapshot.STORE)
-    assert code_snapshot.unfit(str(copy)) is None and code_snapshot.unfit(None) is None
+    assert code_snapshot.explain_unfit(str(copy)) is None and code_snapshot.explain_unfit(None) is None
     append(copy)
-    assert code_snapshot.unfit(str(copy)) is None and code_snapshot.read(copy).digest == code.digest
+    assert code_snapshot.explain_unfit(str(copy)) is None and code_snapshot.read(copy).digest == code.digest
     append(copy)
     (project / "trainers/one.py").write_text("changed")
-    assert "not the ones that it was made of; a resume" in (code_snapshot.unfit(str(copy)) or "")
+    assert "not the ones that it was made of; a resume" in (code_snapshot.explain_unfit(str(copy)) or "")
 
 
 def test_a_store_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "store").symlink_to("elsewhere")
     with pytest.raises(UsageError, match="a symbolic link, which is not followed"):
-        code_snapshot.take(code_snapshot.current(), tmp_path / "store")
+        code_snapshot.take(code_snapshot.read_current(), tmp_path / "store")
     assert not list((tmp_path / "elsewhere").iterdir())

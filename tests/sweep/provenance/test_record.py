@@ -29,7 +29,7 @@ RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops")
 
 def test_secrets_are_not_recorded() -> None:
     variables = {"OMP_NUM_THREADS": "1", "NCCL_SECRET": "s", "TORCH_AUTH_TOKEN": "t", "AWS_KEY": "k", "HOME": "h"}
-    assert provenance.environment(variables) == {"OMP_NUM_THREADS": "1"}
+    assert provenance.select_environment(variables) == {"OMP_NUM_THREADS": "1"}
 
 
 def test_the_page_on_provenance_lists_what_is_allowed() -> None:
@@ -74,11 +74,11 @@ def test_a_sweep_and_each_of_its_runs_say_all_that_is_to_be_known(
         assert known["code"] == {"digest": code_now.digest, "version": code_now.version}
         kept = {key: value for key, value in (checkout_now or {}).items() if known is sweep or key != "diff"}
         assert known["git"] == (kept or None)
-        assert known["packages"] == provenance.packages() and "numpy" in known["packages"]
+        assert known["packages"] == provenance.list_packages() and "numpy" in known["packages"]
         assert (known["python"], known["platform"]) == (platform.python_version(), platform.platform())
         assert known["host"] == socket.gethostname()
-        assert known["cpu"] == provenance.cpu() and known["cpu"]["model"]
-        assert known["gpus"] == provenance.gpus()
+        assert known["cpu"] == provenance.describe_cpu() and known["cpu"]["model"]
+        assert known["gpus"] == provenance.list_gpus()
         assert known["mpi"].endswith(f"python: Python {platform.python_version()}" if packed else "rank")
         assert known["environment"]["OMP_SCHEDULE"] == "static"
         assert not {"NCCL_SECRET", "MINE", "HOME"} & set(known["environment"])
@@ -108,7 +108,7 @@ def test_a_resume_is_described_and_calibrated_by_itself(multirun: Multirun, tmp_
 def test_what_is_seen_on_a_node_takes_the_place_of_what_was_seen_where_it_was_submitted() -> None:
     submitted = {"command": "c", "mpi": "mpirun: of the login node", "calibration": {"host": "login"}}
     core = sorted(os.sched_getaffinity(0))[-1]
-    known = provenance.of_attempt({**submitted, **provenance.of_node(["python"], [core])}, {})
+    known = provenance.describe_attempt({**submitted, **provenance.describe_node(["python"], [core])}, {})
     assert known["command"] == "c" and known["mpi"] == f"python: Python {platform.python_version()}"
     assert known["calibration"]["host"] == known["host"] == socket.gethostname()
     assert known["calibration"]["cores"] == [core] and set(known["calibration"]) == set(calibrate_own([core]))
@@ -122,6 +122,6 @@ def test_gpus_are_told_by_model_memory_and_driver(tmp_path: Path, monkeypatch: p
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert provenance.gpus() == ["A100, 81920 MiB, 1.2", "T4, 1 MiB, 1.2"]
+    assert provenance.list_gpus() == ["A100, 81920 MiB, 1.2", "T4, 1 MiB, 1.2"]
     program.write_text("#!/bin/sh\nexit 9\n")  # as without a driver
-    assert provenance.gpus() == []
+    assert provenance.list_gpus() == []

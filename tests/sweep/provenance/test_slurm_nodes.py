@@ -39,7 +39,7 @@ def plays(fake: FakeSlurm, body: str) -> None:
 
 def test_what_is_alike_is_recorded_once(fake: FakeSlurm, allocation: Allocation) -> None:
     plays(fake, f'{EACH} | sed "s/^/$n: /"; done')
-    found = slurm_nodes.of_job(["sh"], allocation)
+    found = slurm_nodes.describe_job(["sh"], allocation)
     assert set(found) == {"mpi", "calibration", OTHER_NODES} and set(found[OTHER_NODES]) == {"n2", "n3"}
     for node in found[OTHER_NODES].values():
         assert set(node) == {"calibration"} and set(node["calibration"]) == set(slurm_nodes.RATES)
@@ -55,7 +55,7 @@ def test_what_is_different_is_told_also_in_a_line_that_comes_in_pieces(
     mpi.write_text("#!/bin/sh\necho of $SLURMD_NODENAME\n")
     mpi.chmod(0o755)
     plays(fake, f'{EACH} | fold -w 50 | sed "s/^/ $n: /"; echo; done')
-    found = slurm_nodes.of_job([str(mpi)], allocation)
+    found = slurm_nodes.describe_job([str(mpi)], allocation)
     assert found["mpi"] == f"{mpi}: of n1"
     assert [node["mpi"] for node in found[OTHER_NODES].values()] == [f"{mpi}: of n2", f"{mpi}: of n3"]
     assert [node["mpi"][-2:] for node in nodes_of(found)] == ["n1", "n2", "n3"]
@@ -70,7 +70,7 @@ def test_what_is_different_is_told_also_in_a_line_that_comes_in_pieces(
 )
 def test_nodes_that_do_not_answer_are_named(fake: FakeSlurm, allocation: Allocation, body: str, known: Any) -> None:
     plays(fake, body)
-    found = slurm_nodes.of_job(["sh"], allocation)
+    found = slurm_nodes.describe_job(["sh"], allocation)
     assert found["calibration"]["loop_mops"] > 0
     assert {name for name, node in found[OTHER_NODES].items() if node is None} == {"n2", "n3"} - set(known)
     assert len(nodes_of(found)) == 1 + len(known)
@@ -82,7 +82,7 @@ def test_nobody_waits_for_a_node_that_hangs(
     """Also where srun is a script, whose end is not that of the real one."""
     monkeypatch.setattr(slurm_nodes, "PATIENCE_S", 0.1)
     plays(fake, f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
-    assert slurm_nodes.of_job(["sh"], allocation)[OTHER_NODES] == {"n2": None, "n3": None}
+    assert slurm_nodes.describe_job(["sh"], allocation)[OTHER_NODES] == {"n2": None, "n3": None}
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # it is still there
 
 
@@ -94,5 +94,5 @@ def test_where_there_is_no_srun_nobody_is_asked(fake: FakeSlurm, monkeypatch: py
 
 def test_one_node_is_asked_nothing(fake: FakeSlurm) -> None:
     plays(fake, "exit 1")
-    found = slurm_nodes.of_job(["sh"], Allocation("7", 1, 1, confined=False, restarts=0, hosts="n1"))
+    found = slurm_nodes.describe_job(["sh"], Allocation("7", 1, 1, confined=False, restarts=0, hosts="n1"))
     assert set(found) == {"mpi", "calibration"} and not fake.asked("srun")

@@ -300,7 +300,7 @@ def test_what_an_earlier_sweep_has_finished_is_not_submitted(
     task = json.loads(run.path("job.json").read_text())["task"]
     version = task["code_version"]
     run.attempt(1).mkdir()
-    files.write_json(run.attempt(1) / run_directory.PROVENANCE, record.of_attempt(task["origin"], {}))
+    files.write_json(run.attempt(1) / run_directory.PROVENANCE, record.describe_attempt(task["origin"], {}))
     files.write_json(run.path(run_directory.RESULT), {"format": 1, "status": run_directory.DONE, "accuracy": 0.5})
     write_state(
         run, status=run_directory.DONE, attempts=[{"number": 1, "status": run_directory.DONE, "code_version": version}]
