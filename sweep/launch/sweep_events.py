@@ -33,7 +33,7 @@ class SweepEvents:
         self.events.write(
             SWEEP_STARTED,
             directory=str(directory.absolute()),
-            command=record.command_line(),
+            command=record.read_command_line(),
             host=socket.gethostname(),
             pid=os.getpid(),
         )

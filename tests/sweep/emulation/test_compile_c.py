@@ -41,7 +41,10 @@ def test_another_source_is_another_program(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_by_two_at_once(tmp_path: Path) -> None:
-    code = "import pathlib; from sweep.emulation.compile_c import compile_program; print(compile_program('switch', pathlib.Path.cwd()))"
+    code = (
+        "import pathlib; from sweep.emulation.compile_c import compile_program\n"
+        "print(compile_program('switch', pathlib.Path.cwd()))"
+    )
     command = [sys.executable, "-c", code]
     given = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **given) for _ in range(2)]  # type: ignore[call-overload]
