@@ -490,7 +490,7 @@ def test_the_longest_run_stands_first_and_what_is_reused_is_named(
     asked = [config(seed=1, epochs=1), config(seed=2, epochs=9), config(seed=3)]
     earlier = Run(sweep.parent / "earlier" / "runs" / "seed=3-abc")
     wanted = run_layout.signature(asked[2])
-    monkeypatch.setattr(dry_run, "reusable", lambda points, directory, signatures: {wanted: earlier})
+    monkeypatch.setattr(dry_run, "find_reusable", lambda points, directory, signatures: {wanted: earlier})
     out = shown(points(*asked), sweep, capsys)
     assert "2 runs to do (1 reused)" in out[0]
     heading = next(number for number, line in enumerate(out) if line.startswith("#"))
