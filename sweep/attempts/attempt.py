@@ -32,6 +32,9 @@ AGAIN_S = 5.0
 UNHEARD = (-signal.SIGUSR1, 128 + signal.SIGUSR1)
 """Exit statuses of an MPI launcher where the request to save has killed it, or a rank: before they listened to it."""
 
+ReportedEnd = Callable[[], tuple[str, str, str | None] | None]
+"""Waits for those who watch an attempt to learn why it ended: returns status, reason and cause; None: nobody knows."""
+
 
 class Attempt(abc.ABC):
     """One try at a run; what computes it is the subclass's.
@@ -42,6 +45,7 @@ class Attempt(abc.ABC):
     Args:
         cores: that its processes may run on.
         lease: what of the machine is its own.
+        await_reported_end: asked about an end that nothing else explains.
 
     Raises:
         OSError: its directory cannot be made.
@@ -50,7 +54,9 @@ class Attempt(abc.ABC):
     saves = False
     """It is ended by having it saved."""
 
-    def __init__(self, task: RunTask, cores: Sequence[int], lease: Lease) -> None:
+    def __init__(
+        self, task: RunTask, cores: Sequence[int], lease: Lease, await_reported_end: ReportedEnd | None = None
+    ) -> None:
         self.task, self.run = task, task.run
         self.cores, self.lease = list(cores), lease
         self._shared = self.run.state().get("shared_cores") is True
@@ -62,8 +68,7 @@ class Attempt(abc.ABC):
         self.cause: str | None = None
         self.exit_code: int | None = None
         self.unsaved = False  # asked to save before it had begun, and ended by that
-        self.told: Callable[[], tuple[str, str, str | None] | None] = lambda: None
-        """What those who watch it know of an end that nothing else explains: status, reason and cause."""
+        self._await_reported_end = await_reported_end
         self._asked: float | None = None  # when it was last asked to save, by time.monotonic()
         self._stopping: tuple[str, str, str | None] | None = None  # status, reason, cause
         self._signals: list[tuple[float, signal.Signals]] = []  # still to be sent, with the times by time.monotonic()
@@ -194,8 +199,8 @@ class Attempt(abc.ABC):
             reason = "SIGUSR1 came before it had begun"
         elif (wrong := run_identity.explain_unfit(self.run)) is not None:
             self.status, reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
-        elif code and (told := self.told()) is not None:
-            self.status, reason, self.cause = told
+        elif code and self._await_reported_end is not None and (reported := self._await_reported_end()) is not None:
+            self.status, reason, self.cause = reported
         else:
             self.status = run_directory.FAILED
             reason, self.cause = failures.explain(

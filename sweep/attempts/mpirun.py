@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from gradsweep import files, run_directory
 from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE
-from sweep.attempts.attempt import AGAIN_S, Attempt
+from sweep.attempts.attempt import AGAIN_S, Attempt, ReportedEnd
 from sweep.attempts.run_task import RunTask
 from sweep.provenance import record
 from sweep.system import gpus, signals
@@ -39,9 +39,10 @@ class MpirunAttempt(Attempt):
         cores: Sequence[int],
         lease: Lease | None = None,
         allocation: Allocation | None = None,
+        await_reported_end: ReportedEnd | None = None,
     ) -> None:
         self.allocation = allocation
-        super().__init__(task, cores, Lease(tuple(cores)) if lease is None else lease)
+        super().__init__(task, cores, Lease(tuple(cores)) if lease is None else lease, await_reported_end)
         if self.status is not None:
             return
         # Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.

@@ -185,7 +185,7 @@ def _script(batch: Batch, request: Mapping[str, Any], code: str | None) -> str:
         f"cd -- {shlex.quote(os.getcwd())} || exit 1",  # the setup may have gone elsewhere
         f"export PYTHONPATH={shlex.quote(packages)}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",
     ]
-    command = shlex.join([sys.executable, "-u", "-m", "sweep.executors.slurm_job.single_run", str(batch.path)])
+    command = shlex.join([sys.executable, "-u", "-m", "sweep.executors.slurm_job", str(batch.path)])
     executor = SlurmExecutor(batch.path.parent, python="")
     most = request.get("array_parallelism", len(batch.tasks))
     executor.update_parameters(

@@ -1,14 +1,13 @@
-"""What a SLURM job does that serves many runs (sweep.pack): trains its share of them in an MPI world.
+"""A job of SLURM for many runs (sweep.pack), which it trains in MPI worlds.
 
 Each run is claimed right before it begins: it must still be this allocation's (shares.py), and its lock is kept while
-it is trained. What the job is sent away from or has not begun is gone on with when SLURM has queued it again.
+it is trained. Runs that were preempted or have not begun go on when SLURM has queued the job again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -24,16 +23,8 @@ from sweep.directory.sweep_directory import LOCK
 from sweep.executors.local import SlotJob
 from sweep.executors.slurm.shares import OPEN, belongs_to, why_out
 from sweep.executors.slurm_job.allocation_executor import AllocatedExecutor
-from sweep.executors.slurm_job.preemption import (
-    PATIENCE_S,
-    JobSignals,
-    elsewhere,
-    give_up,
-    hold,
-    not_again,
-    preemptions,
-    settle,
-)
+from sweep.executors.slurm_job.base import PATIENCE_S, AllocatedJob, explain_lock
+from sweep.executors.slurm_job.job_signals import JobSignals
 from sweep.provenance import slurm_nodes
 from sweep.settings.slurm_launcher import SlurmOptions, options_of
 from sweep.system.slurm_allocation import Allocation
@@ -42,50 +33,46 @@ POLL_S = 0.03
 LOOK_S = 1.0  # between two looks whether runs have been taken out
 
 
-class ShareInAllocation:
+class PackedRunsJob(AllocatedJob):
     """Computes the share of one task of an array.
 
     Args:
         batch: the file that tells of the array.
         index: of the task.
         share: names of its runs.
-        allocation: what SLURM gives.
-        signals: which are listened to already.
     """
 
     def __init__(
         self, batch: Path, index: int, share: Sequence[str], allocation: Allocation, signals: JobSignals
     ) -> None:
-        self.batch, self.index, self.allocation, self.signals = batch, index, allocation, signals
+        super().__init__(allocation, signals, SlurmOptions())
+        self.batch, self.index = batch, index
         self.folder = batch.parent / f"{batch.stem}_{index}"
         self.runs = [Run(batch.parent.parent / run_directory.RUNS / name) for name in share]
-        self.options = SlurmOptions()
         self._locks: dict[Path, FileLock] = {}
         self._refused: dict[Path, float] = {}  # since when another job has had a run's lock
         self._ours: list[SlotJob] = []  # that have begun here
-        self._next_beat = self._next_look = 0.0
-        self._why: str | None = None
+        self._next_look = 0.0
         self._lost_node = False
 
     def compute(self) -> int:
-        """Take the runs to their end, or as far as this job goes; returns the exit status."""
         self.folder.mkdir(exist_ok=True)
-        held = hold(self.folder / LOCK, self.signals.end)
-        if held is None:
-            print(elsewhere(self.folder / LOCK, "these runs"), file=sys.stderr)
+        lock = self._lock(self.folder / LOCK)
+        if lock is None:
+            print(explain_lock(self.folder / LOCK, "these runs"), file=sys.stderr)
             return 1
-        with held:
-            tasks = [load_task((files.read_json(run.path(run_directory.JOB)) or {})["task"]) for run in self._left()]
+        with lock:
+            tasks = [
+                load_task((files.read_json(run.path(run_directory.JOB)) or {})["task"]) for run in self._list_left()
+            ]
             if not tasks:
                 print("nothing is left to do")
                 return 0
-            options = options_of(tasks[0].launcher)
-            assert isinstance(options, SlurmOptions)
-            self.options = options
+            self.options = options_of(tasks[0].launcher)
             tasks.sort(key=lambda task: not task.run.state()["attempts"])  # what has begun is to go on first
-            found = slurm_nodes.describe_job(tasks[0].command, self.allocation)  # once, before any rank is here
-            tasks = [dataclasses.replace(task, origin={**task.origin, **found}) for task in tasks]
-            executor = AllocatedExecutor(self.folder, self.allocation, options, self._claim, self._release)
+            nodes = slurm_nodes.describe_job(tasks[0].command, self.allocation)  # once, before any rank is here
+            tasks = [dataclasses.replace(task, origin={**task.origin, **nodes}) for task in tasks]
+            executor = AllocatedExecutor(self.folder, self.allocation, self.options, self._claim, self._note_end)
             try:
                 executor.submit_runs(tasks)
                 self._drive(executor)
@@ -94,13 +81,13 @@ class ShareInAllocation:
                 executor.cancel_all("its job failed")
             return self._conclude()
 
-    def _left(self) -> list[Run]:
+    def _list_left(self) -> list[Run]:
         """The runs that are still to be computed here, as far as is known before they are claimed."""
         mine = [run for run in self.runs if belongs_to(run, self.batch, self.index)]
         for run in mine:
             attempts = run.state()["attempts"]
             if attempts and attempts[-1].get("job") == self.allocation.job:  # of this job before SLURM started it again
-                settle(run, self.allocation.job)
+                self._reconcile(run)
         return [run for run in mine if run.status() in OPEN and not completion.is_complete(run)]
 
     def _claim(self, run: Run) -> bool | None:
@@ -111,25 +98,25 @@ class ShareInAllocation:
             print(f"{run.name}: {why_out(run)}")
             return False
         if run.directory not in self._locks:
-            lock = hold(run.path(LOCK), self.signals.end, 0.0)
+            lock = self._lock(run.path(LOCK), patience_s=0.0)
             since = self._refused.setdefault(run.directory, time.monotonic())
             if lock is None and time.monotonic() < since + PATIENCE_S:
                 return None
             if lock is None:
-                print(f"{run.name}: {elsewhere(run.path(LOCK))}", file=sys.stderr)
+                print(f"{run.name}: {explain_lock(run.path(LOCK))}", file=sys.stderr)
                 return False
             self._locks[run.directory] = lock
         again = run.status() in OPEN
-        settle(run, self.allocation.job)  # what another job has left counts as failed, and is gone on with
+        self._reconcile(run)  # what another job has left counts as failed, and is gone on with
         again = again and not completion.is_complete(run)
-        if again and preemptions(run, self.allocation.job) > self.options.requeues:
-            print(f"{run.name}: {give_up(run, self.allocation.job, self.options)}", file=sys.stderr)
+        if again and not self._has_requeues_left(run):
+            self._give_up(run)
             again = False
         if not again:
             self._locks.pop(run.directory).close()
         return again
 
-    def _release(self, job: SlotJob) -> None:
+    def _note_end(self, job: SlotJob) -> None:
         self._ours.append(job)
         run = job.task.run
         if self._why is not None and (job.status == run_directory.PREEMPTED or job.cause == failure_causes.KILLED):
@@ -139,8 +126,8 @@ class ShareInAllocation:
             job.reason = f"{self._why}; {'saved' if saved else 'before it had begun'}"
             with contextlib.suppress(OSError):
                 finish_attempt(run, job.status, job.reason, None if job.attempt is None else job.attempt.exit_code)
-        elif job.status == run_directory.CANCELLED and job.attempt is not None and self.signals.end():
-            reason, cause = self.signals.why_ended(self.allocation)
+        elif job.status == run_directory.CANCELLED and job.attempt is not None and self.signals.must_end:
+            reason, cause = self.signals.explain_end(self.allocation)
             if cause is not None and job.reason == reason:
                 with contextlib.suppress(OSError):
                     finish_attempt(run, job.status, reason, job.attempt.exit_code, cause)
@@ -153,14 +140,14 @@ class ShareInAllocation:
         """Until all has ended, or what came by signal has been heeded."""
         while executor.active:
             if self._why is None:
-                self.signals.heed_announcement(self.allocation)
-            if self.signals.end():
+                self.signals.accept_preemption_notice(self.allocation)
+            if self.signals.must_end:
                 executor.forget()
-                executor.cancel_all(self.signals.why_ended(self.allocation)[0])
+                executor.cancel_all(self.signals.explain_end(self.allocation)[0])
                 return
-            if (self.signals.stop() or self.signals.leave()) and self._why is None:
-                self._why = self.signals.why(self.allocation, self.options)
-                if self.signals.leave() and not self.signals.stop():
+            if (self.signals.must_stop or self.signals.must_move) and self._why is None:
+                self._why = self.signals.explain_stop(self.allocation, self.options)
+                if self.signals.must_move and not self.signals.must_stop:
                     executor.forget()
                 executor.preempt_all()
             elif self._lost_node and self._why is None:
@@ -168,11 +155,11 @@ class ShareInAllocation:
                 executor.forget()
                 executor.preempt_all()
             executor.poll()
-            self._look(executor)
-            self._beat(executor)
+            self._end_taken_out(executor)
+            self._show_life(job.task.run for job in executor.running)
             time.sleep(POLL_S)
 
-    def _look(self, executor: AllocatedExecutor) -> None:
+    def _end_taken_out(self, executor: AllocatedExecutor) -> None:
         """End what has been taken out of this allocation."""
         if time.monotonic() < self._next_look:
             return
@@ -182,27 +169,16 @@ class ShareInAllocation:
             if run.directory.exists() and not belongs_to(run, self.batch, self.index):
                 executor.cancel([job], why_out(run))
 
-    def _beat(self, executor: AllocatedExecutor) -> None:
-        """Show that this job is alive, in the times of its runs' state.json."""
-        if time.monotonic() >= self._next_beat:
-            self._next_beat = time.monotonic() + self.options.poll_s
-            for job in executor.running:
-                with contextlib.suppress(OSError):
-                    os.utime(job.task.run.path(run_directory.STATE))
-
     def _conclude(self) -> int:
         """Have SLURM queue the job again where runs are left; returns the exit status."""
         fine = all(job.status in (run_directory.DONE, run_directory.PREEMPTED) for job in self._ours)
-        if self.signals.end() or not (self.signals.leave() or self._lost_node) or self.signals.stop():
-            return int(not fine or self.signals.end())
-        for run in [run for run in self._left() if preemptions(run, self.allocation.job) > self.options.requeues]:
-            print(f"{run.name}: {give_up(run, self.allocation.job, self.options)}", file=sys.stderr)
-            fine = False
-        left = self._left()
-        refused = self.allocation.requeue() if left else None
-        if refused is None:
-            return int(not fine and not left)
-        for run in left:
-            if run.status() == run_directory.PREEMPTED:
-                not_again(run, refused, None)
-        return 1
+        if self.signals.must_end or not (self.signals.must_move or self._lost_node) or self.signals.must_stop:
+            return int(not fine or self.signals.must_end)
+        for run in self._list_left():
+            if not self._has_requeues_left(run):
+                self._give_up(run)
+                fine = False
+        left = self._list_left()
+        if not left:
+            return int(not fine)
+        return 0 if self._requeue(left, None) else 1

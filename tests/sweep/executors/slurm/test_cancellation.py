@@ -17,6 +17,7 @@ from sweep.directory import completion, requests
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotExecutor
 from sweep.executors.slurm.executor import SlurmRunExecutor
+from sweep.launchers.launchers import SubmittedRuns
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import eventually
 from tests.sweep.fake_slurm import FakeSlurm, Make, began, executor, fake, make, polled, quick, read, submit
@@ -219,18 +220,20 @@ def test_this_machine_does_not_compute_what_slurm_still_has(
     task = make("a")
     submit(executor, task)
     fake.queue(_100_0="PENDING")
-    local = SlotExecutor(tmp_path / "sweep", [0])
+    local = SlotExecutor(tmp_path / "sweep", [0], refuse=SubmittedRuns().refuse)
     with pytest.raises(UsageError, match="cluster=local: SLURM still has runs of this sweep, such as a .job 100_0."):
         completion.list_missing([task.run], local.reconcile)
     fake.queue(_100_0="CANCELLED")
-    assert completion.list_missing([task.run], SlotExecutor(tmp_path / "sweep", [0]).reconcile) == [task.run]
+    assert completion.list_missing(
+        [task.run], SlotExecutor(tmp_path / "sweep", [0], refuse=SubmittedRuns().refuse).reconcile
+    ) == [task.run]
 
 
 def test_the_command_ends_jobs_whose_launcher_died_before_it_noted_them(
     executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between sbatch and the note of its answer: SLURM alone knows which job it is."""
-    monkeypatch.setattr("sweep.settings.slurm_launcher.CANCELLED_S", 0.0)  # the played scancel ends nothing
+    monkeypatch.setattr("sweep.launchers.launchers.CANCELLED_S", 0.0)  # the played scancel ends nothing
     tasks = [make("a"), make("b")]
     submit(executor, *tasks)
     path = executor.folder / "slurm" / "batch-0001.json"

@@ -29,7 +29,7 @@ from sweep.executors.packed.rank_connection import CONTROL
 from sweep.executors.slurm.batch import read
 from sweep.executors.slurm.executor import SlurmJob, SlurmRunExecutor
 from sweep.executors.slurm.shares import beside_others, shared_out
-from sweep.executors.slurm_job.preemption import preemptions
+from sweep.executors.slurm_job.base import count_preemptions
 from sweep.system.processes import WORLD_VARIABLE, find_processes
 from tests.conftest import ROOT, eventually
 from tests.sweep.executors.slurm.test_submitted_jobs import began, polled, quick
@@ -175,7 +175,7 @@ def test_only_being_sent_away_counts_not_the_end_of_a_world(make: Make) -> None:
     ]
     attempts = [{"job": "1_0", "restarts": restarts, "status": status} for restarts, status in told]
     write_state(run, attempts=[*attempts, {"job": "2_0", "restarts": 0, "status": run_directory.PREEMPTED}])
-    assert preemptions(run, "1_0") == 2
+    assert count_preemptions(run, "1_0") == 2
 
 
 # what the job does
@@ -210,7 +210,7 @@ class Share:
             **{"SLURM_RESTART_COUNT": str(restarts), "SLURM_JOB_NUM_NODES": str(nodes)},
             "SLURM_JOB_CPUS_PER_NODE": f"1(x{nodes})",
         }
-        command = [sys.executable, "-m", "sweep.executors.slurm_job.single_run", str(self.batch)]
+        command = [sys.executable, "-m", "sweep.executors.slurm_job", str(self.batch)]
         pipe = subprocess.PIPE
         self.processes.append(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
         return self.processes[-1]

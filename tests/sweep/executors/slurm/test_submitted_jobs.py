@@ -69,16 +69,18 @@ def test_options_reach_sbatch_and_only_setup_reaches_the_shell(
     shell = [line for line in script.splitlines() if line and not line.startswith("#")]
     assert shell[2:4] == ["module load 'cuda/12; rm' || exit 1", 'export X="$HOME" # mine']
     assert shell[4].startswith("trap '' USR1 USR2; ")
-    assert shell[-1].startswith("exec ") and "-m sweep.executors.slurm_job.single_run" in shell[-1]
+    assert shell[-1].startswith("exec ") and "-m sweep.executors.slurm_job" in shell[-1]
 
 
 def test_setup_that_goes_elsewhere_does_not_change_which_code_runs(
     executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy of the code is named from the working directory, where relative paths of a config belong to as well."""
-    (tmp_path / "code" / "sweep").mkdir(parents=True)
-    (tmp_path / "code" / "sweep" / "__init__.py").touch()
-    (tmp_path / "code" / "sweep" / "job.py").write_text("import os; print('of the copy, in', os.getcwd())")
+    package = tmp_path / "code" / "sweep" / "executors" / "slurm_job"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent, package.parent.parent):
+        (folder / "__init__.py").touch()
+    (package / "__main__.py").write_text("import os; print('of the copy, in', os.getcwd())")
     monkeypatch.chdir(tmp_path)
     submit(executor, dataclasses.replace(make("a", setup=["cd /"]), code="code"))
     done = subprocess.run(["bash", str(fake.here / "array.1")], stdout=subprocess.PIPE, text=True, check=True)

@@ -22,7 +22,7 @@ from gradsweep.files import write_json
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.commands.resume import is_wanted
-from sweep.executors.slurm_job import preemption
+from sweep.executors.slurm_job import job_signals
 from sweep.system.job_environment import clean_environment
 from sweep.system.processes import find_processes, kill_processes
 from sweep.system.slurm_allocation import (
@@ -78,7 +78,7 @@ class Job:
             **{"SLURM_RESTART_COUNT": str(restarts), "SLURM_JOB_CPUS_PER_NODE": cpus, "SLURM_JOB_NUM_NODES": "1"},
             "SLURMD_NODENAME": "n1",
         }
-        command = [sys.executable, "-m", "sweep.executors.slurm_job.single_run", str(self.batch)]
+        command = [sys.executable, "-m", "sweep.executors.slurm_job", str(self.batch)]
         self.processes.append(
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )
@@ -222,7 +222,7 @@ def test_an_mpirun_that_hears_of_scancel_first_has_not_failed(job: Job, fake: Fa
     time.sleep(0.4)  # in which the job has seen that it is gone
     process.send_signal(signal.SIGTERM)
     assert job.end(process) == 1
-    assert (job.run.status(), job.run.state()["reason"]) == (run_directory.CANCELLED, preemption.ENDED)
+    assert (job.run.status(), job.run.state()["reason"]) == (run_directory.CANCELLED, job_signals.ENDED)
 
 
 def test_asked_by_the_launcher_a_run_stops_and_stays(job: Job, fake: FakeSlurm) -> None:
@@ -299,7 +299,7 @@ def test_a_job_whose_run_was_submitted_anew_does_nothing(job: Job) -> None:
     known = files.read_json(job.run.path("job.json")) or {}
     write_json(job.run.path("job.json"), {**known, "batch": "batch-0002"})
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SLURM_ARRAY_TASK_ID": "0", "SLURM_JOB_ID": "1"}
-    command = [sys.executable, "-m", "sweep.executors.slurm_job.single_run", str(job.batch)]
+    command = [sys.executable, "-m", "sweep.executors.slurm_job", str(job.batch)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "submitted anew" in done.stderr
     assert not job.run.path(run_directory.RESULT).exists()

@@ -1,0 +1,117 @@
+"""What all jobs of SLURM do with the runs that they compute: lock them, show that they are alive, note preemptions."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gradsweep import failure_causes, file_lock, run_directory
+from gradsweep.file_lock import FileLock
+from gradsweep.files import read_json
+from gradsweep.run_directory import Run
+from sweep.directory.run_state import finish_attempt, finish_by_result, write_state
+from sweep.executors.slurm_job.job_signals import JobSignals
+from sweep.settings.slurm_launcher import SlurmOptions
+from sweep.system.slurm_allocation import Allocation
+
+PATIENCE_S = 60.0  # for a job that was preempted to release the lock of its run
+
+
+class AllocatedJob(abc.ABC):
+    """Computes runs in the allocation of a SLURM job, which may be preempted and queued again.
+
+    Args:
+        allocation: what SLURM gives.
+        signals: which are listened to already.
+        options: of the runs' launcher.
+    """
+
+    def __init__(self, allocation: Allocation, signals: JobSignals, options: SlurmOptions) -> None:
+        self.allocation, self.signals, self.options = allocation, signals, options
+        self._next_beat = 0.0
+        self._why: str | None = None
+        """Why what runs was asked to save and end."""
+
+    @abc.abstractmethod
+    def compute(self) -> int:
+        """Take the runs to their end, or as far as this job goes, and return the exit status."""
+
+    def _lock(self, path: Path, patience_s: float = PATIENCE_S) -> FileLock | None:
+        """Return the lock of a run or of an allocation; None if another job still has it after `patience_s`."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                return file_lock.take(path)
+            except BlockingIOError:
+                if time.monotonic() >= deadline or self.signals.must_end:
+                    return None
+                time.sleep(0.5)
+
+    def _show_life(self, runs: Iterable[Run]) -> None:
+        """Touch the state.json of runs from time to time, so that the launcher sees that this job is alive."""
+        if time.monotonic() >= self._next_beat:
+            self._next_beat = time.monotonic() + self.options.poll_s
+            for run in runs:
+                with contextlib.suppress(OSError):
+                    os.utime(run.path(run_directory.STATE))
+
+    def _reconcile(self, run: Run) -> None:
+        """Write what an earlier job has left of a run: its result counts, else it was preempted or lost."""
+        state = run.state()
+        if state["status"] in run_directory.COMPLETE or finish_by_result(run):
+            return
+        last = state["attempts"][-1] if state["attempts"] else {}
+        if last.get("status") == run_directory.RUNNING:
+            stopped = read_json(run.attempt(last["number"]) / run_directory.STOPPED)
+            if stopped is not None:
+                finish_attempt(run, run_directory.PREEMPTED, stopped.get("reason"), None)
+            elif last.get("job") == self.allocation.job:
+                reason = "SLURM ended it and queued it again: preempted, or a node failed"
+                finish_attempt(run, run_directory.PREEMPTED, reason, None, failure_causes.LOST)
+            else:
+                finish_attempt(run, run_directory.FAILED, "its job was lost", None, failure_causes.LOST)
+        elif last.get("status") == run_directory.CANCELLED and last.get("job") == self.allocation.job:
+            reason = "SLURM ended it and queued it again: preempted before it could be saved"
+            finish_attempt(run, run_directory.PREEMPTED, reason, last.get("exit_code"), failure_causes.LOST)
+
+    def _has_requeues_left(self, run: Run) -> bool:
+        return count_preemptions(run, self.allocation.job) <= self.options.requeues
+
+    def _give_up(self, run: Run) -> None:
+        """Note that a run was preempted too often."""
+        times = count_preemptions(run, self.allocation.job)
+        reason = f"preempted or out of time {times} times; hydra.launcher.requeues={self.options.requeues}"
+        last: dict[str, Any] = run.state()["attempts"][-1]
+        write_state(run, status=run_directory.TIMEOUT, reason=f"{reason}; the last time {last.get('reason')}")
+        print(f"{run.name}: {reason}", file=sys.stderr)
+
+    def _requeue(self, runs: Iterable[Run], exit_code: int | None) -> bool:
+        """Have SLURM queue this job again; where it refuses, note that of the preempted runs, and return False."""
+        refused = self.allocation.requeue()
+        if refused is None:
+            return True
+        for run in runs:
+            state = run.state()
+            if state["status"] == run_directory.PREEMPTED:
+                reason = f"{state.get('reason')}; SLURM did not queue it again: {refused}"
+                finish_attempt(run, run_directory.FAILED, reason, exit_code, failure_causes.LOST)
+        return False
+
+
+def explain_lock(path: Path, what: str = "it") -> str:
+    """Return a line for people: another job has the lock of a run, or of an allocation."""
+    file = file_lock.to_remove(path)
+    return f"another job computes {what}" + ("" if file is None else f"; if that job is gone, remove {file}")
+
+
+def count_preemptions(run: Run, job: str) -> int:
+    """Return how often a job was preempted from a run: the last attempt counts of each time that SLURM started it."""
+    attempts = run.state()["attempts"]
+    last = {each.get("restarts"): each.get("status") for each in attempts if each.get("job") == job}
+    return sum(status == run_directory.PREEMPTED for status in last.values())

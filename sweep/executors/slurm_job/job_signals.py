@@ -1,0 +1,83 @@
+"""The signals that tell a job of SLURM to save, to move or to end, and why they came."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from types import FrameType
+
+from gradsweep import failure_causes
+from sweep.settings.slurm_launcher import EARLY_S, SlurmOptions
+from sweep.system.slurm_allocation import CAME, Allocation, compute_seconds_left, is_preempted
+
+ENDED = "SLURM ended it: cancelled, preempted or out of time"
+PREEMPTED = "SLURM preempted it: no time was left to save"
+
+
+class JobSignals:
+    """Notes the signals that have come, so that they do not end this process."""
+
+    def __init__(self) -> None:
+        self.came: dict[int, float] = {}
+        self._why_ended: tuple[str, str | None] | None = None
+
+    def listen(self) -> None:
+        """Note signals from now on, and those that came while the setup lines of the batch script ran."""
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+        for name in os.environ.pop(CAME, "").split():
+            self._note(signal.Signals[f"SIG{name}"], None)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.came.setdefault(number, time.monotonic())
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether what runs is to be saved and left as it is."""
+        return signal.SIGUSR1 in self.came
+
+    @property
+    def must_move(self) -> bool:
+        """Whether what runs is to be saved, to go on in another job."""
+        return signal.SIGUSR2 in self.came
+
+    @property
+    def must_end(self) -> bool:
+        """Whether everything is to end at once."""
+        return signal.SIGTERM in self.came or signal.SIGINT in self.came
+
+    def accept_preemption_notice(self, allocation: Allocation) -> None:
+        """Take a TERM that announces a preemption for a USR2: sites that send none leave a job some time after it."""
+        if self.must_end and self._why_ended is None:
+            described = allocation.query_job()
+            if is_preempted(described) and described.get("JobState") == "RUNNING":
+                self.came[signal.SIGUSR2] = self.came.pop(signal.SIGTERM, time.monotonic())
+            else:
+                self._why_ended = _explain_end(described)
+
+    def explain_end(self, allocation: Allocation) -> tuple[str, str | None]:
+        """Return why everything is to end at once, for people, and the cause where nobody wanted these runs to end.
+
+        SLURM does not say yet whether it queues the job again.
+        """
+        if self._why_ended is None:
+            self._why_ended = _explain_end(allocation.query_job())
+        return self._why_ended
+
+    def explain_stop(self, allocation: Allocation, options: SlurmOptions) -> str:
+        """Return why what runs is to be saved, for people."""
+        if self.must_stop:
+            return "asked to stop"
+        described = allocation.query_job()
+        if is_preempted(described):
+            return "preempted by SLURM"
+        left = compute_seconds_left(described)
+        if left is None or left <= options.delay_s + EARLY_S:
+            return f"near its time limit of {options.time} minutes"
+        return "asked by SIGUSR2"
+
+
+def _explain_end(described: Mapping[str, str]) -> tuple[str, str | None]:
+    return (PREEMPTED, failure_causes.LOST) if is_preempted(described) else (ENDED, None)
