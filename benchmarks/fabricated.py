@@ -1,7 +1,7 @@
-"""A sweep of very many finished runs as files, with made-up numbers in files as real runs write them.
+"""Write a sweep of very many finished runs as files, with made-up numbers in files like those of real runs.
 
 Compressors by workers by learning rates by seeds. Configs are composed as a sweep composes them, so that they have the
-keys that runs have today. One run of a hundred has diverged, one has failed.
+keys of today's runs. One run of a hundred has diverged, one has failed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BEGAN, ENDED = "2026-11-20T14:03:25.000+00:00", "2026-11-20T14:05:01.123+00:00"
 
 
 def write_sweep(directory: Path, runs: int, steps: int) -> None:
-    """A sweep's directory with so many runs of so many steps each."""
+    """Write a sweep's directory with so many runs of so many steps each."""
     configs = {name: _compose_config(name) for name in COMPRESSORS}
     columns = {(name, workers): _make_steps(name, workers, steps) for name in COMPRESSORS for workers in WORKERS}
     about = {"format": 1, "swept": ["compressor", "workers", "optimizer.lr", "seed"], "created": BEGAN}
@@ -47,13 +47,13 @@ def write_sweep(directory: Path, runs: int, steps: int) -> None:
 
 
 def add_run(directory: Path, number: int, steps: int) -> None:
-    """The run of this number, beyond those that are there."""
+    """Write the run of this number beside the existing ones."""
     config = make_config({name: _compose_config(name) for name in COMPRESSORS}, number)
     write_run(directory, config, _make_steps(config["compressor"]["name"], config["workers"], steps), number)
 
 
 def make_config(configs: dict[str, dict[str, Any]], number: int) -> dict[str, Any]:
-    """The config of a point of the grid: seeds are what varies slowest."""
+    """Return the config of a point of the grid; seeds vary slowest."""
     seed, cell = divmod(number, CELLS)
     rest, name = divmod(cell, len(COMPRESSORS))
     rate, workers = divmod(rest, len(WORKERS))
@@ -63,7 +63,7 @@ def make_config(configs: dict[str, dict[str, Any]], number: int) -> dict[str, An
 
 
 def write_run(sweep: Path, config: dict[str, Any], steps: np.ndarray, number: int) -> None:
-    """A run's directory."""
+    """Write a run's directory."""
     status = {17: run_directory.DIVERGED, 71: run_directory.FAILED}.get(number % 100, run_directory.DONE)
     reason = {
         run_directory.DIVERGED: "loss is nan at step 61",
@@ -102,7 +102,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _compose_config(compressor: str) -> dict[str, Any]:
-    """The config of a run with this compressor, all else by default."""
+    """Return the config of a run with this compressor, and defaults for all else."""
     import hydra
     from hydra.core.global_hydra import GlobalHydra
 
@@ -121,7 +121,7 @@ def _compose_config(compressor: str) -> dict[str, Any]:
 
 
 def _make_phases(compressor: str, workers: int) -> dict[str, float]:
-    """Seconds of a step."""
+    """Return the seconds of a step's phases."""
     cost = COMPRESSORS.index(compressor)
     phases = {"data": 0.0002, "forward": 0.035 / workers, "backward": 0.056 / workers, "encode": 0.0003 * cost}
     return phases | {"communicate": 0.003 * workers / (1 + cost), "decode": 0.0001 * cost * workers, "update": 0.0002}
@@ -132,7 +132,7 @@ def _get_ratio(compressor: str) -> float:
 
 
 def _make_steps(compressor: str, workers: int, count: int) -> np.ndarray:
-    """Columns of steps.csv, (columns, steps)."""
+    """Return columns of steps.csv, (columns, steps)."""
     draw = np.random.default_rng([COMPRESSORS.index(compressor), workers])
     step = np.arange(1, count + 1)
     phases = [seconds * draw.lognormal(0, 0.1, count) for seconds in _make_phases(compressor, workers).values()]
@@ -148,7 +148,7 @@ def _make_steps(compressor: str, workers: int, count: int) -> np.ndarray:
 
 
 def _write_steps(path: Path, columns: np.ndarray, seed: int) -> None:
-    """With times, losses and errors a little different for each seed."""
+    """Write steps.csv, with times, losses and errors that differ a little between seeds."""
     factor = np.random.default_rng(seed).lognormal(0, 0.05)
     counts = ("step", "epoch", "samples")
     table = {

@@ -42,7 +42,7 @@ print(time.perf_counter() - began)
 
 
 def measure(runs: int, steps: int, folder: Path) -> Iterator[Finding]:
-    """Of one sweep, which is made in `folder`, in an empty date."""
+    """Measure the reports of one sweep, which is written into `folder`, in an empty date."""
     sweep = folder / "2026-11-20" / str(runs)
     asked = ASKED_S.get(runs)
     large = runs >= 10_000
@@ -64,7 +64,7 @@ def measure(runs: int, steps: int, folder: Path) -> Iterator[Finding]:
 
 
 def observe(command: list[str]) -> tuple[float, str, int]:
-    """Run a command that has to succeed: seconds, CPU time in words, highest memory of all its processes in bytes."""
+    """Run a command that has to succeed; returns seconds, CPU time in words, peak memory of its processes in bytes."""
     before = os.times()
     began = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
@@ -81,7 +81,7 @@ def observe(command: list[str]) -> tuple[float, str, int]:
 
 
 def _list_family(pid: int) -> list[int]:
-    """The process and all below it."""
+    """Return the process and all below it."""
     try:
         texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
@@ -90,7 +90,7 @@ def _list_family(pid: int) -> list[int]:
 
 
 def _read_memory(pid: int) -> int:
-    """Its proportional set size."""
+    """Return the proportional set size of a process in bytes."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

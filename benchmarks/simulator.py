@@ -57,7 +57,7 @@ SECONDS = 500
 
 
 def measure_exchanges(network: str, latency: str, hosts: int, asked: dict[str, Any]) -> dict[str, Any]:
-    """What benchmarks/simulator_ranks.py writes, of so many emulated hosts with a rank each."""
+    """Run benchmarks/simulator_ranks.py on so many emulated hosts with a rank each, and return what it measured."""
     mpi = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text(encoding="utf-8"))
     section = {"name": "emulated", "bandwidth": network, "latency": latency, "loss": 0.0, "workers_per_host": 1}
     words = [word.replace("{workers}", str(hosts)) for word in MpiSettings(mpi["command"]).program()]
@@ -72,7 +72,7 @@ def measure_exchanges(network: str, latency: str, hosts: int, asked: dict[str, A
 
 
 def make_schedule(name: str, workers: int, n: float) -> Schedule:
-    """The schedule of what the ranks do by that name."""
+    """Return the schedule of the exchange that the ranks know by this name."""
     return {
         "allreduce": lambda: schedules.allreduce_ring(workers, n),
         "allgather": lambda: schedules.allgather_ring(workers, n),
@@ -83,7 +83,7 @@ def make_schedule(name: str, workers: int, n: float) -> Schedule:
 
 
 def compare_with_emulation(arguments: argparse.Namespace) -> list[str]:
-    """The rows of the table of exchanges on emulated hosts."""
+    """Return the rows of the table of exchanges on emulated hosts."""
     head = [
         "network",
         "hosts",
@@ -122,7 +122,7 @@ def compare_with_emulation(arguments: argparse.Namespace) -> list[str]:
 
 
 def time_simulations(arguments: argparse.Namespace) -> list[str]:
-    """The rows of the table of CPU seconds to simulate."""
+    """Return the rows of the table of CPU seconds to simulate."""
     link, compute, n, many = Link(20e-6, 8e-10), Compute(0.1, 0.1), 44e6, 1024
     plain, served = Cluster(many, link), Cluster(many, link, servers=1)
     announced, nodes = Cluster(many, link, eager_bytes=0), Cluster(many, link, per_node=8, inner=Link(2e-6, 8e-12))

@@ -52,7 +52,7 @@ def find_swept_keys(grid: Grid) -> list[str]:
 
 
 def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -> Plot | None:
-    """Plot a measure by two swept keys: a panel for each setting of the others, the mean of a cell as number and colour.
+    """Plot a measure by two swept keys, with a panel for each setting of the others and the means as numbers.
 
     Returns None if fewer than two keys were swept, or if there are more panels or values than can be seen.
     """

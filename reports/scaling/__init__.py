@@ -1,1 +1,1 @@
-"""What a step would take with other networks and more workers: a model of its cost, fitted to measured runs."""
+"""Predict steps with other networks and more workers, by a cost model that is fitted to measured runs."""

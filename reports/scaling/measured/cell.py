@@ -1,4 +1,4 @@
-"""An experiment as the cost model sees it: what a method took with so many workers on one network."""
+"""The measurements of one method with one number of workers on one network, for the cost model."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MeasuredCell:
 
     @property
     def key(self) -> tuple[str, str, str, int, str]:
-        """No other cell has it."""
+        """A tuple that no other cell has."""
         return self.workload, self.method, self.network, self.workers, self.batch
 
     @property

@@ -1,4 +1,4 @@
-"""The networks that a prediction is for: by name, by bandwidth, or as a probe has found them."""
+"""The networks of predictions: by name, by bandwidth, or measured by a probe."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Links:
 
     @property
     def bandwidth(self) -> float:
-        """Bit/s of payload; 0 where a byte costs nothing."""
+        """Bit/s of payload; 0 if a byte costs nothing."""
         return 8 / self.beta if self.beta else 0.0
 
 
@@ -56,7 +56,7 @@ _LATENCIES = ((25e9, 10e-6), (5e9, 30e-6), (0.0, 50e-6))
 
 
 def parse_network(word: str, latency: float | None = None) -> Links:
-    """The links that a name of `NOMINAL` or a bandwidth such as `10gbit` stands for.
+    """Return the links for a name of `NOMINAL` or a bandwidth such as `10gbit`.
 
     Args:
         latency: one-way s, instead of what such links are taken to have.
@@ -78,7 +78,7 @@ def parse_network(word: str, latency: float | None = None) -> Links:
 
 
 def parse_networks(words: str, latency: str | None, probe: Path | None) -> list[Links]:
-    """The links of a command line, each once, those of a probe first.
+    """Return the links of a command line, each once, those of a probe first.
 
     Raises:
         UsageError: a word is no network, or the latency is none, or the probe cannot be read.
@@ -91,7 +91,7 @@ def parse_networks(words: str, latency: str | None, probe: Path | None) -> list[
 
 
 def read_probe(path: Path) -> Links:
-    """The links that `python -m sweep probe` has measured.
+    """Return the links that `python -m sweep probe` has measured.
 
     Raises:
         UsageError: the file holds no measurement of links.
@@ -109,7 +109,7 @@ def _get_network_name(content: Mapping[str, Any]) -> str:
 
 
 def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measured") -> Links | None:
-    """The links in the content of a network.json; None where it holds none.
+    """Return the links in the content of a network.json; None where it holds none.
 
     The bandwidth is that of a ring, in which all hosts send at once, as in training.
 
@@ -125,12 +125,12 @@ def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measure
 
 
 def take_median(name: str, links: Sequence[Links]) -> Links:
-    """Of latencies and of bandwidths; there is at least one."""
+    """Return links with the median latency and the median bandwidth; there is at least one."""
     return Links(name, statistics.median(one.alpha for one in links), statistics.median(one.beta for one in links))
 
 
 def is_same_latency(one: float, other: float) -> bool:
-    """Whether two one-way times differ by 10 % at the most."""
+    """Tell whether two one-way times differ by at most 10 %."""
     return abs(one - other) <= 0.1 * max(one, other)
 
 
@@ -138,7 +138,7 @@ LARGEST = 2**20  # workers
 
 
 def parse_workers(typed: str) -> list[int]:
-    """The numbers of workers that are typed as `2..1024` (its powers of two, and both ends) or `2,4,96`, ascending.
+    """Return the numbers of workers typed as `2..1024` (its powers of two, and both ends) or `2,4,96`, ascending.
 
     Raises:
         UsageError: there are none, or one is below 1 or above 2^20.
@@ -156,7 +156,7 @@ def parse_workers(typed: str) -> list[int]:
 
 
 def describe_links(links: Sequence[Links]) -> list[str]:
-    """Each network with its figures, for a note."""
+    """Return each network with its figures, for a note."""
     return [
         f"{one.name}: {units.shown_bandwidth(one.bandwidth)} of payload, {units.shown_time(one.alpha)} one way"
         for one in links

@@ -1,4 +1,4 @@
-"""What runs do not carry, in words: which other ones would."""
+"""Describe the runs that are missing for a prediction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def join_counts(counts: Sequence[int]) -> str:
 
 
 def explain_too_few(cells: Sequence[MeasuredCell]) -> str:
-    """Why these cells of a method do not tell of other numbers of workers, and what to run; nothing where they do."""
+    """Explain why these cells say nothing about other numbers of workers, and what to run; empty if they do."""
     if not cells:
         return "the phases of its runs were not measured"
     fair = sorted({cell.workers for cell in cells if cell.is_fair and cell.workers > 1})
@@ -44,7 +44,7 @@ def _list_others(there: Sequence[int]) -> list[int]:
 
 
 def suggest_command(command: str, there: Sequence[int]) -> str:
-    """The command for other numbers of workers."""
+    """Return the command that runs the sweep with other numbers of workers."""
     others = f"workers={join_counts(_list_others(there))}"
     if "multirun.py" not in command:
         return f"the sweep once more with {others}"
@@ -53,7 +53,7 @@ def suggest_command(command: str, there: Sequence[int]) -> str:
 
 
 def describe_graphs(rows: Sequence[RunRow], traffic: Mapping[tuple[str, str], Traffic]) -> list[str]:
-    """A line for each graph in which the number of neighbours may be another one with other workers."""
+    """Return a note for each graph whose number of neighbours may depend on the number of workers."""
     found = []
     for (workload, method, topology), _ in group_rows(
         [{**row, "topology": format_setting(row.get("topology"))} for row in rows], "workload", "method", "topology"

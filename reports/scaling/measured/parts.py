@@ -1,7 +1,7 @@
-"""What the finished runs of sweeps have measured of a step, as the cost model takes it: a cell for each experiment.
+"""Read the measurements of a sweep's finished runs for the cost model, in cells.
 
 A cell is a method with so many workers on one network, and one batch; runs that differ only in their seed, learning
-rate and the like are repetitions of it, of which the median counts. Those that shared their cores with other runs are
+rate and the like are repetitions of it, of which the median counts. Runs that shared their cores with other runs are
 not used.
 """
 
@@ -30,7 +30,7 @@ from reports.scaling.measured.traffic import CountedTraffic, Traffic, infer_traf
 
 @dataclasses.dataclass(frozen=True)
 class Measurements:
-    """What the cost model is fitted to.
+    """The data to which the cost model is fitted.
 
     Attributes:
         traffic: by workload and method, what it sends.
@@ -52,7 +52,7 @@ class Measurements:
         return list(dict.fromkeys(cell.workload for cell in self.cells))
 
     def list_methods(self, workload: str) -> list[str]:
-        """In the order of the tables."""
+        """Return the methods in the order of the tables."""
         return list(dict.fromkeys(cell.method for cell in self.cells if cell.workload == workload))
 
     def select_cells(self, workload: str, method: str) -> list[MeasuredCell]:
@@ -60,9 +60,9 @@ class Measurements:
 
     @property
     def networks(self) -> list[Links]:
-        """The links of each network that was measured: the median of its cells in which the CPUs were not the limit.
+        """The links of each measured network: the median of its cells in which the CPUs were not the limit.
 
-        None of the machine's own memory.
+        The machine's own memory is none of them.
         """
         return self._take_medians(
             [(cell.network, cell.links) for cell in self.cells if cell.is_fair and cell.links.beta]
@@ -70,7 +70,7 @@ class Measurements:
 
     @property
     def promised(self) -> list[Links]:
-        """What the other networks of the runs should have been: those whose links only told of the CPUs."""
+        """The configured links of the networks whose measurements only show the limit of the CPUs."""
         there = {one.name for one in self.networks}
         found = [(cell.network, cell.expected) for cell in self.cells if cell.network not in there]
         return self._take_medians([(name, links) for name, links in found if links is not None])
@@ -87,7 +87,8 @@ class Measurements:
         return [networks.take_median(name, [links for other, links in found if other == name]) for name in names]
 
     def infer_traffic(self, cells: Sequence[MeasuredCell]) -> dict[tuple[str, str], Traffic]:
-        """As `traffic`, by the runs of these cells alone; nothing of methods that they do not tell of."""
+        """Return `traffic` as inferred from the runs of these cells alone, without methods that they say nothing
+        about."""
         rows: dict[tuple[str, str], list[RunRow]] = {}
         for cell in cells:
             rows.setdefault((cell.workload, cell.method), []).extend(self.rows[cell.key])
@@ -95,7 +96,7 @@ class Measurements:
 
 
 def read_measurements(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Measurements:
-    """The parts of the finished runs among `Report.runs`.
+    """Return the measurements of the finished runs among `Report.runs`.
 
     Args:
         swept: the keys that were swept, as far as they are known.
@@ -181,7 +182,7 @@ def _average(group: Sequence[RunRow], column: str) -> float:
 
 
 def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
-    """Nothing where no run has measured its phases."""
+    """Return the cell of these runs; None where no run has measured its phases."""
     names = [f"{phase}_s" for phase in csv_columns.PHASES]
     group = [row for row in group if all(math.isfinite(row[name]) for name in names)]
     if not group:
@@ -218,7 +219,7 @@ def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
 
 @dataclasses.dataclass(frozen=True)
 class _RunRecord:
-    """What a run's own files tell: its links, what they should be, threads for a core, marks, hosts (0: not known)."""
+    """The records in a run's files: links, configured links, threads for a core, marks, hosts (0: not known)."""
 
     links: Links | None
     expected: Links | None
@@ -248,7 +249,7 @@ def _read_run(row: RunRow) -> _RunRecord:
 
 
 def _read_configured_links(run: RunRow) -> Links | None:
-    """Of an emulated network that was not measured."""
+    """Return the links of an emulated network as configured; None where it is not emulated."""
     rate = units.bits_per_second(format_setting(run.get("network.bandwidth")))
     latency = units.seconds(format_setting(run.get("network.latency")))
     share = networks.PAYLOAD_SHARE

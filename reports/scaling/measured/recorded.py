@@ -1,4 +1,4 @@
-"""What runs have recorded of their messages: the calls of a step, and into which parts a gradient was cut."""
+"""Read what runs have recorded of their messages: the calls of a step, and the parts of a gradient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reports.scaling.measured.traffic import Gradient
 
 
 def read_calls(group: Sequence[RunRow]) -> tuple[dict[str, float] | None, dict[str, float]]:
-    """How many calls a step has, by kind, and those that leave early: of the first run that has counted them."""
+    """Return the calls of a step by kind, and the early ones, from the first run that has counted them."""
     for row in group:
         result = run_directory.Run(Path(row["directory"])).result() or {}
         if isinstance(found := result.get("collectives_per_step"), Mapping):
@@ -28,14 +28,14 @@ def _keep_positive(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read_gradient(run: RunRow) -> Gradient:
-    """Bytes of a run's gradient and of its units."""
+    """Return the bytes of a run's gradient and of its units."""
     size = 4 * to_number(run.get("parameters"))
     bucket = to_number(run.get("exchange.bucket_mib")) * 2**20
     return Gradient(size, {"bucket": bucket, "model": size}.get(format_setting(run.get("exchange.granularity")), 0.0))
 
 
 def to_number(value: Any) -> float:
-    """A number; 0 for what is none."""
+    """Return a number; 0 for what is none."""
     try:
         found = float(value)
     except (TypeError, ValueError):

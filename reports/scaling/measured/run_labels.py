@@ -1,4 +1,4 @@
-"""How the runs of a sweep are told apart by the cost model: by method, workload, network and batch."""
+"""Label runs for the cost model by method, workload, network and batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RunRow = Mapping[str, Any]
 
 
 def group_rows(rows: Sequence[RunRow], *keys: str) -> dict[tuple[Any, ...], list[RunRow]]:
-    """Runs by what they have under these keys."""
+    """Return runs grouped by their values of these keys."""
     found: dict[tuple[Any, ...], list[RunRow]] = {}
     for row in rows:
         found.setdefault(tuple(row[key] for key in keys), []).append(row)
@@ -43,7 +43,7 @@ def group_rows(rows: Sequence[RunRow], *keys: str) -> dict[tuple[Any, ...], list
 
 
 def name_runs(rows: Sequence[RunRow], keys: Sequence[str]) -> list[RunRow]:
-    """Runs with `method`, `workload`, `network`, and `batch`: which of the swept ones, or nothing."""
+    """Return runs with `method`, `workload`, `network`, and `batch`: the swept batch options, or nothing."""
     by_root = {key: key.partition(".")[0] for key in keys}
     told = [key for key, root in by_root.items() if root in _OF_METHOD]
     others = [key for key, root in by_root.items() if root not in (*_OF_METHOD, *_OF_REPETITION, NETWORK, "optimizer")]

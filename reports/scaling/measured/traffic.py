@@ -1,9 +1,9 @@
-"""What the exchange of a step sends, with any number of workers: found in the bytes that runs have counted.
+"""Infer the traffic of a step's exchange, for any number of workers, from the bytes that runs have counted.
 
-The exchanges are described in trainers/lanes: what the network can add goes through allreduce, the rest to all by
-allgather, both in parts of some MiB. How many calls that is runs have counted (`collectives_per_step` of result.json);
-of runs of versions that had not, it is estimated. Which share of a method's payload goes where follows from the bytes
-that a worker has sent for a payload of so many: 2 (W - 1) / W for one that is summed, W - 1 for one that is gathered.
+The exchanges are described in trainers/lanes: payloads that the network can add go through allreduce, others to all by
+allgather, both in parts of some MiB. Runs have counted the calls (`collectives_per_step` of result.json); for runs of
+older versions they are estimated. The share of a payload that is summed follows from the bytes that a worker has sent
+for it: 2 (W - 1) / W for a payload that is summed, W - 1 for one that is gathered.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MATCHES = 0.05  # relative difference up to which two amounts of bytes are the 
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """What a step asks of the network.
+    """The load of a step on the network.
 
     Attributes:
         latencies: times that it waits for the one-way latency.
@@ -63,8 +63,8 @@ class Demand:
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveCall:
-    """`calls` times a collective of `bytes` (what they are says reports.scaling.measured.collectives) among
-    `workers`."""
+    """`calls` times a collective of `bytes` among `workers` (see reports.scaling.measured.collectives for the
+    bytes)."""
 
     collective: str
     bytes: float
@@ -108,19 +108,22 @@ class Traffic:
 
     @property
     def early_share(self) -> float:
-        """How much of an exchange can be hidden, where it overlaps: of a gossip all, since its message is complete
-        before the work begins (trainers/gossip), else what leaves while backward goes on."""
+        """The share of an exchange that can be hidden if it overlaps.
+
+        For a gossip it is all, since its message is complete before the work begins (trainers/gossip); else what leaves
+        while backward runs.
+        """
         if self.pattern == "gossip":
             return 1.0
         parts = (self.sums if self.summed else 0.0) + (self.gathers if self.gathered else 0.0)
         return min(1.0, self.early / parts) if self.pattern == "lanes" and parts else 0.0
 
     def compute_overlap(self, work: float, encode: float) -> float:
-        """Seconds of `work` and of encoding that go on while messages travel: from the first early part on."""
+        """Return the seconds of `work` and encoding that run while messages travel: from the first early part on."""
         return work if self.pattern == "gossip" else (work + encode) * self.early / (self.early + 1)
 
     def count_payloads(self, workers: int) -> int:
-        """How many payloads a worker decodes."""
+        """Return the number of payloads that a worker decodes."""
         if self.pattern == "lanes":
             return workers if self.gathered else 1
         if self.pattern == "gossip":
@@ -128,7 +131,7 @@ class Traffic:
         return max(1, math.ceil(math.log2(workers))) if self.pattern == "swaps" else 1
 
     def list_calls(self, workers: int) -> list[CollectiveCall]:
-        """What an exchange of a step sends, in this order."""
+        """Return the collectives of a step's exchange, in order."""
         found = [CollectiveCall("allreduce", 256.0, self.agreements, workers)] if self.agreements else []
         if self.pattern == "sharded":
             tables = [CollectiveCall("alltoall", 256.0, 1, workers), CollectiveCall("allgather", 64.0, 1, workers)]
@@ -153,7 +156,7 @@ class Traffic:
 
     @functools.lru_cache(maxsize=65536)  # noqa: B019 - of a frozen dataclass: what is kept is little and the same
     def compute_demand(self, workers: int, alpha: float | None = None, beta: float = 0.0) -> Demand:
-        """What a step asks of the network, on average over `every` steps.
+        """Return the load of a step on the network, on average over `every` steps.
 
         Args:
             alpha, beta: of links for which each collective takes its fastest algorithm; without, it takes that of
@@ -187,7 +190,7 @@ def _compute_call_demand(message: CollectiveCall, algorithm: str) -> Demand:
 
 @dataclasses.dataclass(frozen=True)
 class CountedTraffic:
-    """What runs with one number of workers have counted a step: bytes of one worker, and calls by kind.
+    """The counts of runs with one number of workers: bytes of one worker in a step, and calls by kind.
 
     `calls` and `early` are `collectives_per_step` and `early_collectives_per_step` of result.json; None: not counted.
     """
@@ -201,7 +204,7 @@ class CountedTraffic:
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """Bytes of it in fp32, and of a unit that one payload covers; 0: of a layer."""
+    """Bytes of a gradient in fp32, and of a unit that one payload covers; 0: of a layer."""
 
     bytes: float = 0.0
     unit: float = 0.0
@@ -216,7 +219,7 @@ def infer_traffic(
     every: int = 1,
     gradient: Gradient = Gradient(),  # noqa: B008 - it cannot be changed
 ) -> Traffic | str:
-    """The traffic of a method, from what its runs have counted; or why it is not modelled, in words.
+    """Infer the traffic of a method from the counts of its runs; returns the reason if it cannot be modelled.
 
     Args:
         exchange: its name in the config; `auto` may be any of the first three.
@@ -259,14 +262,14 @@ def infer_traffic(
 
 
 def _is_swapped(last: CountedTraffic, ratio: float) -> bool:
-    """Whether what a worker sends for its payload is the payload, to one partner after another."""
+    """Tell whether a worker sends its payload to one partner after another."""
     if last.calls is None:
         return last.workers > 3 and abs(ratio - 1) < _MATCHES
     return "swaps" in last.calls and not {"allreduce", "allgather"} & last.calls.keys()
 
 
 def _apply_counts(traffic: Traffic, a_step: Mapping[str, float], early_of_it: Mapping[str, float]) -> Traffic:
-    """With the calls of one exchange."""
+    """Return the traffic with the counted calls of one exchange."""
     calls, early = ({kind: n * traffic.every for kind, n in one.items()} for one in (a_step, early_of_it))
     rounds = calls.get("rounds", 0.0)
     return dataclasses.replace(
@@ -281,7 +284,7 @@ def _apply_counts(traffic: Traffic, a_step: Mapping[str, float], early_of_it: Ma
 
 
 def _estimate_calls(traffic: Traffic, compressor: str, gradient: Gradient) -> Traffic:
-    """With about as many calls as such an exchange has: of each lane all but the last leave early."""
+    """Return the traffic with an estimate of its calls: in each lane all but the last leave early."""
     is_dense = compressor in DENSE_BOUNDS and gradient.bytes > 0
     bound = gradient.bytes if is_dense else traffic.gathered
     unit = gradient.unit * bound / gradient.bytes if gradient.bytes else 0.0

@@ -29,19 +29,19 @@ BUCKET = 25 * 2**20
 
 
 def time_ring(size: float, workers: int, links: Links) -> float:
-    """Seconds of a ring allreduce of `size` bytes."""
+    """Return the seconds of a ring allreduce of `size` bytes."""
     return links.alpha * (workers - 1) + 2 * size * (workers - 1) / workers * links.beta
 
 
 def time_gather(size: float, workers: int, links: Links) -> float:
-    """Seconds of an allgather to which each worker contributes `size` bytes."""
+    """Return the seconds of an allgather to which each worker contributes `size` bytes."""
     return links.alpha * (workers - 1) + size * (workers - 1) * links.beta
 
 
 def predict_uncompressed(
     compute: float, backward: float, size: float, workers: int, links: Links, *, gamma: float = GAMMA
 ) -> float:
-    """Seconds of a step of synchronous SGD.
+    """Return the seconds of a step of synchronous SGD.
 
     Args:
         compute: s of all work on the model, `backward` s of it in backward.
@@ -55,7 +55,7 @@ def predict_uncompressed(
 
 
 def predict_compressed(compute: float, codec: float, traffic: Traffic, workers: int, links: Links) -> float:
-    """Seconds of a step with compression: `compute` s, `codec` s to encode and decode, and the messages."""
+    """Return the seconds of a step with compression: `compute` s, `codec` s to encode and decode, and the messages."""
     sums = traffic.rounds if traffic.summed else 0
     time = sum(time_ring(traffic.summed / sums, workers, links) for _ in range(sums))
     return compute + codec + time + (time_gather(traffic.gathered, workers, links) if traffic.gathered else 0.0)

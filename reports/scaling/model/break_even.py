@@ -1,6 +1,6 @@
-"""What follows from predictions: who wins where, at which bandwidths compression pays, what would have to be faster.
+"""Draw conclusions from predictions: who wins where, where compression pays, what would have to be faster.
 
-All of it is about the time of a step; what a method does to the accuracy is not in it.
+All of them are about the time of a step, not about the accuracy of a method.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Key = tuple[str, str, int]
 
 
 def find_winners(predictions: Sequence[Prediction]) -> dict[Key, Prediction]:
-    """By workload, network and workers, the prediction of the fastest method."""
+    """Return the prediction of the fastest method, by workload, network and workers."""
     found: dict[Key, Prediction] = {}
     for one in predictions:
         key = one.workload, one.network, one.workers
@@ -32,17 +32,17 @@ def find_winners(predictions: Sequence[Prediction]) -> dict[Key, Prediction]:
 
 
 def find_baselines(predictions: Sequence[Prediction], compressors: Mapping[str, str]) -> dict[Key, Prediction]:
-    """By workload, network and workers, the fastest prediction without compression."""
+    """Return the fastest prediction without compression, by workload, network and workers."""
     return find_winners([one for one in predictions if compressors[one.method] == BASELINE])
 
 
 @dataclasses.dataclass(frozen=True)
 class WinMap:
-    """Who is fastest, by bandwidth and workers.
+    """The fastest methods by bandwidth and workers.
 
     Attributes:
         bandwidths: bit/s, as links are sold, ascending; workers: ascending.
-        methods: who wins somewhere or not.
+        methods: all methods, whether they win or not.
         steps: (methods, bandwidths, workers), s.
     """
 
@@ -53,14 +53,14 @@ class WinMap:
 
     @property
     def winner(self) -> npt.NDArray[np.intp]:
-        """(bandwidths, workers): the place of the fastest in `methods`."""
+        """(bandwidths, workers): the position of the fastest in `methods`."""
         return self.steps.argmin(axis=0)
 
 
 def compute_win_map(
     predictor: Predictor, workload: str, workers: Sequence[int], latency: float, points: int = 121
 ) -> WinMap:
-    """All methods at all bandwidths from SLOWEST_BIT_S to FASTEST_BIT_S, with this one-way latency in s."""
+    """Predict all methods at all bandwidths from SLOWEST_BIT_S to FASTEST_BIT_S, with this one-way latency in s."""
     rates = np.geomspace(SLOWEST_BIT_S, FASTEST_BIT_S, points)
     methods = predictor.parts.list_methods(workload)
     steps = np.empty((len(methods), points, len(workers)))
@@ -92,8 +92,8 @@ def _compute_totals(
 class BreakEven:
     """The ranges of bit/s in which `method` beats the baseline, ascending.
 
-    From 0: from the slowest bandwidth of the map on; to inf: up to its fastest. There may be several: fewer waits with
-    more bytes, say, pay on fast networks only.
+    From 0: from the slowest bandwidth of the map on; to inf: up to its fastest. There may be several: a method with
+    fewer waits and more bytes pays on fast networks only.
     """
 
     workload: str
@@ -103,7 +103,7 @@ class BreakEven:
 
 
 def find_break_even(found: WinMap, compressors: Mapping[str, str], workload: str = "") -> list[BreakEven]:
-    """Of each method and number of workers; nothing where the map has no baseline."""
+    """Return the break-even of each method and number of workers; none if the map has no baseline."""
     bases = [place for place, method in enumerate(found.methods) if compressors[method] == BASELINE]
     if not bases:
         return []
@@ -119,7 +119,7 @@ def find_break_even(found: WinMap, compressors: Mapping[str, str], workload: str
 
 
 def _find_wins(gain: npt.NDArray[np.float64], rates: npt.NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
-    """Where `gain` is above 0, by the logarithms of bandwidths; between two of them as on a straight line."""
+    """Return the ranges in which `gain` is above 0, interpolated linearly over the logarithms of bandwidths."""
     turns = np.flatnonzero(np.diff(gain > 0))
     shares = gain[turns] / (gain[turns] - gain[turns + 1])
     ends = np.exp(rates[turns] + shares * (rates[turns + 1] - rates[turns])).tolist()
@@ -129,12 +129,12 @@ def _find_wins(gain: npt.NDArray[np.float64], rates: npt.NDArray[np.float64]) ->
 
 @dataclasses.dataclass(frozen=True)
 class Needed:
-    """How many times as fast as it is something of `method` would have to be for it to win; inf: it would not help.
+    """The factors by which a part of `method` would have to be faster for it to win; inf: it would not help.
 
     Attributes:
-        codec: its encoding and decoding together.
-        payload: how many times as short its messages.
-        both: either, each so many times.
+        codec: of its encoding and decoding together.
+        payload: by which its messages would have to be shorter.
+        both: of either, if both change.
     """
 
     prediction: Prediction
@@ -145,7 +145,7 @@ class Needed:
 
 
 def find_needed(predictor: Predictor, predictions: Sequence[Prediction], links: Mapping[str, Links]) -> list[Needed]:
-    """For each method that compresses, where it does not win."""
+    """Return the factors for each prediction of a method that compresses and does not win."""
     first = find_winners(predictions)
     found = []
     for one in predictions:
@@ -171,7 +171,7 @@ _FACTORS = np.geomspace(1.0, 1e4, 401)
 
 
 def _find_least_factor(totals: npt.ArrayLike, goal: float) -> float:
-    """The least of _FACTORS with a total of at most `goal`, by a straight line between two of them."""
+    """Return the least of _FACTORS with a total of at most `goal`, interpolated linearly."""
     totals = np.broadcast_to(np.asarray(totals), _FACTORS.shape)
     place = int(np.argmax(totals <= goal))
     if totals[place] > goal:

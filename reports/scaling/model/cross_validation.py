@@ -1,4 +1,4 @@
-"""What the cost model misses of what it has not seen: cells of a sweep are left out and predicted by the others."""
+"""Cross-validate the cost model: leave out cells of a sweep, and predict them from the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEWEST = 4
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """A cell that was left out, what it measured, and what the model without it says; `model` is that one."""
+    """A cell that was left out, its predicted step, and the model of the other cells that predicts it."""
 
     cell: MeasuredCell
     predicted: StepTimes
@@ -29,19 +29,19 @@ class HeldOut:
 
     @property
     def error(self) -> float:
-        """Relative, of the step's time."""
+        """The relative error of the step's time."""
         return self.predicted.total / self.cell.step_s - 1
 
     @property
     def factor(self) -> float:
-        """How many times too long or too short the step's time is: the same for both, at least 1."""
+        """The factor by which the step's time is too long or too short, at least 1."""
         ratio = self.predicted.total / self.cell.step_s
         return max(ratio, 1 / ratio)
 
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidation:
-    """How well the model says what it has not seen.
+    """The errors of the model for cells that it has not seen.
 
     Attributes:
         held: each cell left out once, with the model of all others.
@@ -55,7 +55,7 @@ class CrossValidation:
 
     @property
     def median(self) -> float:
-        """Of the absolute relative errors."""
+        """The median of the absolute relative errors."""
         return _compute_error_quantile(self.held, 0.5)
 
     @property
@@ -71,7 +71,7 @@ class CrossValidation:
         return max(self.held, key=lambda one: one.factor)
 
     def get_factor_quantile(self, share: float) -> float:
-        """The quantile of the factors of `held`."""
+        """Return a quantile of the factors of `held`."""
         return float(np.quantile([one.factor for one in self.held], share))
 
 
@@ -83,7 +83,7 @@ def _compute_error_quantile(held: Sequence[HeldOut], share: float) -> float:
 def cross_validate(parts: Measurements) -> CrossValidation:
     """Leave out one cell after the other, of methods that have others: neither its times nor its bytes are used.
 
-    Those whose communication tells of the CPUs are not predicted.
+    Cells whose communication shows the limit of the CPUs are not predicted.
     """
     fair = [cell for cell in parts.cells if cell.is_fair]
     held = []
@@ -109,10 +109,10 @@ def _get_key(cell: MeasuredCell) -> tuple[str, str]:
 
 
 def refuse_poor_fit(found: CrossValidation) -> None:
-    """Nothing where the model may be extrapolated.
+    """Refuse to extrapolate a model that misses too much.
 
     Raises:
-        UsageError: it has missed too much of what was measured, or there is too little to know.
+        UsageError: its errors are too large, or too few cells can be left out.
     """
     if len(found.held) < FEWEST:
         what = "run more compressors or numbers of workers"

@@ -1,22 +1,21 @@
-"""The cost model of a step, fitted to what was measured.
+"""Fit the cost model of a step to measured cells.
 
     step = compute + encode + exposed communication + decode
 
-compute = (c0 + c1 samples) crowd, encode = e crowd, decode = (d0 + d1 payloads) crowd: of a worker with cores of its
-own, c0, c1, e, d0 and d1, times `crowd` = max(1, load)^kappa where ranks share cores. Then
+compute = (c0 + c1 samples) crowd, encode = e crowd, decode = (d0 + d1 payloads) crowd: c0, c1, e, d0 and d1 are of a
+worker with cores of its own, and `crowd` = max(1, load)^kappa where ranks share cores. Then
 
     communication = k_a alpha (latencies) + k_b beta (bytes)            the network's: alpha and beta were measured
                   + (m messages + b bytes) crowd                        MPI's own, on the CPU
                   + s (compute + encode) E[max of W standard normals]   waiting for the slowest worker
 
-with the latencies, messages and bytes of reports.scaling.measured.traffic. Of an exchange in k calls that takes T,
-of which the
-first e leave while a backward of B seconds goes on, max((k - e) / k T, T - e / (e + 1) (B + encode)) is left to wait
-for; of a gossip beside the forward and backward F + B, max(0, T - F - B).
+with the latencies, messages and bytes of reports.scaling.measured.traffic. An exchange in k calls takes T. If the first
+e of them leave during a backward of B seconds, max((k - e) / k T, T - e / (e + 1) (B + encode)) is left to wait for; of
+a gossip during forward and backward, F + B, max(0, T - F - B).
 
-Free are kappa, k_a, k_b, m, b and s for all together, two for the compute of a workload, and three for each method.
-The five of communication are found by non-negative least squares, robust (Huber's weights) and drawn towards what a
-textbook has (1, 1 and almost nothing), so that a few runs suffice and what they do not tell of stays plausible.
+Free are kappa, k_a, k_b, m, b and s for all together, two for the compute of a workload, and three for each method. The
+five of communication are found by non-negative least squares, robust (Huber's weights) and drawn towards textbook
+values (1, 1 and almost nothing), so that a few runs suffice and parameters without data stay plausible.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _APART = 1.5
 
 @dataclasses.dataclass(frozen=True)
 class StepTimes:
-    """Where the time of a step goes, in s; numbers, or arrays where the links are arrays."""
+    """The times of a step's parts, in s; numbers, or arrays if the links are arrays."""
 
     compute: float
     encode: float
@@ -64,8 +63,10 @@ class StepTimes:
 
 @dataclasses.dataclass(frozen=True)
 class MethodCost:
-    """A method's own parts in s, of a worker with cores of its own; `beside` is the share of the compute during which
-    its exchange can go on, if it `overlaps`."""
+    """The times of a method's own parts in s, of a worker with cores of its own.
+
+    `beside` is the share of the compute during which its exchange can continue, if it `overlaps`.
+    """
 
     encode: float
     decode: float
@@ -86,7 +87,7 @@ class ComputeCost:
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """What was fitted. `shared` are k_a, k_b, m, b, s of the module; `kappa` is that of crowded cores."""
+    """A fitted model. `shared` are k_a, k_b, m, b, s of the module; `kappa` is that of crowded cores."""
 
     kappa: float
     shared: tuple[float, ...]
@@ -105,7 +106,7 @@ class CostModel:
         codec: float = 1.0,
         payload: float = 1.0,
     ) -> StepTimes:
-        """A step of `key` (workload and method) with so many workers, each of which has `samples` in it.
+        """Predict a step of `key` (workload and method) with so many workers, each of which has `samples` in it.
 
         Args:
             links: alpha and beta may be arrays.
@@ -129,7 +130,7 @@ class CostModel:
         return StepTimes(compute, encode, time + spread * (compute + encode) * expect_maximum(workers), decode)
 
     def predict_cell(self, cell: MeasuredCell) -> StepTimes:
-        """A step of a cell, under the circumstances in which it was measured."""
+        """Predict the step of a cell, under the circumstances in which it was measured."""
         return self.predict_step((cell.workload, cell.method), cell.workers, cell.links, cell.samples, load=cell.load)
 
 
@@ -138,17 +139,17 @@ def _overlaps(method: str) -> bool:
 
 
 def compute_exposed(time: float, share: float, hidden: float) -> float:
-    """What is left to wait for of `time` s, of which this share can go on beside `hidden` s of work."""
+    """Return what is left to wait for of `time` s, of which this share can overlap with `hidden` s of work."""
     return np.maximum(time * (1 - share), time - hidden) if share else time
 
 
 def expect_maximum(workers: int) -> float:
-    """About the mean of the largest of `workers` standard normal numbers (Blom, 1958); 0 for one."""
+    """Return about the mean of the largest of `workers` standard normal numbers (Blom, 1958); 0 for one."""
     return statistics.NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25)) if workers > 1 else 0.0
 
 
 def fit_model(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str], Traffic]) -> CostModel:
-    """The model of these cells."""
+    """Fit the model to these cells."""
     kappa = _fit_kappa(cells)
     works = {
         name: _fit_work([cell for cell in cells if cell.workload == name], kappa) for name in _list_workloads(cells)
@@ -169,7 +170,7 @@ def _compute_crowding(cell: MeasuredCell, kappa: float) -> float:
 
 
 def _fit_kappa(cells: Sequence[MeasuredCell]) -> float:
-    """The exponent with which work of one rank takes longer the more of them share a core: 1 where none does."""
+    """Fit the exponent with which a rank's work slows down as more ranks share a core; 1 where none do."""
     if max(cell.load for cell in cells) <= 1:
         return 1.0
     groups = []
@@ -188,7 +189,7 @@ def _fit_kappa(cells: Sequence[MeasuredCell]) -> float:
 
 
 def _fit_compute(samples: Array, times: Array) -> tuple[float, float]:
-    """Seconds of a step and of a sample; of the sample alone where all have about as many, which tells no more."""
+    """Return seconds of a step and of a sample; 0 and of the sample if all have about as many samples."""
     if samples.max() < _APART * samples.min():
         return 0.0, float(np.median(times / samples))
     fixed, each = _fit_robustly(np.column_stack([np.ones_like(samples), samples]), times)
@@ -213,7 +214,7 @@ def _fit_method(cells: tuple[MeasuredCell, ...], kappa: float, traffic: Traffic)
 
 
 def _fit_decode(payloads: Array, times: Array) -> tuple[float, float]:
-    """Seconds for all payloads together, and for each."""
+    """Return seconds for all payloads together, and for each."""
     if payloads.max() <= 1:
         return float(np.median(times)), 0.0
     if payloads.max() == payloads.min() or not times.max():
@@ -223,7 +224,7 @@ def _fit_decode(payloads: Array, times: Array) -> tuple[float, float]:
 
 
 def _fit_robustly(columns: Array, values: Array) -> Array:
-    """Non-negative coefficients with small relative residuals, of which the large ones count less."""
+    """Return non-negative coefficients with small relative residuals, of which the large ones count less."""
     from scipy.optimize import nnls
 
     scale = np.maximum(values, values.max() * 1e-3)
@@ -238,7 +239,7 @@ def _fit_robustly(columns: Array, values: Array) -> Array:
 
 
 def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str], Traffic], kappa: float) -> Array:
-    """k_a, k_b, m, b and s of the module."""
+    """Fit k_a, k_b, m, b and s of the module."""
     from scipy.optimize import nnls
 
     rows, values = [], []
@@ -278,12 +279,13 @@ def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str],
 
 
 def _weigh_residuals(residuals: Array, limit: float) -> Array:
-    """Weights of rows whose squares are summed, by which residuals above the limit count by their size only."""
+    """Return weights of rows whose squares are summed: residuals above the limit then count by their size only."""
     return np.sqrt(np.minimum(1.0, limit / np.maximum(residuals, 1e-12)))
 
 
 def stack_models(models: Sequence[CostModel], key: tuple[str, str]) -> CostModel:
-    """Models as one of this method, whose numbers are arrays: it predicts what all of them do at once, without load."""
+    """Return models as one for this method, whose numbers are arrays: it predicts for all of them at once, without
+    load."""
     methods, works = [one.methods[key] for one in models], [one.works[key[0]] for one in models]
 
     def together(found: Sequence[Any], field: str) -> Any:

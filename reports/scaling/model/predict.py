@@ -1,8 +1,8 @@
-"""Steps of methods with other networks and more workers, each worker with cores and a host of its own, with intervals.
+"""Predict steps of methods with other networks and more workers, with intervals.
 
-Weak scaling: every worker has as many samples as before, whatever their number. The efficiency is the global samples/s
-over W times those of one worker alone, who neither encodes nor communicates. What was measured under just these
-circumstances is told as it was measured.
+Each worker has cores and a host of its own, and weak scaling is assumed: every worker has as many samples as before,
+whatever their number. The efficiency is the global samples/s over W times those of one worker alone, who neither
+encodes nor communicates. Where a step was measured under the same circumstances, the measurement is returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SAME_SAMPLES = 0.05
 
 
 def is_alone(cell: MeasuredCell) -> bool:
-    """Whether its workers had cores and a host of their own, and the network was the limit, as in a prediction."""
+    """Tell whether each worker had cores and a host of its own, and the network was the limit, as in a prediction."""
     return cell.is_fair and cell.load <= 1 and cell.hosts == cell.workers
 
 
@@ -67,7 +67,7 @@ class Prediction:
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """Predicts by the model of all cells; its intervals come from those that were fitted without one of them."""
+    """Predicts by the model of all cells; its intervals come from the models without one of them."""
 
     parts: Measurements
     model: CostModel
@@ -85,20 +85,21 @@ class Predictor:
         return found
 
     def get_samples(self, workload: str) -> float:
-        """A worker's, in a step: as asked, else as most of the runs with the fewest workers had them."""
+        """Return a worker's samples in a step: the given ones, else those of most runs with the fewest workers."""
         return self._samples[workload] if self.samples is None else self.samples
 
     def predict_step(self, workload: str, method: str, workers: int, links: Links, **changed: Any) -> StepTimes:
-        """`changed`: `codec` or `payload` of `Model.step`."""
+        """Predict a step; `changed` is `codec` or `payload` of `CostModel.predict_step`."""
         key = workload, method
         return self.model.predict_step(key, workers, links, self.get_samples(workload), best=self.best, **changed)
 
     def predict_alone(self, workload: str) -> float:
+        """Return the seconds of a step of one worker alone."""
         work = self.model.works[workload]
         return work.fixed + work.each * self.get_samples(workload)
 
     def predict(self, networks: Sequence[Links], workers: Sequence[int]) -> list[Prediction]:
-        """All methods on each of the networks with each number of workers."""
+        """Predict all methods on each of the networks with each number of workers."""
         found = []
         for workload in self.parts.workloads:
             alone = self.predict_alone(workload)
@@ -117,7 +118,7 @@ class Predictor:
         return found
 
     def _find_measured(self, workload: str, method: str, workers: int, links: Links) -> StepTimes | None:
-        """What was measured of just this; None where that is something else, or nothing."""
+        """Return a step that was measured under just these circumstances; None where there is none."""
         if self.best or links not in self.parts.networks:
             return None
         for cell in self.parts.select_cells(workload, method):
@@ -128,7 +129,7 @@ class Predictor:
 
     @functools.cached_property
     def _without(self) -> dict[tuple[str, str], tuple[CostModel, npt.NDArray[np.float64]]]:
-        """By method, all models without a cell, and what each missed of it, as |log|."""
+        """All models without a cell, and what each missed of it as |log|, by method."""
         found = {}
         for key in self.model.methods:
             held = [one for one in self.check.held if key in one.model.methods]
@@ -138,10 +139,11 @@ class Predictor:
         return found
 
     def _compute_interval(self, key: tuple[str, str], workers: int, links: Links, step: float) -> tuple[float, float]:
-        """Jackknife+ of the logarithm (Barber, Candes, Ramdas and Tibshirani, 2021): by each model without a cell,
-        moved by what it missed of that cell. So it is wider where these models differ, far from what was measured.
+        """Return the jackknife+ interval of a step's logarithm (Barber, Candes, Ramdas and Tibshirani, 2021).
 
-        None where no network was measured: then none of these models knows what a message really takes.
+        It consists of the predictions of each model without a cell, moved by what the model missed of that cell. So it
+        is wider where these models differ, far from what was measured. It is nan where no network was measured: then
+        none of these models knows what a message really takes.
         """
         if key not in self._without or not self.parts.networks:
             return math.nan, math.nan

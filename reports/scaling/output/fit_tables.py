@@ -1,4 +1,4 @@
-"""The tables of how the cost model was fitted, and of what it misses."""
+"""Build the tables of the fitted cost model, and of its errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reports.scaling.output.tables import TOPIC
 
 
 def build_check_table(check: CrossValidation, remarks: Sequence[str]) -> ReportTable:
-    """Every cell that was left out, and what the model of the others said of it."""
+    """Return a table of every cell that was left out, with the prediction of the model of the others."""
     headers = ["workload", "network", "compressor", "batch", "workers"]
     optional = ("workload", "batch")
     keep = [key for key in headers if key not in optional or any(getattr(one.cell, key) for one in check.held)]
@@ -70,7 +70,7 @@ def _list_errors(one: HeldOut) -> dict[str, Any]:
 
 
 def summarize_check(check: CrossValidation) -> list[str]:
-    """The errors in a sentence or two."""
+    """Describe the errors in a sentence or two."""
     said = [
         f"{len(check.held)} cells left out one by one: the step's time is off by {check.median:.1%} (median), "
         f"{check.p90:.1%} (90th percentile)"
@@ -84,7 +84,7 @@ def summarize_check(check: CrossValidation) -> list[str]:
 
 
 def build_model_table(predictor: Predictor) -> ReportTable:
-    """What was fitted."""
+    """Return a table of the fitted parameters."""
     model = predictor.model
     k_a, k_b, per_message, per_byte, spread = model.shared
     shared = [

@@ -1,4 +1,4 @@
-"""Lines by workers: what was measured is filled and solid, what is predicted hollow and dashed."""
+"""Draw lines by workers: measured points are filled and solid, predicted ones hollow and dashed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def draw_line(axis: Axes, line: Sequence[Point], look: style.Look, has_band: boo
 
 
 def frame_workers(axis: Axes, counts: Sequence[int]) -> None:
-    """The axis of workers."""
+    """Set up the axis of workers."""
     axis.set_xscale("log", base=2)
     step = math.ceil(len(counts) / 6)
     shown = [count for place, count in enumerate(reversed(counts)) if place % step == 0]
@@ -58,19 +58,19 @@ def frame_workers(axis: Axes, counts: Sequence[int]) -> None:
 
 
 def format_ticks(axis: Axis) -> None:
-    """1, 2 and 5 of each power of ten, as plain numbers, on a logarithmic axis."""
+    """Label 1, 2 and 5 of each power of ten on a logarithmic axis, as plain numbers."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
 def write_title(axis: Axes, name: str, characters: int) -> None:
-    """A panel's, in lines of so many."""
+    """Write the title of a panel in lines of so many characters."""
     axis.set_title(textwrap.fill(escape_label(name), characters))
 
 
 def make_label_marks(labels: Sequence[str]) -> list[Line2D]:
-    """What a legend says about the lines."""
+    """Return the marks of a legend for the lines."""
     return [
         Line2D([], [], color=look.colour, marker=look.marker, label=escape_label(label))
         for label, look in style.choose_looks(labels).items()
@@ -78,6 +78,6 @@ def make_label_marks(labels: Sequence[str]) -> list[Line2D]:
 
 
 def make_kind_marks(measured: Iterable[bool]) -> list[Line2D]:
-    """What a legend says about the kinds that there are."""
+    """Return the marks of a legend for measured and predicted points, as far as there are any."""
     kinds = set(measured)
     return [mark for mark, kind in ((_MEASURED, True), (PREDICTED, False)) if kind in kinds]

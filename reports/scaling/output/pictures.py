@@ -1,6 +1,6 @@
-"""The pictures of `python -m reports scaling`.
+"""Plot the pictures of `python -m reports scaling`.
 
-What was measured is filled and solid, what is predicted hollow, dashed and hatched.
+Measured values are filled and solid, predicted ones hollow, dashed and hatched.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HATCH = "////"
 
 
 def _make_name(name: str, workload: str) -> str:
-    """Of a file; each workload has its own."""
+    """Return the name of a file; each workload has its own."""
     words = "".join(char if char.isalnum() else "-" for char in workload)
     return f"{name}-{words}" if workload else name
 
@@ -54,7 +54,7 @@ def _frame_bandwidths(axis: Axes) -> None:
 
 
 def plot_efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
-    """A panel for each network: efficiency by workers, a line for each method; of a few with their intervals."""
+    """Plot efficiency by workers: a panel for each network, a line for each method; intervals if they are few."""
     found = [one for one in predictions if one.workload == workload]
     networks = list(dict.fromkeys(one.network for one in found))
     methods = list(dict.fromkeys(one.method for one in found))
@@ -94,7 +94,7 @@ MapPoint = tuple[int, float]
 def find_measured_points(
     predictions: Sequence[Prediction], links: Sequence[Links], one_way: float
 ) -> dict[str, set[MapPoint]]:
-    """By workload, where on a map of this one-way latency something was measured."""
+    """Return by workload the points on a map of this one-way latency where a step was measured."""
     there = {
         one.name: one.bandwidth / PAYLOAD_SHARE for one in links if is_same_latency(one.alpha, one_way) and one.beta
     }
@@ -106,7 +106,7 @@ def find_measured_points(
 
 
 def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Sequence[Links], latency: str) -> Plot:
-    """Who is predicted to be fastest by bandwidth and workers; a dot where something was measured, a line a network."""
+    """Plot who is predicted to be fastest by bandwidth and workers; dots are measurements, lines networks."""
     figure = Figure(figsize=(TEXT, LEGEND + 3.0))
     axis = figure.subplots()
     winner = found.winner
@@ -139,7 +139,7 @@ def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Seque
 
 
 def _hatch(axis: Axes, columns: np.ndarray, edges: np.ndarray) -> None:
-    """All of it: even where something was measured, who is fastest is predicted."""
+    """Hatch all of the map: even at a measured point, the fastest method is predicted."""
     size = columns[-1] - columns[0], edges[-1] - edges[0]
     box = Rectangle((columns[0], edges[0]), *size, fill=False, hatch=_HATCH, linewidth=0)
     box.set_edgecolor("#FFFFFF90")
@@ -147,7 +147,7 @@ def _hatch(axis: Axes, columns: np.ndarray, edges: np.ndarray) -> None:
 
 
 def _describe_winners(found: WinMap) -> str:
-    """Who wins at a few places."""
+    """Describe in words who wins at a few points."""
     winner, said = found.winner, []
     for rate in (1e8, 1e9, 1e10, 1e11):
         row = int(np.abs(np.log(found.bandwidths / rate)).argmin())
@@ -160,7 +160,7 @@ def _describe_winners(found: WinMap) -> str:
 
 
 def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot | None:
-    """By workers, the bandwidths at which each method beats the baseline, as bars; nothing where none ever does."""
+    """Plot the bandwidths at which each method beats the baseline, as bars by workers; None if none ever does."""
     found = [one for one in found if one.workload == workload]
     if not any(one.wins for one in found):
         return None
@@ -197,7 +197,7 @@ def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> 
 
 
 def plot_check(check: CrossValidation) -> Plot:
-    """What each cell took against what the model without it says."""
+    """Plot the measured step of each cell against the prediction of the model without it."""
     figure = Figure(figsize=(COLUMN, LEGEND + 3.0))
     axis = figure.subplots()
     methods = list(dict.fromkeys(one.cell.method for one in check.held))
@@ -229,7 +229,7 @@ def list_makers(
     links: Sequence[Links],
     latency: str,
 ) -> dict[str, Maker]:
-    """What makes the pictures, by their names; `latency` is that of the maps."""
+    """Return the functions that make the pictures, by their names; `latency` is that of the maps."""
     make = functools.partial
     found: dict[str, Maker] = {
         "scaling_check": make(plot_check, check),

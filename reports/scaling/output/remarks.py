@@ -1,4 +1,4 @@
-"""What has to be known of the predictions: lines below the tables of `python -m reports scaling`."""
+"""Write the remarks below the tables of `python -m reports scaling`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reports.scaling.model.predict import Predictor
 
 
 def write_notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
-    """What has to be known of all predictions."""
+    """Return remarks on all predictions."""
     said = ["; ".join(networks.describe_links(links))]
     for workload in predictor.parts.workloads:
         samples = format_number(predictor.get_samples(workload))
@@ -42,7 +42,7 @@ def _explain_limit(name: str, is_told: bool) -> str:
 
 
 def explain_other_latencies(links: Sequence[Links], seconds: float) -> list[str]:
-    """Which networks have another latency than the map and the break-even bandwidths are for."""
+    """Return a remark on networks with another latency than the map and the break-even bandwidths have."""
     others = [one for one in links if one.beta and not networks.is_same_latency(one.alpha, seconds)]
     told = ", ".join(f"{one.name} {shown_time(one.alpha)}" for one in others)
     return [f"other latencies have other answers (--latency): {told}"] if others else []

@@ -1,4 +1,4 @@
-"""What simulations of training with many workers say: a table, and a picture of the efficiency."""
+"""Simulate training with many workers, and build a table of the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SAMPLES = 2000
 
 @dataclasses.dataclass(frozen=True)
 class SimulationSettings:
-    """What is alike in all simulations of a table.
+    """The settings that all simulations of a table share.
 
     Attributes:
         inner: the links in nodes.
@@ -42,7 +42,7 @@ class SimulationSettings:
     seed: int
 
     def choose_steps(self, workers: int) -> int:
-        """How many are simulated with so many workers."""
+        """Return the number of steps to simulate with so many workers."""
         low, high = _STEPS
         return self.steps or min(high, max(low, _SAMPLES // workers))
 
@@ -73,7 +73,7 @@ class SimulatedSteps:
 
 
 def simulate_exchange(asked: SimulationSettings, links: Links, exchange: str, workers: int) -> SimulatedSteps:
-    """One line of the table.
+    """Simulate one line of the table.
 
     Raises:
         ValueError: the exchange does not fit the cluster.
@@ -127,7 +127,7 @@ _REMARKS = (
 
 
 def build_table(found: Sequence[SimulatedSteps]) -> ReportTable:
-    """A row for each simulation."""
+    """Return a table with a row for each simulation."""
     rough = (f"{ROUGH}: messages of different workers meet on links, and are taken to share them all the time",)
     rows = [
         (

@@ -1,4 +1,4 @@
-"""The efficiency that simulations say, by workers."""
+"""Plot the simulated efficiency by workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "simulated_efficiency"
 
 
 def plot_efficiency(found: Sequence[SimulatedSteps]) -> Plot:
-    """A panel for each network, a line for each exchange; hollow marks are simulations that are not exact."""
+    """Plot a panel for each network, a line for each exchange; hollow marks are simulations that are not exact."""
     networks = list(dict.fromkeys(one.network for one in found))
     looks = style.choose_looks(list(dict.fromkeys(one.exchange for one in found)))
     counts = sorted({one.workers for one in found})

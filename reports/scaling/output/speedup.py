@@ -1,4 +1,4 @@
-"""How many times as fast as without compression: the question that most have."""
+"""Predict how many times as fast a method is as training without compression."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from reports.scaling.output.tables import (
 
 @dataclasses.dataclass(frozen=True)
 class Speedup:
-    """A step without compression over one of `method`: above 1 it pays.
+    """The time of a step without compression over that of `method`: above 1 compression pays.
 
     Attributes:
         low, high: the interval; nan where there is none, and where both were measured.
-        is_measured: both were.
+        is_measured: both steps were measured.
     """
 
     workload: str
@@ -47,7 +47,7 @@ class Speedup:
 
 
 def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> list[Speedup]:
-    """Of all predictions of methods that compress, over the fastest that does not, in their order."""
+    """Return the speed-ups of all predictions of methods that compress, over the fastest that does not."""
     compressors = predictor.parts.compressors
     bases = find_baselines(found, compressors)
     pairs: dict[tuple[str, str, str], _Pair | None] = {}
@@ -71,8 +71,11 @@ def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: M
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
-    """All models without a cell of a method, or of the baseline, of which the other was measured under the same
-    circumstances: `misses` is what each misses of the logarithm of the two steps' ratio there."""
+    """The models without a cell of a method, or of the baseline, whose counterpart was measured as well.
+
+    The counterpart has the same circumstances. `misses` is what each model misses of the logarithm of the two steps'
+    ratio.
+    """
 
     method: tuple[str, str]
     base: tuple[str, str]
@@ -82,7 +85,7 @@ class _Pair:
 
     @classmethod
     def from_predictor(cls, predictor: Predictor, workload: str, method: str, base: str) -> _Pair | None:
-        """None where there is no such cell, or no network was measured."""
+        """Return the pair of two methods; None if there is no such cell, or no network was measured."""
         names = (workload, method), (workload, base)
         cells = {cell.key: cell for cell in predictor.parts.cells if cell.is_fair}
         models, misses = [], []
@@ -98,7 +101,7 @@ class _Pair:
         return cls(*names, stack_models(models, names[0]), stack_models(models, names[1]), np.array(misses))
 
     def compute_interval(self, predictor: Predictor, workers: int, links: Links) -> tuple[float, float]:
-        """Jackknife+ of the logarithm of the ratio, as that of a step."""
+        """Return the jackknife+ interval of the ratio's logarithm, as `Predictor._compute_interval` of a step's."""
 
         def total(model: CostModel, key: tuple[str, str]) -> npt.NDArray[np.float64]:
             samples = predictor.get_samples(key[0])

@@ -1,4 +1,4 @@
-"""When compression pays, in one picture: times as fast as without it, by workers, of all workloads and networks."""
+"""Plot the speed-up over training without compression, by workers, for all workloads and networks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ACROSS, _TITLE = 4, 20  # panels side by side, and characters of their names' l
 
 
 def plot_speedups(found: Sequence[Speedup], check: CrossValidation) -> Plot | None:
-    """A row for each workload, a panel for each network; with the model's error on what it had not seen."""
+    """Plot a row for each workload, a panel for each network, with the model's error for unseen cells."""
     if not found:
         return None
     workloads, networks, methods = (

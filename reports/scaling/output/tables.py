@@ -1,4 +1,4 @@
-"""The tables of `python -m reports scaling`."""
+"""Build the tables of `python -m reports scaling`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INTERVALS = f"in brackets {LEVEL:.0%} intervals of predictions (jackknife+ over 
 
 
 class _HasWorkers(Protocol):
-    """Something about a number of workers: a column of a table."""
+    """An object that belongs into the column of a number of workers."""
 
     @property
     def workers(self) -> int: ...
@@ -48,9 +48,10 @@ def build_table_by_workers(
     record: Callable[[T], Mapping[str, Any]],
     remarks: Sequence[str],
 ) -> ReportTable:
-    """A row for each of what `of` says (as many words as `headers`), a column for each number of workers.
+    """Return a table with a row for each tuple of `of`, and a column for each number of workers.
 
-    `cell`: the value and the text of each; `record`: what programs read of it besides.
+    A tuple has as many words as `headers`. `cell` returns the value and the text of each; `record` what programs read
+    besides.
     """
     counts = sorted({one.workers for one in found})
     rows: dict[tuple[str, ...], dict[int, TableCell]] = {}
@@ -91,7 +92,7 @@ def _mark_prediction(one: Prediction) -> str:
 
 
 def _make_record(one: Prediction) -> dict[str, Any]:
-    """A prediction for programs."""
+    """Return a prediction for programs."""
     step = one.step
     return {
         "iterations_per_second": one.iterations_per_second,
@@ -144,7 +145,7 @@ def build_efficiency_table(found: Sequence[Prediction], remarks: Sequence[str]) 
 def build_fastest_table(
     found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]
 ) -> ReportTable:
-    """Who wins, and how many times as fast as without compression; measured only where all methods were."""
+    """Return a table of the fastest methods with their speed-ups; measured only where all methods were."""
     bases = find_baselines(found, compressors)
     guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
 
@@ -181,7 +182,7 @@ def build_fastest_table(
 
 
 def build_break_even_table(found: Sequence[BreakEven], latency: str, remarks: Sequence[str]) -> ReportTable:
-    """Of all workloads."""
+    """Return a table of the break-even bandwidths of all workloads."""
     return build_table_by_workers(
         "scaling_break_even",
         f"Bandwidths at which a compressor is predicted to beat compressor={BASELINE}, by workers",
@@ -201,7 +202,7 @@ def build_break_even_table(found: Sequence[BreakEven], latency: str, remarks: Se
 
 
 def format_ranges(one: BreakEven) -> str:
-    """Where it wins, in words."""
+    """Describe the bandwidths at which a method wins."""
 
     def told(low: float, high: float) -> str:
         ends = [shown_bandwidth(float(f"{end:.2g}")) if 0 < end < math.inf else "" for end in (low, high)]
@@ -217,7 +218,7 @@ def format_times(value: float) -> str:
 
 
 def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> ReportTable:
-    """What would have to be faster for a method to win where it does not."""
+    """Return a table of what would have to be faster for a method to win where it does not."""
 
     def text(one: Needed) -> str:
         choices = [("codec", one.codec), ("payload", one.payload), ("both", one.both)]
@@ -249,7 +250,7 @@ def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> Repor
 
 
 def describe_closest(found: Sequence[Needed]) -> list[str]:
-    """Of each network, what is nearest to changing the answer, in a sentence."""
+    """Return for each network a sentence on what is nearest to changing the answer."""
     nearest: dict[tuple[str, str], tuple[float, str, Needed]] = {}
     for one in found:
         ways = ((one.codec, "encoded and decoded {} times as fast"), (one.payload, "sent messages {} times as short"))
@@ -275,7 +276,7 @@ def keep_finite(value: float) -> float | None:
 
 
 def build_published_table(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> ReportTable:
-    """What the model of Agarwal et al. says of the same parts."""
+    """Return a table of what the model of Agarwal et al. predicts from the same measurements."""
     model = predictor.model
     compressors = predictor.parts.compressors
     shown = [one for one in found if model.methods[one.workload, one.method].traffic.pattern == "lanes"]

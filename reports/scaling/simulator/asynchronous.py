@@ -1,4 +1,4 @@
-"""Asynchronous training against a dedicated server, as discrete events."""
+"""Simulate asynchronous training against a dedicated server, as discrete events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _ServerPlayer:
         self._send(worker, self.server, self.step.push_bytes, lambda: self._receive(worker))
 
     def _send(self, source: int, target: int, n: float, come: Action) -> None:
-        """Whoever a message goes to waits for it: one that is announced begins two latencies later."""
+        """Send a message, whose receiver is waiting: one that is announced begins two latencies later."""
         asking = 2 * self.events.get_latency(source, target) if n > self.eager_bytes else 0.0
         self.events.schedule(self.events.now + asking, lambda: self.events.send(source, target, n, _do_nothing, come))
 
@@ -81,5 +81,5 @@ def _do_nothing() -> None:
 
 
 def play(cluster: Cluster, step: Asynchronous, steps: int, seed: int) -> Course:
-    """All steps, from a start at the same time."""
+    """Simulate all steps, from a start at the same time."""
     return _ServerPlayer(cluster, step, steps, seed).play()

@@ -1,4 +1,4 @@
-"""Who is where, and which links a message goes through."""
+"""A cluster: workers and servers on nodes, and the links that a message goes through."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Cluster:
         return math.ceil(self.workers / self.per_node) + self.servers
 
     def find_nodes(self, endpoints: Ints) -> Ints:
-        """Numbers of the nodes of endpoints."""
+        """Return the numbers of the nodes of endpoints."""
         servers = self.nodes - self.servers + endpoints - self.workers
         return np.where(endpoints < self.workers, endpoints // self.per_node, servers)
 
@@ -101,7 +101,7 @@ class Cluster:
         return np.maximum(np.concatenate([inner, nodes, nodes, [core, 0.0]]), _AT_ONCE)
 
     def find_paths(self, sources: Ints, targets: Ints) -> Ints:
-        """The ways that messages between endpoints take: (messages, 3), places in `s_per_byte`, whose last is free.
+        """Return the ways of messages between endpoints: (messages, 3), positions in `s_per_byte`, whose last is free.
 
         Within a node: out of the sender, into the receiver. Else: out of its node, through the core, into the other.
         """
@@ -113,7 +113,7 @@ class Cluster:
         return np.where((of == to)[:, None], within, between)
 
     def get_latencies(self, sources: Ints, targets: Ints) -> Floats:
-        """Seconds, one way: (messages,)."""
+        """Return one-way latencies in seconds, (messages,)."""
         of, to = self.find_nodes(sources), self.find_nodes(targets)
         own = self._latencies
         return np.where(of == to, self.inner.latency_s if self.inner else 0.0, (own[of] + own[to]) / 2)

@@ -1,4 +1,4 @@
-"""What a simulation has found."""
+"""The result of a simulation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reports.scaling.simulator.cluster import Floats
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Course:
-    """When workers had done what, in seconds since all began.
+    """The times at which workers were ready, exchanged and finished, in seconds since the start.
 
     Attributes:
         ready: gradient computed and encoded, (steps, workers).

@@ -18,7 +18,7 @@ Action = Callable[[], None]
 
 
 class Events:
-    """A heap of what is to happen, and all messages that are under way.
+    """A heap of future actions, and all messages that are under way.
 
     Attributes:
         now: seconds.
@@ -41,11 +41,11 @@ class Events:
         self._places = np.zeros(len(s_per_byte), np.int64)  # of links among those that are looked at
 
     def schedule(self, time: float, action: Action) -> None:
-        """Do it then."""
+        """Have an action done at this time."""
         heapq.heappush(self._heap, (time, next(self._numbers), action))
 
     def get_latency(self, source: int, target: int) -> float:
-        """Seconds, one way."""
+        """Return the one-way latency in seconds."""
         return self._find_way(source, target)[1]
 
     def send(self, source: int, target: int, n: float, left: Action, come: Action) -> None:
@@ -60,7 +60,7 @@ class Events:
         self._has_changed = True
 
     def run(self) -> None:
-        """Until nothing is left to happen."""
+        """Do all actions until none is left."""
         while True:
             due = self._heap[0][0] if self._heap else np.inf
             if self._has_changed and due > self.now * _SAME:  # what happens at the same time is shared once
@@ -91,7 +91,7 @@ class Events:
             action()
 
     def _share(self) -> None:
-        """Let what is new begin, and give their rates to all messages whose links have others now."""
+        """Let new messages begin, and set the rates of all messages whose links have changed."""
         remaining = (self._ends - self.now) * self._rates
         if self._new:
             paths = np.concatenate([path for path, _, _ in self._new])
@@ -112,7 +112,7 @@ class Events:
         self._changed[:] = self._has_changed = False
 
     def _find_concerned(self) -> Ints:
-        """Places of the messages on a changed link, of those who share any link with them, and so on."""
+        """Return the positions of the messages on a changed link, of those that share any link with them, and so on."""
         found = np.zeros(0, np.int64)
         while True:
             self._changed &= self._is_limited

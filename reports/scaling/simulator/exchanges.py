@@ -38,14 +38,14 @@ class SimulatedTraining:
     part_bytes: float = math.inf
 
     def cut_into_parts(self, make: Callable[[float], Schedule]) -> Schedule:
-        """The exchange of payloads by a collective, which `make` gives for a size."""
+        """Return the schedule of the payloads in parts, by a collective that `make` returns for a size."""
         parts = max(1, math.ceil(self.payload_bytes / self.part_bytes))
         return make(self.payload_bytes / parts) * parts
 
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedExchange:
-    """How payloads travel.
+    """The way in which payloads travel.
 
     Args:
         summary: what it is.
@@ -61,7 +61,7 @@ class SimulatedExchange:
     is_asynchronous: bool = False
 
     def make_step(self, cluster: Cluster, training: SimulatedTraining) -> Step | Asynchronous:
-        """What `simulate` takes.
+        """Return the step of a training on a cluster, for `simulate`.
 
         Raises:
             ValueError: the cluster has no room for it.

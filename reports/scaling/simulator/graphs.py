@@ -1,4 +1,4 @@
-"""Who sends to whom in gossip: lists of neighbours, as `schedules.gossip` takes them. Any other graph does as well."""
+"""Graphs of gossip: lists of neighbours, as `schedules.gossip` takes them. Any other graph can be used as well."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ Neighbours = list[list[int]]
 
 
 def ring(workers: int) -> Neighbours:
-    """A cycle, both ways; of two workers, one link."""
+    """Return a cycle, both ways; of two workers, one link."""
     return [sorted({(i - 1) % workers, (i + 1) % workers} - {i}) for i in range(workers)]
 
 
 def torus(workers: int) -> Neighbours:
-    """A grid with joined borders, as square as it can be; of one row, a ring. Links between two workers are one."""
+    """Return a grid with joined borders, as square as possible; of one row, a ring. Two workers have one link at
+    most."""
     rows = max(side for side in range(1, int(workers**0.5) + 1) if workers % side == 0)
     columns = workers // rows
 
@@ -24,12 +25,12 @@ def torus(workers: int) -> Neighbours:
 
 
 def exponential(workers: int) -> Neighbours:
-    """Everyone sends to those 1, 2, 4, ... ahead (Assran et al., 2019)."""
+    """Return the graph in which everyone sends to those 1, 2, 4, ... ahead (Assran et al., 2019)."""
     hops = [2**bit for bit in range((workers - 1).bit_length())]
     return [[(i + hop) % workers for hop in hops] for i in range(workers)]
 
 
 def one_peer_exponential(workers: int) -> list[Neighbours]:
-    """The exponential graph a link at a time: the graphs of a period of steps, which take turns."""
+    """Return the exponential graph a link at a time: the graphs of a period of steps, which take turns."""
     hops = [2**bit for bit in range((workers - 1).bit_length())]
     return [[[(i + hop) % workers] for i in range(workers)] for hop in hops]

@@ -1,4 +1,4 @@
-"""Rounds with the times of their messages, and which of them are alike."""
+"""Plan rounds: compute the times of their messages, and find equal rounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PlannedRound:
         return self.round.repeats
 
     def is_like(self, other: PlannedRound) -> bool:
-        """The same messages, which take as long; of another collective, say."""
+        """Tell whether a round, perhaps of another collective, has the same messages with the same times."""
         pairs = (
             (self.round.sources, other.round.sources),
             (self.round.targets, other.round.targets),
@@ -50,10 +50,11 @@ class PlannedRound:
         return all(one is two or np.array_equal(one, two) for one, two in pairs)
 
     def repeat(self, repeats: int) -> PlannedRound:
+        """Return the round with this number of repeats."""
         return dataclasses.replace(self, round=dataclasses.replace(self.round, repeats=repeats))
 
     def advance(self, times: Floats) -> tuple[Floats, Floats, Floats]:
-        """When endpoints are through, (endpoints,), and when each message has begun and left, (messages,)."""
+        """Return when endpoints are through, (endpoints,), and when each message has begun and left, (messages,)."""
         of, to = self.round.sources, self.round.targets
         begun = times[of]
         heard = np.maximum(begun + self.latency_s, times[to]) + self.latency_s
@@ -66,6 +67,7 @@ class PlannedRound:
 
 
 def plan_round(one: Round, cluster: Cluster) -> PlannedRound:
+    """Compute the rates and times of a round's messages, as if all were under way at once."""
     paths = cluster.find_paths(one.sources, one.targets)
     rates = fair_rates(paths, 1 / cluster.s_per_byte)
     bytes_come = np.bincount(one.targets, weights=one.bytes, minlength=cluster.endpoints)
@@ -84,18 +86,19 @@ def plan_round(one: Round, cluster: Cluster) -> PlannedRound:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """A schedule whose rounds are planned: rounds that follow each other and are alike are one, repeated."""
+    """A schedule whose rounds are planned: equal rounds that follow each other are one, repeated."""
 
     members: tuple[PlannedRound | Plan, ...]
     repeats: int
 
     def list_rounds(self) -> Iterator[PlannedRound]:
-        """All of them, each once."""
+        """Yield all rounds, each once."""
         for one in self.members:
             yield from one.list_rounds() if isinstance(one, Plan) else [one]
 
 
 def plan_schedule(schedule: Schedule, cluster: Cluster) -> Plan:
+    """Plan the rounds of a schedule, and join equal ones that follow each other."""
     members: list[PlannedRound | Plan] = []
     for each in schedule.members:
         one = plan_schedule(each, cluster) if isinstance(each, Schedule) else plan_round(each, cluster)

@@ -1,4 +1,4 @@
-"""Steps of schedules as discrete events: for any schedule on any network."""
+"""Simulate steps of schedules as discrete events: any schedule on any network."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Place = tuple[int, int, int]
 
 
 def _list_turns(schedule: Schedule, endpoints: int) -> _Turns:
-    """Of each endpoint the rounds in which it has messages."""
+    """Return for each endpoint the rounds in which it has messages."""
     turns: _Turns = [[] for _ in range(endpoints)]
 
     def turn(endpoint: int, number: int) -> _Turn:
@@ -49,7 +49,7 @@ def _list_turns(schedule: Schedule, endpoints: int) -> _Turns:
 
 
 class _EventPlayer:
-    """All endpoints: each is in one step and one turn of it, and goes on by itself."""
+    """Plays all endpoints: each is in one step and one turn of it, and continues by itself."""
 
     def __init__(self, cluster: Cluster, step: Step, steps: int, seed: int) -> None:
         self.cluster, self.step, self.steps, self.seed = cluster, step, steps, seed
@@ -76,7 +76,7 @@ class _EventPlayer:
         self.events.schedule(ready, lambda: self._enter(endpoint, step, 0))
 
     def _enter(self, endpoint: int, step: int, place: int) -> None:
-        """Begin a turn: what may leave does, and those who have waited for this endpoint hear of it."""
+        """Begin a turn: send the messages that may leave, and accept those that have waited for this endpoint."""
         turns = self._get_turns(endpoint, step)
         if place == len(turns):
             self.times[1, step, endpoint] = self.events.now
@@ -113,7 +113,7 @@ class _EventPlayer:
             self.announced[there].append((source, n))
 
     def _accept(self, source: int, n: float, there: _Place) -> None:
-        """The receiver says that it is ready: its word takes a latency."""
+        """Announce that the receiver is ready: the announcement takes a latency."""
         target, step, number = there
         begin = self.events.now + self.events.get_latency(target, source)
         self.events.schedule(begin, lambda: self._send(source, target, n, step, number))
@@ -128,7 +128,7 @@ class _EventPlayer:
         )
 
     def _count(self, place: _Place, change: int) -> None:
-        """A turn ends when all its messages have left and come; one that is not yet begun only counts."""
+        """Count messages of a turn, which ends when all have left and come; a turn before its beginning only counts."""
         self.open[place] += change
         if self.open[place] or not self._is_in(place):
             return
@@ -140,5 +140,5 @@ class _EventPlayer:
 
 
 def play(cluster: Cluster, step: Step, steps: int, seed: int) -> Course:
-    """All steps, from a start at the same time."""
+    """Simulate all steps, from a start at the same time."""
     return _EventPlayer(cluster, step, steps, seed).play()

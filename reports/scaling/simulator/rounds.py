@@ -1,4 +1,4 @@
-"""Steps of schedules as recurrences over arrays: a round of all workers is a few operations, however many there are."""
+"""Simulate steps of schedules as recurrences over arrays: a few operations for a round of all workers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _Play = Callable[[Floats], Floats]
 
 
 def _never_meet(rounds: list[PlannedRound], cluster: Cluster) -> bool:
-    """No link can be full because of messages of several workers, whenever they are late.
+    """Tell that no link can be full because of messages of several workers, however late they are.
 
-    A worker has the messages of one round only under way, and these begin together. If they also end together, and what
-    all workers could ever send through a link fits into it, each message has the same rate from beginning to end.
+    A worker has only the messages of one round under way, and these begin together. If they also end together, and a
+    link can carry what all workers could ever send through it, each message has the same rate from beginning to end.
     """
     if not rounds:
         return True
@@ -46,7 +46,7 @@ def _never_meet(rounds: list[PlannedRound], cluster: Cluster) -> bool:
 
 
 def _compute_lone_rates(senders: Ints, keys: Ints, paths: Ints, capacities: Floats) -> Floats:
-    """Bytes a second of messages, if each sender were alone."""
+    """Return the bytes a second of messages, if each sender were alone."""
     if len(np.unique(senders)) == len(senders):
         return np.asarray(capacities[paths].min(axis=1), np.float64)
     own, places = np.unique(keys, return_inverse=True)
@@ -56,7 +56,7 @@ def _compute_lone_rates(senders: Ints, keys: Ints, paths: Ints, capacities: Floa
 
 
 def _end_together(senders: Ints, wire_s: Floats, is_announced: np.ndarray) -> bool:
-    """Of each sender all messages do, or it has one only."""
+    """Tell whether all messages of each sender end together, or it has one only."""
     if len(np.unique(senders)) == len(senders):
         return True
     order = np.argsort(senders, kind="stable")
@@ -67,10 +67,10 @@ def _end_together(senders: Ints, wire_s: Floats, is_announced: np.ndarray) -> bo
 
 
 class _MeetingWatch:
-    """Looks whether messages that could meet have met in a way that changes their rates.
+    """Checks whether messages that could meet have met in a way that changes their rates.
 
-    They have not where those that together fill a link begin and end together, and where a link is free again before
-    the next round wants it.
+    They have not if those that together fill a link begin and end together, and if a link is free again before the next
+    round needs it.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -93,11 +93,11 @@ class _MeetingWatch:
         self.busy = np.maximum(self.busy, last_left)
 
     def delay(self, links: Ints, by: float) -> None:
-        """What these have seen last happens some more times, until so much later."""
+        """Note that the rounds seen last are repeated on these links for so much longer."""
         self.busy[links] += by
 
     def _find_extremes(self, links: Ints, times: Floats) -> tuple[Floats, Floats]:
-        """Of each link the first and the last of its messages' times."""
+        """Return the first and the last time of the messages of each link."""
         first, last = np.full(len(self.busy), np.inf), np.full(len(self.busy), -np.inf)
         np.minimum.at(first, links, times)
         np.maximum.at(last, links, times)
@@ -105,7 +105,7 @@ class _MeetingWatch:
 
 
 def _slide_maximum(times: Floats, shift: int, low: int, high: int, slope: float) -> Floats:
-    """max over j from low to high of times[i - j shift] + j slope, by doubling the window."""
+    """Return max over j from low to high of times[i - j shift] + j slope, by doubling the window."""
     best, span = times, 1
     while span <= high - low:
         more = min(span, high - low + 1 - span)
@@ -115,11 +115,11 @@ def _slide_maximum(times: Floats, shift: int, low: int, high: int, slope: float)
 
 
 def _play_ring(one: PlannedRound, times: Floats) -> Floats:
-    """All repeats of a round in which everyone sends equally much so far ahead, at once.
+    """Play all repeats of a round in which everyone sends equally much so far ahead, at once.
 
     A round is max(t[i] + w, t[i - s] + l + w) with w for the bytes and l for the latency. Repeated k times, it is the
-    maximum over j of t[i - j s] + j l + k w for j up to k. Of announced messages it is, for the same reason,
-    max(t[i + s] + l, t[i] + 2 l, t[i - s] + 3 l) + w, and j goes from -k to k.
+    maximum over j of t[i - j s] + j l + k w for j up to k. Of announced messages it is, for the same reason, max(t[i +
+    s] + l, t[i] + 2 l, t[i - s] + 3 l) + w, and j goes from -k to k.
     """
     assert one.shift is not None
     repeats, latency = one.round.repeats, float(one.latency_s[0])
@@ -132,7 +132,7 @@ def _play_ring(one: PlannedRound, times: Floats) -> Floats:
 
 
 class _RoundPlayer:
-    """The rounds of a step's schedules on a cluster, and how they are played."""
+    """Plays the rounds of a step's schedules on a cluster."""
 
     def __init__(self, cluster: Cluster, schedules: tuple[Schedule, ...]) -> None:
         self.plans = [plan_schedule(schedule, cluster) for schedule in schedules]
@@ -140,7 +140,7 @@ class _RoundPlayer:
         self.watch = None if is_safe else _MeetingWatch(cluster)
 
     def play_exchange(self, times: Floats, step: int) -> Floats:
-        """When endpoints are through with the exchange of a step that they begin at `times`."""
+        """Return when endpoints are through with the exchange of a step that they begin at `times`."""
         return self._play_plan(self.plans[step % len(self.plans)], times)
 
     def _play_plan(self, plan: Plan, times: Floats) -> Floats:
@@ -152,7 +152,7 @@ class _RoundPlayer:
         return self._repeat(once, times, plan.repeats, 2, list(plan.list_rounds()))
 
     def _play_round(self, one: PlannedRound, times: Floats) -> Floats:
-        """All repeats of a round."""
+        """Play all repeats of a round."""
         if self.watch is None and one.shift is not None:
             return _play_ring(one, times)
 
@@ -165,16 +165,16 @@ class _RoundPlayer:
         return self._repeat(once, times, one.repeats, one.members, [one])
 
     def _repeat(self, once: _Play, times: Floats, repeats: int, period: int, rounds: list[PlannedRound]) -> Floats:
-        """The same again and again. When a period has moved all endpoints by as much, the periods after it do so, too:
-        they are not played.
+        """Play the same again and again, but only until a period moves all endpoints by as much as the one before.
 
-        When endpoints are through are sums and maxima of when they begin (max-plus linear), of which repetitions become
-        periodic (Baccelli, Cohen, Olsder and Quadrat, "Synchronization and Linearity", 1992, section 3.7).
+        The times at which endpoints are through are sums and maxima of those at which they begin (max-plus linear).
+        Repetitions of such a system become periodic (Baccelli, Cohen, Olsder and Quadrat, "Synchronization and
+        Linearity", 1992, section 3.7), so the remaining periods are computed at once.
 
         Args:
             period: of how many repetitions: of W messages round a ring W, in which a late worker's delay goes round;
                 of whole schedules 2, as between two who swap it comes back in the second.
-            rounds: what is repeated.
+            rounds: the repeated rounds.
         """
         if repeats < 2 * period:  # as most are: they are over before it shows
             for _ in range(repeats):
@@ -208,7 +208,7 @@ class _RoundPlayer:
 
 
 def play(cluster: Cluster, step: Step, steps: int, seed: int) -> Course:
-    """All steps, from a start at the same time."""
+    """Simulate all steps, from a start at the same time."""
     course = _RoundPlayer(cluster, step.schedules)
     ready, exchanged, finished = np.zeros((3, steps, cluster.endpoints))
     workers = cluster.workers

@@ -1,10 +1,9 @@
-"""Collectives as rounds of messages, for any number of workers where nothing else is said.
+"""Schedules of collectives as rounds of messages, for any number of workers unless a function says otherwise.
 
-Names and sizes are those of the closed forms in reports/scaling/measured/collectives.py: n is the bytes of one
-worker's own
-buffer for allreduce, reduce and bcast, of its own contribution for allgather, of its whole send buffer for alltoall,
-and of what every neighbour gets for gossip. Where W is no power of two, recursive doubling and halving first fold:
-those above it give what they have to a neighbour, and get the result at the end.
+Names and sizes are those of the closed forms in reports/scaling/measured/collectives.py: n is the bytes of one worker's
+own buffer for allreduce, reduce and bcast, of its own contribution for allgather, of its whole send buffer for
+alltoall, and of what every neighbour gets for gossip. If W is no power of two, recursive doubling and halving first
+fold: the workers above it give their bytes to a neighbour, and get the result at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from reports.scaling.simulator.cluster import Floats, Ints
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Round:
-    """Messages of which nobody waits for another.
+    """Messages that do not wait for each other.
 
     Attributes:
         sources, targets: endpoints, (messages,).
@@ -36,13 +35,13 @@ class Round:
 
     @property
     def endpoints(self) -> int:
-        """How many there must be: one more than the highest number."""
+        """The number of endpoints that a cluster needs: one more than the highest."""
         return max((int(end.max()) + 1 for end in (self.sources, self.targets) if len(end)), default=0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Schedule:
-    """Rounds; an endpoint comes to the next when its own messages of the last have left and come.
+    """Rounds; an endpoint begins the next when its own messages of the last have left and come.
 
     Attributes:
         members: rounds, or schedules, one after another.
@@ -53,11 +52,11 @@ class Schedule:
     repeats: int = 1
 
     def __add__(self, other: Schedule) -> Schedule:
-        """One after the other."""
+        """Return this schedule, and then the other."""
         return Schedule(self._alone + other._alone)
 
     def __mul__(self, times: int) -> Schedule:
-        """So many times, as a message that travels in so many parts."""
+        """Return the schedule repeated, as for a message that travels in so many parts."""
         return Schedule(self._alone, times) if self.members and times != 1 else self
 
     @property
@@ -66,7 +65,7 @@ class Schedule:
         return self.members if self.repeats == 1 else (self,)
 
     def iterate_rounds(self) -> Iterator[Round]:
-        """All rounds, repeated ones as often as they are."""
+        """Yield all rounds, repeated ones as often as they are."""
         for _ in range(self.repeats):
             for one in self.members:
                 yield from one.iterate_rounds() if isinstance(one, Schedule) else [one] * one.repeats
@@ -78,14 +77,14 @@ class Schedule:
 
     @property
     def endpoints(self) -> int:
-        """How many there must be: one more than the highest number."""
+        """The number of endpoints that a cluster needs: one more than the highest."""
         return max((one.endpoints for one in self.members), default=0)
 
 
 def make_messages(
     sources: Sequence[int] | Ints, targets: Sequence[int] | Ints, n: float, repeats: int = 1, sums: bool = False
 ) -> Schedule:
-    """One round, or `repeats` of them, of messages of n bytes each."""
+    """Return one round, or `repeats` of them, of messages of n bytes each."""
     of, to = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
     if repeats < 1 or not len(of):
         return Schedule()
@@ -93,7 +92,7 @@ def make_messages(
 
 
 def group_endpoints(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) -> Schedule:
-    """The schedule in several groups of endpoints at the same time.
+    """Return the schedule in several groups of endpoints at the same time.
 
     Args:
         groups: (groups, members): who the schedule's endpoints 0, 1, ... are.
@@ -110,13 +109,13 @@ def group_endpoints(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) 
 
 
 def _shift(workers: int, distance: int, n: float, repeats: int = 1, sums: bool = False) -> Schedule:
-    """Everyone sends to who is so far ahead."""
+    """Return rounds in which everyone sends to the worker so far ahead."""
     all_ = np.arange(workers)
     return make_messages(all_, (all_ + distance) % workers, n, repeats if workers > 1 else 0, sums)
 
 
 def _swap(power: int, bit: int, n: float, sums: bool = False) -> Schedule:
-    """Of 2^power workers, those whose numbers differ in one bit swap."""
+    """Return a round in which those of 2^power workers swap whose numbers differ in one bit."""
     all_ = np.arange(2**power)
     return make_messages(all_, all_ ^ (1 << bit), n, sums=sums)
 
@@ -126,7 +125,7 @@ def _join(schedules: Sequence[Schedule]) -> Schedule:
 
 
 def _fold(workers: int, n: float, inside: Callable[[int], Schedule]) -> Schedule:
-    """`inside` for the largest power of two that is not above W, given its exponent."""
+    """Return `inside` for the largest power of two that is not above W, given its exponent, with the fold around it."""
     power = workers.bit_length() - 1
     above = np.arange(2**power, workers)
     return (
@@ -135,17 +134,17 @@ def _fold(workers: int, n: float, inside: Callable[[int], Schedule]) -> Schedule
 
 
 def allreduce_ring(workers: int, n: float) -> Schedule:
-    """A reduce-scatter and an allgather round a ring (Patarasuk and Yuan, 2009): 2 (W - 1) rounds of n / W."""
+    """Return a reduce-scatter and an allgather round a ring (Patarasuk and Yuan, 2009): 2 (W - 1) rounds of n / W."""
     return reduce_scatter_ring(workers, n) + _shift(workers, 1, n / workers, workers - 1)
 
 
 def allreduce_doubling(workers: int, n: float) -> Schedule:
-    """Recursive doubling: lg W rounds of n (Thakur, Rabenseifner and Gropp, 2005)."""
+    """Return recursive doubling: lg W rounds of n (Thakur, Rabenseifner and Gropp, 2005)."""
     return _fold(workers, n, lambda power: _join([_swap(power, bit, n, True) for bit in range(power)]))
 
 
 def allreduce_rabenseifner(workers: int, n: float) -> Schedule:
-    """Recursive halving, then doubling (Rabenseifner, 2004): n / 2, n / 4, ... and back."""
+    """Return recursive halving, then doubling (Rabenseifner, 2004): n / 2, n / 4, ... and back."""
 
     def inside(power: int) -> Schedule:
         parts = [(bit, n / 2 ** (power - bit)) for bit in reversed(range(power))]
@@ -156,62 +155,62 @@ def allreduce_rabenseifner(workers: int, n: float) -> Schedule:
 
 
 def reduce_scatter_ring(workers: int, n: float) -> Schedule:
-    """W - 1 rounds of n / W."""
+    """Return W - 1 rounds of n / W."""
     return _shift(workers, 1, n / workers, workers - 1, sums=True)
 
 
 def allgather_ring(workers: int, n: float) -> Schedule:
-    """W - 1 rounds of n."""
+    """Return W - 1 rounds of n."""
     return _shift(workers, 1, n, workers - 1)
 
 
 def allgather_bruck(workers: int, n: float) -> Schedule:
-    """Bruck et al. (1997): ceil(lg W) rounds, of 1, 2, 4, ... contributions; any number of workers."""
+    """Return Bruck et al. (1997): ceil(lg W) rounds, of 1, 2, 4, ... contributions; any number of workers."""
     hops = [2**bit for bit in range((workers - 1).bit_length())]
     return _join([_shift(workers, -hop, min(hop, workers - hop) * n) for hop in hops])
 
 
 def alltoall_pairwise(workers: int, n: float) -> Schedule:
-    """W - 1 rounds of n / W, each with another partner."""
+    """Return W - 1 rounds of n / W, each with another partner."""
     return _join([_shift(workers, distance, n / workers) for distance in range(1, workers)])
 
 
 def alltoall_linear(workers: int, n: float) -> Schedule:
-    """All messages at once."""
+    """Return one round of all messages."""
     of, to = np.nonzero(~np.eye(workers, dtype=bool))
     return make_messages(of, to, n / workers)
 
 
 def bcast_binomial(workers: int, n: float) -> Schedule:
-    """From worker 0, to whom is farthest first, as Open MPI and MPICH do."""
+    """Return a broadcast from worker 0, first to the farthest, as Open MPI and MPICH do."""
     hops = [2**bit for bit in reversed(range((workers - 1).bit_length()))]
     return _join([_make_tree_round(workers, hop, n) for hop in hops])
 
 
 def reduce_binomial(workers: int, n: float) -> Schedule:
-    """To worker 0: a broadcast backwards."""
+    """Return a reduction to worker 0: a broadcast backwards."""
     parts = list(bcast_binomial(workers, n).iterate_rounds())
     return _join([make_messages(one.targets, one.sources, n, sums=True) for one in reversed(parts)])
 
 
 def _make_tree_round(workers: int, hop: int, n: float) -> Schedule:
-    """Those who have it, every (2 hop)-th, send to who is a hop ahead."""
+    """Return the round in which every (2 hop)-th worker sends to the one a hop ahead."""
     of = np.arange(0, workers - hop, 2 * hop)
     return make_messages(of, of + hop, n)
 
 
 def bcast_linear(workers: int, n: float) -> Schedule:
-    """Worker 0 sends to all at once."""
+    """Return a round in which worker 0 sends to all."""
     return make_messages([0] * (workers - 1), np.arange(1, workers), n)
 
 
 def gather_linear(workers: int, n: float) -> Schedule:
-    """All send to worker 0 at once, whose link is shared: incast."""
+    """Return a round in which all send to worker 0, whose link is shared: incast."""
     return make_messages(np.arange(1, workers), [0] * (workers - 1), n)
 
 
 def server(workers: int, n: float, answer: float | None = None, dedicated: bool = False) -> Schedule:
-    """A synchronous parameter server: all send n bytes, it sums them and answers all.
+    """Return a synchronous parameter server's exchange: all send n bytes, it sums them and answers all.
 
     Args:
         answer: bytes of an answer; None: n.
@@ -224,7 +223,7 @@ def server(workers: int, n: float, answer: float | None = None, dedicated: bool 
 
 
 def hierarchical(workers: int, per_node: int, n: float, leaders: Schedule) -> Schedule:
-    """Sums of n bytes within nodes, an exchange of their first workers, and its result to all of a node.
+    """Return sums of n bytes within nodes, an exchange of their first workers, and its result to all of a node.
 
     Args:
         leaders: the exchange between nodes, with the numbers of nodes as endpoints.
@@ -240,7 +239,7 @@ def hierarchical(workers: int, per_node: int, n: float, leaders: Schedule) -> Sc
 
 
 def gossip(neighbours: Sequence[Sequence[int]], n: float) -> Schedule:
-    """Everyone sends n bytes to its neighbours, all at once; `neighbours[i]` are those to whom i sends."""
+    """Return a round in which everyone sends n bytes to its neighbours; worker i sends to `neighbours[i]`."""
     of = np.repeat(np.arange(len(neighbours)), [len(each) for each in neighbours])
     return make_messages(of, [to for each in neighbours for to in each], n)
 

@@ -1,4 +1,4 @@
-"""How messages share links: max-min fairness (Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2)."""
+"""Share links among messages by max-min fairness (Bertsekas and Gallager, "Data Networks", 1992, 6.5.2)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _SAME = 1 + 1e-12
 
 
 def fair_rates(paths: Ints, capacities: Floats) -> Floats:
-    """Bytes a second of every message: nobody can get more without one who has no more getting less.
+    """Return bytes a second of every message: no rate can grow unless one that is no larger shrinks.
 
-    All rates rise together until a link is full; those on it stay as they are, the others rise on.
+    All rates rise together until a link is full; those on it stay, the others continue to rise.
 
     Args:
-        paths: (messages, links of each), places in `capacities`.
+        paths: (messages, links of each), positions in `capacities`.
         capacities: bytes a second, finite.
     """
     rates = np.zeros(len(paths))

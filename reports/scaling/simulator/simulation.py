@@ -1,4 +1,4 @@
-"""Which engine simulates what."""
+"""Choose the engine of a simulation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_EVENTS = 12_000
 
 
 def simulate(cluster: Cluster, step: Step | Asynchronous, steps: int, seed: int = 0, engine: str = "auto") -> Course:
-    """What workers do when, for so many steps from a start at the same time.
+    """Simulate so many steps from a start at the same time; returns when workers do what.
 
     Args:
         steps: how many, 1 or more.

@@ -1,4 +1,4 @@
-"""What a worker does in a step beside its messages."""
+"""The work of a step besides its messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reports.scaling.simulator.schedules import Schedule
 
 @dataclasses.dataclass(frozen=True)
 class Compute:
-    """Times to compute a gradient: log-normal, drawn for every worker and step.
+    """The times to compute a gradient: log-normal, drawn for every worker and step.
 
     Args:
         mean_s: their mean, in seconds.
@@ -33,7 +33,7 @@ class Compute:
             raise ValueError(f"{self}: valid are times of 0 or more")
 
     def draw_times(self, workers: int, step: int, seed: int) -> Floats:
-        """Seconds, (workers,): a function of its arguments. With more workers, the first ones have the same times."""
+        """Return seconds, (workers,), a function of the arguments. With more workers, the first have the same times."""
         normal = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, step])).standard_normal(workers)
         times = self.mean_s * np.exp(self.sigma * normal - self.sigma**2 / 2)
         for worker, factor in self.slow.items():
@@ -44,10 +44,12 @@ class Compute:
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """Args:
-    compute: of the gradient.
-    encode_s, decode_s: before and after the exchange: of the worker's own message, of all that it gets.
-    update_s: of the parameters, after that.
+    """The work of a worker in a step.
+
+    Args:
+        compute: of the gradient.
+        encode_s, decode_s: before and after the exchange: of the worker's own message, of all that it gets.
+        update_s: of the parameters, after that.
     """
 
     compute: Compute
@@ -56,7 +58,7 @@ class _Work:
     update_s: float = dataclasses.field(default=0.0, kw_only=True)
 
     def draw_before(self, workers: int, step: int, seed: int) -> Floats:
-        """Seconds until the exchange, (workers,)."""
+        """Return the seconds until the exchange, (workers,)."""
         return self.compute.draw_times(workers, step, seed) + self.encode_s
 
     @property
@@ -65,7 +67,7 @@ class _Work:
 
     @property
     def alone_s(self) -> float:
-        """A step of one worker that has nobody to exchange with."""
+        """The time of a step of one worker without an exchange."""
         return self.compute.mean_s + self.update_s
 
 
@@ -81,7 +83,7 @@ class Step(_Work):
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
-        """What takes turns."""
+        """The schedules that take turns."""
         return (self.exchange,) if isinstance(self.exchange, Schedule) else tuple(self.exchange)
 
 
