@@ -1,7 +1,7 @@
 """Every command of the README and the docs can be typed: as it is printed, into a shell.
 
-Commands stand in blocks, behind `$ ` or not, and in inline code; those of the README's table of what one may type may
-be shorter (see `rows`). Nothing is started (tests/unstarted.py). A page that shows a command which is refused shows the
+Commands stand in blocks, behind `$ ` or not, and in inline code; those in the tables of docs/guide/README.md may be
+shorter (see `rows`). Nothing is started (tests/unstarted.py). A page that shows a command which is refused shows the
 line that refuses it under it; nothing else marks it. Not typed are a command with ... for a word, which is a part of
 one, a synopsis, whose words in [brackets] may be left out, and the page that adds a compressor, whose commands want it
 (tests/compressors/test_add_a_compressor.py).
@@ -23,15 +23,15 @@ import pytest
 from tests.conftest import ROOT
 from tests.test_help import programs
 
-README, ADDS = ROOT / "README.md", ROOT / "docs/guide/add-a-compressor.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(set(ROOT.glob("docs/**/*.md")) - {ADDS})]
+README, GUIDE, ADDS = ROOT / "README.md", ROOT / "docs/guide/README.md", ROOT / "docs/guide/add-a-compressor.md"
+PAGES = [README, GUIDE, ROOT / "CONTRIBUTING.md", *sorted(set(ROOT.glob("docs/**/*.md")) - {ADDS, GUIDE})]
 PROGRAM = rf"python (?:multirun\.py|-m (?:{'|'.join(map(re.escape, programs()))})(?![.\w]))"
 COMMAND = re.compile(rf'\s*(?:\$ )?((?:[A-Z_]+=\S+ )*(?:eval "\$\()?{PROGRAM}.*)')
 NAME = re.compile(rf"{PROGRAM}(?: [a-z]+)?")
 """Of a program or of one of its commands: no more is typed where a text only speaks of it."""
 COMMENT = re.compile(r"\s{2,}\S.*| +# .*")
 PART = re.compile(r"[A-Z\s]\.\.\.(?!\S)|\s\[[A-Z-]|->")
-NO_COMMANDS = ["kill -USR1", 'reports.load("output")']
+NO_COMMANDS = ["kill -USR1", 'gradsweep.load("output")']
 PROGRAMS = ("srun", "sbatch", "squeue", "sacct", "scancel", "scontrol", "notify-send", "mail-me")
 """Of other packages: they have to be there, no more."""
 
@@ -50,7 +50,7 @@ def commands(pages: Sequence[Path]) -> list[Command]:
     """Those of some pages, each once."""
     found: dict[str, Command] = {}
     for page in pages:
-        for command in [*written(page), *(rows() if page == README else ())]:
+        for command in [*written(page), *(rows() if page == GUIDE else ())]:
             found.setdefault(command.text, command)
     return list(found.values())
 
@@ -75,7 +75,7 @@ def inline(text: str) -> list[str]:
 
 
 def rows() -> Iterator[Command]:
-    """What the README says to type for what one wants, in full.
+    """Yield the commands of the tables of docs/guide/README.md, in full.
 
     Words that begin with a key or a flag stand behind `python multirun.py`. Others go on with what stands before them
     in the row: a command of the same program, another value of the same key.
@@ -89,15 +89,15 @@ def rows() -> Iterator[Command]:
             before = code
             if code not in NO_COMMANDS:
                 yield Command(
-                    f"README.md, {row.split('|')[1].strip()}",
+                    f"docs/guide/README.md, {row.split('|')[1].strip()}",
                     code if COMMAND.fullmatch(code) else f"python multirun.py {code}",
                 )
 
 
 def table() -> list[str]:
-    """The rows of the README's table of what one may type."""
-    text = README.read_text(encoding="utf-8")
-    return text.split("| you want | type |\n|---|---|\n")[1].split("\n\n")[0].splitlines()
+    """Return the rows of the guide's tables of what one may type."""
+    parts = GUIDE.read_text(encoding="utf-8").split("| you want | type |\n|---|---|\n")[1:]
+    return [row for part in parts for row in part.split("\n\n")[0].splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,9 @@ def words_of(command: str, shell: dict[str, str], directory: Path) -> list[str]:
     return typed.read_text().split("\0")[:-1]
 
 
-@pytest.mark.parametrize(("pages", "least"), [(PAGES[:2], 60), (PAGES[2:], 100)], ids=["README", "docs"])
+@pytest.mark.parametrize(
+    ("pages", "least"), [(PAGES[:1], 12), (PAGES[1:2], 60), (PAGES[2:], 100)], ids=["README", "guide", "docs"]
+)
 def test_commands_work_as_they_are_printed(
     pages: list[Path], least: int, shell: dict[str, str], tmp_path: Path
 ) -> None:
