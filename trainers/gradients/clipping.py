@@ -1,4 +1,4 @@
-"""Bounds of gradients (Pascanu, Mikolov and Bengio, ICML 2013)."""
+"""Gradient clipping (Pascanu, Mikolov and Bengio, ICML 2013)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainers.options.sections import Clip
 
 
 class Clipping:
-    """Cuts flat gradients in place. Workers that clip the same gradient get the same bits, also on different hosts."""
+    """Clips flat gradients in place. Workers that clip the same gradient get the same bits, also on different hosts."""
 
     def __init__(self, config: Clip, gradients: torch.Tensor) -> None:
         self.config, self.gradients = config, gradients
@@ -20,15 +20,15 @@ class Clipping:
 
     @property
     def needs_whole(self) -> bool:
-        """The whole gradient of a worker must be known before any of it may leave."""
+        """Whether the whole gradient of a worker must be complete before any unit may be sent."""
         return self.config.local_norm is not None
 
     def clip_local(self) -> None:
-        """Of a worker's own gradient, complete and not yet sent."""
+        """Clip a worker's own gradient before it is sent."""
         self._bound(self.config.local_norm)
 
     def clip_final(self) -> None:
-        """Of the gradient that the optimizer is given: element by element, then the norm."""
+        """Clip the gradient that the optimizer gets: element by element, then by its norm."""
         if self.config.value is not None:
             self.gradients.clamp_(-self.config.value, self.config.value)
         self._bound(self.config.norm)

@@ -1,4 +1,4 @@
-"""A model's parameters and gradients as two flat buffers, and the units that one payload covers."""
+"""A model's parameters and gradients in two flat buffers, and the units that payloads encode."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import nn
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """What one payload covers: a layer's tensor, or a flat run of memory (`bucket`, `model`).
+    """The part of the model that one payload encodes: a layer's tensor, or a flat run of memory (`bucket`, `model`).
 
     `gradient` is a view of the flat gradient buffer: writing it writes the gradients of the model.
-    `values` are the parameters that it is the gradient of, a view likewise.
+    `values` is a view of the parameters that it is the gradient of.
     """
 
     index: int
@@ -24,7 +24,7 @@ class Unit:
 
 
 class Flat:
-    """Lays a model's parameters out in one float32 buffer `values` and their gradients in `gradients`, on its device.
+    """A model's parameters in one float32 buffer `values`, and their gradients in `gradients`, on its device.
 
     Every `parameter.data` and `parameter.grad` becomes a view, so backward accumulates in place,
     an exchange sees one array, and an optimizer updates all layers with a handful of operations.
@@ -71,7 +71,7 @@ class Flat:
         ]
 
     def _bucket_edges(self, limit: int) -> list[int]:
-        """Where buckets of up to `limit` elements begin and end."""
+        """Return the edges of buckets of up to `limit` elements."""
         edges, start, offset = [0], 0, 0
         for _, parameter in self.named:
             if offset > start and offset + parameter.numel() - start > limit:
@@ -81,5 +81,5 @@ class Flat:
         return [*edges, offset]
 
     def digest(self) -> bytes:
-        """A hash of all parameters, equal on two workers only if every bit is."""
+        """Return a hash of all parameters; two workers have the same only if every bit is the same."""
         return hashlib.sha256(self.values.cpu().numpy().tobytes()).digest()

@@ -1,4 +1,4 @@
-"""Into which units the gradient of a run is cut."""
+"""Cuts the gradient of a run into units."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trainers.options import exchanges as options
 
 
 def cut_units(config: RunConfig, flat: Flat) -> list[Unit]:
-    """The units of `exchange.granularity`, in the order of the parameters.
+    """Cut the gradient by `exchange.granularity`, in the order of the parameters.
 
-    Where layers make no difference to the numbers, neighbouring ones are one unit, up to what leaves as one part
-    (`PART_BYTES`): every unit has its price, and the runs that the others are compared with should not pay it.
-    With `sharded`, the one vector of `model` is cut into a shard for each worker.
+    Where layers make no difference to the numbers, neighbouring layers are joined up to the size of a part of a message
+    (`PART_BYTES`): every unit costs time, and baseline runs should not pay for it. With `sharded`, the one vector of
+    `model` is cut into a shard for each worker.
     """
     exchange = config.exchange
     shards = config.workers if isinstance(exchange, options.Sharded) else 1
@@ -24,7 +24,7 @@ def cut_units(config: RunConfig, flat: Flat) -> list[Unit]:
 
 
 def _can_join_layers(config: RunConfig) -> bool:
-    """Nothing looks at single tensors, and payloads of tensors that are joined are the payloads, joined."""
+    """Tell whether payloads of joined layers are the joined payloads, and nothing looks at single tensors."""
     possible = config.policy.possible(config.compressor)
     return (
         isinstance(config.memory, NoMemory)

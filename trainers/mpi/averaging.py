@@ -1,4 +1,4 @@
-"""The mean of what every worker has its own of, exact and of no traffic that a run counts: for evaluations."""
+"""Exact means over the workers, for evaluations; a run does not count their traffic."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_PIECE = 1 << 20  # elements that are summed at once: in float64 a large model would take twice its memory
+_PIECE = 1 << 20  # elements summed at once: a whole model in float64 would take twice its memory
 
 
 def compute_mean(mine: torch.Tensor, comm: MPI.Comm) -> torch.Tensor:
-    """The mean over the workers of a vector (n,) that each has its own of, in its type and on its device.
+    """Return the mean over the workers of a vector (n,), in its type and on its device.
 
-    Summed in float64 and rounded once: the mean of vectors that are equal is what they are.
+    Sums in float64 and rounds once, so that the mean of equal vectors is that vector.
     """
     from mpi4py import MPI
 
@@ -31,9 +31,9 @@ def compute_mean(mine: torch.Tensor, comm: MPI.Comm) -> torch.Tensor:
 
 @contextlib.contextmanager
 def replace_by_mean(values: torch.Tensor, comm: MPI.Comm) -> Iterator[None]:
-    """While this lasts, a vector (n,) is its mean over the workers; then it is each worker's own again.
+    """Replace a vector (n,) by its mean over the workers within the block, and restore each worker's own afterwards.
 
-    The mean is the same on all workers, who enter it at the same time.
+    All workers enter the block together; the mean has the same bits on all of them.
     """
     mine = values.clone()
     values.copy_(compute_mean(mine, comm))

@@ -1,27 +1,27 @@
-"""Sizes of messages: how payloads are aligned in them, what a collective sends, and where MPI stops counting."""
+"""Sizes of messages: alignment of payloads, bytes that a collective sends, and the limits of MPI's counts."""
 
 from __future__ import annotations
 
 ALIGNMENT = 4  # bytes: a payload starts where a kernel may read a float32
-LARGEST_COUNT = 2**31 - 1  # of the items of one MPI message
-LARGEST_SIZE = 2**32 - 1  # of one payload, in bytes: sizes travel as uint32
+LARGEST_COUNT = 2**31 - 1  # items of one MPI message
+LARGEST_SIZE = 2**32 - 1  # bytes of one payload: sizes travel as uint32
 PART_BYTES = 2**20
-"""A part of a message is posted when it may have become this long. What that is must not depend on what payloads turn
-out to need, which differs between workers: bounds count."""
+"""A part of a message is posted when the bounds of its payloads reach this many bytes. Bounds count, not the sizes of
+the payloads, because these differ between workers."""
 SEGMENT_BYTES = 2**21
-"""The network adds at most this much at a time: what goes round in a ring then stays in the caches of the processors,
+"""Bytes that one allreduce sums at most. Data of this size stay in the processors' caches while they go round the ring,
 which makes sums of tens of MiB two to three times as fast (docs/design/benchmarks.md)."""
 
 
 class MessageTooLarge(ValueError):
-    """More than MPI can count, or than sizes of four bytes can say."""
+    """The message has more items than MPI can count, or a payload more bytes than a uint32 can hold."""
 
 
 def check_count(count: int, limit: int, what: str) -> int:
-    """`count`, where it is not above `limit`.
+    """Return `count`.
 
     Raises:
-        MessageTooLarge: it is; in one line.
+        MessageTooLarge: `count` is above `limit`.
     """
     if count > limit:
         raise MessageTooLarge(
@@ -31,20 +31,20 @@ def check_count(count: int, limit: int, what: str) -> int:
 
 
 def align(size: int) -> int:
-    """The next multiple of ALIGNMENT."""
+    """Round a size up to a multiple of ALIGNMENT."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def ring_bytes(count: int, itemsize: int, workers: int) -> float:
-    """What a worker sends in an allreduce of `count` elements that goes round in a ring (Patarasuk and Yuan, 2009)."""
+    """Return the bytes that a worker sends in a ring allreduce of `count` elements (Patarasuk and Yuan, 2009)."""
     return 2 * (workers - 1) / workers * count * itemsize
 
 
 def allreduce_bytes(count: int, itemsize: int, workers: int) -> float:
-    """What a worker sends, on average, in an allreduce of `count` elements.
+    """Return the bytes that a worker sends, on average, in MPI's allreduce of `count` elements.
 
-    By MPI: a ring, but Open MPI takes recursive doubling where there are fewer elements than workers: one message
-    a round, and two for each worker beyond a power of two.
+    Open MPI uses a ring. With fewer elements than workers it uses recursive doubling: one message a round, and two for
+    each worker beyond a power of two.
     """
     if count >= workers:
         return ring_bytes(count, itemsize, workers)

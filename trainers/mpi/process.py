@@ -11,7 +11,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this rank when the daemon that started it is gone: none is left behind."""
+    """Have the kernel kill this process when its parent, MPI's daemon, ends, so that no rank is left behind."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -19,9 +19,9 @@ def die_with_parent() -> None:
 
 
 def pin(local_rank: int, threads: int) -> None:
-    """Give this rank its own cores out of those leased to the run; all of these where there are too few.
+    """Pin this rank to its own cores out of those leased to the run, or to all of them where they are too few.
 
-    All threads are moved: in a world of many runs those of an earlier one work on (trainers/packed/worker.py).
+    All threads are moved: in a packed world, threads of an earlier run go on (trainers/packed/worker.py).
     """
     from gradsweep.run_directory import CORES_VARIABLE
 
@@ -34,7 +34,7 @@ def pin(local_rank: int, threads: int) -> None:
 
 
 def limit_threads(threads: int) -> None:
-    """Set what numerical libraries read when they are loaded: call before importing any."""
+    """Set the environment variables for threads of numerical libraries; call it before importing any of them."""
     from gradsweep.run_directory import THREAD_VARIABLES
 
     for name in THREAD_VARIABLES:

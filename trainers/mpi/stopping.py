@@ -1,8 +1,8 @@
-"""SIGUSR1 asks a run to save and to end; the workers agree on the step after which they do. SIGUSR2 has a rank say
-where it is: the stacks of all its threads go to a file of its own, also from within a collective that never ends.
+"""Signals to a rank: SIGUSR1 asks the run to save and end, SIGUSR2 asks for stack traces.
 
-Loads the standard library only: a rank listens before it imports anything that takes time, because a signal that
-nobody listens to ends the process.
+The workers agree on the step after which they save and end. On SIGUSR2 a rank writes the stacks of all its threads to
+a file of its own, even from within a collective that hangs. Loads the standard library only: a rank installs the
+handlers before slow imports, because an unhandled signal would end it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 NOTHING, SAVE, STOP = 0, 1, 2
-"""What a worker may want after a step; all do what the most urgent of their wishes is."""
+"""Requests of a worker after a step; all workers follow the largest of them."""
 
 STACKS = "stacks-{rank}.txt"
-"""In the attempt's directory: a file for each rank, as what several write at the same time would be mixed in one."""
+"""Name of a rank's file in the attempt's directory; in one file the stacks of several ranks would be interleaved."""
 
 _requested = False
 _begun = False
@@ -36,15 +36,15 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 
 def listen() -> None:
-    """From now on, SIGUSR1 is a request to stop, and SIGUSR2 one for the stacks of all threads, on stderr."""
+    """Install the handlers: SIGUSR1 requests a stop, SIGUSR2 writes the stacks of all threads to stderr."""
     signal.signal(signal.SIGUSR1, _note)
     faulthandler.register(signal.SIGUSR2, all_threads=True)  # to stderr
 
 
 def write_stacks_into(attempt: Path, rank: int) -> None:
-    """From now on, the stacks go to the rank's file in the attempt's directory; to stderr where it cannot be made.
+    """Open the rank's file for stacks in the attempt's directory; where that fails, stacks go on to stderr.
 
-    The file has to be open before anything hangs. `end_stacks` removes it where nobody has asked.
+    The file must be open before anything hangs. `end_stacks` removes it if it is empty.
     """
     global _stacks
     end_stacks()
@@ -55,7 +55,7 @@ def write_stacks_into(attempt: Path, rank: int) -> None:
 
 
 def end_stacks() -> None:
-    """Let stacks go to stderr again."""
+    """Close the file for stacks, and remove it if it is empty; stacks go to stderr again."""
     global _stacks
     if _stacks is None:
         return
@@ -68,34 +68,36 @@ def end_stacks() -> None:
 
 
 def is_requested() -> bool:
-    """Whether this process has been asked to stop."""
+    """Tell whether this process has been asked to stop."""
     return _requested
 
 
 def request() -> None:
-    """Ask for a stop as the signal does: another rank of the run has got it."""
+    """Request a stop as the signal does; for a signal that another rank of the run has received."""
     _note(0, None)
 
 
 def forget() -> None:
-    """Go on as if nobody had asked, and as if no step had begun."""
+    """Forget requests to stop and that a step has begun: the next run of this process begins."""
     global _requested, _begun
     _requested = _begun = False
 
 
 def has_begun() -> bool:
-    """Whether a step has begun since the start or `forget`: messages may be on their way."""
+    """Tell whether a step has begun since the start or `forget`, so that messages may be on their way."""
     return _begun
 
 
 class Agreement:
-    """What all workers do after a step, from what each of them wants.
+    """Agreement of the workers on what all of them do after a step.
 
-    The signal may reach one rank only, and each of several at another moment. One byte travels beside the step: `ask`
-    at its beginning, `answer` at its end, so that nobody waits for it (a step of two ranks takes 1 to 6 us longer).
+    The signal may reach one rank only, or several at different moments. One byte travels during the step: `ask` sends
+    it at the beginning and `answer` reads it at the end, so that no worker waits for it (a step of two ranks takes 1 to
+    6 us longer).
 
-    Where workers may be `behind` the others by some steps (exchange.backup), an answer is that to the question of so
-    many steps ago, or they would wait for each other here.
+    Args:
+        behind: steps that a worker may be behind the others (exchange.backup). An answer is to the question of so many
+            steps ago; otherwise the workers would wait for each other here.
     """
 
     def __init__(self, comm: MPI.Comm, behind: int = 0) -> None:
@@ -104,10 +106,10 @@ class Agreement:
         self._comm, self._type, self._most = comm, MPI.UNSIGNED_CHAR, MPI.MAX
         self._behind = behind
         self._asked: collections.deque[tuple[MPI.Request, bytearray, bytearray]] = collections.deque()
-        self._saved = 0  # as many answers that come yet are to questions from before the last save
+        self._saved = 0  # coming answers to questions that were asked before the last save
 
     def ask(self, save: bool = False) -> None:
-        """Tell the others what this worker wants: to stop where it has been asked to, else to `save` or nothing."""
+        """Send this worker's request: to stop if a signal asked for it, else to `save` or nothing."""
         global _begun
         _begun = True
         mine, most = bytearray([STOP if _requested else SAVE if save else NOTHING]), bytearray(1)
@@ -115,7 +117,7 @@ class Agreement:
         self._asked.append((request, mine, most))
 
     def answer(self) -> int:
-        """What all do now: the same on all workers that have asked."""
+        """Return the request that all workers follow now; it is the same on all of them."""
         if len(self._asked) <= self._behind:
             return NOTHING
         wanted = self._take()
@@ -127,14 +129,14 @@ class Agreement:
         return wanted
 
     def answer_all(self) -> int:
-        """The answer to all questions so far; all workers are at the same place, so that none is behind."""
+        """Return the largest answer to all questions so far; all workers are at the same step."""
         wanted = NOTHING
         while self._asked:
-            one = self._take()
+            answer = self._take()
             if self._saved:
                 self._saved -= 1
-                one = STOP if one == STOP else NOTHING
-            wanted = max(wanted, one)
+                answer = STOP if answer == STOP else NOTHING
+            wanted = max(wanted, answer)
         self._saved = 0
         return wanted
 
@@ -144,6 +146,6 @@ class Agreement:
         return most[0]
 
     def close(self) -> None:
-        """No more questions: wait for the answers that nobody has taken. All workers must have asked as often."""
+        """Wait for the answers that were not taken. All workers must have asked equally often."""
         while self._asked:
             self._take()

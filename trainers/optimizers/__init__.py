@@ -1,8 +1,8 @@
 """Optimizers by name, one file each, on the flat buffers.
 
-torch's own optimizers are not used on purpose: the first `torch.optim.Optimizer` that a process makes imports
-torch._dynamo, which costs a rank as much CPU time as importing torch itself. (Its functions, such as that of SGD,
-do not.) The updates are the same to the bit of rounding, and tests compare them.
+torch's own optimizer classes are not used: the first `torch.optim.Optimizer` of a process imports torch._dynamo, which
+costs a rank as much CPU time as importing torch itself. (Its functions, such as `sgd`, do not.) The updates are the
+same up to rounding, and tests compare them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ METHODS: dict[type, str] = {
 
 
 def build(config: Any, flat: Flat) -> Optimizer:
-    """The optimizer that `config` describes, of the parameters in `flat`."""
+    """Build the optimizer that `config` describes, for the parameters in `flat`."""
     module, name = METHODS[type(config)].split(".")
     optimizer: Optimizer = getattr(importlib.import_module(f"trainers.optimizers.{module}"), name)(flat, config)
     return optimizer

@@ -12,32 +12,32 @@ from trainers.gradients.flat import Flat, Unit
 
 
 def find_tensors(flat: Flat) -> list[tuple[slice, int]]:
-    """Where in the flat buffers every tensor of the model is, and how many dimensions it has."""
-    found, offset = [], 0
+    """Return the slice of the flat buffers and the number of dimensions of every tensor of the model."""
+    tensors, offset = [], 0
     for _, parameter in flat.named:
-        found.append((slice(offset, offset + parameter.numel()), parameter.dim()))
+        tensors.append((slice(offset, offset + parameter.numel()), parameter.dim()))
         offset += parameter.numel()
-    return found
+    return tensors
 
 
 def find_decaying(flat: Flat, one_dimensional: bool) -> list[slice]:
-    """The parts of the flat buffers that have weight decay; neighbours are one part.
+    """Return the slices of the flat buffers that have weight decay, with neighbouring tensors joined.
 
     Without `one_dimensional`, biases and the factors of normalisation have none.
     """
-    parts: list[slice] = []
-    for place, dimensions in find_tensors(flat):
+    slices: list[slice] = []
+    for tensor, dimensions in find_tensors(flat):
         if dimensions <= 1 and not one_dimensional:
             continue
-        if parts and parts[-1].stop == place.start:
-            parts[-1] = slice(parts[-1].start, place.stop)
+        if slices and slices[-1].stop == tensor.start:
+            slices[-1] = slice(slices[-1].start, tensor.stop)
         else:
-            parts.append(place)
-    return parts
+            slices.append(tensor)
+    return slices
 
 
 class Optimizer(ABC):
-    """Updates `flat.values` from `flat.gradients`; remembers tensors by name: flat ones, and counts.
+    """Updates `flat.values` from `flat.gradients`. Its state is `kept`: flat tensors and counts by name.
 
     `config` is one of trainers.options.optimizers. `momentum` and `weight_decay` are the config's until a schedule
     changes them (`adjust`).
@@ -53,41 +53,41 @@ class Optimizer(ABC):
         self._decaying = find_decaying(flat, config.decay_1d)
 
     def adjust(self, *, momentum: float | None = None, weight_decay: float | None = None) -> None:
-        """Have other values from the next step on; called before every step that has any, so they are no state."""
+        """Set values for the next step; called before every step in which a schedule has any, so they are no state."""
         if momentum is not None:
             self.momentum = momentum
         if weight_decay is not None:
             self.weight_decay = weight_decay
 
     def prepare(self, unit: Unit) -> None:
-        """Replace the local gradient of a unit by what is to be exchanged, in place; for most that is the gradient.
+        """Replace the local gradient of a unit in place by what is to be exchanged; most optimizers leave it.
 
-        Called on every worker before the unit is submitted to the exchange.
+        Every worker calls it before it submits the unit to the exchange.
         """
         return None
 
     @abstractmethod
     def step(self, lr: float) -> None:
-        """Update the parameters in place from the exchanged gradients, which may be changed on the way."""
+        """Update the parameters in place from the exchanged gradients, which may be overwritten."""
 
     def _decay_into(self, direction: torch.Tensor) -> None:
-        """Add weight decay to what the parameters will move along."""
+        """Add weight decay to the direction in which the parameters will move."""
         if self.weight_decay:
-            for part in self._decaying:
-                direction[part].add_(self.flat.values[part], alpha=self.weight_decay)
+            for tensor in self._decaying:
+                direction[tensor].add_(self.flat.values[tensor], alpha=self.weight_decay)
 
     def _shrink(self, lr: float) -> None:
-        """Decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
+        """Apply decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
         if self.weight_decay:
-            for part in self._decaying:
-                self.flat.values[part].mul_(1 - lr * self.weight_decay)
+            for tensor in self._decaying:
+                self.flat.values[tensor].mul_(1 - lr * self.weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of what is remembered from step to step."""
+        """Return a copy of the state that lasts from step to step."""
         return {name: tensor.clone() for name, tensor in self.kept.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is not the state of this optimizer on these parameters; nothing has been changed.

@@ -30,17 +30,17 @@ class LARS(Optimizer):
     @torch.no_grad()
     def step(self, lr: float) -> None:
         gradients, momentum = self.flat.gradients, self.kept["momentum"]
-        rates = [self._compute_rate(place) if dimensions > 1 else 1.0 for place, dimensions in self._tensors]
+        rates = [self._compute_rate(tensor) if dimensions > 1 else 1.0 for tensor, dimensions in self._tensors]
         self._decay_into(gradients)
         momentum.mul_(self.momentum)
-        for (place, _), rate in zip(self._tensors, rates, strict=True):
-            momentum[place].add_(gradients[place], alpha=lr * rate)
+        for (tensor, _), rate in zip(self._tensors, rates, strict=True):
+            momentum[tensor].add_(gradients[tensor], alpha=lr * rate)
         self.flat.values.sub_(momentum)
 
-    def _compute_rate(self, place: slice) -> float:
-        """Of a tensor; by norms of our own, which are the same on all hosts."""
-        values = math.sqrt(norms.squares(self.flat.values[place]))
-        gradient = math.sqrt(norms.squares(self.flat.gradients[place]))
+    def _compute_rate(self, tensor: slice) -> float:
+        """Return the rate of a tensor, by kernels of our own, whose norms are the same on all hosts."""
+        values = math.sqrt(norms.squares(self.flat.values[tensor]))
+        gradient = math.sqrt(norms.squares(self.flat.gradients[tensor]))
         if not values or not gradient:
             return 1.0
         return float(self.config.trust * values / (gradient + self.weight_decay * values))

@@ -33,7 +33,7 @@ class OneBitAdam(Optimizer):
 
     @property
     def frozen(self) -> bool:
-        """The variance stays in the coming step, and the momentum is exchanged."""
+        """Whether the coming step keeps the variance and exchanges the momentum."""
         return int(self.kept["steps"]) >= int(self.config.freeze_steps)
 
     @torch.no_grad()

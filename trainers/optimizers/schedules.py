@@ -1,7 +1,7 @@
-"""Learning-rate schedules: one function each, from the place in the run to a factor of the base rate.
+"""Learning-rate schedules: a function each, from the step to a factor of the base rate.
 
-Epochs count from 0 here: epoch 5 is where five epochs are done. With `per: epoch` a rate holds for a whole epoch, the
-one for its beginning; with `per: step` it changes at every step.
+Epochs count from 0 here: epoch 5 begins when five epochs are done. With `per: epoch` the rate for the beginning of an
+epoch holds for the whole epoch; with `per: step` the rate changes at every step.
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ScheduledStep:
-    """Where in a run a step is: `step` (from 1), and how the steps make epochs.
-
-    `warmup` steps of the run are its warm-up.
-    """
+    """A step (from 1) of a run, with the run's epochs and the number of its `warmup` steps."""
 
     step: int
     epochs: Epochs
@@ -32,20 +29,23 @@ class ScheduledStep:
 
     @property
     def epoch(self) -> int:
-        """Epochs that are done."""
+        """Epochs that are complete."""
         return self.epochs.done(self.step)
 
     def interpolate(self, knots: Sequence[Sequence[float]], per: str) -> float:
-        """The value on straight lines between knots by epoch: with `step` at the end of the step, with `epoch` at the
-        beginning of its epoch. What has jumped is seen from the first step on that begins at the jump or later."""
+        """Interpolate linearly between knots (epoch, value): per `step` at the end of the step, per `epoch` at the
+        beginning of its epoch. A jump takes effect with the first step that begins at it or later."""
         if per == "epoch":
             return interpolate(knots, float(self.epoch))
         return interpolate(knots, self.epochs.passed(self.step), jumped=False)
 
 
 def warmup_steps(config: options.Schedule, epochs: Epochs) -> int:
-    """Length of the warm-up. One that would not end within the run is cut to half of it, so that something is left of
-    the schedule; with `warmup_per: epoch` to whole epochs, which may be none."""
+    """Return the length of the warm-up in steps.
+
+    A warm-up that would not end within the run is cut to half of the run, so that the schedule has a part too; with
+    `warmup_per: epoch` to whole epochs, which may be none.
+    """
     wanted = round(epochs.until(config.warmup_epochs))
     if wanted < epochs.steps:
         return wanted
@@ -53,44 +53,47 @@ def warmup_steps(config: options.Schedule, epochs: Epochs) -> int:
     return half if config.warmup_per == "step" else int(epochs.until(epochs.done(half + 1)))
 
 
-def compute_warmup_factor(config: options.Schedule, place: ScheduledStep, start: float | None) -> float:
-    """The factor of the warm-up: from `start`, or by equal parts from 0, to 1 (Goyal et al., 2017)."""
-    if place.step > place.warmup:
+def compute_warmup_factor(config: options.Schedule, now: ScheduledStep, start: float | None) -> float:
+    """Return the factor of the warm-up: from `start`, or in equal steps from 0, to 1 (Goyal et al., 2017)."""
+    if now.step > now.warmup:
         return 1.0
-    done, whole = place.step - 1, place.warmup
+    done, whole = now.step - 1, now.warmup
     if config.warmup_per == "epoch":
-        done, whole = place.epoch, place.epochs.done(place.warmup + 1)
+        done, whole = now.epoch, now.epochs.done(now.warmup + 1)
     return (done + 1) / whole if start is None else start + (1 - start) * done / whole
 
 
-def constant(config: options.Constant, place: ScheduledStep) -> float:
+def constant(config: options.Constant, now: ScheduledStep) -> float:
     return 1.0
 
 
-def cosine(config: options.Cosine, place: ScheduledStep) -> float:
-    """In the warm-up 1. Reaches 0 just after the last step, or after `t_max` epochs."""
-    epochs, begun = place.epochs, place.epochs.passed(place.warmup)
+def cosine(config: options.Cosine, now: ScheduledStep) -> float:
+    """Cosine decay after the warm-up, to 0 just after the last step or after `t_max` epochs."""
+    epochs, begun = now.epochs, now.epochs.passed(now.warmup)
     if config.per == "step":
-        done: float = place.step - 1 - place.warmup
+        done: float = now.step - 1 - now.warmup
         end = epochs.steps if config.t_max is None else epochs.until(begun + config.t_max)
-        whole = end - place.warmup
+        whole = end - now.warmup
     else:
-        done = place.epoch - begun
+        done = now.epoch - begun
         whole = math.ceil(epochs.length) - begun if config.t_max is None else config.t_max
     return 0.5 * (1 + math.cos(math.pi * min(max(done / whole, 0.0), 1.0)))
 
 
-def multistep(config: options.MultiStep, place: ScheduledStep) -> float:
-    """Without milestones, as in He et al., CVPR 2016: at half and at three quarters of the run."""
-    epochs = place.epochs
-    ends = [epochs.until(one) for one in config.milestones] or [epochs.steps / 2, epochs.steps * 3 / 4]
-    drops = sum(place.step - 1 >= end for end in ends)
+def multistep(config: options.MultiStep, now: ScheduledStep) -> float:
+    """Drop by `factor` at milestones; without any at half and three quarters of the run (He et al., CVPR 2016)."""
+    epochs = now.epochs
+    ends = [epochs.until(epoch) for epoch in config.milestones] or [epochs.steps / 2, epochs.steps * 3 / 4]
+    drops = sum(now.step - 1 >= end for end in ends)
     return float(config.factor**drops)
 
 
 def interpolate(knots: Sequence[Sequence[float]], at: float, *, jumped: bool = True) -> float:
-    """The value at `at` of the straight lines between knots; where two are at one place, there the later if it has
-    `jumped`, else the earlier."""
+    """Interpolate linearly between knots (position, value).
+
+    Args:
+        jumped: of two knots at one position, the later one counts there; else the earlier one.
+    """
     if at < knots[0][0] or (at == knots[0][0] and not jumped):
         return float(knots[0][1])
     for (low, first), (high, second) in zip(knots, knots[1:], strict=False):
@@ -99,37 +102,37 @@ def interpolate(knots: Sequence[Sequence[float]], at: float, *, jumped: bool = T
     return float(knots[-1][1])
 
 
-def piecewise(config: options.Piecewise, place: ScheduledStep) -> float:
-    """Without knots, those of the DAWNBench entry for CIFAR-10: up for 5 of 24 parts of the run, then down to 0."""
-    end = place.epochs.length
-    return place.interpolate(config.knots or [[0, 0], [end * 5 / 24, 1], [end, 0]], config.per)
+def piecewise(config: options.Piecewise, now: ScheduledStep) -> float:
+    """Without knots, those of the DAWNBench entry for CIFAR-10: up for 5/24 of the run, then down to 0."""
+    end = now.epochs.length
+    return now.interpolate(config.knots or [[0, 0], [end * 5 / 24, 1], [end, 0]], config.per)
 
 
-def onecycle(config: options.OneCycle, place: ScheduledStep) -> float:
-    """A cycle that is longer than the run ends with it."""
-    end = place.epochs.length
+def onecycle(config: options.OneCycle, now: ScheduledStep) -> float:
+    """One cycle up and down; a cycle longer than the run is cut to it."""
+    end = now.epochs.length
     cycle = min(0.92 * end if config.cycle_epochs is None else config.cycle_epochs, end)
     knots = [[0, config.low], [cycle / 2, 1.0], [cycle, config.low], [end, config.final]]
-    return place.interpolate(knots if cycle < end else knots[:3], config.per)
+    return now.interpolate(knots if cycle < end else knots[:3], config.per)
 
 
-def convex_decay(config: options.ConvexDecay, place: ScheduledStep) -> float:
-    done = {"step": place.step - 1, "epoch": place.epoch, "fraction": place.epochs.passed(place.step - 1)}
+def convex_decay(config: options.ConvexDecay, now: ScheduledStep) -> float:
+    done = {"step": now.step - 1, "epoch": now.epoch, "fraction": now.epochs.passed(now.step - 1)}
     return 1 / (config.mu * (config.shift + done[config.per]))
 
 
-def regime(config: options.Regime, place: ScheduledStep) -> float:
-    """The learning rate itself, of the last phase that gives one."""
-    return find_settings(config, place)["lr"]
+def regime(config: options.Regime, now: ScheduledStep) -> float:
+    """Return the learning rate itself, from the last phase that sets one."""
+    return find_settings(config, now)["lr"]
 
 
-def find_settings(config: options.Regime, place: ScheduledStep) -> dict[str, float]:
-    """All that the phases of a regime have set so far."""
-    found: dict[str, float] = {}
+def find_settings(config: options.Regime, now: ScheduledStep) -> dict[str, float]:
+    """Return everything that the phases of a regime have set so far."""
+    values: dict[str, float] = {}
     for phase in config.phases:
-        if phase["epoch"] <= place.epoch:
-            found.update({key: float(value) for key, value in phase.items() if value is not None and key != "epoch"})
-    return found
+        if phase["epoch"] <= now.epoch:
+            values.update({key: float(value) for key, value in phase.items() if value is not None and key != "epoch"})
+    return values
 
 
 class Plateau:
@@ -140,7 +143,7 @@ class Plateau:
         self.factor, self.best, self.bad = 1.0, math.inf, 0
 
     def observe(self, loss: float) -> None:
-        """Take note of an evaluation; a loss that is no number is no better."""
+        """Take an evaluation into account; NaN is no improvement."""
         if loss < self.best * (1 - self.config.threshold):
             self.best, self.bad = loss, 0
         else:
@@ -158,17 +161,17 @@ RULES: dict[type, Callable[[Any, ScheduledStep], float]] = {
     options.ConvexDecay: convex_decay,
     options.Regime: regime,
 }
-"""All schedules that are a function of the place; a plateau also depends on what was observed."""
+"""All schedules that are functions of the step; a plateau depends on evaluations."""
 
 
 class Schedule:
     """The learning rate of every step of a run: base * scale * warm-up * the schedule's own factor.
 
     Args:
-        base: the rate that the optimizer was given; a regime has its own instead.
+        base: the optimizer's rate; a regime has its own instead.
         epochs: of the run, in optimizer steps.
         scale: of the learning rate, by workers or batch.
-        warmup_from: overrules the config's.
+        warmup_from: overrides the config's.
     """
 
     def __init__(
@@ -190,34 +193,34 @@ class Schedule:
         return ScheduledStep(step, self.epochs, self.warmup)
 
     def factor(self, step: int) -> float:
-        """What the scaled base rate is multiplied with in `step` (from 1); of a regime the rate before scaling."""
-        place = self._locate(step)
-        own = self.plateau.factor if self.plateau is not None else RULES[type(self.config)](self.config, place)
-        return compute_warmup_factor(self.config, place, self.start) * own
+        """Return the factor of the scaled base rate in `step` (from 1); for a regime, the rate before scaling."""
+        now = self._locate(step)
+        own = self.plateau.factor if self.plateau is not None else RULES[type(self.config)](self.config, now)
+        return compute_warmup_factor(self.config, now, self.start) * own
 
     def rate(self, step: int) -> float:
-        """The learning rate in `step` (from 1)."""
+        """Return the learning rate in `step` (from 1)."""
         return self.base * self.factor(step)
 
     def settings(self, step: int) -> dict[str, float]:
-        """What else of the optimizer a regime sets in `step`: `momentum`, `weight_decay`."""
+        """Return the optimizer's other values that a regime sets in `step`: `momentum`, `weight_decay`."""
         if not isinstance(self.config, options.Regime):
             return {}
         return {key: value for key, value in find_settings(self.config, self._locate(step)).items() if key != "lr"}
 
     def observe(self, test_loss: float) -> None:
-        """Called after every evaluation, on all workers with the same number."""
+        """Take an evaluation into account; all workers call it with the same loss."""
         if self.plateau is not None:
             self.plateau.observe(test_loss)
 
     def state_dict(self) -> dict[str, Any]:
-        """What is remembered of evaluations."""
+        """Return the state that evaluations have left."""
         if self.plateau is None:
             return {}
         return {"factor": self.plateau.factor, "best": self.plateau.best, "bad": self.plateau.bad}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is the state of another schedule; nothing has been changed.
@@ -231,7 +234,7 @@ class Schedule:
 
 
 def build(run: RunConfig, epochs: Epochs) -> Schedule:
-    """The schedule of a run whose steps make such epochs."""
+    """Build the schedule of a run with these epochs."""
     scale = run.scaling.factor(run.workers, topology.degree(run), run.global_batch)
     start = min(1 / scale, 1.0) if run.scaling.warmup_from_base else None
     return Schedule(run.schedule, run.optimizer.lr, epochs, scale=scale, warmup_from=start)

@@ -32,7 +32,7 @@ class SGD(Optimizer):
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        # In one pass over the memory where possible: most of the time of a step is waiting for that.
+        # in one pass over memory where possible: a step mostly waits for memory
         everywhere = self._decaying == [slice(0, len(self.flat))]
         if not everywhere:
             self._decay_into(self.flat.gradients)
@@ -51,7 +51,7 @@ class SGD(Optimizer):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if "momentum" not in self.kept and isinstance(state, dict) and set(state) == {"momentum"}:
-            self.kept["momentum"] = torch.zeros_like(self.flat.values)  # a schedule has asked for it since
+            self.kept["momentum"] = torch.zeros_like(self.flat.values)  # a schedule has set it meanwhile
             try:
                 super().load_state_dict(state)
             except ValueError:

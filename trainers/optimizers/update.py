@@ -1,4 +1,4 @@
-"""What workers and servers alike do with gradients."""
+"""What workers and servers share: units with their compressors, optimizer and clipping."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainers.optimizers.base import Optimizer
 
 
 class UpdateSetup(NamedTuple):
-    """What workers and servers have alike: units with their compressors, and what is done with gradients."""
+    """The units of a model, their compressors, the optimizer and the clipping, on a worker or a server."""
 
     units: Sequence[Unit]
     selector: Selector
@@ -28,7 +28,7 @@ class UpdateSetup(NamedTuple):
 
 
 def build_update_setup(config: RunConfig, flat: Flat) -> UpdateSetup:
-    """For a model's flat buffers, with all kernels loaded.
+    """Build units, selector, optimizer and clipping for a model's flat buffers, and load all kernels.
 
     Raises:
         UsageError: a pattern of the policy finds no unit.
@@ -37,9 +37,9 @@ def build_update_setup(config: RunConfig, flat: Flat) -> UpdateSetup:
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     try:
         selector = Selector(config.policy, config.compressor, described, config.workers)
-    except InvalidParameter as error:  # only now the names of the tensors are known
+    except InvalidParameter as error:  # names of tensors are known only now
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
-    with hide_package("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
+    with hide_package("scipy"):  # numba would load scipy's BLAS, which no kernel calls, in 0.25 s of CPU time
         selector.warm_up(flat.gradients.device)
         optimizer = optimizers.build(config.optimizer, flat)
         clipping = Clipping(config.clip, flat.gradients)
