@@ -89,7 +89,7 @@ class Comparison:
 
     @property
     def sentences(self) -> list[str]:
-        """How many cells have which verdict, a line for each measure."""
+        """The number of cells with each verdict, a line for each measure."""
         lines = []
         for measure, changes in self.changes.items():
             found = collections.Counter(change.verdict for change in changes)

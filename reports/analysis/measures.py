@@ -10,9 +10,9 @@ import pandas as pd
 
 from gradsweep import csv_columns, run_directory
 from gradsweep.text import plural
-from reports.analysis import targets as progress
 from reports.analysis.grid import SEED, Grid, is_method_key
 from reports.analysis.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
+from reports.analysis.targets import compare_at_equal, find_cost_of_target, get_last_values, make_run_index, select_runs
 from reports.reading.machines import RATES
 from reports.reading.report import RUN_COLUMNS
 from reports.reading.text import choose_byte_unit, format_number, format_setting, format_settings, join_words
@@ -216,8 +216,8 @@ def _derive_progress(
 ) -> tuple[dict[str, object], dict[str, str]]:
     runs = grid.runs
     done = runs[runs["status"] == run_directory.DONE]
-    everyone, finished = progress.make_run_index(runs), progress.make_run_index(done)
-    epochs = progress.select_runs(epochs, finished)
+    everyone, finished = make_run_index(runs), make_run_index(done)
+    epochs = select_runs(epochs, finished)
     comparisons = [*(key for key in grid.keys if not is_method_key(key)), "workers"]
     groups = done.groupby(comparisons, dropna=False, sort=False)
     which = pd.Series(groups.ngroup().to_numpy(), finished)
@@ -225,18 +225,18 @@ def _derive_progress(
     columns: dict[str, object] = {}
     notes: dict[str, str] = {}
 
-    def aligned(values: pd.Series) -> np.ndarray:
+    def align(values: pd.Series) -> np.ndarray:
         return values.reindex(everyone).to_numpy("float64", na_value=np.nan)
 
     for by, measure in EQUAL.items():
-        found = progress.compare_at_equal(epochs, by, which)
-        columns[measure.column] = aligned(found["accuracy"])
-        columns[f"{measure.column}_at"] = at = aligned(found["at"])
+        found = compare_at_equal(epochs, by, which)
+        columns[measure.column] = align(found["accuracy"])
+        columns[f"{measure.column}_at"] = at = align(found["at"])
         notes[measure.name] = _describe_limits(runs[comparisons].assign(at=at).dropna(subset="at"), comparisons, by)
-    columns["sent_total"] = aligned(progress.get_last_values(epochs, "sent_bytes"))
+    columns["sent_total"] = align(get_last_values(epochs, "sent_bytes"))
     for target in targets:
         for measure, column in zip(define_target_measures(target), ("time_s", "sent_bytes"), strict=True):
-            columns[measure.column] = aligned(progress.find_cost_of_target(epochs, column, target))
+            columns[measure.column] = align(find_cost_of_target(epochs, column, target))
             notes[measure.name] = "at the first evaluation that reached it"
     return columns, notes
 

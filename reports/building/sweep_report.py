@@ -18,8 +18,7 @@ from reports.analysis.cells import AGAINST, choose_baseline
 from reports.analysis.grid import Grid, lay_out_runs
 from reports.analysis.measures import MEASURES
 from reports.analysis.table import ReportTable
-from reports.reading import report as collect
-from reports.reading.report import LeftOut, Report
+from reports.reading.report import LeftOut, Report, is_sweep
 from reports.tables.formats import DEFAULT, FORMATS, save_table
 from reports.tables.pivot import check_against
 from reports.tables.sweep_tables import build_tables
@@ -189,7 +188,7 @@ def summarize_dates(built: Sequence[BuiltReport]) -> None:
     known = {one.directory.resolve(): one.report for one in built}
     for date in dict.fromkeys(directory.parent for directory in known):
         if _DATE.fullmatch(date.name):  # elsewhere the folder is the user's own
-            sweeps = list(dict.fromkeys(path.resolve() for path in sorted(date.iterdir()) if collect.is_sweep(path)))
+            sweeps = list(dict.fromkeys(path.resolve() for path in sorted(date.iterdir()) if is_sweep(path)))
             runs = [(known.get(sweep) or Report([sweep]).merge()).runs for sweep in sweeps]
             _replace_file(date / run_directory.SUMMARY, _format_summary(pd.concat(runs, ignore_index=True), date))
 

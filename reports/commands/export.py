@@ -36,9 +36,9 @@ def run(options: argparse.Namespace) -> int:
     if not 0 <= options.every < math.inf:
         raise errors.bad_value("--every", options.every, "a number of seconds, or 0")
     check_installed(options.program)  # before anything is read
-    from reports.reading import report as collect
+    from reports.reading.report import find_sweeps
 
-    sweeps = collect.find_sweeps(*options.paths)
+    sweeps = find_sweeps(*options.paths)
     for into, paths in _choose_directories(options.program, options.into, sweeps).items():
         _export(options, into, paths)
     return 0

@@ -53,12 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reports.scaling.measured import links as networks
+    from reports.scaling.measured.links import parse_networks, parse_workers
 
     pictures = table_options.parse_words("--plots", options.plots, _PICTURES)
     formats = table_options.parse_words("--format", options.format, _FORMATS)
-    asked = networks.parse_networks(options.network, options.latency, options.probe)
-    workers = networks.parse_workers(options.workers)
+    asked = parse_networks(options.network, options.latency, options.probe)
+    workers = parse_workers(options.workers)
     if options.samples is not None and not 0 < options.samples < 1e9:
         raise bad_value("--samples", options.samples, "a number above 0, of samples of a worker in a step")
     predictor, place = _fit_model(options)
@@ -91,13 +91,12 @@ def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
         gradsweep.errors.UsageError: there is nothing that a model could be fitted to, or it says nothing.
     """
     from reports.building.sweep_report import get_swept_keys
-    from reports.reading import report as collect
-    from reports.reading.report import Report
+    from reports.reading.report import Report, find_sweeps
     from reports.scaling.measured import parts
     from reports.scaling.model import cross_validation, fit
     from reports.scaling.model.predict import Predictor
 
-    sweeps = collect.find_sweeps(*options.paths)
+    sweeps = find_sweeps(*options.paths)
     report = Report(sweeps).merge()
     infos = [report.read_info(sweep) for sweep in sweeps]
     found = parts.read_measurements(

@@ -112,14 +112,14 @@ def run(options: argparse.Namespace) -> int:
     formats = table_options.parse_words("--format", options.format, _FORMATS)
     _check_together(options, exchanges)
     asked = _parse_settings(options)
-    from reports.scaling.measured import links as networks
+    from reports.scaling.measured.links import parse_networks, parse_workers
     from reports.scaling.output import simulated
     from reports.scaling.simulator.exchanges import EXCHANGES
     from reports.tables import terminal
     from reports.tables.formats import save_table
 
-    links = networks.parse_networks(options.network, options.latency, None)
-    counts = networks.parse_workers(options.workers)
+    links = parse_networks(options.network, options.latency, None)
+    counts = parse_workers(options.workers)
     if not links:
         raise bad_value("--network", options.network, "one network or more, such as 10gbit")
     if counts[-1] > _MOST_WORKERS:
@@ -197,8 +197,8 @@ def _parse_settings(options: argparse.Namespace) -> SimulationSettings:
     Raises:
         gradsweep.errors.UsageError: something is not possible.
     """
-    from reports.scaling.measured import links as networks
     from reports.scaling.measured import traffic
+    from reports.scaling.measured.links import parse_network
 
     times = {
         name: _parse_quantity(f"--{name}", getattr(options, name), units.seconds, _LONGEST_S, "100ms")
@@ -228,7 +228,7 @@ def _parse_settings(options: argparse.Namespace) -> SimulationSettings:
     compute = Compute(times["compute"], options.stragglers, {} if options.slow is None else {0: options.slow})
     rest = times["encode"], times["decode"], times["update"]
     training = SimulatedTraining(compute, size, dense, *rest, staleness=options.staleness, part_bytes=part)
-    inner = networks.parse_network(options.inner)
+    inner = parse_network(options.inner)
     return SimulationSettings(
         training, options.per_node, inner, options.oversubscription, eager, steps=options.steps, seed=options.seed
     )

@@ -13,10 +13,10 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean
 from reports.analysis import few_steps, measures
-from reports.analysis import targets as progress
 from reports.analysis.cells import AGAINST, Cells
 from reports.analysis.grid import BASELINE, Grid, lay_out_runs
 from reports.analysis.table import ReportTable
+from reports.analysis.targets import choose_targets
 from reports.reading import networks
 from reports.reading.report import RUN_COLUMNS
 from reports.reading.text import format_setting, join_words, make_sort_key
@@ -72,7 +72,7 @@ def pivot(
             raise UsageError(f"--rows and --cols: {name} is there twice")
     asked = re.fullmatch(r"(?:time|bytes)_to_(\d+(?:\.\d+)?)", choice.value)
     if targets is None:
-        targets = progress.choose_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
+        targets = choose_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
     if asked and not 0 < float(asked[1]) <= 100:
         raise UsageError(f"--value {choice.value}: expected percent above 0 and up to 100, such as time_to_95")
     targets = [*targets, *([float(asked[1]) / 100] if asked else [])]

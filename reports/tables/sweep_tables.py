@@ -16,7 +16,6 @@ import pandas as pd
 from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis import few_steps, measures
-from reports.analysis import targets as progress
 from reports.analysis.cells import AGAINST, NUMBERS, CellFigures, Cells
 from reports.analysis.grid import ALGORITHM, Grid
 from reports.analysis.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
@@ -31,6 +30,7 @@ from reports.analysis.table import (
     find_marks,
     is_true,
 )
+from reports.analysis.targets import choose_targets
 from reports.reading import machines, networks
 from reports.reading.text import (
     format_number,
@@ -78,12 +78,12 @@ def build_tables(
     Args:
         grid: its layout.
         epochs: `Report.epochs` of its runs; without them there are no tables of progress.
-        targets: test accuracies, 0.9 for 90 %, of which the cost is told; else `progress.default_targets`.
+        targets: test accuracies, 0.9 for 90 %, of which the cost is told; else `choose_targets`.
         against: the config keys, and their values as texts, of the runs that others are compared with.
     """
     cells = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)
     if targets is None:
-        targets = progress.choose_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
+        targets = choose_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
     cells.runs, notes = measures.derive_measures(grid, cells.partner, epochs, targets)
     shown = [measure for measure in (*MEASURES, *list_target_measures(targets)) if is_measured(measure, cells.runs)]
     said = (*machines.write_remarks(grid.runs), *networks.write_remarks(grid.runs), *few_steps.write_remarks(grid.runs))

@@ -19,10 +19,9 @@ import pandas as pd
 from gradsweep import csv_columns, errors, run_directory, units
 from reports.analysis.grid import lay_out_runs
 from reports.reading.text import format_setting
-from reports.scaling.measured import links as networks
 from reports.scaling.measured import missing_runs, recorded
 from reports.scaling.measured.cell import MeasuredCell
-from reports.scaling.measured.links import Links
+from reports.scaling.measured.links import MEMORY, PAYLOAD_SHARE, Links, read_links, take_median
 from reports.scaling.measured.recorded import to_number as _float
 from reports.scaling.measured.run_labels import NETWORK, RunRow, group_rows, name_runs
 from reports.scaling.measured.traffic import CountedTraffic, Traffic, infer_traffic
@@ -84,7 +83,7 @@ class Measurements:
     @staticmethod
     def _take_medians(found: Sequence[tuple[str, Links]]) -> list[Links]:
         names = dict.fromkeys(name for name, _ in found)
-        return [networks.take_median(name, [links for other, links in found if other == name]) for name in names]
+        return [take_median(name, [links for other, links in found if other == name]) for name in names]
 
     def infer_traffic(self, cells: Sequence[MeasuredCell]) -> dict[tuple[str, str], Traffic]:
         """Return `traffic` as inferred from the runs of these cells alone, without methods that they say nothing
@@ -200,7 +199,7 @@ def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
         method=first["method"],
         workers=workers,
         network=first[NETWORK],
-        links=networks.take_median(first[NETWORK], links) if links else networks.MEMORY,
+        links=take_median(first[NETWORK], links) if links else MEMORY,
         load=statistics.median(one.load for one in found),
         samples=statistics.median(each),
         compute_s=max(median["step_s"] - moved, 1e-9),
@@ -211,7 +210,7 @@ def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
         beside_s=median["backward_s"] + (median["forward_s"] if _is_gossip(first) else 0.0),
         overlaps=format_setting(first.get("exchange.overlap")) == "true",
         is_fair=not any("cpu" in one.marks for one in found),
-        expected=networks.take_median(first[NETWORK], expected) if expected else None,
+        expected=take_median(first[NETWORK], expected) if expected else None,
         hosts=min(one.hosts for one in found),
         batch=first["batch"],
     )
@@ -240,8 +239,8 @@ def _read_run(row: RunRow) -> _RunRecord:
     marks = content.get("marks")
     nominal = _read_configured_links(row)
     return _RunRecord(
-        links=networks.read_links(content, row[NETWORK]) or nominal,
-        expected=networks.read_links(content, row[NETWORK], "expected") or nominal,
+        links=read_links(content, row[NETWORK]) or nominal,
+        expected=read_links(content, row[NETWORK], "expected") or nominal,
         load=load if state.get("oversubscribed") else min(load, 1.0),
         marks=marks if isinstance(marks, list) else [],
         hosts=int(_float(content.get("hosts"))),
@@ -252,5 +251,5 @@ def _read_configured_links(run: RunRow) -> Links | None:
     """Return the links of an emulated network as configured; None where it is not emulated."""
     rate = units.bits_per_second(format_setting(run.get("network.bandwidth")))
     latency = units.seconds(format_setting(run.get("network.latency")))
-    share = networks.PAYLOAD_SHARE
+    share = PAYLOAD_SHARE
     return None if not rate or latency is None else Links(run[NETWORK], latency, 8 / (rate * share))

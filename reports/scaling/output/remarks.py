@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from gradsweep.units import shown_time
 from reports.reading.text import format_number
-from reports.scaling.measured import links as networks
-from reports.scaling.measured.links import Links
+from reports.scaling.measured.links import Links, describe_links, is_same_latency
 from reports.scaling.model.predict import Predictor
 
 
 def write_notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
     """Return remarks on all predictions."""
-    said = ["; ".join(networks.describe_links(links))]
+    said = ["; ".join(describe_links(links))]
     for workload in predictor.parts.workloads:
         samples = format_number(predictor.get_samples(workload))
         said.append(f"{workload}: {samples} samples a worker" if workload else f"{samples} samples a worker")
@@ -43,6 +42,6 @@ def _explain_limit(name: str, is_told: bool) -> str:
 
 def explain_other_latencies(links: Sequence[Links], seconds: float) -> list[str]:
     """Return a remark on networks with another latency than the map and the break-even bandwidths have."""
-    others = [one for one in links if one.beta and not networks.is_same_latency(one.alpha, seconds)]
+    others = [one for one in links if one.beta and not is_same_latency(one.alpha, seconds)]
     told = ", ".join(f"{one.name} {shown_time(one.alpha)}" for one in others)
     return [f"other latencies have other answers (--latency): {told}"] if others else []

@@ -204,13 +204,13 @@ def build_break_even_table(found: Sequence[BreakEven], latency: str, remarks: Se
 def format_ranges(one: BreakEven) -> str:
     """Describe the bandwidths at which a method wins."""
 
-    def told(low: float, high: float) -> str:
+    def format_range(low: float, high: float) -> str:
         ends = [shown_bandwidth(float(f"{end:.2g}")) if 0 < end < math.inf else "" for end in (low, high)]
         if all(ends):
             return " to ".join(ends)
         return f"below {ends[1]}" if ends[1] else f"above {ends[0]}" if ends[0] else "always"
 
-    return ", ".join(told(*pair) for pair in one.wins) or "never"
+    return ", ".join(format_range(*pair) for pair in one.wins) or "never"
 
 
 def format_times(value: float) -> str:

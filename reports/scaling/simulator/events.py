@@ -52,11 +52,11 @@ class Events:
         """Begin to send n bytes now; `left` is done when the last byte has left, `come` a latency later."""
         path, latency = self._find_way(source, target)
 
-        def gone() -> None:
+        def leave() -> None:
             self.schedule(self.now + latency, come)
             left()
 
-        self._new.append((path, n, gone))
+        self._new.append((path, n, leave))
         self._has_changed = True
 
     def run(self) -> None:

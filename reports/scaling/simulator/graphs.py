@@ -11,17 +11,18 @@ def ring(workers: int) -> Neighbours:
 
 
 def torus(workers: int) -> Neighbours:
-    """Return a grid with joined borders, as square as possible; of one row, a ring. Two workers have one link at
-    most."""
+    """Return a grid with joined borders, as square as possible; of one row, a ring. Two workers have one link."""
     rows = max(side for side in range(1, int(workers**0.5) + 1) if workers % side == 0)
     columns = workers // rows
 
-    def at(row: int, column: int) -> int:
+    def number_at(row: int, column: int) -> int:
         return row % rows * columns + column % columns
 
     around = ((-1, 0), (1, 0), (0, -1), (0, 1))
     places = [(row, column) for row in range(rows) for column in range(columns)]
-    return [sorted({at(row + y, column + x) for y, x in around} - {at(row, column)}) for row, column in places]
+    return [
+        sorted({number_at(row + y, column + x) for y, x in around} - {number_at(row, column)}) for row, column in places
+    ]
 
 
 def exponential(workers: int) -> Neighbours:

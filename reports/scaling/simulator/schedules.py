@@ -99,13 +99,13 @@ def group_endpoints(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) 
     """
     of = np.asarray(groups, np.int64)
 
-    def placed(one: Round | Schedule) -> Round | Schedule:
+    def place(one: Round | Schedule) -> Round | Schedule:
         if isinstance(one, Schedule):
             return group_endpoints(one, of)
         sources, targets = of[:, one.sources].ravel(), of[:, one.targets].ravel()
         return dataclasses.replace(one, sources=sources, targets=targets, bytes=np.tile(one.bytes, len(of)))
 
-    return Schedule(tuple(map(placed, schedule.members)), schedule.repeats)
+    return Schedule(tuple(map(place, schedule.members)), schedule.repeats)
 
 
 def _shift(workers: int, distance: int, n: float, repeats: int = 1, sums: bool = False) -> Schedule:

@@ -12,7 +12,7 @@ from gradsweep import units
 from reports.__main__ import main
 from reports.commands import simulate as command
 from reports.scaling.measured import collectives, traffic
-from reports.scaling.measured import links as networks
+from reports.scaling.measured.links import parse_network
 from reports.scaling.output import simulated, simulated_picture
 from reports.scaling.simulator import Cluster, Compute, Link, exchanges, schedules
 from reports.scaling.simulator.exchanges import EXCHANGES, SimulatedTraining
@@ -33,7 +33,7 @@ def test_the_table_says_what_the_closed_form_says(tmp_path: Path, capsys: pytest
         (network, workers) for network in ("1gbit", "10gbit") for workers in ("4", "16")
     ]
     for one in found:
-        links = networks.parse_network(one["network"])
+        links = parse_network(one["network"])
         ring = collectives.compute_time("allreduce", "ring", 10e6, int(one["workers"]), links.alpha, links.beta)
         assert float(one["mean_s"]) == pytest.approx(0.058 + ring)
         assert float(one["efficiency"]) == pytest.approx(0.051 / (0.058 + ring))
@@ -55,7 +55,7 @@ def test_unless_told_otherwise_it_simulates_what_the_cost_model_of_training_says
     for size in SIZES:
         typed = ["--workers", "2,3,8,96,1024", "--network", ",".join(networks_), "--exchange", exchange]
         for one in records(tmp_path, *typed, "--bytes", size, "--stragglers", "0", "--steps", "1"):
-            links = networks.parse_network(one["network"])
+            links = parse_network(one["network"])
             n = units.byte_count(size)
             found = traffic.infer_traffic(*AS_TRAINED[exchange], [traffic.CountedTraffic(2, n, n)], degree=2)
             assert isinstance(found, traffic.Traffic)

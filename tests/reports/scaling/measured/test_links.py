@@ -10,8 +10,7 @@ import pytest
 from gradsweep import files
 from gradsweep.errors import UsageError
 from gradsweep.units import bits_per_second, seconds
-from reports.scaling.measured import links as networks
-from reports.scaling.measured.links import parse_network, parse_networks, parse_workers
+from reports.scaling.measured.links import NOMINAL, parse_network, parse_networks, parse_workers
 from trainers.options.networks import NETWORKS, Emulated
 
 
@@ -29,9 +28,9 @@ def test_a_bandwidth_is_what_frames_leave_of_it() -> None:
 
 def test_names_are_those_of_the_networks_that_runs_can_have() -> None:
     emulated = {name: network() for name, network in NETWORKS.items() if issubclass(network, Emulated)}
-    assert networks.NOMINAL.keys() & emulated.keys() == emulated.keys() - {"emulated"}
-    for name in networks.NOMINAL.keys() & emulated.keys():
-        rate, latency, _ = networks.NOMINAL[name]
+    assert NOMINAL.keys() & emulated.keys() == emulated.keys() - {"emulated"}
+    for name in NOMINAL.keys() & emulated.keys():
+        rate, latency, _ = NOMINAL[name]
         assert rate == bits_per_second(emulated[name].bandwidth)
         assert latency == pytest.approx(seconds(emulated[name].latency))
 
