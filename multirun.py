@@ -50,13 +50,13 @@ class Command:
 
     def compose_and_run(self, config: DictConfig) -> None:
         """Run a single run: what Hydra calls without -m. With -m it calls the launcher of hydra_plugins/gradsweep."""
-        from sweep.config.composer import plain  # not for --help and the like
+        from sweep.config.composer import build_plain_config  # not for --help and the like
 
         settings = HydraConfig.get()
 
         def compose() -> list[dict[str, Any]]:
             schema.refuse_foreign_launcher(settings)
-            point = plain(config, settings.launcher)
+            point = build_plain_config(config, settings.launcher)
             settings_of(point)  # an error in a value is reported first
             idle_options.refuse_unread(settings.overrides.hydra, grid=False)
             idle_options.refuse_without_grid([*settings.overrides.task, *settings.overrides.hydra])

@@ -107,7 +107,7 @@ def _compose_config(compressor: str) -> dict[str, Any]:
     from hydra.core.global_hydra import GlobalHydra
 
     from sweep.config import schema
-    from sweep.config.composer import plain
+    from sweep.config.composer import build_plain_config
     from trainers.config.groups import GROUPS
     from trainers.config.run_config import RunConfig
 
@@ -117,7 +117,7 @@ def _compose_config(compressor: str) -> dict[str, Any]:
         hydra.initialize_config_dir(str(ROOT / "conf"), version_base="1.3", job_name="multirun")
     overrides = [f"compressor={compressor}"]
     composed = hydra.compose("config", overrides, return_hydra_config=True)
-    return plain(composed, composed.hydra.launcher)
+    return build_plain_config(composed, composed.hydra.launcher)
 
 
 def _make_phases(compressor: str, workers: int) -> dict[str, float]:

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     """Returns the exit status; errors in what was typed are one line."""
     command = arguments[0] if arguments else "--help"
     if command in ("-h", "--help", "help"):
-        print(_help())
+        print(_format_help())
         return 0
     if command == "--version":
         print(version())
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         description="\n".join([(module.__doc__ or "").strip(), *([DIRECTORY] if command != "probe" else [])]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    module.arguments(parser)
+    module.add_arguments(parser)
     options = parser.parse_intermixed_args(arguments[1:])
     if sys.stdout is not None:  # it is None where it was closed before the start
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
 
 
-def _help() -> str:
+def _format_help() -> str:
     lines = [f"  {command:8} {summary}" for command, summary in COMMANDS.items()]
     last = "COMMAND --help tells the rest; --version prints what is installed."
     return "\n".join(["usage: python -m sweep COMMAND [DIR] ...", "", *lines, DIRECTORY, "", last])

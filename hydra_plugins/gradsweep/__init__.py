@@ -118,7 +118,7 @@ class GridSweeper(BasicSweeper):
         assert self.config is not None and self.launcher is not None and self.hydra_context is not None
         zipped = OmegaConf.to_container(self.config.sweep, resolve=True)["zip"]  # type: ignore[index, call-overload]
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        return [self.launcher.launch(grid.points(self.params, arguments, zipped, parser), initial_job_idx=0)]
+        return [self.launcher.launch(grid.expand_points(self.params, arguments, zipped, parser), initial_job_idx=0)]
 
 
 class SweepLauncher(Launcher):

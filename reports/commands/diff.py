@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    pair = [find.one([word])[1] for word in (options.first, options.second)]
+    pair = [find.choose_run([word])[1] for word in (options.first, options.second)]
     configs = [run_text.read_config(one) for one in pair]
     results = [_read_result(one) for one in pair]
     differing = {key: values for key, values in _pair_values(configs).items() if values[0] != values[1]}

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 def _read_sweep(directory: Path) -> SweepEntry:
     overview = Overview(directory)
     overview.refresh()
-    counts = overview.counts()
+    counts = overview.count_statuses()
     done = [view for view in overview.views.values() if view.status == run_directory.DONE and view.accuracy is not None]
     best = max(done, key=_get_accuracy, default=None)
     return SweepEntry(

@@ -4,7 +4,7 @@ The same as python -m sweep logs."""
 
 from __future__ import annotations
 
-from sweep.status.logs import arguments as add_arguments
+from sweep.status.logs import add_arguments as add_arguments
 from sweep.status.logs import run
 
 __all__ = ["add_arguments", "run"]

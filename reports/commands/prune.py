@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if not options.checkpoints and not options.failed_attempts:
         raise UsageError("prune: nothing to delete is named; valid is --checkpoints, --failed-attempts or both")
-    directory, words = find.sweep_and_runs(options.words)
-    runs = find.chosen(directory, words)
+    directory, words = find.find_sweep(options.words)
+    runs = find.choose_runs(directory, words)
     doomed = _print_deletions(directory, runs, options)
     if not doomed:
         print("nothing to delete")

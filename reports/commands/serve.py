@@ -34,7 +34,7 @@ def _parse_port(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    directory, words = find.sweep_and_runs([options.words])
+    directory, words = find.find_sweep([options.words])
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
     follow.check_interval(options)

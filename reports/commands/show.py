@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    directory, one = find.one(options.words)
+    directory, one = find.choose_run(options.words)
     overview = Overview(directory)
     overview.refresh()
     view = overview.views[one.name]

@@ -20,7 +20,7 @@ from sweep.status import find, watch
 if TYPE_CHECKING:
     from reports.analysis.table import ReportTable
 
-add_arguments = watch.arguments
+add_arguments = watch.add_arguments
 SHOWN = ("throughput", "accuracy")
 FEW = 10  # lines that the runs have at least, with what stands above them
 
@@ -28,7 +28,7 @@ FEW = 10  # lines that the runs have at least, with what stands above them
 def run(options: argparse.Namespace) -> int:
     from reports.tables import terminal
 
-    directory, _ = find.sweep_and_runs([options.words])
+    directory, _ = find.find_sweep([options.words])
     status = watch.follow(options, ResultsTable)
     terminal.print_tables(read_tables(directory))
     return status
@@ -48,12 +48,12 @@ class ResultsTable(watch.Table):
     _tables: tuple[ReportTable, ...] = ()
     _next = 0.0
 
-    def picture(self, height: int) -> RenderableType:
+    def render(self, height: int) -> RenderableType:
         self._refresh()
         shown = Text.from_ansi(_render_text(self._tables, self.console.width))
         most = max(0, height - FEW)
         lines = shown.split("\n", allow_blank=False)[:most]
-        return Group(super().picture(height - len(lines)), *lines)
+        return Group(super().render(height - len(lines)), *lines)
 
     def _refresh(self) -> None:
         """Read the tables again if files have changed; reading takes at most half of the time."""

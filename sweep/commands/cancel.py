@@ -16,7 +16,7 @@ from sweep.status import find
 SHOWN = 20  # runs
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     find.add_words(parser, "the runs to cancel; default: all that are not finished")
 
 
@@ -26,9 +26,9 @@ def run(options: argparse.Namespace) -> int:
     from sweep.directory.run_state import exclude
     from sweep.driver.cancel_unwatched import cancel_unwatched
 
-    directory, words = find.sweep_and_runs(options.words)
-    runs = find.chosen(directory, words)
-    before = {each: _standing(each) for each in runs}
+    directory, words = find.find_sweep(options.words)
+    runs = find.choose_runs(directory, words)
+    before = {each: _read_standing(each) for each in runs}
     unfinished = [each for each in runs if before[each][0] not in run_directory.COMPLETE]
     request = Request(CANCEL, tuple(each.name for each in unfinished) if words else None, describe_sender())
     while unfinished and not ask(directory, request):
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         finally:
             sweep.close()
         break
-    after = {each: _standing(each) for each in runs}
+    after = {each: _read_standing(each) for each in runs}
     # one whose job SLURM has ended and queued again said that it was cancelled before
     cancelled = [each for each in runs if after[each][0] == run_directory.CANCELLED and after[each] != before[each]]
     for each in runs if words else cancelled:
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _standing(run: Run) -> tuple[str, object]:
+def _read_standing(run: Run) -> tuple[str, object]:
     """Status and reason."""
     state = run.state()
     return state["status"], state.get("reason")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sweep.status.logs import arguments, run
+from sweep.status.logs import add_arguments, run
 
-__all__ = ["arguments", "run"]
+__all__ = ["add_arguments", "run"]

@@ -16,7 +16,7 @@ SECONDS = 35.0
 LEAST, MOST = 1.0, 3600.0
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  python -m sweep probe workers=4\n"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sweep.launch.session import Session
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     find.add_words(parser, "the runs to resume; default: all that are not finished")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--failed", action="store_true", help="only what failed or ran out of time, nothing that waits")
@@ -60,8 +60,8 @@ def _resume(options: argparse.Namespace, session: Session) -> int:
     from sweep.directory.requests import RESUME, Request, describe_sender
     from sweep.provenance.file_owners import refuse_strangers
 
-    directory, words = find.sweep_and_runs(options.words)
-    runs = find.chosen(directory, words, [each.name for each in restore_runs.list_missing(directory)])
+    directory, words = find.find_sweep(options.words)
+    runs = find.choose_runs(directory, words, [each.name for each in restore_runs.list_missing(directory)])
     everything = bool(options.all or words)
     while True:
         if (by := holder(directory)) is not None:
@@ -71,7 +71,7 @@ def _resume(options: argparse.Namespace, session: Session) -> int:
             if not wanted or ask(directory, Request(RESUME, tuple(each.name for each in wanted), describe_sender())):
                 taken = [each for each in ended if each.status() in (*waiting, *run_directory.COMPLETE)]
                 line = f"{plural(len(taken), 'run')} taken up again by pid {by.get('pid')}, which runs this sweep"
-                _answer(session.choose_verbosity(), [line], len(taken), pid=by.get("pid"))
+                _report(session.choose_verbosity(), [line], len(taken), pid=by.get("pid"))
                 return 0
             continue
         refuse_strangers(directory, runs)
@@ -196,10 +196,10 @@ def _report_left_out(directory: Path, runs: Sequence[Run], wanted: Sequence[Run]
     if not wanted:
         lines.append(f"{os.path.relpath(directory)}: nothing to resume of {plural(len(runs), 'run')}")
     if lines:
-        _answer(verbosity, lines, len(wanted), left_out=len(left_out))
+        _report(verbosity, lines, len(wanted), left_out=len(left_out))
 
 
-def _answer(
+def _report(
     verbosity: Verbosity, lines: Sequence[str], runs: int, *, left_out: int = 0, pid: int | None = None
 ) -> None:
     """Report what becomes of a resume: in lines for people, or as an event."""

@@ -15,7 +15,7 @@ from sweep.status.overview import LOST, MISSING, Overview
 FAILED = (run_directory.FAILED, run_directory.TIMEOUT, run_directory.DIVERGED, LOST, MISSING)
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     find.add_words(parser, "the runs to show; default: all")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument(
@@ -24,13 +24,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    directory, words = find.sweep_and_runs(options.words)
+    directory, words = find.find_sweep(options.words)
     overview = Overview(directory)
     overview.refresh()
     views = list(overview.views.values())
     if words:
         known = [view.name for view in views]
-        wanted = {name for word in words for name in find.matching(word, known)}
+        wanted = {name for word in words for name in find.match_names(word, known)}
         views = [view for view in views if view.name in wanted]
     if options.failed:
         views = [view for view in views if view.status in FAILED]
@@ -39,19 +39,19 @@ def run(options: argparse.Namespace) -> int:
             "directory": str(directory),
             "holder": overview.holder,
             "active": overview.active,
-            "counts": overview.counts(),
+            "counts": overview.count_statuses(),
             "runs": [dataclasses.asdict(view) for view in views],
             "no_config": overview.strangers,
         }
         print(json.dumps(found, indent=1))
         return 0
-    shown = [run_lines.headline(overview), run_lines.holding(overview)]
+    shown = [run_lines.format_headline(overview), run_lines.describe_holder(overview)]
     if overview.holder is None:
         from sweep.directory.description import explain_torn  # with YAML, which the rest does without
 
         shown += filter(None, (explain_torn(directory), planned_runs.flaw(directory)))
     if views:
-        shown += ["", *run_lines.table(views)]
+        shown += ["", *run_lines.format_table(views)]
     if overview.strangers:
         some = ", ".join(map(one_line, overview.strangers[:3])) + (", ..." if len(overview.strangers) > 3 else "")
         shown += [

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sweep.status.watch import arguments, run
+from sweep.status.watch import add_arguments, run
 
-__all__ = ["arguments", "run"]
+__all__ = ["add_arguments", "run"]

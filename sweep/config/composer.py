@@ -33,17 +33,17 @@ _NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 _OUTSIDE = re.compile(r"hydra(?!\.launcher\b)|\boc\.|\$\{\s*\$\{|\$\{[^:}]*\$\{")
 
 
-def plain(config: DictConfig, launcher: DictConfig, shared: Sections | None = None) -> dict[str, Any]:
+def build_plain_config(config: DictConfig, launcher: DictConfig, shared: Sections | None = None) -> dict[str, Any]:
     """The resolved config as plain data; of Hydra's own section, only the launcher's options belong to a run."""
     shared = shared or Sections()
-    return {name: shared.shared(name, _contained(config, launcher, name)) for name in _sections(config)}
+    return {name: shared.share(name, _extract_section(config, launcher, name)) for name in _list_sections(config)}
 
 
-def _sections(config: DictConfig) -> list[str]:
+def _list_sections(config: DictConfig) -> list[str]:
     return [*(str(key) for key in config if key not in ("hydra", LAUNCHER)), LAUNCHER]
 
 
-def _contained(config: DictConfig, launcher: DictConfig, section: str) -> Any:
+def _extract_section(config: DictConfig, launcher: DictConfig, section: str) -> Any:
     node = launcher if section == LAUNCHER else config[section]
     value = OmegaConf.to_container(node, resolve=True, throw_on_missing=True) if OmegaConf.is_config(node) else node
     if section == LAUNCHER and isinstance(value, dict):
@@ -107,7 +107,7 @@ class Composer:
         """
         composed: list[dict[str, Any]] = [{} for _ in points]
         failed: tuple[int, Exception] | None = None
-        alike = self._alike(points)
+        alike = self._group_alike(points)
         count = Count("points composed", len(points), silent=self.silent)
         for numbers in alike:
             base = None
@@ -116,34 +116,34 @@ class Composer:
                     break
                 try:
                     if base is None and len(numbers) > 1:
-                        base = self._base([points[each] for each in numbers])
-                    composed[number] = self._point(points[number], base)
+                        base = self._build_base([points[each] for each in numbers])
+                    composed[number] = self._compose_point(points[number], base)
                 except Exception as error:
                     failed = (number, error)
         if failed is not None:
             raise failed[1]
         return composed
 
-    def _alike(self, points: Sequence[Sequence[str]]) -> list[list[int]]:
+    def _group_alike(self, points: Sequence[Sequence[str]]) -> list[list[int]]:
         """The numbers of points that choose the same groups, in order of the first of them."""
         found: dict[tuple[str, ...], list[int]] = {}
         for number, lines in enumerate(count_through("points read", points, silent=self.silent)):
             try:
-                choice = tuple(line for line in lines if self._word(line).group)
+                choice = tuple(line for line in lines if self._read_word(line).group)
             except Exception:  # this point is not even grammatical
                 choice = ("", str(number))
             found.setdefault(choice, []).append(number)
         return list(found.values())
 
-    def _word(self, line: str) -> _Word:
+    def _read_word(self, line: str) -> _Word:
         if line not in self._words:
-            override = self._parsed(line)
+            override = self._parse(line)
             assert isinstance(self.loader, ConfigLoaderImpl)
             known = self.loader.repository.group_exists(override.key_or_group)
             self._words[line] = _Word(line, override, known and not isinstance(override.value(), dict))
         return self._words[line]
 
-    def _parsed(self, line: str) -> Override:
+    def _parse(self, line: str) -> Override:
         """An override; of one key many have whole numbers, of which the parser, which is slow, is given the first."""
         key, _, value = line.partition("=")
         if _NUMBER.fullmatch(value) is None:
@@ -152,34 +152,34 @@ class Composer:
             self._numbers[key] = self._parser.parse_override(line)
         return dataclasses.replace(self._numbers[key], _value=int(value), input_line=line)
 
-    def _base(self, points: Sequence[Sequence[str]]) -> _Base | None:
+    def _build_base(self, points: Sequence[Sequence[str]]) -> _Base | None:
         """What these points, of one choice of groups, have in common; None where that is not sure."""
         if self.master.hydra.searchpath:  # where groups may be that are not known here
             return None
         common = set(points[0]).intersection(*points[1:])
-        varying = {line: self._word(line) for lines in points for line in lines if line not in common}
-        kept = [self._word(line) for line in points[0] if line in common]
+        varying = {line: self._read_word(line) for lines in points for line in lines if line not in common}
+        kept = [self._read_word(line) for line in points[0] if line in common]
         for word in varying.values():
             if not word.plain_value or any(_overlap(word.key, other.key) for other in kept):
                 return None
         try:
-            base = _Base(self._by_hydra([word.line for word in kept]), frozenset(common), self.shared)
+            base = _Base(self._compose_by_hydra([word.line for word in kept]), frozenset(common), self.shared)
         except UsageError:
             raise
         except Exception:  # let the first point tell
             return None
         return base if base.sure else None
 
-    def _point(self, lines: Sequence[str], base: _Base | None) -> dict[str, Any]:
+    def _compose_point(self, lines: Sequence[str], base: _Base | None) -> dict[str, Any]:
         if base is not None and base.sure:
             try:
-                return base.with_values([self._word(line) for line in lines if line not in base.common])
+                return base.insert_values([self._read_word(line) for line in lines if line not in base.common])
             except Exception:  # Hydra says it in its own words, or knows better
                 base.sure = False
-        config = self._by_hydra(lines)
-        return plain(config, config.hydra.launcher, self.shared)
+        config = self._compose_by_hydra(lines)
+        return build_plain_config(config, config.hydra.launcher, self.shared)
 
-    def _by_hydra(self, lines: Sequence[str]) -> DictConfig:
+    def _compose_by_hydra(self, lines: Sequence[str]) -> DictConfig:
         self.by_hydra += 1
         config = self.loader.load_sweep_config(self.master, list(lines))
         grids = [OmegaConf.select(each, "hydra.sweeper.params") for each in (config, self.master)]
@@ -196,13 +196,13 @@ class _Base:
 
     def __init__(self, config: DictConfig, common: frozenset[str], shared: Sections) -> None:
         self.config, self.common, self.shared = config, common, shared
-        self.names = _sections(config)
-        texts = {name: list(_interpolations(_raw(config, name))) for name in self.names}
+        self.names = _list_sections(config)
+        texts = {name: list(_find_interpolations(_extract_raw(config, name))) for name in self.names}
         self.interpolated = {name for name, found in texts.items() if found}
         self.sure = not any(_OUTSIDE.search(text) for found in texts.values() for text in found)
         self._read: dict[tuple[str, tuple[str, ...]], Any] = {}  # by section and the lines that change it
 
-    def with_values(self, words: Sequence[_Word]) -> dict[str, Any]:
+    def insert_values(self, words: Sequence[_Word]) -> dict[str, Any]:
         """The config with these values."""
         changes: dict[str, tuple[str, ...]] = {name: () for name in self.names}
         moving = set(self.interpolated)  # these may depend on any value
@@ -213,15 +213,15 @@ class _Base:
         unread = [name for name in self.names if name in moving or (name, changes[name]) not in self._read]
         values: dict[str, Any] = {}
         if unread:
-            with self._applied(words) as config:
+            with self._apply_temporarily(words) as config:
                 for name in unread:
-                    values[name] = self.shared.shared(name, _contained(config, config.hydra.launcher, name))
+                    values[name] = self.shared.share(name, _extract_section(config, config.hydra.launcher, name))
                     if name not in moving:
                         self._read[name, changes[name]] = values[name]
         return {name: values[name] if name in values else self._read[name, changes[name]] for name in self.names}
 
     @contextmanager
-    def _applied(self, words: Sequence[_Word]) -> Iterator[DictConfig]:
+    def _apply_temporarily(self, words: Sequence[_Word]) -> Iterator[DictConfig]:
         """The config with the values in it: itself for as long as that lasts, or where they change its shape a copy."""
         if not all(self._is_leaf(word) for word in words):
             changed = copy.deepcopy(self.config)
@@ -252,7 +252,7 @@ def _overlap(one: str, other: str) -> bool:
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
-def _raw(config: DictConfig, section: str) -> Any:
+def _extract_raw(config: DictConfig, section: str) -> Any:
     if section == LAUNCHER:
         return OmegaConf.to_container(config.hydra.launcher, resolve=False)
     if not OmegaConf.is_interpolation(config, section) and OmegaConf.is_config(config[section]):
@@ -260,12 +260,12 @@ def _raw(config: DictConfig, section: str) -> Any:
     return OmegaConf.to_container(OmegaConf.masked_copy(config, section), resolve=False)
 
 
-def _interpolations(value: Any) -> Iterator[str]:
+def _find_interpolations(value: Any) -> Iterator[str]:
     if isinstance(value, str) and "${" in value:
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _interpolations(item)
+            yield from _find_interpolations(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _interpolations(item)
+            yield from _find_interpolations(item)

@@ -22,7 +22,7 @@ from gradsweep import disk_errors
 from gradsweep.errors import LISTED_BY, UsageError
 from gradsweep.hints import did_you_mean, one_of
 from sweep.config import optuna_defaults
-from sweep.config.override_grammar import explain_grammar, explain_override, valid_kind
+from sweep.config.override_grammar import explain_grammar, explain_override, find_valid_kind
 from sweep.config.schema import LAUNCHER, MEMBERS, TYPES, select_own_launchers
 
 _INTERPOLATED = re.compile(r"^\w+ raised while resolving interpolation: ")
@@ -46,7 +46,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
             return line
         if isinstance(cause, OverrideParseException):
             return explain_grammar(
-                cause, arguments, _words_for(cause.override.partition("=")[0].lstrip("+~"), arguments)
+                cause, arguments, _describe_valid(cause.override.partition("=")[0].lstrip("+~"), arguments)
             )
         if isinstance(cause, MissingConfigException) and cause.options is not None and cause.missing_cfg_file:
             group, _, option = cause.missing_cfg_file.rpartition("/")
@@ -56,19 +56,19 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
     innermost = causes[-1]
     if isinstance(innermost, OmegaConfBaseException) and innermost.full_key:
         return _explain_key(innermost, arguments)
-    if isinstance(error, OSError) and error.filename is not None and not _passed_through(error, "sweep"):
+    if isinstance(error, OSError) and error.filename is not None and not _passes_through(error, "sweep"):
         return f"hydra.sweep.dir={error.filename}: {error.strerror}; valid is a directory that can be written"
     if (of_launcher := _explain_launcher(innermost, arguments)) is not None:
         return of_launcher
-    if (said := explain_override(str(innermost), arguments, _words_for)) is not None:
+    if (said := explain_override(str(innermost), arguments, _describe_valid)) is not None:
         return said
     theirs = ("hydra", "omegaconf", "optuna")
-    if isinstance(error, (HydraException, OmegaConfBaseException)) or _raised_in(innermost, theirs):
-        return _with_word(" ".join(str(innermost).split()), arguments)
+    if isinstance(error, (HydraException, OmegaConfBaseException)) or _is_raised_in(innermost, theirs):
+        return _prepend_words(" ".join(str(innermost).split()), arguments)
     return None
 
 
-def _with_word(line: str, arguments: Sequence[str]) -> str:
+def _prepend_words(line: str, arguments: Sequence[str]) -> str:
     """A line of Hydra's with what was typed before it, where it names no key: the words that have what it quotes."""
     words = [word for word in arguments if "=" in word or word.startswith("~")]
     if any(word.partition("=")[0].lstrip("+") in line for word in words):
@@ -99,9 +99,9 @@ def _explain_launcher(error: BaseException, arguments: Sequence[str]) -> str | N
 
 def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str:
     key, message = str(error.full_key), str(error.msg or error).splitlines()[0]
-    typed = _typed(key, arguments)
+    typed = _find_value(key, arguments)
     given = f"{key}={typed}" if typed is not None else key
-    if typed is None and (around := _around(key, arguments)) is not None:
+    if typed is None and (around := _find_enclosing(key, arguments)) is not None:
         above, value = around
         if key.startswith(f"{above}["):  # an item of a list, which is valid or not as a whole
             key, given = above, f"{above}={value}"
@@ -109,43 +109,43 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
             given = f"{above}={value}: {key}"
     is_unknown = "not in" in message and error.parent_node is not None
     if is_unknown and typed is None:
-        given = _below(key, arguments) or given  # as optim of optim.lr=1
+        given = _find_below(key, arguments) or given  # as optim of optim.lr=1
     if is_unknown:
         from sweep.config.unknown_keys import explain_unknown  # only where something is wrong
 
         return f"{given}: {explain_unknown(key, error.parent_node)}"
     if f"~{key}" in [word.partition("=")[0] for word in arguments]:
-        return f"~{key}: a run has to have it; valid is {_words_for(key, arguments) or 'one of its group'}"
+        return f"~{key}: a run has to have it; valid is {_describe_valid(key, arguments) or 'one of its group'}"
     if isinstance(error, (InterpolationKeyError, UnsupportedInterpolationType)):
-        return _with_word(message, arguments) if given == key else f"{given}: {message}"
-    if typed is None and (below := _below(key, arguments)) is not None:
-        return f"{below}: unknown key; {key} has no keys, and is {_words_for(key, arguments) or 'a value'}"
-    if (words := _words_for(key, arguments, error.parent_node)) is not None:
+        return _prepend_words(message, arguments) if given == key else f"{given}: {message}"
+    if typed is None and (below := _find_below(key, arguments)) is not None:
+        return f"{below}: unknown key; {key} has no keys, and is {_describe_valid(key, arguments) or 'a value'}"
+    if (words := _describe_valid(key, arguments, error.parent_node)) is not None:
         return f"{given}: valid is {words}"
     if message.endswith("is not a valid bool (type str)"):
         return f"{given}: valid is true or false"
-    if (kind := valid_kind(message)) is not None:
+    if (kind := find_valid_kind(message)) is not None:
         return f"{given}: valid is {kind}"
     return f"{given}: {_INTERPOLATED.sub('', message)}"
 
 
-def _typed(key: str, arguments: Sequence[str]) -> str | None:
+def _find_value(key: str, arguments: Sequence[str]) -> str | None:
     """The value that was typed for a key; None where it was not."""
     same = (key, re.sub(r"\[(\d+)\]", r".\1", key))
     values = [word.partition("=")[2] for word in arguments if word.partition("=")[0].lstrip("+") in same]
     return values[-1] if values else None
 
 
-def _around(key: str, arguments: Sequence[str]) -> tuple[str, str] | None:
+def _find_enclosing(key: str, arguments: Sequence[str]) -> tuple[str, str] | None:
     """What was typed with a key in it, as `batch={size:a}` has batch.size: the key there, and the value."""
     while key:
         key = key[: max(key.rfind("."), key.rfind("["), 0)]
-        if key and (value := _typed(key, arguments)) is not None and value[:1] in ("[", "{"):
+        if key and (value := _find_value(key, arguments)) is not None and value[:1] in ("[", "{"):
             return key, value
     return None
 
 
-def _below(key: str, arguments: Sequence[str]) -> str | None:
+def _find_below(key: str, arguments: Sequence[str]) -> str | None:
     """A word that was typed for a key in a value that has none, as `batch.size.x=3`."""
     words = [word.lstrip("+") for word in arguments]
     return next((word for word in words if word.partition("=")[0].startswith((f"{key}.", f"{key}["))), None)
@@ -154,7 +154,7 @@ def _below(key: str, arguments: Sequence[str]) -> str | None:
 _KINDS: Mapping[Any, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
 
 
-def _words_for(key: str, arguments: Sequence[str], parent: Any = None) -> str | None:
+def _describe_valid(key: str, arguments: Sequence[str], parent: Any = None) -> str | None:
     """What a key accepts, in words; None where that is not known.
 
     Args:
@@ -163,28 +163,28 @@ def _words_for(key: str, arguments: Sequence[str], parent: Any = None) -> str | 
     types = list(TYPES)
     group = key.partition(".")[0]
     if group in MEMBERS:
-        types = [(f"{group}.", cls) for cls in _chosen(group, arguments, parent)]
-    found = {words for prefix, cls in types for words in _valid(prefix, cls, key)}
+        types = [(f"{group}.", cls) for cls in _find_classes(group, arguments, parent)]
+    found = {words for prefix, cls in types for words in _find_valid(prefix, cls, key)}
     return found.pop() if len(found) == 1 else None  # several where members of a group differ
 
 
-def _chosen(group: str, arguments: Sequence[str], parent: Any) -> list[type]:
+def _find_classes(group: str, arguments: Sequence[str], parent: Any) -> list[type]:
     """The classes that a section of a config may have: the one that is chosen, or all where that is not known."""
     members = MEMBERS[group]
-    name = _typed(group, arguments)
+    name = _find_value(group, arguments)
     if OmegaConf.is_config(parent):
         name = OmegaConf.select(parent._get_root(), f"{group}.name", throw_on_missing=False, default=name)
     return [members[name]] if name is not None and name in members else list(members.values())
 
 
-def _valid(prefix: str, cls: type, key: str) -> Iterator[str]:
+def _find_valid(prefix: str, cls: type, key: str) -> Iterator[str]:
     """What a key accepts, in words, by the fields of a dataclass whose keys begin with `prefix`."""
     if not key.startswith(prefix):
         return
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         if dataclasses.is_dataclass(hints[field.name]):
-            yield from _valid(f"{prefix}{field.name}.", typing.cast(type, hints[field.name]), key)
+            yield from _find_valid(f"{prefix}{field.name}.", typing.cast(type, hints[field.name]), key)
         if prefix + field.name == key:
             words = getattr(field.metadata.get("valid"), "words", None)
             words = words or _KINDS.get(hints[field.name])
@@ -192,14 +192,14 @@ def _valid(prefix: str, cls: type, key: str) -> Iterator[str]:
                 yield words
 
 
-def _passed_through(error: BaseException, package: str) -> bool:
-    return any(name.split(".")[0] == package for name in _modules(error))
+def _passes_through(error: BaseException, package: str) -> bool:
+    return any(name.split(".")[0] == package for name in _list_modules(error))
 
 
-def _raised_in(error: BaseException, packages: tuple[str, ...]) -> bool:
-    modules = _modules(error)
+def _is_raised_in(error: BaseException, packages: tuple[str, ...]) -> bool:
+    modules = _list_modules(error)
     return bool(modules) and modules[-1].split(".")[0] in packages
 
 
-def _modules(error: BaseException) -> list[str]:
+def _list_modules(error: BaseException) -> list[str]:
     return [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]

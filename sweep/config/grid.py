@@ -37,7 +37,7 @@ def refuse_duplicates(words: Sequence[str]) -> None:
         first[key] = word
 
 
-def points(
+def expand_points(
     params: Mapping[str, Any], arguments: Sequence[str], zipped: Any, parser: OverridesParser
 ) -> list[list[str]]:
     """The overrides of each point of a grid, the last key changing fastest.
@@ -58,26 +58,26 @@ def points(
     given = [f"{key}={value}" for key, value in params.items() if value is not None]
     axes: dict[tuple[str, str | None, bool], list[str]] = {}
     for override in (*parser.parse_overrides(given), *parser.parse_overrides(list(arguments))):
-        axes[str(override.key_or_group), override.package, override.is_delete()] = _values(override)
-    together = _groups_of(zipped, {_shown(key): len(values) for key, values in axes.items()})
+        axes[str(override.key_or_group), override.package, override.is_delete()] = _list_values(override)
+    together = _check_groups(zipped, {_format_key(key): len(values) for key, values in axes.items()})
     blocks: list[list[list[str]]] = []  # axes of the product, each a list of what goes together
     done: set[str] = set()
-    for name, values in zip(map(_shown, axes), axes.values(), strict=True):
+    for name, values in zip(map(_format_key, axes), axes.values(), strict=True):
         if name in done:
             continue
         group = next((keys for keys in together if name in keys), [name])
         done.update(group)
-        members = [each for key, each in axes.items() if _shown(key) in group]
+        members = [each for key, each in axes.items() if _format_key(key) in group]
         blocks.append([list(row) for row in zip(*members, strict=True)] if len(group) > 1 else [[v] for v in values])
     return [[line for part in point for line in part] for point in itertools.product(*blocks)]
 
 
-def _shown(key: tuple[str, str | None, bool]) -> str:
+def _format_key(key: tuple[str, str | None, bool]) -> str:
     name, package, deleted = key
     return ("~" if deleted else "") + (name if package is None else f"{name}@{package}")
 
 
-def _values(override: Override) -> list[str]:
+def _list_values(override: Override) -> list[str]:
     key = override.get_key_element()
     if not override.is_sweep_override():
         return [f"{key}={override.get_value_element_as_str()}"]
@@ -86,7 +86,7 @@ def _values(override: Override) -> list[str]:
     return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
 
-def _groups_of(zipped: Any, lengths: Mapping[str, int]) -> list[list[str]]:
+def _check_groups(zipped: Any, lengths: Mapping[str, int]) -> list[list[str]]:
     """The groups of `sweep.zip`, checked against the keys of a grid and how many values these have."""
     check_zip(zipped)
     groups = [[str(key) for key in group] for group in zipped]

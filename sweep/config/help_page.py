@@ -55,19 +55,19 @@ def compose_help(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Seq
     assert isinstance(plain, dict)
     values = {str(key): value for key, value in plain.items()}
     pages = [_Page(folders, group, name, values) for group, name in (chosen or choices).items() if _is_ours(group)]
-    pages = [each for page in pages for each in page.swept(words.get(page.group, ""))]
+    pages = [each for page in pages for each in page.split_names(words.get(page.group, ""))]
     if chosen:
-        lines = [line for page in pages for line in (*page.lines(), "")]
+        lines = [line for page in pages for line in (*page.format_lines(), "")]
         return "\n".join([*lines, "python multirun.py --help shows the rest."]) + "\n"
     head = [
         "",
-        *_groups(hydra, folders),
+        *_list_groups(hydra, folders),
         "",
         "Options (KEY=VALUE, such as batch.size=256), with their values here:",
         "",
     ]
-    whole = _Page(folders, "", "config", values).lines()
-    own = [line for page in pages if page.has_options for line in ("", *page.lines())]
+    whole = _Page(folders, "", "config", values).format_lines()
+    own = [line for page in pages if page.has_options for line in ("", *page.format_lines())]
     settings = config.hydra.help
     return "\n".join([settings.header.rstrip(), *head, *whole, *own, "", settings.footer.rstrip()]) + "\n"
 
@@ -76,7 +76,7 @@ def _is_ours(group: str) -> bool:
     return group in _SHOWN_OF_HYDRA or group.partition("/")[0] not in ("hydra", "schema")
 
 
-def _groups(hydra: Hydra, folders: Sequence[Path]) -> Iterator[str]:
+def _list_groups(hydra: Hydra, folders: Sequence[Path]) -> Iterator[str]:
     """The names that each group has, and of those that are other names which."""
     yield "Groups (GROUP=NAME; `python multirun.py GROUP=NAME --help` shows the options of NAME):"
     yield ""
@@ -85,24 +85,24 @@ def _groups(hydra: Hydra, folders: Sequence[Path]) -> Iterator[str]:
             continue
         names = sorted(hydra.config_loader.get_group_options(group))
         names = schema.select_own_launchers(names) if group == schema.LAUNCHER else names
-        others = {name: meant for name in names if (meant := _other_name(_file(folders, group, name)))}
-        yield from _wrapped(f"{group}: {', '.join(name for name in names if name not in others)}")
+        others = {name: meant for name in names if (meant := _find_meaning(_find_file(folders, group, name)))}
+        yield from _wrap(f"{group}: {', '.join(name for name in names if name not in others)}")
         if others:
-            yield from _wrapped("    also " + ", ".join(f"{name} ({meant})" for name, meant in others.items()), "    ")
+            yield from _wrap("    also " + ", ".join(f"{name} ({meant})" for name, meant in others.items()), "    ")
 
 
-def _wrapped(line: str, indent: str = "") -> list[str]:
+def _wrap(line: str, indent: str = "") -> list[str]:
     return textwrap.wrap(line, WIDTH, subsequent_indent=f"{indent}    ", break_long_words=False, break_on_hyphens=False)
 
 
-def _other_name(path: Path | None) -> str:
+def _find_meaning(path: Path | None) -> str:
     """What a file of a group stands for, such as `topk` or `topk ratio=0.001`; empty: for itself."""
-    base = _base(path)
-    options = [f"{key}={_in_a_line(value)}" for key, value in _read(path).items() if key != "defaults"]
+    base = _find_base(path)
+    options = [f"{key}={_dump_in_line(value)}" for key, value in _read(path).items() if key != "defaults"]
     return " ".join([base, *options]) if base else ""
 
 
-def _base(path: Path | None) -> str:
+def _find_base(path: Path | None) -> str:
     """The name in the same group that a file is another name of; empty: of none, as an experiment, which sets more."""
     first = (_read(path).get("defaults") or [""])[0]
     if not isinstance(first, str) or first.startswith("/") or _is_global(path):
@@ -115,13 +115,13 @@ def _is_global(path: Path | None) -> bool:
     return path is not None and path.read_text(encoding="utf-8").startswith("# @package _global_")
 
 
-def _in_a_line(value: Any) -> str:
+def _dump_in_line(value: Any) -> str:
     """Return a value as YAML writes it in a line."""
     written = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
     return written.removesuffix("\n").removesuffix("\n...")
 
 
-def _file(folders: Sequence[Path], group: str, name: str) -> Path | None:
+def _find_file(folders: Sequence[Path], group: str, name: str) -> Path | None:
     return next((path for folder in folders if (path := folder / group / f"{name}.yaml").is_file()), None)
 
 
@@ -141,39 +141,39 @@ class _Page:
     name: str
     values: Mapping[str, Any]
 
-    def swept(self, typed: str) -> list[_Page]:
+    def split_names(self, typed: str) -> list[_Page]:
         """Return the pages of all names of `compressor=qsgd,svd`, with the values that are written; else this one."""
         names = typed.split(",") if "," in typed else []
         return [dataclasses.replace(self, name=name, values={}) for name in names] or [self]
 
     @property
     def has_options(self) -> bool:
-        return any(_OPTION.match(line) for line in self._lines_of(self._origin()))
+        return any(_OPTION.match(line) for line in self._read_lines(self._find_origin()))
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """Return the page; of another name also what it is another name of."""
-        shown = self._with_values(self._origin())
+        shown = self._format_options(self._find_origin())
         if not self.group:
             return shown
-        own = _file(self.folders, self.group, self.name)
+        own = _find_file(self.folders, self.group, self.name)
         what = f"{self.group}={self.name}"
-        meant = _other_name(own)
-        comments = [] if own is None or not meant else self._lines_of(own, comments=True)
+        meant = _find_meaning(own)
+        comments = [] if own is None or not meant else self._read_lines(own, comments=True)
         title = f"{what}, which is {meant}:" if meant else f"{what}:"
         body = [*comments, *shown] or ["# --cfg hydra prints its options" if "/" in self.group else "# no options"]
         return [title, *(f"  {line}" for line in body)]
 
-    def _origin(self) -> Path | None:
+    def _find_origin(self) -> Path | None:
         """The file that the options stand in: of another name that of the method, say."""
         name = self.name
         for _ in range(10):
-            path = _file(self.folders, self.group, name)
-            if not (base := _base(path)):
+            path = _find_file(self.folders, self.group, name)
+            if not (base := _find_base(path)):
                 return path
             name = base
         return None
 
-    def _lines_of(self, path: Path | None, comments: bool = False) -> list[str]:
+    def _read_lines(self, path: Path | None, comments: bool = False) -> list[str]:
         """The lines of a file without its defaults and what is Hydra's; or the comments at its beginning only."""
         if path is None:
             return []
@@ -191,12 +191,12 @@ class _Page:
             kept.pop()
         return kept
 
-    def _with_values(self, path: Path | None) -> list[str]:
+    def _format_options(self, path: Path | None) -> list[str]:
         above: list[tuple[int, str]] = []
         lines = []
         section = "" if _is_global(path) else self.group.replace("/", ".")
         written = _read(path)
-        for line in self._lines_of(path):
+        for line in self._read_lines(path):
             found = _OPTION.match(line)
             if found is None or line.lstrip().startswith("#"):
                 lines.append(line)
@@ -211,6 +211,6 @@ class _Page:
             else:
                 room = len(found["value"]) - 1 + len(found["rest"]) - len(found["rest"].lstrip())
                 lines.append(
-                    f"{found['indent']}{found['key']}: {_in_a_line(value):<{room}}{found['rest'].lstrip()}".rstrip()
+                    f"{found['indent']}{found['key']}: {_dump_in_line(value):<{room}}{found['rest'].lstrip()}".rstrip()
                 )
         return lines

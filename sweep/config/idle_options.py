@@ -73,7 +73,7 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
     """
     decides: set[tuple[str, str]] = set()
     suspect: dict[tuple[str, str], str] = {}
-    for config, typed in zip(configs, map(_single, overrides), strict=True):
+    for config, typed in zip(configs, map(_split_mappings, overrides), strict=True):
         valid = idle(config, [key for key, value in typed.items() if value not in NOTHING])
         for key, value in typed.items():
             if key in valid:
@@ -85,7 +85,7 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
             raise bad_value(key, value, words)
 
 
-def _single(typed: Mapping[str, str]) -> dict[str, str]:
+def _split_mappings(typed: Mapping[str, str]) -> dict[str, str]:
     """What was typed, with the options of a mapping (`scaling={rule:sqrt,by:batch}`) as if each was typed by itself."""
     found = dict(typed)
     for key, value in typed.items():
@@ -121,12 +121,14 @@ def refuse_settings(
     if not search and settings.resume is None and settings.prune_startup >= len(configs):
         valid = f"an integer below the number of points ({len(configs)}); else none is ever pruned"
         raise bad_value("sweep.prune_startup", settings.prune_startup, valid)
-    if not any(_judged(config) > settings.prune_warmup for config in configs):
+    if not any(_find_last_pruning(config) > settings.prune_warmup for config in configs):
         valid = "a number below that of the last epoch with an evaluation before the end of a run"
-        raise bad_value("sweep.prune_warmup", settings.prune_warmup, f"{valid} ({max(map(_judged, configs))})")
+        raise bad_value(
+            "sweep.prune_warmup", settings.prune_warmup, f"{valid} ({max(map(_find_last_pruning, configs))})"
+        )
 
 
-def _judged(config: Mapping[str, Any]) -> int:
+def _find_last_pruning(config: Mapping[str, Any]) -> int:
     """The last epoch after which a run could be pruned."""
     every: int = config["evaluate_every"]
     return (config["epochs"] - 1) // every * every

@@ -12,10 +12,10 @@ class Sections:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Any] = {}
 
-    def shared(self, name: str, value: Any) -> Any:
+    def share(self, name: str, value: Any) -> Any:
         """`value`, or what equals it and was here before. By name, so that no config has one object in two places."""
         return self._known.setdefault((name, repr(value)), value)  # repr: 1, 1.0 and True are not the same
 
-    def settled(self, config: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    def share_changed(self, config: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
         """A config with its sections shared; those that are still the objects of `before` are so already."""
-        return {key: value if before.get(key) is value else self.shared(key, value) for key, value in config.items()}
+        return {key: value if before.get(key) is value else self.share(key, value) for key, value in config.items()}

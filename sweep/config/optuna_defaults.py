@@ -20,7 +20,7 @@ PROVIDER = "gradsweep"
 HINT = "; optuna needs `pip install 'gradsweep[optuna]'`"
 
 
-def sweep_direction(metric: str) -> str:
+def choose_direction(metric: str) -> str:
     """The resolver behind hydra.sweeper.direction: which way sweep.metric is better."""
     return METRICS[metric].goal if metric in METRICS else MAXIMIZE  # a wrong one is found where settings are checked
 
@@ -33,7 +33,7 @@ def register_defaults() -> None:
       is taken as it is and the search goes on from there.
     - Failed trials do not end a search.
     """
-    OmegaConf.register_new_resolver("sweep_direction", sweep_direction, replace=True)
+    OmegaConf.register_new_resolver("sweep_direction", choose_direction, replace=True)
     Plugins.instance()  # loads all of them, once: what they register now is not registered again
     store = ConfigStore.instance()
     if "optuna.yaml" not in store.list(GROUP):

@@ -26,7 +26,7 @@ _KINDS = (
 )
 
 
-def valid_kind(message: str) -> str | None:
+def find_valid_kind(message: str) -> str | None:
     """What a key accepts whose value has the wrong type, by what OmegaConf says of it; None: that does not tell."""
     return next((kind for said, kind in _KINDS if said in message), None)
 
@@ -42,7 +42,7 @@ def explain_grammar(error: OverrideParseException, arguments: Sequence[str], val
 
     word = error.override
     key, equals, value = word.partition("=")
-    if len(together := syntax_errors.torn(arguments, word)) > 1:
+    if len(together := syntax_errors.find_torn_words(arguments, word)) > 1:
         shown = " ".join(together)
         valid = f"in quotes: {shlex.quote(shown)}" if re.search(r"[\[{(]", shown) else f"one: {''.join(together)}"
         return f"{shown}: spaces make {len(together)} words of it; valid is {valid}"
@@ -60,7 +60,7 @@ def explain_grammar(error: OverrideParseException, arguments: Sequence[str], val
         return f"{wrong}; valid is {valid}"
     if value[:1] in ("[", "{"):
         return f"{wrong}; valid is a list or mapping, with texts in quotes: [\"a > b\",'c']"
-    if (quoted := _quoted(key, value)) is None:
+    if (quoted := _quote(key, value)) is None:
         return f"{wrong}; valid is a text in quotes, with \\ before such quotes in it"
     return f"{wrong}; as a text it is in quotes, which the shell leaves alone: {quoted}"
 
@@ -89,10 +89,10 @@ def explain_override(
         sweep = f"or -m for a sweep of them: python multirun.py -m {shlex.quote(found[1])}"
         return f"{found[1]}: several values; valid is {one}, {sweep}"
     if (found := _NO_NAME.match(first)) is not None:
-        from sweep.config.unknown_keys import groups
+        from sweep.config.unknown_keys import list_groups
 
         for word in arguments:
-            if _without_name(word) and word.partition("=")[0].lstrip("+~").partition("@")[0] in groups():
+            if _lacks_name(word) and word.partition("=")[0].lstrip("+~").partition("@")[0] in list_groups():
                 return f"{word}: valid is one of the names that `{LISTED_BY}` lists"
     if (found := _THERE.match(first)) is not None:
         typed = next((word for word in arguments if word.partition("=")[0] == f"+{found[1]}"), f"+{found[1]}")
@@ -108,7 +108,7 @@ def explain_override(
     return None
 
 
-def _without_name(word: str) -> bool:
+def _lacks_name(word: str) -> bool:
     """Whether a word may choose a group's member, and one of its values is no text, as of compressor=null."""
     override = parse(word)
     if override is None or "." in str(override.key_or_group):
@@ -119,7 +119,7 @@ def _without_name(word: str) -> bool:
     return False
 
 
-def _quoted(key: str, value: str) -> str | None:
+def _quote(key: str, value: str) -> str | None:
     """The word for a shell that gives `key` this text; None where quotes do not help."""
     for quote in ('"', "'"):
         word = f"{key}={quote}{value}{quote}"

@@ -17,11 +17,11 @@ _GOES_ON = (",", "=", "[", "{", "(", ":")
 
 def find(word: str) -> str:
     """Return where in a word, counted from 1, it stops being grammatical, and what is wrong there; empty: unknown."""
-    place, why = next(_structure(word), None) or _by_grammar(word) or (None, "")
+    place, why = next(_find_in_structure(word), None) or _find_by_grammar(word) or (None, "")
     return "" if place is None else f"character {place + 1}: {why}"
 
 
-def torn(words: Sequence[str], word: str) -> list[str]:
+def find_torn_words(words: Sequence[str], word: str) -> list[str]:
     """Return the words that spaces have made of what was meant as one, such as `workers=2,` and `4`; one: none have."""
     if word not in words:
         return [word]
@@ -39,7 +39,7 @@ def _belong(one: str, other: str) -> bool:
     return other[0:1] in (",", "=") or ("=" not in other and (one.endswith(_GOES_ON) or not one))
 
 
-def _structure(word: str) -> Iterator[tuple[int, str]]:
+def _find_in_structure(word: str) -> Iterator[tuple[int, str]]:
     """Yield what is wrong with quotes, brackets and commas."""
     start = word.find("=") + 1
     opened: list[tuple[str, int]] = []
@@ -90,7 +90,7 @@ class _First(ErrorListener):
         raise _Stop
 
 
-def _by_grammar(word: str) -> tuple[int, str] | None:
+def _find_by_grammar(word: str) -> tuple[int, str] | None:
     listener = _First()
     lexer = OverrideLexer(InputStream(word))
     parser = OverrideParser(CommonTokenStream(lexer))

@@ -43,37 +43,37 @@ def explain_unknown(key: str, parent: Any) -> str:
         parent: the section that does not have it, of a config that is being composed.
     """
     if "/" in key:
-        known = groups()
+        known = list_groups()
         return f"unknown group; {did_you_mean(key, known)}valid is {one_of(known, LISTED_BY)}"
     section, _, name = key.rpartition(".")
-    members = _members(section)
+    members = _find_members(section)
     known = [str(each) for each in parent if each != "hydra" and not (members and each in ("name", "_target_"))]
-    chosen = f"{section.replace('.', '/')}={_chosen(section, parent)}" if members else ""
-    if having := _have(section, name):
+    chosen = f"{section.replace('.', '/')}={_read_choice(section, parent)}" if members else ""
+    if having := _name_choices(section, name):
         return f"unknown key of {chosen}; {having}"
     lists = f"python multirun.py {chosen} --help" if chosen else LISTED_BY if section != "hydra" else _HYDRA
     valid = f"valid is {one_of(known, lists, 'keys')}" if known else ""
     if OmegaConf.get_type(parent) is dict:  # no type says which keys it has
         valid = f"{valid}, or a new one with + before it" if known else "valid is a new one with + before it"
-    meant = _meant(key, section, known, parent, members)
+    meant = _suggest(key, section, known, parent, members)
     said = f"{meant}{valid}" or "it has no options"
     return f"unknown key{f' of {chosen}' if chosen else ''}; {said.rstrip(' ;')}"
 
 
-def _meant(key: str, section: str, known: list[str], parent: Any, members: Mapping[str, type]) -> str:
+def _suggest(key: str, section: str, known: list[str], parent: Any, members: Mapping[str, type]) -> str:
     """A hint: of the section itself, of its other choices, of the whole config."""
     name = key.rpartition(".")[2]
     ours = _ELSEWHERE.get(name.lower(), name)
     above = f"{section}." if section else ""
     if section and (meant := did_you_mean(above + ours, [above + each for each in known])):
         return meant
-    others = {field for cls in members.values() for field in _fields(cls)}
+    others = {field for cls in members.values() for field in _list_fields(cls)}
     if near := nearest(ours, others):
-        return f"did you mean {above}{near[0]}? {_have(section, near[0])}; "
-    return did_you_mean(key if ours == name and not section else ours, _whole(parent))
+        return f"did you mean {above}{near[0]}? {_name_choices(section, near[0])}; "
+    return did_you_mean(key if ours == name and not section else ours, _list_keys(parent))
 
 
-def _whole(parent: Any) -> list[str]:
+def _list_keys(parent: Any) -> list[str]:
     """All keys of a config, and of what could be chosen in it."""
     root = parent._get_root()
     plain = OmegaConf.to_container(root, resolve=False) if isinstance(root, DictConfig) else {}
@@ -81,27 +81,27 @@ def _whole(parent: Any) -> list[str]:
     plain.pop("hydra", None)
     names = [str(path) for path in paths({str(key): value for key, value in plain.items()})]
     for group, members in MEMBERS.items():
-        names += [f"{group}.{field}" for cls in members.values() for field in _fields(cls)]
-    names += [f"{_LAUNCHER}.{field}" for cls in OPTIONS.values() for field in _fields(cls)]
+        names += [f"{group}.{field}" for cls in members.values() for field in _list_fields(cls)]
+    names += [f"{_LAUNCHER}.{field}" for cls in OPTIONS.values() for field in _list_fields(cls)]
     return [name for name in dict.fromkeys(names) if not name.endswith(".name") or name == "sweep.name"]
 
 
-def _members(section: str) -> Mapping[str, type]:
+def _find_members(section: str) -> Mapping[str, type]:
     """What can be chosen for a section; empty where it is no group."""
     return OPTIONS if section == _LAUNCHER else MEMBERS.get(section, {})
 
 
-def _chosen(section: str, node: Any) -> str:
+def _read_choice(section: str, node: Any) -> str:
     return str(node.get("cluster" if section == _LAUNCHER else "name"))
 
 
-def _fields(cls: Any) -> list[str]:
+def _list_fields(cls: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(cls) if field.init]
 
 
-def _have(section: str, name: str) -> str:
+def _name_choices(section: str, name: str) -> str:
     """The choices that have a key, the shortest names first, which are those of the plain methods; empty: none."""
-    having = [member for member, cls in _members(section).items() if name in _fields(cls)]
+    having = [member for member, cls in _find_members(section).items() if name in _list_fields(cls)]
     having.sort(key=lambda member: (len(member), member))
     if not having:
         return ""
@@ -111,7 +111,7 @@ def _have(section: str, name: str) -> str:
     return f"{section.replace('.', '/')}={words} {'have' if len(having) > 1 else 'has'} {name}"
 
 
-def groups() -> list[str]:
+def list_groups() -> list[str]:
     """The groups of conf/, and what of Hydra's is chosen by name."""
     conf = ROOT / "conf"
     return [*sorted(path.name for path in conf.glob("*") if path.is_dir() and path.name != "hydra"), *_HYDRAS]

@@ -151,7 +151,7 @@ def _resolve(
     refused: dict[int, UsageError] = {}
     for number, config in count_through("points checked", configs.items(), silent=silent):
         try:
-            resolved[number] = shared.settled(resolve(config), config)
+            resolved[number] = shared.share_changed(resolve(config), config)
         except UsageError as error:
             refused[number] = error
             if invalid == REFUSE:

@@ -20,7 +20,7 @@ def add_words(parser: argparse.ArgumentParser, runs: str) -> None:
     parser.add_argument("words", metavar="DIR, RUN", nargs="*", help=f"a sweep, and {runs}")
 
 
-def sweep_and_runs(words: Sequence[str]) -> tuple[Path, list[str]]:
+def find_sweep(words: Sequence[str]) -> tuple[Path, list[str]]:
     """The directory of a sweep that the first word names, or else the last sweep, and the words that name runs.
 
     The directory of a run names both, and so does SWEEP/RUN.
@@ -29,7 +29,7 @@ def sweep_and_runs(words: Sequence[str]) -> tuple[Path, list[str]]:
         UsageError: there is no such sweep.
     """
     if not words or words[0] == "last":
-        return last(), list(words[1:])
+        return find_last(), list(words[1:])
     first = Path(words[0])
     if is_sweep(first):
         return first, list(words[1:])
@@ -41,10 +41,10 @@ def sweep_and_runs(words: Sequence[str]) -> tuple[Path, list[str]]:
         raise UsageError(
             f"{words[0]}: there is no sweep in it (no {run_directory.SWEEP}); valid is output/<date>/<time>"
         )
-    return last(), list(words)
+    return find_last(), list(words)
 
 
-def last() -> Path:
+def find_last() -> Path:
     """The sweep below output/ that was started or resumed last.
 
     Raises:
@@ -56,7 +56,7 @@ def last() -> Path:
     return found
 
 
-def chosen(directory: Path, words: Sequence[str], missing: Sequence[str] = ()) -> list[Run]:
+def choose_runs(directory: Path, words: Sequence[str], missing: Sequence[str] = ()) -> list[Run]:
     """The runs that words name, in the order of names; all without any.
 
     Args:
@@ -72,24 +72,24 @@ def chosen(directory: Path, words: Sequence[str], missing: Sequence[str] = ()) -
         )
     if not words:
         return runs
-    wanted = {name for word in words for name in matching(word, [run.name for run in runs])}
+    wanted = {name for word in words for name in match_names(word, [run.name for run in runs])}
     return [run for run in runs if run.name in wanted]
 
 
-def one(words: Sequence[str]) -> tuple[Path, Run]:
+def choose_run(words: Sequence[str]) -> tuple[Path, Run]:
     """The run that words name, and its sweep.
 
     Raises:
         UsageError: they name none, or several.
     """
-    directory, rest = sweep_and_runs(words)
-    runs = chosen(directory, rest)
+    directory, rest = find_sweep(words)
+    runs = choose_runs(directory, rest)
     if len(runs) != 1:
         raise UsageError(f"RUN: {len(runs)} runs; valid is one of them" if runs else f"{directory}: it has no runs")
     return directory, runs[0]
 
 
-def matching(word: str, known: Sequence[str]) -> list[str]:
+def match_names(word: str, known: Sequence[str]) -> list[str]:
     """The names of runs that a word stands for.
 
     Raises:

@@ -25,7 +25,7 @@ EVERY_S = 0.5
 BLOCK = 65536  # bytes
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     find.add_words(parser, "the run")
     parser.add_argument("-f", "--follow", action="store_true", help="go on, also with later attempts, until it ends")
     parser.add_argument("--stderr", action="store_true", help="only what went to stderr; default: stdout, then stderr")
@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    directory, one = find.one(options.words)
+    directory, one = find.choose_run(options.words)
     if options.lines < 0:
         raise UsageError(f"--lines {options.lines}: valid is an integer from 0 up")
     earlier = one.state().get("reused_from")
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if not numbers and not options.follow:
         raise UsageError(f"{one.name}: no attempt has begun ({one.status()}); valid is a run that has, or -f to wait")
     files = (run_directory.STDERR,) if options.stderr else (run_directory.STDOUT, run_directory.STDERR)
-    shown = Shown(one, files, options.lines)
+    shown = LogPrinter(one, files, options.lines)
     if options.attempt is not None or numbers:
         shown.show(options.attempt or numbers[-1])
     if options.follow:
@@ -55,10 +55,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _follow(run: Run, shown: Shown, only: int | None, directory: Path) -> None:
+def _follow(run: Run, shown: LogPrinter, only: int | None, directory: Path) -> None:
     """Show what is added until there will be no more: the run is complete, or nobody works on the sweep."""
     while True:
-        over = run.status() in run_directory.COMPLETE or (holder(directory) is None and not _scheduled(run))
+        over = run.status() in run_directory.COMPLETE or (holder(directory) is None and not _is_scheduled(run))
         numbers = run.attempt_numbers()
         for number in numbers:
             if number == only or (only is None and number >= shown.number):
@@ -71,7 +71,7 @@ def _follow(run: Run, shown: Shown, only: int | None, directory: Path) -> None:
 _asked: dict[scheduler_job.Job, tuple[float, bool]] = {}
 
 
-def _scheduled(run: Run) -> bool:
+def _is_scheduled(run: Run) -> bool:
     """Whether a scheduler has the run; it is asked now and then only, and where it is silent, what runs is believed."""
     job = scheduler_job.read_job(run)
     settled = run.status() in (run_directory.FAILED, run_directory.TIMEOUT, run_directory.CANCELLED)
@@ -84,7 +84,7 @@ def _scheduled(run: Run) -> bool:
     return known
 
 
-class Shown:
+class LogPrinter:
     """Prints the logs of a run: of the first attempt that is shown the last lines, and then what is added.
 
     Args:
@@ -107,7 +107,7 @@ class Shown:
         for name in self.files:
             path = self.run.attempt(number) / name
             if path not in self._offsets:
-                self._offsets[path] = last_lines(path, self.lines) if first else 0
+                self._offsets[path] = find_last_lines(path, self.lines) if first else 0
                 self._decoders[path] = codecs.getincrementaldecoder("utf-8")("replace")
             for data in self._added(path):
                 self._print(path, data)
@@ -139,7 +139,7 @@ class Shown:
         self._fresh_line = data.endswith(b"\n")
 
 
-def last_lines(path: Path, lines: int, most: int = 1 << 22) -> int:
+def find_last_lines(path: Path, lines: int, most: int = 1 << 22) -> int:
     """Where the last lines of a file begin, but not more than `most` bytes before its end."""
     try:
         with open_regular(path) as file:

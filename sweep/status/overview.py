@@ -87,10 +87,10 @@ class Overview:
             found = []
         for name in found:
             if os.path.exists(f"{above}{name}/{run_directory.CONFIG}"):
-                views[name] = self._view(above, name)
+                views[name] = self._read_view(above, name)
             elif os.path.isdir(above + name):
                 self.strangers.append(name)
-        for name in self._missing(views):
+        for name in self._find_missing(views):
             views[name] = View(name, MISSING, planned_runs.GONE)
         self.views = dict(sorted(views.items()))
         self._find_lost()
@@ -101,12 +101,12 @@ class Overview:
         """Whether anybody works on the sweep, as of the last `refresh`."""
         return self.holder is not None or bool(self._alive[2])
 
-    def counts(self) -> dict[str, int]:
+    def count_statuses(self) -> dict[str, int]:
         """How many runs have which status, in the order of names.STATUSES."""
         counted = collections.Counter(view.status for view in self.views.values())
         return {status: counted[status] for status in (*run_directory.STATUSES, LOST, MISSING) if counted[status]}
 
-    def _missing(self, views: Mapping[str, View]) -> list[str]:
+    def _find_missing(self, views: Mapping[str, View]) -> list[str]:
         """The names of the recorded runs that are not there, also by no other name."""
         changed = stamp_file(f"{self.directory}/{planned_runs.FILE}")
         if changed != self._recorded[0]:
@@ -118,11 +118,11 @@ class Overview:
         there = {view.signature for view in views.values()} if absent else set()
         return [name for signature, name in absent.items() if signature not in there]
 
-    def _view(self, above: str, name: str) -> View:
+    def _read_view(self, above: str, name: str) -> View:
         changed = stamp_file(f"{above}{name}/{run_directory.STATE}")
         before, view = self._known.get(name, (None, None))
         if view is None or before != changed or view.status in (run_directory.RUNNING, LOST) or view.damaged:
-            view = look(above, name)
+            view = read_view(above, name)
             self._known[name] = (changed, view)
         return view
 
@@ -133,16 +133,16 @@ class Overview:
         if self.holder is None:
             unclear += [view for view in self.views.values() if view.status == run_directory.PENDING]
         for view in unclear:
-            if (job := self._job_of(view)) is not None:
+            if (job := self._read_job(view)) is not None:
                 asked[view.name] = job
                 view.job = job[1]
         sent_away = [view for view in self.views.values() if view.status in SENT_AWAY and not view.left_out]
-        again = {view.name: job for view in sent_away if (job := self._job_of(view)) is not None}
+        again = {view.name: job for view in sent_away if (job := self._read_job(view)) is not None}
         when, which, alive = self._alive
         both = frozenset([*asked.values(), *again.values()])
         if not both:
             alive = {}
-        elif which != both or time.monotonic() - when > self._pause(again.values()):
+        elif which != both or time.monotonic() - when > self._choose_pause(again.values()):
             alive = (
                 schedulers.find_living_jobs(asked.values()) if self.holder is None else dict.fromkeys(asked.values())
             )
@@ -151,14 +151,14 @@ class Overview:
         self._alive = (when, both, alive)
         for view in unclear:
             view.waits_for = alive.get(asked[view.name], "ended") if view.name in asked else None
-            if view.status == run_directory.RUNNING and asked.get(view.name) not in alive and not self._driven(view):
+            if view.status == run_directory.RUNNING and asked.get(view.name) not in alive and not self._is_driven(view):
                 view.status, view.time_s = LOST, None
         for view in sent_away:
             view.queued = again.get(view.name) in alive
             view.job = again[view.name][1] if view.queued else None
             view.waits_for = alive[again[view.name]] if view.queued else None
 
-    def _pause(self, ended: Iterable[Job]) -> float:
+    def _choose_pause(self, ended: Iterable[Job]) -> float:
         """Seconds between two questions about jobs, of which some have been ended."""
         alive = self._alive[2]
         return ASK_SOON_S if any(alive.get(job) == COMPLETING for job in ended) else ASK_EVERY_S
@@ -170,10 +170,10 @@ class Overview:
             if self.holder is not None and view.status == run_directory.PENDING:
                 view.job, view.waits_for = noted.get(view.name, (None, None))
 
-    def _job_of(self, view: View) -> Job | None:
+    def _read_job(self, view: View) -> Job | None:
         return scheduler_job.read_job(Run(self.directory / run_directory.RUNS / view.name))
 
-    def _driven(self, view: View) -> bool:
+    def _is_driven(self, view: View) -> bool:
         """Whether the holder is who runs it: an earlier launcher may have left it behind."""
         if self.holder is None:
             return False
@@ -186,15 +186,15 @@ class Overview:
         return isinstance(latest.get("pid"), int) and os.path.exists(f"/proc/{latest['pid']}")
 
 
-def look(above: str, name: str) -> View:
+def read_view(above: str, name: str) -> View:
     """Read what a run has left; `above` is the directory of its directory, with a slash.
 
     Strings and descriptors, because Path objects and text files cost more than all that is read.
     """
     view, run = View(name), f"{above}{name}/"
-    state = _object(run, run_directory.STATE, view, needed=True) or {}
+    state = _read_object(run, run_directory.STATE, view, needed=True) or {}
     status = state.get("status")
-    result = _object(run, run_directory.RESULT, view, needed=status in run_directory.RESULTS)
+    result = _read_object(run, run_directory.RESULT, view, needed=status in run_directory.RESULTS)
     if state:
         view.status = str(status) if status in run_directory.STATUSES else run_directory.PENDING
     elif result is not None:
@@ -206,11 +206,11 @@ def look(above: str, name: str) -> View:
     attempts = [each for each in attempts if isinstance(each, dict)] if isinstance(attempts, list) else []
     view.attempts = len(attempts)
     if attempts:
-        view.time_s = _seconds(attempts[-1])
+        view.time_s = _compute_seconds(attempts[-1])
     if result is not None:
-        view.epoch, view.epochs = _number(result.get("epochs")), _whole(result.get("epochs"))
-        view.accuracy = _number(result.get("accuracy"))
-        view.iterations_per_second = _number(result.get("iterations_per_second"))
+        view.epoch, view.epochs = _to_number(result.get("epochs")), _to_whole(result.get("epochs"))
+        view.accuracy = _to_number(result.get("accuracy"))
+        view.iterations_per_second = _to_number(result.get("iterations_per_second"))
         view.timed_steps = timed.steps(result)
         view.progress = 1.0 if view.status == run_directory.DONE else None
     elif attempts:
@@ -218,7 +218,7 @@ def look(above: str, name: str) -> View:
     return view
 
 
-def _object(run: str, name: str, view: View, needed: bool) -> dict[str, Any] | None:
+def _read_object(run: str, name: str, view: View, needed: bool) -> dict[str, Any] | None:
     """A JSON object of the run; a file that should be there and is none is noted."""
     try:
         found = json.loads(regular_files.read_bytes(run + name))
@@ -247,40 +247,40 @@ def _read_rows(run: str, view: View) -> None:
     except OSError as error:
         view.damaged.append(f"{os.path.basename(str(error.filename))}: {error.strerror}")
         return
-    view.epochs = _setting(config, "epochs")
-    view.epoch, view.accuracy = _of(step, "epoch"), _of(epoch, "test_accuracy")
-    steps, time_s = _of(step, "step"), _of(step, "time_s")
+    view.epochs = _read_setting(config, "epochs")
+    view.epoch, view.accuracy = _read_number(step, "epoch"), _read_number(epoch, "test_accuracy")
+    steps, time_s = _read_number(step, "step"), _read_number(step, "time_s")
     view.iterations_per_second = steps / time_s if steps and time_s else None
-    finished, in_epochs = _of(epoch, "epoch"), _of(epoch, "step")
-    most = _setting(config, "max_steps")
+    finished, in_epochs = _read_number(epoch, "epoch"), _read_number(epoch, "step")
+    most = _read_setting(config, "max_steps")
     planned = in_epochs / finished * view.epochs if in_epochs and finished and view.epochs else None
     if most is not None and (planned is None or most < planned):
         planned = most
     view.progress = min(1.0, steps / planned) if steps and planned else None
 
 
-def _setting(config: str, key: str) -> int | None:
+def _read_setting(config: str, key: str) -> int | None:
     """A number at the top of a config.yaml that Gradsweep has written, without reading all of it."""
     found = re.search(rf"^{key}: (\d+)$", config, re.MULTILINE)
     return int(found[1]) if found else None
 
 
-def _of(row: Mapping[str, str] | None, column: str) -> float | None:
+def _read_number(row: Mapping[str, str] | None, column: str) -> float | None:
     try:
         return float(row[column]) if row is not None else None
     except (KeyError, ValueError):
         return None
 
 
-def _number(value: object) -> float | None:
+def _to_number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _whole(value: object) -> int | None:
+def _to_whole(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _seconds(attempt: Mapping[str, Any]) -> float | None:
+def _compute_seconds(attempt: Mapping[str, Any]) -> float | None:
     """How long an attempt has taken, or takes so far. A clock that was put back makes it 0."""
     try:
         started = datetime.datetime.fromisoformat(str(attempt["started"]))

@@ -14,12 +14,12 @@ HEADINGS = ("run", "status", "attempts", "epoch", "accuracy", "it/s", "time", ""
 RIGHT = (2, 3, 4, 5, 6)
 
 
-def table(views: Iterable[View]) -> list[str]:
+def format_table(views: Iterable[View]) -> list[str]:
     """A line with headings, and one for each run."""
-    return aligned([HEADINGS, *(_cells(view) for view in views)], RIGHT)
+    return aligned([HEADINGS, *(_format_cells(view) for view in views)], RIGHT)
 
 
-def _cells(view: View) -> tuple[str, ...]:
+def _format_cells(view: View) -> tuple[str, ...]:
     epoch = ""
     if view.epoch is not None:
         epoch = f"{number(view.epoch, '.0f')}/{'?' if view.epochs is None else view.epochs}"
@@ -33,22 +33,22 @@ def _cells(view: View) -> tuple[str, ...]:
         number(view.accuracy, ".4f"),
         number(view.iterations_per_second, ".1f"),
         duration(view.time_s),
-        remark(view),
+        format_remark(view),
     )
 
 
-def sentence(view: View) -> str:
+def format_run(view: View) -> str:
     """One run without a table around it."""
     words = [view.status, one_line(view.name)]
     if view.accuracy is not None:
         words.append(f"accuracy {number(view.accuracy, '.4f')}")
     if view.iterations_per_second is not None:
         words.append(f"{number(view.iterations_per_second, '.1f')} it/s")
-    words += [duration(view.time_s), f"({remark(view)})" if remark(view) else ""]
+    words += [duration(view.time_s), f"({format_remark(view)})" if format_remark(view) else ""]
     return "  ".join(filter(None, words))
 
 
-def remark(view: View) -> str:
+def format_remark(view: View) -> str:
     """Why a run stands as it does."""
     is_queued_again = view.queued and view.waits_for != COMPLETING
     words = [view.reason or "", "queued again" if is_queued_again else "", *view.damaged]
@@ -61,13 +61,13 @@ def remark(view: View) -> str:
     return one_line("; ".join(filter(None, words)))
 
 
-def headline(overview: Overview) -> str:
+def format_headline(overview: Overview) -> str:
     """The directory, and how many runs have which status."""
-    counts = ", ".join(f"{count} {status}" for status, count in overview.counts().items())
+    counts = ", ".join(f"{count} {status}" for status, count in overview.count_statuses().items())
     return f"{os.path.relpath(overview.directory)}: {plural(len(overview.views), 'run')}" + (counts and f": {counts}")
 
 
-def holding(overview: Overview) -> str:
+def describe_holder(overview: Overview) -> str:
     """Who runs the sweep."""
     if overview.holder is not None:
         return f"run by {who(overview.holder)} since {one_line(str(overview.holder.get('since')))}"

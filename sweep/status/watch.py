@@ -21,7 +21,7 @@ from sweep.status.overview import LOST, Overview, View
 INTERVAL_S = 2.0
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Of everybody who follows a sweep."""
     parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
     parser.add_argument(
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
     """Show a sweep until it ends; returns 0 where all its runs are done, else 1."""
-    directory, words = find.sweep_and_runs([options.words])
+    directory, words = find.find_sweep([options.words])
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
     if not 0.1 <= options.interval <= 3600:
@@ -55,9 +55,9 @@ def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
             print_line(console, f"\nthe sweep goes on; to end it: {build_command('cancel', directory)}")
         raise
     unfinished = [view for view in overview.views.values() if view.status not in run_directory.FINE]
-    print_line(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
+    print_line(console, f"{run_lines.format_headline(overview)}; {run_lines.describe_holder(overview)}")
     for view in unfinished:
-        print_line(console, f"  {run_lines.sentence(view)}")
+        print_line(console, f"  {run_lines.format_run(view)}")
     if any(view.status not in run_directory.COMPLETE for view in unfinished):
         print_line(console, f"\nTo compute only what is missing:\n  {build_command('resume', directory)}")
     return int(bool(unfinished) or not overview.views)
@@ -69,7 +69,7 @@ class Lines:
     def __init__(self, console: Console, overview: Overview) -> None:
         self.console, self.overview = console, overview
         self.ended = {view.name for view in overview.views.values() if view.ended}
-        print_line(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
+        print_line(console, f"{run_lines.format_headline(overview)}; {run_lines.describe_holder(overview)}")
 
     def __enter__(self) -> Lines:
         return self
@@ -82,7 +82,7 @@ class Lines:
         news = [view for view in views if view.ended and view.name not in self.ended]
         self.ended = {view.name for view in views if view.ended}  # one that is taken up again may end again
         for number, view in enumerate(news, len(self.ended) - len(news) + 1):
-            print_line(self.console, f"[{number}/{len(views)}]  {run_lines.sentence(view)}")
+            print_line(self.console, f"[{number}/{len(views)}]  {run_lines.format_run(view)}")
 
 
 class Table:
@@ -100,17 +100,17 @@ class Table:
         self.live.__exit__(*raised)
 
     def show(self) -> None:
-        self.live.update(self.picture(self.console.height), refresh=True)
+        self.live.update(self.render(self.console.height), refresh=True)
 
-    def picture(self, height: int) -> RenderableType:
+    def render(self, height: int) -> RenderableType:
         """The runs, in so many lines where that are enough for some."""
-        above = [run_lines.headline(self.overview), run_lines.holding(self.overview), ""]
+        above = [run_lines.format_headline(self.overview), run_lines.describe_holder(self.overview), ""]
         room = max(3, height - len(above) - 2)
-        shown = "\n".join([*above, *run_lines.table(visible(list(self.overview.views.values()), room))])
+        shown = "\n".join([*above, *run_lines.format_table(select_visible(list(self.overview.views.values()), room))])
         return Text(shown, no_wrap=True, overflow="ellipsis")
 
 
-def visible(views: Sequence[View], room: int) -> list[View]:
+def select_visible(views: Sequence[View], room: int) -> list[View]:
     """The runs to show where there is `room` for so many: those that run, are lost, ended, wait, in this order."""
     ranks = {run_directory.RUNNING: 0, LOST: 1, run_directory.PENDING: 3}
     first = sorted(views, key=lambda view: (ranks.get(view.status, 2), view.status in run_directory.COMPLETE))[:room]

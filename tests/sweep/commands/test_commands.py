@@ -563,15 +563,15 @@ def test_watch_of_a_sweep_that_is_over(tmp_path: Path, status: str, code: int) -
 
 def test_watch_on_a_terminal_shows_what_runs_first() -> None:
     from sweep.status.overview import View
-    from sweep.status.watch import visible
+    from sweep.status.watch import select_visible
 
     views = [View(f"{i}", run_directory.DONE) for i in range(5)] + [
         View("f", run_directory.FAILED),
         View("r", run_directory.RUNNING),
     ]
     views += [View("p", run_directory.PENDING)]
-    assert [view.name for view in visible(views, 3)] == ["0", "f", "r"]
-    assert visible(views, 100) == views
+    assert [view.name for view in select_visible(views, 3)] == ["0", "f", "r"]
+    assert select_visible(views, 100) == views
 
 
 def test_nobody_gets_in_while_a_sweep_is_handed_over(tmp_path: Path) -> None:

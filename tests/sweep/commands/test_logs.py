@@ -18,7 +18,7 @@ from gradsweep.run_directory import Run
 from gradsweep.text import harmless
 from sweep.__main__ import main
 from sweep.directory.sweep_directory import Sweep
-from sweep.status.logs import last_lines
+from sweep.status.logs import find_last_lines
 from tests.conftest import ROOT
 from tests.sweep.fakes import write_run
 
@@ -158,7 +158,7 @@ def test_the_last_lines_of_anything(
     path = tmp_path_factory.mktemp("log") / "log"
     path.write_bytes(b"".join(line + b"\n" for line in lines) + (b"" if whole else b"torn"))
     expected = [line + b"\n" for line in lines] + ([] if whole else [b"torn"])
-    assert path.read_bytes()[last_lines(path, count) :] == b"".join(expected[max(0, len(expected) - count) :])
+    assert path.read_bytes()[find_last_lines(path, count) :] == b"".join(expected[max(0, len(expected) - count) :])
 
 
 def test_the_end_of_a_large_log_is_found_without_reading_it(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_the_end_of_a_large_log_is_found_without_reading_it(tmp_path: Path) -> N
         file.seek(0, os.SEEK_END)
         file.write(b"\nlast but one\nlast\n")
     end = path.stat().st_size
-    assert last_lines(path, 2) == end - len("last but one\nlast\n")
-    assert end - last_lines(path, 9) <= 1 << 22
+    assert find_last_lines(path, 2) == end - len("last but one\nlast\n")
+    assert end - find_last_lines(path, 9) <= 1 << 22
 
 
 def test_a_log_that_is_cut_meanwhile(run: Run, tmp_path: Path) -> None:

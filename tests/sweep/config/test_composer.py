@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from gradsweep.errors import UsageError
 from sweep.config import schema
 from sweep.config.cached_repository import CachedRepository, cache_config_files
-from sweep.config.composer import Composer, plain
+from sweep.config.composer import Composer, build_plain_config
 from sweep.config.error_messages import explain
 from tests.conftest import ROOT
 from trainers.config.groups import GROUPS
@@ -47,7 +47,7 @@ def composer_of(loader: ConfigLoaderImpl, master: Sequence[str] = ()) -> Compose
 def by_hydra(composer: Composer, points: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     loader = GlobalHydra.instance().config_loader()  # with Hydra's own repository
     configs = [loader.load_sweep_config(composer.master, list(lines)) for lines in points]
-    return [plain(config, config.hydra.launcher) for config in configs]
+    return [build_plain_config(config, config.hydra.launcher) for config in configs]
 
 
 def exactly(configs: Sequence[dict[str, Any]]) -> list[str]:

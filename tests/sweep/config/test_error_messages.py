@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from gradsweep.config_keys import paths
 from sweep.config import arguments, schema
 from sweep.config.arguments import refuse_misread
-from sweep.config.composer import plain
+from sweep.config.composer import build_plain_config
 from sweep.config.error_messages import explain
 from sweep.config.grid import refuse_duplicates
 from sweep.config.syntax_errors import find
@@ -78,7 +78,7 @@ def typed() -> Iterator[Typed]:
                 refuse_misread(ordered)
                 config = loader.load_configuration("config", list(ordered), RunMode.RUN)
                 HydraConfig.instance().set_config(config)
-                point = plain(config, config.hydra.launcher)
+                point = build_plain_config(config, config.hydra.launcher)
                 settings_of(point)
                 options_of(point["launcher"])
                 resolve(point)

@@ -26,7 +26,7 @@ Multirun = Callable[..., tuple[int, str, str]]
 
 
 def points(*arguments: str, params: dict[str, Any] | None = None, zipped: Any = ()) -> list[list[str]]:
-    return grid.points(params or {}, arguments, zipped, OverridesParser.create())
+    return grid.expand_points(params or {}, arguments, zipped, OverridesParser.create())
 
 
 def test_all_combinations_the_last_key_fastest() -> None:

@@ -23,7 +23,7 @@ from sweep.directory import scheduler_job
 from sweep.directory.sweep_directory import Sweep
 from sweep.launchers import launchers
 from sweep.status import overview
-from sweep.status.overview import LOST, Overview, View, look
+from sweep.status.overview import LOST, Overview, View, read_view
 from tests.conftest import ROOT
 from tests.sweep.fakes import write_run
 
@@ -216,7 +216,7 @@ def test_a_number_that_nobody_can_read_is_short(sweep: Path, capsys: pytest.Capt
 def test_a_result_counts_where_the_state_is_gone(tmp_path: Path) -> None:
     run = write_run(tmp_path, "a=1-11111111", {}, {"status": "diverged", "accuracy": None})
     run.path(run_directory.STATE).unlink()
-    assert look(f"{tmp_path}/runs/", run.name).status == run_directory.DIVERGED
+    assert read_view(f"{tmp_path}/runs/", run.name).status == run_directory.DIVERGED
 
 
 def test_directories_without_a_config_are_no_runs(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,7 +283,9 @@ def test_the_last_sweep_and_the_directory_of_a_run(
 
 def test_an_ended_run_is_read_once_and_a_changed_one_again(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    monkeypatch.setattr("sweep.status.overview.look", lambda above, name: (looked.append(name), look(above, name))[1])
+    monkeypatch.setattr(
+        "sweep.status.overview.read_view", lambda above, name: (looked.append(name), read_view(above, name))[1]
+    )
     overview = Overview(sweep)
     overview.refresh()
     overview.refresh()
