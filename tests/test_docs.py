@@ -26,14 +26,21 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_table_of_what_goes_together_is_the_programs() -> None:
-    assert markdown_sections.read(ROOT / "docs/reference/compatibility.md", compatibility.PART) == compatibility.table()
+    assert (
+        markdown_sections.read(ROOT / "docs/reference/compatibility.md", compatibility.PART)
+        == compatibility.build_page()
+    )
 
 
 def test_the_table_of_what_goes_together_is_put_into_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- what goes together: how -->\noutdated\n<!-- end of what goes together -->\nafter\n")
     assert compatibility.main(["--into", str(page)]) == 0 and compatibility.main([]) == 0
-    assert markdown_sections.read(page, compatibility.PART) == compatibility.table() == capsys.readouterr().out.strip()
+    assert (
+        markdown_sections.read(page, compatibility.PART)
+        == compatibility.build_page()
+        == capsys.readouterr().out.strip()
+    )
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "outdated" not in text
     assert compatibility.main(["--into", str(tmp_path / "no.md")]) == 2

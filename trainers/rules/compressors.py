@@ -1,235 +1,187 @@
-"""Which compressor, exchange, granularity and memory go together: tables of rules, checked before a start.
-
-`python -m trainers.rules` prints them as Markdown, `--into docs/reference/compatibility.md` puts them into that page.
-"""
+"""Which compressor, exchange, granularity and memory go together: the rules of the tables of docs."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 import compressors
 from compressors import Compressor, Key
 from compressors.base import Cooperative
 from compressors.memories.base import Memory
-from compressors.memories.dgc_momentum import DGC
-from trainers.config.groups import name_of
-from trainers.options.exchanges import (
-    Allgather,
-    Allreduce,
-    Exchange,
-    Gossip,
-    Hierarchical,
-    Mixed,
-    ParameterServer,
-    Sharded,
-)
+from trainers.options.exchanges import Exchange
+from trainers.rules.rule import Condition, Rule, above, option, other, read
 
 
 @dataclasses.dataclass(frozen=True)
-class Together:
-    """What is to work together."""
+class Combination:
+    """A compressor, what carries its payloads and what remembers what it leaves out, named as in RunConfig.
+
+    Args:
+        algorithm: of the run; the tables, which hold for all that gossip or do not, have none.
+    """
 
     compressor: Compressor
-    carrier: Exchange
+    exchange: Exchange
     memory: Memory
-
-    @property
-    def exchange(self) -> type:
-        return type(self.carrier)
-
-    @property
-    def granularity(self) -> str:
-        return self.carrier.granularity
-
-    def words(self, parts: Iterable[str]) -> str:
-        """These parts as they stand on a command line."""
-        given = {
-            "compressor": self.compressor.name,
-            "exchange": name_of(self.carrier),
-            "memory": self.memory.name,
-        }
-        for field in dataclasses.fields(self.carrier):
-            given[f"exchange.{field.name}"] = str(getattr(self.carrier, field.name))
-        first, *others = (f"{part}={given[part]}" for part in parts if part in given)
-        return f"{first} with {', '.join(others)}"
+    algorithm: Any = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """A combination that cannot work, why, and what would; `parts` are those that make it fail."""
-
-    forbids: Callable[[Together], bool]
-    why: str
-    instead: str
-    parts: tuple[str, ...] = ("compressor", "exchange", "exchange.granularity")
+def list_compressors(test: Callable[[Compressor], bool]) -> str:
+    """Return the names of all compressors that, with their defaults, pass a test, separated by commas."""
+    return ",".join(name for name in compressors.registry() if test(compressors.build(name)))
 
 
-def _reducible(compressor: Compressor) -> bool:
+def is_reducible(compressor: Compressor) -> bool:
+    """Tell whether the network can compute the mean of the payloads."""
     return compressor.summable or isinstance(compressor, Cooperative)
 
 
-def _sends_everything(compressor: Compressor) -> bool:
-    """It says something about every element in every step."""
-    return not compressor.sparse or compressor.law((1024, 1024)).omega == 0.0
+def _sends_everything(one: Combination) -> bool:
+    """Tell whether every step says something about every element."""
+    return not one.compressor.sparse or one.compressor.law((1024, 1024)).omega == 0.0
 
 
-def _answers_compressed(carrier: Exchange) -> bool:
-    """What was decoded is compressed again before all workers get it."""
-    is_sharded = isinstance(carrier, Sharded) and carrier.second == "same"
-    return is_sharded or (isinstance(carrier, ParameterServer) and carrier.answer == "compressed")
+def _compressor(words: str, test: Callable[[Compressor], bool]) -> Condition:
+    return Condition(f"a compressor {words}", lambda one: test(one.compressor), "{compressor=}")
 
 
-def _drops(carrier: Exchange) -> bool:
-    return isinstance(carrier, ParameterServer) and carrier.backup > 0
+_COOPERATIVE = _compressor("whose mean takes rounds", lambda compressor: isinstance(compressor, Cooperative))
+_AGREES = _compressor("whose scale all agree on", lambda compressor: compressor.needs_agreement(Key(0, 0, 1, 0)))
+_MOVES = _compressor("that needs to know how far parameters move", lambda compressor: compressor.needs_movement)
+_SCALE_FREE = _compressor("of directions only", lambda compressor: compressor.scale_free)
 
+_SIZES = "{exchange=}, {exchange.granularity=}"
+_SECOND_MEMORY = "{exchange=}, {exchange.second_memory=}"
+_ANSWERS_COMPRESSED = Condition(
+    "exchange.second=same or exchange.answer=compressed",
+    lambda one: read(one, "exchange.second") == "same" or read(one, "exchange.answer") == "compressed",
+    "{exchange=}, {exchange.second=}{exchange.answer=}",
+)
+_DROPS = above("exchange.backup", 0, "{exchange=}, {exchange.backup=}")
+_ASYNCHRONOUS = option("exchange.mode", "asynchronous", shown="{exchange=}, {exchange.mode=}")
+_GOSSIP = option("exchange", "gossip")
+_EF21 = option("memory", "ef21")
+_A_MEMORY = other("memory", "none")
 
-def _masks(memory: Memory) -> bool:
-    return isinstance(memory, DGC) and memory.momentum_masking and memory.momentum > 0.0
-
+_AGREEMENT = "all workers agree on a scale before they encode, so that"
+_DRIFTS = "what all workers hold in common would drift away for good from what each of them has sent"
+_NO_REST = "it sends directions only, so what was not sent cannot be told"
+_SUM_OF_ALL = "the mean of all estimates takes the messages of all workers"
 
 RULES = (
     Rule(
-        lambda one: issubclass(one.exchange, Allreduce) and not _reducible(one.compressor),
+        _compressor("whose payloads cannot be added", lambda compressor: not is_reducible(compressor)),
+        option("exchange", "allreduce", shown=_SIZES),
         "the network cannot add its payloads",
-        "exchange=allgather, or exchange=allreduce with compressor={reducible}",
+        f"exchange=allgather, or exchange=allreduce with compressor={list_compressors(is_reducible)}",
     ),
     Rule(
-        lambda one: (
-            issubclass(one.exchange, (Allgather, Sharded, ParameterServer)) and isinstance(one.compressor, Cooperative)
-        ),
+        _COOPERATIVE,
+        option("exchange", "allgather", "sharded", "parameter_server", shown=_SIZES),
         "its mean takes rounds of its own",
         "exchange=allreduce",
     ),
     Rule(
-        lambda one: one.compressor.needs_matrix and one.granularity != "layer",
+        _compressor("of matrices", lambda compressor: compressor.needs_matrix),
+        option("exchange.granularity", "bucket", "model", shown=_SIZES),
         "it works on the matrix of a layer",
         "exchange.granularity=layer",
     ),
     Rule(
-        lambda one: _answers_compressed(one.carrier) and one.compressor.needs_movement,
+        _MOVES,
+        _ANSWERS_COMPRESSED,
         "who gets a mean that is compressed again cannot know its scale",
         "exchange.second=none with exchange=sharded, exchange.answer=dense with exchange=parameter_server",
-        ("compressor", "exchange", "exchange.second", "exchange.answer"),
     ),
+    Rule(_AGREES, _DROPS, f"{_AGREEMENT} none could be left behind", "exchange.backup=0"),
+    Rule(_AGREES, _ASYNCHRONOUS, f"{_AGREEMENT} they would wait for each other", "exchange.mode=synchronous"),
     Rule(
-        lambda one: _drops(one.carrier) and one.compressor.needs_agreement(Key(0, 0, 1, 0)),
-        "all workers agree on a scale before they encode, so that none could be left behind",
-        "exchange.backup=0",
-        ("compressor", "exchange", "exchange.backup"),
-    ),
-    Rule(
-        lambda one: one.carrier.asynchronous and one.compressor.needs_agreement(Key(0, 0, 1, 0)),
-        "all workers agree on a scale before they encode, so that they would wait for each other",
-        "exchange.mode=synchronous",
-        ("compressor", "exchange", "exchange.mode"),
-    ),
-    Rule(
-        lambda one: one.carrier.servers > 0 and one.compressor.needs_movement,
+        _MOVES,
+        option("exchange.placement", "dedicated", shown="{exchange=}, {exchange.placement=}"),
         "a server that trains nothing does not know how far the parameters have moved",
         "exchange.placement=colocated",
-        ("compressor", "exchange", "exchange.placement"),
     ),
     Rule(
-        lambda one: issubclass(one.exchange, Gossip) and isinstance(one.compressor, Cooperative),
+        _COOPERATIVE,
+        _GOSSIP,
         "its mean takes rounds of all workers, and each has neighbours only",
         "algorithm=sgd, or a compressor without rounds",
-        ("compressor", "exchange"),
     ),
     Rule(
-        lambda one: (
-            issubclass(one.exchange, Gossip)
-            and (one.compressor.needs_movement or one.compressor.needs_agreement(Key(0, 0, 1, 0)))
+        Condition(
+            "a compressor whose scale all agree on", lambda one: _MOVES.test(one) or _AGREES.test(one), "{compressor=}"
         ),
+        _GOSSIP,
         "all workers agree on a scale, and each has neighbours only",
         "algorithm=sgd, or a compressor whose scales are a worker's own, such as qsgd",
-        ("compressor", "exchange"),
     ),
     Rule(
-        lambda one: issubclass(one.exchange, Gossip) and one.compressor.scale_free,
+        _SCALE_FREE,
+        _GOSSIP,
         "it sends directions only, so how far parameters are from each other cannot be told",
         "compressor=sign_norm, or algorithm=sgd",
-        ("compressor", "exchange"),
     ),
 )
 
 MEMORY_RULES = (
+    Rule(_SCALE_FREE, _A_MEMORY, _NO_REST, "memory=none"),
     Rule(
-        lambda one: one.compressor.scale_free and one.memory.name != "none",
-        "it sends directions only, so what was not sent cannot be told",
-        "memory=none",
-        ("compressor", "memory"),
-    ),
-    Rule(
-        lambda one: (
-            _masks(one.memory)
-            and (not one.compressor.lossless or _drops(one.carrier))
-            and _sends_everything(one.compressor)
+        Condition(
+            "a compressor that says something about every element",
+            lambda one: (not one.compressor.lossless or _DROPS.test(one)) and _sends_everything(one),
+            "{compressor=}",
+        ),
+        Condition(
+            "memory.momentum_masking=true and memory.momentum above 0",
+            lambda one: read(one, "memory.momentum_masking", False) and one.memory.momentum > 0.0,
+            "{memory=}",
         ),
         "momentum is cleared where something was sent, which is almost everywhere in every step",
-        "memory.momentum_masking=false, or a sparsifier ({sparse})",
-        ("compressor", "memory"),
+        f"memory.momentum_masking=false, or a sparsifier ({list_compressors(lambda compressor: compressor.sparse)})",
     ),
     Rule(
-        lambda one: (
-            one.memory.name == "ef21"
-            and one.compressor.sum_dtype in ("float16", "bfloat16")
-            and issubclass(one.exchange, (Allreduce, Mixed, Hierarchical))
+        _compressor("of 16-bit sums", lambda compressor: compressor.sum_dtype in ("float16", "bfloat16")),
+        Condition(
+            "memory=ef21 and exchange=allreduce or mixed or hierarchical",
+            lambda one: one.memory.name == "ef21" and read(one, "exchange") in ("allreduce", "mixed", "hierarchical"),
+            "{memory=}, {exchange=}",
         ),
-        "the network rounds its sums to 16 bits, and what all workers hold in common would drift away for good from "
-        "what each of them has sent",
+        f"the network rounds its sums to 16 bits, and {_DRIFTS}",
         "exchange=allgather, or another memory",
-        ("compressor", "memory", "exchange"),
     ),
     Rule(
-        lambda one: (
-            one.memory.name == "ef21"
-            and _answers_compressed(one.carrier)
-            and one.carrier.second_memory == "none"  # type: ignore[attr-defined]
-            and not one.compressor.lossless
+        Condition(
+            "a lossy compressor and memory=ef21",
+            lambda one: one.memory.name == "ef21" and not one.compressor.lossless,
+            "{memory=}",
         ),
-        "what all workers hold in common would drift away for good from what each of them has sent",
+        Condition(
+            "a mean that is compressed again without exchange.second_memory",
+            lambda one: _ANSWERS_COMPRESSED.test(one) and one.exchange.second_memory == "none",
+            _SECOND_MEMORY,
+        ),
+        _DRIFTS,
         "exchange.second_memory=residual, or another memory",
-        ("memory", "exchange", "exchange.second_memory"),
     ),
+    Rule(_EF21, _DROPS, _SUM_OF_ALL, "exchange.backup=0, or another memory"),
+    Rule(_EF21, _ASYNCHRONOUS, _SUM_OF_ALL, "exchange.mode=synchronous, or another memory"),
     Rule(
-        lambda one: one.memory.name == "ef21" and _drops(one.carrier),
-        "the mean of all estimates takes the messages of all workers",
-        "exchange.backup=0, or another memory",
-        ("memory", "exchange", "exchange.backup"),
-    ),
-    Rule(
-        lambda one: one.memory.name == "ef21" and one.carrier.asynchronous,
-        "the mean of all estimates takes the messages of all workers",
-        "exchange.mode=synchronous, or another memory",
-        ("memory", "exchange", "exchange.mode"),
-    ),
-    Rule(
-        lambda one: (
-            one.compressor.scale_free
-            and _answers_compressed(one.carrier)
-            and one.carrier.second_memory not in ("auto", "none")  # type: ignore[attr-defined]
+        _SCALE_FREE,
+        Condition(
+            "exchange.second_memory=residual or scaled_residual",
+            lambda one: _ANSWERS_COMPRESSED.test(one) and one.exchange.second_memory not in ("auto", "none"),
+            _SECOND_MEMORY,
         ),
-        "it sends directions only, so what was not sent cannot be told",
+        _NO_REST,
         "exchange.second_memory=none",
-        ("compressor", "exchange", "exchange.second_memory"),
     ),
     Rule(
-        lambda one: issubclass(one.exchange, Gossip) and one.memory.name != "none",
+        _A_MEMORY,
+        _GOSSIP,
         "it keeps what was not sent of gradients, and parameters are sent",
         "memory=none, with algorithm=choco or deep_squeeze, which keep that themselves, or algorithm=sgd",
-        ("memory", "exchange"),
     ),
 )
 """Numbered on behind RULES."""
-
-_SINGLE_TENSORS = "it looks at single tensors; valid is exchange.granularity=layer"
-
-
-@functools.cache  # a sweep may ask for thousands of points
-def _instead(rule: Rule) -> str:
-    def names(test: Callable[[Compressor], bool]) -> str:
-        return ",".join(name for name in compressors.registry() if test(compressors.build(name)))
-
-    return rule.instead.format(reducible=names(_reducible), sparse=names(lambda one: one.sparse))

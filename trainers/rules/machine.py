@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
 
 from gradsweep.errors import UsageError, bad_value
+from trainers.config.run_config import RunConfig
 from trainers.devices.hardware import has_compiler, has_gpu_driver, torch_has_gpus
 from trainers.options.machine import TRACKERS
 from trainers.options.networks import Emulated
+from trainers.rules.rule import Condition, Rule, given, option, read, refuse
 
-if TYPE_CHECKING:
-    from trainers.config.run_config import RunConfig
+_ON_CPU = option("device", "cpu")
+
+RULES = (
+    Rule(
+        Condition("compile=true", lambda run: run.compile),
+        option("batch_norm", "synchronised"),
+        "no compiler looks into MPI",
+        "compile=false, or batch_norm=averaged or local",
+    ),
+    Rule(Condition("gpus", lambda run: bool(run.gpus), "{gpus=}"), _ON_CPU, "", "device=cuda or auto"),
+    Rule(given("gpus_per_node"), _ON_CPU, "", "device=cuda or auto"),
+    Rule(Condition("gpus", lambda run: bool(run.gpus), "{gpus=}"), given("gpus_per_node"), "", "one of them"),
+    Rule(
+        option("exchange.transport", "torch"),
+        Condition(
+            "an emulated network on a machine with a GPU",
+            lambda run: isinstance(run.network, Emulated) and run.device != "cpu" and has_gpu_driver(),
+            "an emulated network and {device=}",
+        ),
+        "NCCL may go from GPU to GPU of this machine, past the emulated links",
+        "exchange.transport=mpi, or device=cpu",
+    ),
+)
 
 
 def check(run: RunConfig) -> None:
@@ -20,12 +42,8 @@ def check(run: RunConfig) -> None:
     Raises:
         UsageError: names the option and what would work.
     """
+    refuse(run, RULES)
     _check_device(run)
-    if run.compile and run.batch_norm == "synchronised":
-        raise UsageError(
-            "compile=true with batch_norm=synchronised: no compiler looks into MPI; valid is compile=false, or "
-            "batch_norm=averaged or local"
-        )
     on_cpu = run.device == "cpu" or (run.device == "auto" and not has_gpu_driver())
     if run.compile and on_cpu and not has_compiler():
         raise bad_value("compile", "true", "false without a C++ compiler; torch.compile looks for $CXX, g++ or clang++")
@@ -40,23 +58,12 @@ def check(run: RunConfig) -> None:
 
 
 def _check_device(run: RunConfig) -> None:
-    for key, given in (("gpus", list(run.gpus)), ("gpus_per_node", run.gpus_per_node)):
-        if given and run.device == "cpu":
-            raise UsageError(f"{key}={given} with device=cpu: valid is device=cuda or auto")
-    if run.gpus and run.gpus_per_node is not None:
-        raise UsageError(f"gpus={list(run.gpus)} with gpus_per_node={run.gpus_per_node}: valid is one of them")
     if run.gpus and len(run.gpus) < run.workers:
         raise bad_value("gpus", list(run.gpus), f"at least as many numbers as workers={run.workers}, one for each rank")
     if run.device == "cuda" and not has_gpu_driver():
         raise bad_value("device", "cuda", "cpu or auto on this machine, which has no driver of a GPU")
-    torch_transport = getattr(run.exchange, "transport", "mpi") == "torch"
-    if run.device == "cuda" and torch_transport and not torch_has_gpus():
+    if run.device == "cuda" and read(run, "exchange.transport") == "torch" and not torch_has_gpus():
         raise bad_value("exchange.transport", "torch", "mpi with device=cuda where torch was built without NCCL")
-    if torch_transport and isinstance(run.network, Emulated) and run.device != "cpu" and has_gpu_driver():
-        raise UsageError(
-            f"exchange.transport=torch with an emulated network and device={run.device}: NCCL may go from GPU to "
-            f"GPU of this machine, past the emulated links; valid is exchange.transport=mpi, or device=cpu"
-        )
     if run.kernels == "triton" and run.device != "cuda":
         raise bad_value(
             "kernels", run.kernels, "auto, numba or torch where training is on the CPU, or with device=cuda"

@@ -68,8 +68,8 @@ def build(
 
 def allowed(kind: str, compressor: Compressor, kept: Memory) -> bool:
     name, values = EXCHANGES[kind]
-    one = compatibility.Together(compressor, groups.GROUPS["exchange"][name](**values), kept)
-    return not any(rule.forbids(one) for rule in (*compatibility.RULES, *compatibility.MEMORY_RULES))
+    one = compatibility.Combination(compressor, groups.GROUPS["exchange"][name](**values), kept)
+    return not any(rule.is_broken(one) for rule in (*compatibility.RULES, *compatibility.MEMORY_RULES))
 
 
 def require_same_bits(units: list[Unit], what: object) -> None:

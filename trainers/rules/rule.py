@@ -1,0 +1,154 @@
+"""The one shape of all rules: a rule's check, its error line and its line in the docs come from the same object.
+
+    Rule(option("algorithm", "local_sgd"), given("clip.local_norm"),
+         why="gradients are not exchanged", instead="clip.norm, of every worker's own gradient")
+
+refuses a run in which both hold, with
+
+    algorithm=local_sgd with clip.local_norm=1.0: gradients are not exchanged; valid is clip.norm, of every ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gradsweep.errors import UsageError
+from trainers.config.groups import find_name
+
+_MISSING = object()
+_FIELD = re.compile(r"\{([\w.]+)(=?)\}")
+
+
+def read(run: Any, key: str, default: Any = None) -> Any:
+    """Return the value of a dotted key, of a part that is chosen by name its name; without such an option the default.
+
+    Args:
+        run: a RunConfig, something with the same attributes, or a resolved config.
+    """
+    value = run
+    if isinstance(run, Mapping):
+        for step in key.split("."):
+            value = value.get(step, _MISSING) if isinstance(value, Mapping) else _MISSING
+        return default if value is _MISSING else value.get("name", value) if isinstance(value, Mapping) else value
+    for step in key.split("."):
+        value = getattr(value, step, _MISSING)
+    return default if value is _MISSING else find_name(value) or value
+
+
+def _fill(text: str, run: Any) -> str:
+    """Replace {key} by the option's value, and {key=} by key=value, or by nothing if the run has no such option."""
+
+    def show(field: re.Match[str]) -> str:
+        value = read(run, field[1], _MISSING)
+        if value is _MISSING:
+            return ""
+        return (f"{field[1]}=" if field[2] else "") + (word(value) if isinstance(run, Mapping) else str(value))
+
+    return _FIELD.sub(show, text)
+
+
+def word(value: Any) -> str:
+    """Return a value as it is typed."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """What some options of a run are.
+
+    Args:
+        words: for the docs.
+        test: tells whether a run meets it.
+        shown: for the error line, with {key} for the run's value of an option and {key=} for key=value; the words if
+            it is missing.
+    """
+
+    words: str
+    test: Callable[[Any], bool]
+    shown: str | None = None
+
+    def __and__(self, other: Condition) -> Condition:
+        """Return the condition that both hold."""
+        shown = " and ".join(filter(None, (one.words if one.shown is None else one.shown for one in (self, other))))
+        return Condition(f"{self.words} and {other.words}", lambda run: bool(self.test(run) and other.test(run)), shown)
+
+    def show(self, run: Any) -> str:
+        """Return how a run meets it, for an error line."""
+        return self.words if self.shown is None else _fill(self.shown, run)
+
+
+def option(key: str, *values: Any, shown: str | None = None) -> Condition:
+    """Return the condition that an option has one of some values; parts of a run have names."""
+    listed = " or ".join(map(word, values))
+    return Condition(f"{key}={listed}", lambda run: read(run, key) in values, f"{{{key}=}}" if shown is None else shown)
+
+
+def other(key: str, value: str) -> Condition:
+    """Return the condition that a part of a run is not the one of a name."""
+    return Condition(f"another {key} than {value}", lambda run: read(run, key) != value, f"{{{key}=}}")
+
+
+def above(key: str, bound: int, shown: str | None = None) -> Condition:
+    """Return the condition that an option is above a bound."""
+    return Condition(
+        f"{key} above {bound}", lambda run: read(run, key, bound) > bound, f"{{{key}=}}" if shown is None else shown
+    )
+
+
+def given(key: str) -> Condition:
+    """Return the condition that an option has a value other than null."""
+    return Condition(key, lambda run: read(run, key) is not None, f"{{{key}=}}")
+
+
+ACCORDION = Condition("policy.accordion", lambda run: run.policy.accordion.option is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """Two conditions that do not go together.
+
+    Args:
+        when, forbids: the conditions, in the order of the error line.
+        why: the reason, if it is not plain.
+        instead: what is valid, with {key} for the run's value of an option.
+        verb: `are` if what is valid are several things.
+    """
+
+    when: Condition
+    forbids: Condition
+    why: str
+    instead: str
+    verb: str = "is"
+
+    def is_broken(self, run: Any) -> bool:
+        """Tell whether a run meets both conditions."""
+        return bool(self.when.test(run) and self.forbids.test(run))
+
+    def explain(self, run: Any) -> str:
+        """Return the error line for a run that breaks the rule."""
+        reason = _fill(self._reason, run)
+        return f"{self.when.show(run)} with {self.forbids.show(run)}: {reason}"
+
+    def describe(self) -> str:
+        """Return the rule in words, for docs/reference/compatibility.md."""
+        reason = _FIELD.sub(r"\1", self._reason)
+        return f"{self.when.words} with {self.forbids.words}: {reason}"
+
+    @property
+    def _reason(self) -> str:
+        valid = f"valid {self.verb} {self.instead}"
+        return f"{self.why}; {valid}" if self.why else valid
+
+
+def refuse(run: Any, rules: Iterable[Rule]) -> None:
+    """Refuse a run that breaks a rule.
+
+    Raises:
+        UsageError: one line of the first that it breaks: the combination, the reason and what would work.
+    """
+    for rule in rules:
+        if rule.is_broken(run):
+            raise UsageError(rule.explain(run))
