@@ -105,7 +105,7 @@ class Gossip(ABC):
 class Exact(Gossip):
     """x_i += gamma (sum_j w_ij x_j - x_i) (Xiao and Boyd, "Fast linear iterations for distributed averaging", 2004)."""
 
-    def make_step(self, step: int) -> None:
+    def step(self, step: int) -> None:
         self.x += self.stepsize * (self.mixed(self.x, step) - self.x)
 
     @property
@@ -116,14 +116,14 @@ class Exact(Gossip):
 class Q1(Gossip):
     """x_i += gamma sum_j w_ij (Q(x_j) - x_i) (Aysal et al., 2008; Q1-G of Koloskova et al.): the mean is not kept."""
 
-    def make_step(self, step: int) -> None:
+    def step(self, step: int) -> None:
         self.x += self.stepsize * (self.mixed(self.channel(self.x, step), step) - self.x)
 
 
 class Q2(Gossip):
     """x_i += gamma sum_j w_ij (Q(x_j) - Q(x_i)) (Carli et al., 2007; Q2-G of Koloskova et al.): the mean is kept."""
 
-    def make_step(self, step: int) -> None:
+    def step(self, step: int) -> None:
         sent = self.channel(self.x, step)
         self.x += self.stepsize * (self.mixed(sent, step) - sent)
 
@@ -141,7 +141,7 @@ class Choco(Gossip):
         super().__init__(start, mixing, channel, stepsize)
         self.estimates, self.sums = torch.zeros_like(start), torch.zeros_like(start)
 
-    def make_step(self, step: int) -> None:
+    def step(self, step: int) -> None:
         sent = self.channel(self.x - self.estimates, step)
         self.estimates += sent
         self.sums += self.mixed(sent, step)
@@ -159,7 +159,7 @@ class DeepSqueeze(Gossip):
         super().__init__(start, mixing, channel, stepsize)
         self.errors = torch.zeros_like(start)
 
-    def make_step(self, step: int) -> None:
+    def step(self, step: int) -> None:
         self.errors += self.x
         sent = self.channel(self.errors, step)
         self.errors -= sent
