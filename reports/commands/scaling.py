@@ -92,14 +92,14 @@ def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
     """
     from reports.building.sweep_report import get_swept_keys
     from reports.reading.report import Report, find_sweeps
-    from reports.scaling.measured import parts
+    from reports.scaling.measured import measurements
     from reports.scaling.model import cross_validation, fit
     from reports.scaling.model.predict import Predictor
 
     sweeps = find_sweeps(*options.paths)
     report = Report(sweeps).merge()
     infos = [report.read_info(sweep) for sweep in sweeps]
-    found = parts.read_measurements(
+    found = measurements.read_measurements(
         report.runs, [key for info in infos for key in get_swept_keys(info)], str(infos[0].get("command", ""))
     )
     checked = cross_validation.cross_validate(found)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gradsweep.errors import UsageError
 from reports.scaling.measured.cell import MeasuredCell
-from reports.scaling.measured.parts import Measurements
+from reports.scaling.measured.measurements import Measurements
 from reports.scaling.model.fit import CostModel, StepTimes, fit_model
 
 WORST_MEDIAN, WORST_P90 = 1.3, 2.0

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from reports.scaling.measured.cell import MeasuredCell
 from reports.scaling.measured.links import Links
-from reports.scaling.measured.parts import Measurements
+from reports.scaling.measured.measurements import Measurements
 from reports.scaling.model.cross_validation import CrossValidation
 from reports.scaling.model.fit import CostModel, StepTimes, stack_models
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reports.reading.report import Report
-from reports.scaling.measured import parts
-from reports.scaling.measured.parts import Measurements
+from reports.scaling.measured import measurements
+from reports.scaling.measured.measurements import Measurements
 from reports.scaling.model import cross_validation, fit
 from reports.scaling.model.predict import Predictor
 from tests.reports.scaling import truth
@@ -19,7 +19,7 @@ SWEPT = ("compressor", "workers", "network", "seed")
 
 
 def read(sweep: Path) -> Measurements:
-    return parts.read_measurements(Report([sweep]).merge().runs, SWEPT)
+    return measurements.read_measurements(Report([sweep]).merge().runs, SWEPT)
 
 
 def predictor_of(sweep: Path, **options: Any) -> Predictor:

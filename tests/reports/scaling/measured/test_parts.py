@@ -12,9 +12,9 @@ import pytest
 from gradsweep import files, run_directory
 from gradsweep.errors import UsageError
 from reports.reading.report import Report
-from reports.scaling.measured import links, parts
+from reports.scaling.measured import links, measurements
 from reports.scaling.measured.cell import MeasuredCell
-from reports.scaling.measured.parts import Measurements
+from reports.scaling.measured.measurements import Measurements
 from reports.scaling.measured.traffic import Traffic
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import SWEPT
@@ -39,7 +39,7 @@ def change(sweep: Path, name: str, what: Change, only: str = "") -> None:
 
 
 def read(sweep: Path) -> Measurements:
-    return parts.read_measurements(Report([sweep]).merge().runs, SWEPT)
+    return measurements.read_measurements(Report([sweep]).merge().runs, SWEPT)
 
 
 def one(found: Measurements, method: str, workers: int) -> MeasuredCell:
@@ -269,7 +269,7 @@ def test_batches_are_cells_of_their_own(tmp_path: Path) -> None:
         result["samples_per_second"] *= 4
 
     change(sweep, run_directory.RESULT, more, only="seed=1")
-    found = parts.read_measurements(Report([sweep]).merge().runs, (*SWEPT, "batch.size"))
+    found = measurements.read_measurements(Report([sweep]).merge().runs, (*SWEPT, "batch.size"))
     assert {(cell.workers, cell.batch, round(cell.samples)) for cell in found.cells} == {
         (workers, f"batch.size={samples}", samples) for workers in (2, 4, 8) for samples in (32, 128)
     }

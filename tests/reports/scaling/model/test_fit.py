@@ -10,7 +10,7 @@ import pytest
 
 from gradsweep.errors import UsageError
 from reports.scaling.measured.links import Links, parse_network
-from reports.scaling.measured.parts import Measurements
+from reports.scaling.measured.measurements import Measurements
 from reports.scaling.measured.traffic import Traffic
 from reports.scaling.model import fit
 from reports.scaling.model.cross_validation import CrossValidation, cross_validate, refuse_poor_fit
