@@ -63,9 +63,9 @@ def run(options: argparse.Namespace) -> int:
         raise bad_value("--samples", options.samples, "a number above 0, of samples of a worker in a step")
     predictor, place = _fit_model(options)
     named = {one.name for one in asked}
-    promised = [one for one in predictor.parts.promised if one.name not in named]
-    links = [*predictor.parts.networks, *promised, *asked]
-    methods = sum(len(predictor.parts.list_methods(workload)) for workload in predictor.parts.workloads)
+    promised = [one for one in predictor.measurements.promised if one.name not in named]
+    links = [*predictor.measurements.networks, *promised, *asked]
+    methods = sum(len(predictor.measurements.list_methods(workload)) for workload in predictor.measurements.workloads)
     if methods * len(links) * len(workers) > _MOST:
         raise UsageError(
             f"scaling: {methods} methods x {len(links)} networks x {len(workers)} numbers of workers are more than "
@@ -125,7 +125,7 @@ def _write(
     from reports.scaling.output import fit_tables, remarks, speedup, tables
     from reports.tables.formats import save_table
 
-    parts = predictor.parts
+    parts = predictor.measurements
     by_name = {one.name: one for one in links}
     predictions = predictor.predict(links, workers)
     one_way = seconds(latency) or 0.0

@@ -62,7 +62,7 @@ def compute_win_map(
 ) -> WinMap:
     """Predict all methods at all bandwidths from SLOWEST_BIT_S to FASTEST_BIT_S, with this one-way latency in s."""
     rates = np.geomspace(SLOWEST_BIT_S, FASTEST_BIT_S, points)
-    methods = predictor.parts.list_methods(workload)
+    methods = predictor.measurements.list_methods(workload)
     steps = np.empty((len(methods), points, len(workers)))
     for place, method in enumerate(methods):
         for column, count in enumerate(workers):
@@ -150,7 +150,7 @@ def find_needed(predictor: Predictor, predictions: Sequence[Prediction], links: 
     found = []
     for one in predictions:
         best = first[one.workload, one.network, one.workers]
-        if best.method == one.method or predictor.parts.compressors[one.method] == BASELINE:
+        if best.method == one.method or predictor.measurements.compressors[one.method] == BASELINE:
             continue
 
         def factor(one: Prediction = one, best: Prediction = best, **changed: npt.NDArray[np.float64]) -> float:

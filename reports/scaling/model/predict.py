@@ -69,7 +69,7 @@ class Prediction:
 class Predictor:
     """Predicts by the model of all cells; its intervals come from the models without one of them."""
 
-    parts: Measurements
+    measurements: Measurements
     model: CostModel
     check: CrossValidation
     samples: float | None = None
@@ -78,8 +78,8 @@ class Predictor:
     @functools.cached_property
     def _samples(self) -> dict[str, float]:
         found = {}
-        for workload in self.parts.workloads:
-            cells = [cell for cell in self.parts.cells if cell.workload == workload]
+        for workload in self.measurements.workloads:
+            cells = [cell for cell in self.measurements.cells if cell.workload == workload]
             fewest = min(cell.workers for cell in cells)
             found[workload] = statistics.median_low(cell.samples for cell in cells if cell.workers == fewest)
         return found
@@ -101,10 +101,10 @@ class Predictor:
     def predict(self, networks: Sequence[Links], workers: Sequence[int]) -> list[Prediction]:
         """Predict all methods on each of the networks with each number of workers."""
         found = []
-        for workload in self.parts.workloads:
+        for workload in self.measurements.workloads:
             alone = self.predict_alone(workload)
             for links in networks:
-                for method in self.parts.list_methods(workload):
+                for method in self.measurements.list_methods(workload):
                     for count in workers:
                         step = self._find_measured(workload, method, count, links)
                         is_measured = step is not None
@@ -119,9 +119,9 @@ class Predictor:
 
     def _find_measured(self, workload: str, method: str, workers: int, links: Links) -> StepTimes | None:
         """Return a step that was measured under just these circumstances; None where there is none."""
-        if self.best or links not in self.parts.networks:
+        if self.best or links not in self.measurements.networks:
             return None
-        for cell in self.parts.select_cells(workload, method):
+        for cell in self.measurements.select_cells(workload, method):
             is_it = (cell.network, cell.workers) == (links.name, workers)
             if is_it and is_alone(cell) and abs(cell.samples / self.get_samples(workload) - 1) <= _SAME_SAMPLES:
                 return StepTimes(cell.compute_s, cell.encode_s, cell.communicate_s, cell.decode_s)
@@ -145,7 +145,7 @@ class Predictor:
         is wider where these models differ, far from what was measured. It is nan where no network was measured: then
         none of these models knows what a message really takes.
         """
-        if key not in self._without or not self.parts.networks:
+        if key not in self._without or not self.measurements.networks:
             return math.nan, math.nan
         models, misses = self._without[key]
         totals = np.log(models.predict_step(key, workers, links, self.get_samples(key[0]), best=self.best).total)

@@ -13,23 +13,25 @@ from reports.scaling.model.predict import Predictor
 def write_notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
     """Return remarks on all predictions."""
     said = ["; ".join(describe_links(links))]
-    for workload in predictor.parts.workloads:
+    for workload in predictor.measurements.workloads:
         samples = format_number(predictor.get_samples(workload))
         said.append(f"{workload}: {samples} samples a worker" if workload else f"{samples} samples a worker")
-    said += [_explain_limit(name, name in {one.name for one in links}) for name in predictor.parts.limited]
-    if not predictor.parts.networks:
+    said += [_explain_limit(name, name in {one.name for one in links}) for name in predictor.measurements.limited]
+    if not predictor.measurements.networks:
         said.append(
             "no run has measured a network: latency and bandwidth count as in a textbook, and no interval can be told; "
             "run some of it with network=ethernet_1g too"
         )
-    counts = {cell.workers for cell in predictor.parts.cells if cell.is_fair and cell.links.beta and cell.workers > 1}
+    counts = {
+        cell.workers for cell in predictor.measurements.cells if cell.is_fair and cell.links.beta and cell.workers > 1
+    }
     if len(counts) == 1:
         said.append(
             f"only runs with {counts.pop()} workers have measured a network: what more of them do to it is known from "
             "the algorithms alone; run others on a network too, slow enough for the CPUs"
         )
-    said += [f"not modelled: {line}" for line in predictor.parts.left_out]
-    said += predictor.parts.remarks
+    said += [f"not modelled: {line}" for line in predictor.measurements.left_out]
+    said += predictor.measurements.remarks
     if predictor.best:
         said.append("each collective takes its fastest algorithm; our runs take rings")
     return [line for line in said if line]

@@ -48,7 +48,7 @@ class Speedup:
 
 def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> list[Speedup]:
     """Return the speed-ups of all predictions of methods that compress, over the fastest that does not."""
-    compressors = predictor.parts.compressors
+    compressors = predictor.measurements.compressors
     bases = find_baselines(found, compressors)
     pairs: dict[tuple[str, str, str], _Pair | None] = {}
     answers = []
@@ -87,7 +87,7 @@ class _Pair:
     def from_predictor(cls, predictor: Predictor, workload: str, method: str, base: str) -> _Pair | None:
         """Return the pair of two methods; None if there is no such cell, or no network was measured."""
         names = (workload, method), (workload, base)
-        cells = {cell.key: cell for cell in predictor.parts.cells if cell.is_fair}
+        cells = {cell.key: cell for cell in predictor.measurements.cells if cell.is_fair}
         models, misses = [], []
         for held in predictor.check.held:
             here = [cells.get((*name, *held.cell.key[2:])) for name in names]
@@ -96,7 +96,7 @@ class _Pair:
                 said = held.model.predict_cell(other).total / held.model.predict_cell(one).total
                 models.append(held.model)
                 misses.append(abs(math.log(said / (other.step_s / one.step_s))))
-        if not models or not predictor.parts.networks:
+        if not models or not predictor.measurements.networks:
             return None
         return cls(*names, stack_models(models, names[0]), stack_models(models, names[1]), np.array(misses))
 

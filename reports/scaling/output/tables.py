@@ -278,7 +278,7 @@ def keep_finite(value: float) -> float | None:
 def build_published_table(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> ReportTable:
     """Return a table of what the model of Agarwal et al. predicts from the same measurements."""
     model = predictor.model
-    compressors = predictor.parts.compressors
+    compressors = predictor.measurements.compressors
     shown = [one for one in found if model.methods[one.workload, one.method].traffic.pattern == "lanes"]
 
     def theirs(one: Prediction) -> float:

@@ -50,7 +50,7 @@ def test_intervals_hold_the_truth(predictor: Predictor) -> None:
 
 
 def measured_of(predictor: Predictor) -> set[tuple[str, str, int]]:
-    found = predictor.predict([*predictor.parts.networks, parse_network("1gbit")], [1, 2, 3, 4, 8, 16])
+    found = predictor.predict([*predictor.measurements.networks, parse_network("1gbit")], [1, 2, 3, 4, 8, 16])
     return {(one.method, one.network, one.workers) for one in found if one.is_measured}
 
 
@@ -59,9 +59,9 @@ def test_only_what_was_run_just_so_is_told_as_measured(predictor: Predictor) -> 
     assert measured_of(predictor) == {
         (name, links, 2) for name in truth.METHODS for links in ("ethernet_1g", "wan_100m")
     }
-    assert [one.name for one in predictor.parts.networks] == ["ethernet_1g", "wan_100m"], "memory is no network"
-    found = predictor.predict(predictor.parts.networks, [2])
-    by_key = {(cell.method, cell.network, cell.workers): cell for cell in predictor.parts.cells}
+    assert [one.name for one in predictor.measurements.networks] == ["ethernet_1g", "wan_100m"], "memory is no network"
+    found = predictor.predict(predictor.measurements.networks, [2])
+    by_key = {(cell.method, cell.network, cell.workers): cell for cell in predictor.measurements.cells}
     for one in found:
         cell = by_key[one.method, one.network, 2]
         assert one.step.total == pytest.approx(cell.step_s) and one.step.communicate == cell.communicate_s
@@ -72,9 +72,9 @@ def with_cells(predictor: Predictor, *methods: str, **changed: Any) -> Predictor
     """With something changed in the cells of these methods, or of all."""
     cells = [
         cell if methods and cell.method not in methods else dataclasses.replace(cell, **changed)
-        for cell in predictor.parts.cells
+        for cell in predictor.measurements.cells
     ]
-    return dataclasses.replace(predictor, parts=dataclasses.replace(predictor.parts, cells=cells))
+    return dataclasses.replace(predictor, parts=dataclasses.replace(predictor.measurements, cells=cells))
 
 
 def test_other_circumstances_are_a_prediction(predictor: Predictor) -> None:
@@ -86,7 +86,7 @@ def test_other_circumstances_are_a_prediction(predictor: Predictor) -> None:
     limited = measured_of(with_cells(own_cores, "none", "qsgd", is_fair=False))
     assert {method for method, *_ in limited} == {"topk", "powersgd", "sign"}
     assert not measured_of(with_cells(own_cores, hosts=1)), "several workers of a host share its link"
-    named_alike = dataclasses.replace(own_cores.parts.networks[0], beta=1e-9)
+    named_alike = dataclasses.replace(own_cores.measurements.networks[0], beta=1e-9)
     assert not any(one.is_measured for one in own_cores.predict([named_alike], [2]))
 
 
@@ -110,9 +110,9 @@ def test_networks_that_were_measured_with_one_number_of_workers_only_are_told(pr
 
     cells = [
         cell if cell.workers == 2 or not cell.links.beta else dataclasses.replace(cell, is_fair=False)
-        for cell in predictor.parts.cells
+        for cell in predictor.measurements.cells
     ]
-    one_count = dataclasses.replace(predictor, parts=dataclasses.replace(predictor.parts, cells=cells))
+    one_count = dataclasses.replace(predictor, parts=dataclasses.replace(predictor.measurements, cells=cells))
     assert said(one_count) and not said(predictor)
 
 
@@ -144,15 +144,15 @@ def test_times_as_fast_as_none_hold_the_truth(predictor: Predictor) -> None:
 
 def test_times_as_fast_are_measured_where_both_were(predictor: Predictor) -> None:
     own_cores = with_cells(predictor, load=1.0)
-    found = speedups_of(own_cores, list(own_cores.parts.networks), (2, 3))
+    found = speedups_of(own_cores, list(own_cores.measurements.networks), (2, 3))
     assert all(one.is_measured == (one.workers == 2) == math.isnan(one.low) for one in found)
-    by_key = {(cell.method, cell.network, cell.workers): cell.step_s for cell in own_cores.parts.cells}
+    by_key = {(cell.method, cell.network, cell.workers): cell.step_s for cell in own_cores.measurements.cells}
     for one in found:
         if one.workers == 2:
             pair = [by_key[name, one.network, 2] for name in ("none", one.method)]
             assert one.times == pytest.approx(pair[0] / pair[1])
     without = with_cells(own_cores, "none", is_fair=False)
-    assert not any(one.is_measured for one in speedups_of(without, list(own_cores.parts.networks), (2,)))
+    assert not any(one.is_measured for one in speedups_of(without, list(own_cores.measurements.networks), (2,)))
 
 
 def test_without_anything_to_compare_with_there_are_no_times(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_the_fastest_wins(predictor: Predictor) -> None:
 
 def test_below_its_break_even_bandwidth_a_method_wins_and_above_not(predictor: Predictor) -> None:
     shown = compute_win_map(predictor, "", WORKERS, 50e-6)
-    found = {(one.method, one.workers): one.wins for one in find_break_even(shown, predictor.parts.compressors)}
+    found = {(one.method, one.workers): one.wins for one in find_break_even(shown, predictor.measurements.compressors)}
     assert set(found) == {(method, workers) for method in truth.METHODS if method != "none" for workers in WORKERS}
     ((low, rate),) = found["qsgd", 2]
     assert low == 0.0
@@ -239,7 +239,7 @@ def test_a_method_may_pay_on_fast_networks_only_or_between_two_bandwidths() -> N
 
 
 def test_the_map_is_all_predicted_with_dots_where_something_was_measured_at_its_latency(predictor: Predictor) -> None:
-    links = predictor.parts.networks
+    links = predictor.measurements.networks
     predictions = predictor.predict(links, WORKERS)
     assert pictures.find_measured_points(predictions, links, 50e-6) == {}, "ethernet_1g has 220 us, wan_100m 10 ms"
     dots = pictures.find_measured_points(predictions, links, 10e-3)
@@ -255,17 +255,17 @@ def test_the_map_is_all_predicted_with_dots_where_something_was_measured_at_its_
 
 
 def test_the_fastest_is_measured_only_where_its_rivals_were_too(predictor: Predictor) -> None:
-    found = predictor.predict(predictor.parts.networks, [2])
-    (row, _) = tables.build_fastest_table(found, predictor.parts.compressors, ()).rows
+    found = predictor.predict(predictor.measurements.networks, [2])
+    (row, _) = tables.build_fastest_table(found, predictor.measurements.compressors, ()).rows
     assert not row[1].text.startswith("~")
     best = find_winners(found)["", "ethernet_1g", 2]
     doubtful = [one if one.method == best.method else dataclasses.replace(one, is_measured=False) for one in found]
-    (row, _) = tables.build_fastest_table(doubtful, predictor.parts.compressors, ()).rows
+    (row, _) = tables.build_fastest_table(doubtful, predictor.measurements.compressors, ()).rows
     assert row[1].text == f"~{best.method}" or row[1].text.startswith(f"~{best.method} (")
 
 
 def test_what_is_needed_of_a_measured_step_counts_from_what_was_measured(predictor: Predictor) -> None:
-    links = {one.name: one for one in predictor.parts.networks}
+    links = {one.name: one for one in predictor.measurements.networks}
     predictions = predictor.predict(list(links.values()), [2])
     for one in find_needed(predictor, predictions, links):
         assert one.both > 1.0 and one.prediction.is_measured, "though the model may say that it is as fast already"
