@@ -33,7 +33,7 @@ from sweep.config.error_messages import explain  # noqa: E402
 from sweep.config.grid import refuse_duplicates  # noqa: E402
 from sweep.console.flags import VERSION, take_flags  # noqa: E402
 from sweep.launch.session import Session  # noqa: E402
-from sweep.settings.sweep import settings_of  # noqa: E402
+from sweep.settings.sweep import parse_settings  # noqa: E402
 from sweep.system.signals import Interrupted, raise_on_signals  # noqa: E402
 from trainers.config.groups import GROUPS  # noqa: E402
 from trainers.config.run_config import RunConfig  # noqa: E402
@@ -57,7 +57,7 @@ class Command:
         def compose() -> list[dict[str, Any]]:
             schema.refuse_foreign_launcher(settings)
             point = build_plain_config(config, settings.launcher)
-            settings_of(point)  # an error in a value is reported first
+            parse_settings(point)  # an error in a value is reported first
             idle_options.refuse_unread(settings.overrides.hydra, grid=False)
             idle_options.refuse_without_grid([*settings.overrides.task, *settings.overrides.hydra])
             return [point]

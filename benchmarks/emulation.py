@@ -110,7 +110,7 @@ def measured(bandwidth: str, latency: str, hosts: int, sizes: Sequence[float], s
     mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
     with tempfile.TemporaryDirectory() as scratch:
         into = Path(scratch, "measured.json")
-        words = [word.replace("{workers}", str(hosts)) for word in mpi.program()]
+        words = [word.replace("{workers}", str(hosts)) for word in mpi.resolve_command()]
         rate = units.bits_per_second(bandwidth)
         words += [sys.executable, __file__, "rank", str(into), str(rate), ",".join(map(str, sizes)), str(seconds)]
         environment = build_job_environment({**mpi.environment, run_directory.ATTEMPT_VARIABLE: scratch}, None, scratch)

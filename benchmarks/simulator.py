@@ -60,7 +60,7 @@ def measure_exchanges(network: str, latency: str, hosts: int, asked: dict[str, A
     """Run benchmarks/simulator_ranks.py on so many emulated hosts with a rank each, and return what it measured."""
     mpi = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text(encoding="utf-8"))
     section = {"name": "emulated", "bandwidth": network, "latency": latency, "loss": 0.0, "workers_per_host": 1}
-    words = [word.replace("{workers}", str(hosts)) for word in MpiSettings(mpi["command"]).program()]
+    words = [word.replace("{workers}", str(hosts)) for word in MpiSettings(mpi["command"]).resolve_command()]
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "found.json"
         job = [*words, sys.executable, "-m", "benchmarks.simulator_ranks", json.dumps(asked), str(file)]

@@ -98,7 +98,7 @@ def started(ranks: int, *sides: str) -> Iterator[list[Side]]:
         **{"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])},
         **{"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(ranks)},
     }
-    mpirun = [word.replace("{workers}", str(ranks)) for word in MpiSettings(mpi["command"]).program()]
+    mpirun = [word.replace("{workers}", str(ranks)) for word in MpiSettings(mpi["command"]).resolve_command()]
     processes: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as scratch, Listener(str(Path(scratch, "socket"))) as listener:
         with socket.socket() as free:

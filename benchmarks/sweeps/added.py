@@ -29,7 +29,7 @@ RANK = """[ "${OMPI_COMM_WORLD_RANK:-0}" = 0 ] && echo '{"status": "done"}' > "$
 
 def mpirun() -> list[str]:
     """The command as conf/mpi has it, with {workers} in it, without what picks transports."""
-    return MpiSettings(["mpirun", "--bind-to", "none", "--oversubscribe", "-n", "{workers}"]).program()
+    return MpiSettings(["mpirun", "--bind-to", "none", "--oversubscribe", "-n", "{workers}"]).resolve_command()
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -109,7 +109,7 @@ class Side:
         Args:
             rank: the program of a rank, with the words that come first.
         """
-        mpirun = [*MPIRUN.program(), *rank]
+        mpirun = [*MPIRUN.resolve_command(), *rank]
         if self.launcher is not None and self.launcher.own:
             program = [*PROGRAM, "-m", f"mpi.command={quoted(mpirun)}", "workers=1", "experiment=quick"]
             program.append("data.root=../data")  # the digits are prepared once, beside the sweeps

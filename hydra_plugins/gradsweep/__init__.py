@@ -164,7 +164,7 @@ class SweepLauncher(Launcher):
         """
         from sweep.config.composer import Composer
         from sweep.launch.execute import SearchEnded
-        from sweep.settings.metrics import value_of
+        from sweep.settings.metrics import read_value
 
         composer = Composer(self.hydra_context.config_loader, self.config, silent=self.session.flags.is_terse)
         directory = Path(self.config.hydra.sweep.dir)
@@ -175,7 +175,7 @@ class SweepLauncher(Launcher):
         metric = self.config.sweep.metric
         returns: list[JobReturn] = []
         for overrides, run in zip(job_overrides, runs, strict=True):
-            value = math.nan if run is None or self.own else value_of(run, metric)
+            value = math.nan if run is None or self.own else read_value(run, metric)
             returned = NoValue() if bears and math.isnan(value) else JobReturn()
             returned.overrides, returned.working_dir = overrides, None if run is None else str(run.directory)
             returned.status, returned.return_value = JobStatus.COMPLETED, value

@@ -75,12 +75,12 @@ class Attempt(abc.ABC):
         if (wrong := run_identity.explain_unfit(self.run) or code_snapshot.explain_unfit(task.code)) is not None:
             self.status, self.reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
             with contextlib.suppress(OSError):
-                self._write(None)
+                self._write_start(None)
             return
         self.directory.mkdir(exist_ok=True)
         self._began = time.monotonic()
         self._killed_for_memory = OomKills()
-        self._watch = self._watched()
+        self._watch = self._build_watch()
 
     @abc.abstractmethod
     def poll(self) -> str | None:
@@ -105,7 +105,7 @@ class Attempt(abc.ABC):
         Returns when nothing of it is left.
         """
 
-    def _write(self, pid: int | None, **more: Any) -> None:
+    def _write_start(self, pid: int | None, **more: Any) -> None:
         """Write that the attempt has begun, or that it has failed at once."""
         now = files.now()
         record = {
@@ -128,16 +128,16 @@ class Attempt(abc.ABC):
             self.run,
             status=self.status or run_directory.RUNNING,
             reason=self.reason,
-            oversubscribed=self.task.cores > self._room(),
+            oversubscribed=self.task.cores > self._count_cores(),
             shared_cores=self.lease.is_shared or (continued and self._shared),
             attempts=[*self._attempts, record],
         )
 
-    def _room(self) -> int:
+    def _count_cores(self) -> int:
         """How many cores there are for the ranks."""
         return len(self.cores)
 
-    def _watched(self) -> Watch | None:
+    def _build_watch(self) -> Watch | None:
         """The watch on the files that a run writes while it makes progress."""
         if self.task.limits.hang_s is None:
             return None
@@ -145,7 +145,7 @@ class Attempt(abc.ABC):
         files += [self.directory / name for name in (run_directory.STDOUT, run_directory.STDERR)]
         return Watch(files, self.task.limits.hang_s)
 
-    def _limit(self) -> None:
+    def _enforce_limits(self) -> None:
         """Begin to end an attempt that is over its limits, or go on with that."""
         now = time.monotonic()
         limits = self.task.limits
@@ -157,7 +157,7 @@ class Attempt(abc.ABC):
                 (now + SAVE_S, signal.SIGTERM),
                 (now + SAVE_S + GRACE_S, signal.SIGKILL),
             ]
-        elif self._stopping is None and self._watch is not None and self._watch.hung():
+        elif self._stopping is None and self._watch is not None and self._watch.has_hung():
             reason = f"no progress for {self._watch.hang_s / 60:g} minutes (sweep.hang_minutes)"
             reason += f"; {self.directory.name}/stacks-*.txt say where its ranks were"
             self._stopping = (run_directory.FAILED, reason, failure_causes.HANG)
@@ -169,13 +169,13 @@ class Attempt(abc.ABC):
         while self._signals and self._signals[0][0] <= now:
             self._send(self._signals.pop(0)[1])
 
-    def disturbed(self) -> None:
+    def note_disturbance(self) -> None:
         """Note that another sweep was allowed to use the run's cores meanwhile."""
         if self.run.state().get("shared_cores") is not True:
             with contextlib.suppress(OSError):
                 write_state(self.run, shared_cores=True)
 
-    def _lost_nodes(self) -> list[str]:
+    def _find_lost_nodes(self) -> list[str]:
         """The nodes of the run that cannot be reached any more."""
         return []
 
@@ -203,10 +203,10 @@ class Attempt(abc.ABC):
             self.status, reason, self.cause = reported
         else:
             self.status = run_directory.FAILED
-            reason, self.cause = failures.explain(
+            reason, self.cause = failures.explain_exit(
                 self.directory, code, out_of_memory=self._killed_for_memory.has_recent()
             )
-            lost = self._lost_nodes() if self.cause in failures.ANYTHING else []
+            lost = self._find_lost_nodes() if self.cause in failures.ANYTHING else []
             if lost:  # nothing that the run can help: it goes on from what it has saved, on other nodes
                 self.status, self.cause = run_directory.PREEMPTED, failure_causes.LOST
                 reason = f"lost {', '.join(lost)}: nothing can be started there"

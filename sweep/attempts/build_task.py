@@ -17,7 +17,7 @@ from sweep.provenance import code_snapshot, record
 from sweep.settings.resolved_point import ResolvedPoint
 
 
-class Tasks:
+class TaskBuilder:
     """Makes the tasks of an open sweep's runs; all of one process run the same code.
 
     Args:
@@ -47,14 +47,14 @@ class Tasks:
             str(run.directory),
             run_directory.ranks(config),
             config["threads_per_worker"],
-            mpi.program(),
+            mpi.resolve_command(),
             mpi.environment,
             code=self.code,
             code_version=self.version,
-            origin=record.describe_run(self._about, run.state().get("overrides", []), options.where()),
+            origin=record.describe_run(self._about, run.state().get("overrides", []), options.describe_location()),
             limits=point.settings.limits,
             launcher=config["launcher"],
-            gpus=options.gpus_of(config),
+            gpus=options.count_gpus(config),
             network=find_emulation(config),
         )
 

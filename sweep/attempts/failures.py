@@ -18,7 +18,7 @@ ANYTHING = (KILLED, UNKNOWN)
 """Causes that say how something ended, not why: a node may have been lost, too."""
 
 
-def explain(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tuple[str, str]:
+def explain_exit(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tuple[str, str]:
     """The reason and the cause of a failed attempt: what the first rank that raised has left, else the exit code's.
 
     Args:
@@ -48,17 +48,17 @@ def explain(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tu
         reason = "the MPI launcher exited with 0, but rank 0 left no result"
     else:
         reason = f"the MPI launcher exited with {exit_code}"
-    if (trouble := trouble_of(attempt)) is not None:
+    if (trouble := find_disk_trouble(attempt)) is not None:
         return f"{reason}; {trouble}", DISK
     return reason, UNKNOWN
 
 
-def of_start(error: OSError) -> tuple[str, str]:
+def explain_start_error(error: OSError) -> tuple[str, str]:
     """Why a run could not be started: the reason for people, and the cause."""
     return f"could not be started: {error}", DISK if disk_errors.is_trouble(error) else START
 
 
-def trouble_of(directory: Path) -> str | None:
+def find_disk_trouble(directory: Path) -> str | None:
     """Why nothing more can be written there: no space, no file, a quota, a disk that fails. None: it can be."""
     try:
         found = os.statvfs(directory)

@@ -69,7 +69,7 @@ class MpirunAttempt(Attempt):
                 self.directory / run_directory.PROVENANCE, record.describe_attempt(task.origin, environment)
             )
             self.process = subprocess.Popen(
-                task.arguments(),
+                task.build_command(),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -86,15 +86,15 @@ class MpirunAttempt(Attempt):
             self._tidy()
             raise
         try:
-            self._write(self.process.pid, **({} if allocation is None else allocation.build_record()))
+            self._write_start(self.process.pid, **({} if allocation is None else allocation.build_record()))
         except BaseException:  # nothing may run that no state tells of
             self.process.kill()
             self.process.wait()
             self._tidy()
             raise
 
-    def _room(self) -> int:
-        return super()._room() if self.allocation is None else self.allocation.cpus
+    def _count_cores(self) -> int:
+        return super()._count_cores() if self.allocation is None else self.allocation.cpus
 
     def poll(self) -> str | None:
         if self.status is None:
@@ -102,9 +102,9 @@ class MpirunAttempt(Attempt):
                 self._finish()
             else:
                 self._killed_for_memory.look()
-                self._limit()
+                self._enforce_limits()
                 if self._asked is not None and time.monotonic() >= self._asked + AGAIN_S:
-                    self._ask()
+                    self._ask_to_save()
         return self.status
 
     def _send(self, number: signal.Signals) -> None:
@@ -112,9 +112,9 @@ class MpirunAttempt(Attempt):
 
     def preempt(self) -> None:
         if self.poll() is None:
-            self._ask()
+            self._ask_to_save()
 
-    def _ask(self) -> None:
+    def _ask_to_save(self) -> None:
         self._asked = time.monotonic()
         self.process.send_signal(signal.SIGUSR1)
 
@@ -141,7 +141,7 @@ class MpirunAttempt(Attempt):
             self._capture.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _lost_nodes(self) -> list[str]:
+    def _find_lost_nodes(self) -> list[str]:
         return [] if self.allocation is None else self.allocation.find_lost_nodes()
 
     def _finish(self) -> None:

@@ -55,7 +55,7 @@ class RunTask:
         """Cores that the run would like to have for itself."""
         return self.workers * self.threads_per_worker
 
-    def arguments(self) -> list[str]:
+    def build_command(self) -> list[str]:
         """The full command line of the job."""
         words = [word.replace("{workers}", str(self.workers)) for word in self.command]
         job = [*words, sys.executable, "-m", *self.module, self.directory]

@@ -20,9 +20,9 @@ class Watch:
         self.interval_s = min(5.0, hang_s / 10)
         self.idle_s = 0.0
         self._looked = time.monotonic()
-        self._seen = self._look()
+        self._seen = self._read_stats()
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _read_stats(self) -> list[tuple[int, int, int] | None]:
         found: list[tuple[int, int, int] | None] = []
         for path in self.files:
             try:
@@ -32,12 +32,12 @@ class Watch:
                 found.append(None)
         return found
 
-    def hung(self) -> bool:
+    def has_hung(self) -> bool:
         """Whether it has been too long; may be asked at any rate."""
         now = time.monotonic()
         if (passed := now - self._looked) >= self.interval_s:
             self._looked = now
             self.idle_s += min(passed, 2 * self.interval_s)
-            if (seen := self._look()) != self._seen:
+            if (seen := self._read_stats()) != self._seen:
                 self._seen, self.idle_s = seen, 0.0
         return self.idle_s >= self.hang_s

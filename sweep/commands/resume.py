@@ -176,7 +176,7 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
             print_line(verbosity.info(), line)
         if first is not None:
             prepare_data(list(configs.values()))
-            sweep.note_resumed(first.mpi.program())
+            sweep.note_resumed(first.mpi.resolve_command())
             run_or_leave(session, sweep, points, wait=options.wait)
             if not options.wait:
                 return int(damaged)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
-from sweep.settings.metrics import METRICS, per_epoch, value_of
+from sweep.settings.metrics import METRICS, read_epochs, read_value
 
 if TYPE_CHECKING:
     from sweep.executors.base import Job, RunExecutor
@@ -91,7 +91,7 @@ class Pruner:
             trial = self._trials[run.directory] = self._study.ask()
         told = self._told.get(run.directory, 0)
         reason = None
-        for epoch, value in sorted(per_epoch(run, self.metric).items()):
+        for epoch, value in sorted(read_epochs(run, self.metric).items()):
             if epoch <= told:
                 continue
             trial.report(value, epoch)
@@ -103,7 +103,7 @@ class Pruner:
 
     def _tell(self, run: Run) -> None:
         """Have the study count a run that is done."""
-        value = value_of(run, self.metric)
+        value = read_value(run, self.metric)
         self._over.add(run.directory)
         if not math.isnan(value) and run.directory in self._trials:
             self._study.tell(self._trials[run.directory], value)

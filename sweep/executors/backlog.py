@@ -20,7 +20,7 @@ UNLIMITED = 1 << 30
 """Places, where only cores limit how many runs there are at a time."""
 
 
-def places(max_parallel: int | None, cores: int, share_cores: bool) -> int:
+def count_places(max_parallel: int | None, cores: int, share_cores: bool) -> int:
     """Runs at the same time at most; those that share all cores are as many as there are cores."""
     if max_parallel is not None:
         return max_parallel
@@ -31,11 +31,11 @@ def fits(wanted: Amounts, free: Amounts) -> bool:
     return all(some <= there for some, there in zip(wanted, free, strict=True))
 
 
-def plus(some: Amounts, other: Amounts) -> Amounts:
+def add(some: Amounts, other: Amounts) -> Amounts:
     return tuple(a + b for a, b in zip(some, other, strict=True))
 
 
-def minus(some: Amounts, other: Amounts) -> Amounts:
+def subtract(some: Amounts, other: Amounts) -> Amounts:
     return tuple(a - b for a, b in zip(some, other, strict=True))
 
 
@@ -101,7 +101,7 @@ class Backlog(Generic[Item]):
             now: seconds, on the clock of the ends.
         """
         head = self.head
-        if head is None or not any(free) or (reserved := reservation(head.wants, free, running, now)) is None:
+        if head is None or not any(free) or (reserved := reserve(head.wants, free, running, now)) is None:
             return []
         start, spare = reserved
         head.promised = min(head.promised, start)
@@ -114,12 +114,12 @@ class Backlog(Generic[Item]):
             in_time = entry.seconds is not None and now + entry.seconds <= start
             if in_time or fits(entry.wants, spare):
                 found.append(entry)
-                free = minus(free, entry.wants)
-                spare = spare if in_time else minus(spare, entry.wants)
+                free = subtract(free, entry.wants)
+                spare = spare if in_time else subtract(spare, entry.wants)
         return found
 
 
-def reservation(
+def reserve(
     wants: Amounts, free: Amounts, running: Sequence[tuple[Amounts, float | None]], now: float
 ) -> tuple[float, Amounts] | None:
     """When so much will be free, and what will be free beside it; None where that cannot be known."""
@@ -128,7 +128,7 @@ def reservation(
     for end, has in ends:
         if end > start:
             break
-        free = plus(free, has)
+        free = add(free, has)
         if start == math.inf and fits(wants, free):
             start = end  # what ends at the same moment is free then, too
-    return None if start == math.inf else (start, minus(free, wants))
+    return None if start == math.inf else (start, subtract(free, wants))

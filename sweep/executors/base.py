@@ -121,7 +121,7 @@ class RunExecutor(abc.ABC):
         """End everything that is queued or running."""
 
 
-def note(job: Job) -> None:
+def write_job_state(job: Job) -> None:
     """Write the state of a job that has no attempt to write it."""
     with contextlib.suppress(OSError):  # a full disk: a resume finds the run pending, which is as good
         write_state(job.task.run, status=job.status, reason=job.reason)

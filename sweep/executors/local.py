@@ -15,11 +15,11 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from sweep.attempts.attempt import Attempt
-from sweep.attempts.failures import of_start
+from sweep.attempts.failures import explain_start_error
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
-from sweep.executors.backlog import UNLIMITED, Amounts, Backlog, Entry, places
-from sweep.executors.base import Estimate, Job, RunExecutor, Weigh, note
+from sweep.executors.backlog import UNLIMITED, Amounts, Backlog, Entry, count_places
+from sweep.executors.base import Estimate, Job, RunExecutor, Weigh, write_job_state
 from sweep.executors.slots import Slots
 from sweep.system.lease import Lease
 from sweep.system.processes import GRACE_S
@@ -33,7 +33,7 @@ class SlotJob(Job):
     def __init__(self, executor: SlotExecutor, task: RunTask) -> None:
         self.attempt: Attempt | None = None
         self.lease: Lease | None = None
-        self.wants: Amounts = executor.wants(task)
+        self.wants: Amounts = executor.compute_wants(task)
         self.seconds = executor.estimate(task) if executor.estimate else None
         self.ends: float | None = None  # by its estimate, on the clock of time.monotonic()
         super().__init__(executor, task)
@@ -92,9 +92,9 @@ class SlotExecutor(RunExecutor):
     @property
     def places(self) -> int:
         """Runs at the same time at most."""
-        return places(self.max_parallel, self.slots.total, self.slots.share_cores)
+        return count_places(self.max_parallel, self.slots.total, self.slots.share_cores)
 
-    def wants(self, task: RunTask) -> Amounts:
+    def compute_wants(self, task: RunTask) -> Amounts:
         """Cores, GPUs and places of a run; one that is to be alone has all there are."""
         alone = task.alone
         cores = 0 if self.slots.share_cores else self.slots.total if alone else min(task.cores, self.slots.total)
@@ -127,34 +127,34 @@ class SlotExecutor(RunExecutor):
             assert job.attempt is not None
             status = job.attempt.poll()
             if status is not None:
-                self._ended(job, status, job.attempt.reason, job.attempt.cause)
+                self._note_end(job, status, job.attempt.reason, job.attempt.cause)
             elif is_time_to_look:
                 self._notice_disturbance(job)
         self._dispatch(now)
         if is_time_to_look and (head := self.backlog.head) is not None:
-            own = head.wants[2] > self._free_places()  # it waits for runs of ours, whatever others have
-            head.item.waits_for = None if own else ", ".join(self.slots.others()) or None
+            own = head.wants[2] > self._count_free_places()  # it waits for runs of ours, whatever others have
+            head.item.waits_for = None if own else ", ".join(self.slots.list_others()) or None
 
     def _dispatch(self, now: float) -> None:
         """Start what can be started."""
         while (head := self.backlog.head) is not None:
-            if head.wants[2] > self._free_places():
+            if head.wants[2] > self._count_free_places():
                 return
-            if not self._try(head, first=True):
+            if not self._try_to_start(head, first=True):
                 break
         if head is None:
             return
-        free = (*self.slots.available, self._free_places())
+        free = (*self.slots.available, self._count_free_places())
         if self._examined == (self._changes, free):
             return
         found = self.backlog.backfill(free, [(job.wants, job.ends) for job in self.running], now)
-        if all([self._try(entry, first=False) for entry in found]):
+        if all([self._try_to_start(entry, first=False) for entry in found]):
             self._examined = (self._changes, free)
 
-    def _free_places(self) -> int:
+    def _count_free_places(self) -> int:
         return self.places - sum(job.wants[2] for job in self.running)
 
-    def _try(self, entry: Entry[SlotJob], *, first: bool) -> bool:
+    def _try_to_start(self, entry: Entry[SlotJob], *, first: bool) -> bool:
         """Start a run if it gets its slots."""
         job = entry.item
         lease = self.slots.lease(job.wants[0], job.wants[1], first=first, run=job.task.run.name)
@@ -166,14 +166,14 @@ class SlotExecutor(RunExecutor):
         job.ends = None if job.seconds is None else time.monotonic() + job.seconds
         self.running.append(job)
         try:
-            job.attempt = self._begin(job, lease)
+            job.attempt = self._start_attempt(job, lease)
             job.status = run_directory.RUNNING
         except OSError as error:  # this run cannot start (a full disk, say); others may
-            self._ended(job, run_directory.FAILED, *of_start(error))
-            note(job)
+            self._note_end(job, run_directory.FAILED, *explain_start_error(error))
+            write_job_state(job)
         return True
 
-    def _begin(self, job: SlotJob, lease: Lease) -> Attempt:
+    def _start_attempt(self, job: SlotJob, lease: Lease) -> Attempt:
         """Start an attempt at the job's run."""
         return MpirunAttempt(job.task, lease.cores, lease)
 
@@ -182,9 +182,9 @@ class SlotExecutor(RunExecutor):
         if job.lease is not None and not job.shared_cores and self.slots.is_disturbed(job.lease):
             job.shared_cores = True
             if job.attempt is not None:
-                job.attempt.disturbed()
+                job.attempt.note_disturbance()
 
-    def _ended(self, job: SlotJob, status: str, reason: str | None, cause: str | None = None) -> None:
+    def _note_end(self, job: SlotJob, status: str, reason: str | None, cause: str | None = None) -> None:
         self._notice_disturbance(job)
         job.status, job.reason, job.cause = status, reason, cause
         self.running.remove(job)
@@ -198,21 +198,23 @@ class SlotExecutor(RunExecutor):
         for job in asked:
             if job in waiting:
                 if waiting[job] is self.backlog.head:
-                    self.slots.give_up()
+                    self.slots.withdraw_ticket()
                 self.backlog.remove(waiting[job])
                 self._changes += 1
                 job.status, job.reason, job.waits_for = run_directory.CANCELLED, reason, None
-                note(job)
+                write_job_state(job)
             elif job.attempt is not None:
                 job.attempt.terminate(run_directory.CANCELLED, reason)
             elif job in self.running:  # the signal came while it was being started, which has been taken back
-                self._ended(job, run_directory.CANCELLED, reason)
-                note(job)
+                self._note_end(job, run_directory.CANCELLED, reason)
+                write_job_state(job)
         deadline = time.monotonic() + grace_s
         for job in asked:
             if job in self.running and job.attempt is not None:
                 job.attempt.stop(run_directory.CANCELLED, reason, max(0.0, deadline - time.monotonic()))
-                self._ended(job, job.attempt.status or run_directory.CANCELLED, job.attempt.reason, job.attempt.cause)
+                self._note_end(
+                    job, job.attempt.status or run_directory.CANCELLED, job.attempt.reason, job.attempt.cause
+                )
 
     def preempt_all(self) -> None:
         self.cancel([entry.item for entry in self.backlog], "SIGUSR1 came before its turn")

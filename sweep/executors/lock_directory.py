@@ -28,7 +28,7 @@ _MASTER = "master"
 _LONGEST = 65536  # bytes of a note
 
 
-def usual_place() -> Path:
+def find_default_path() -> Path:
     """Where all sweeps of this user look, whatever their TMPDIR is.
 
     Not in /dev/shm nor /run/user: systemd empties these when the user logs out, also while a sweep goes on.
@@ -41,38 +41,38 @@ class LockDirectory:
     """Lock files by name, with a note each of who holds it.
 
     Args:
-        path: of the directory, which is made where it is missing; default: `usual_place()`.
+        path: of the directory, which is made where it is missing; default: `find_default_path()`.
 
     Raises:
         UsageError: it is not a directory that this user alone can change.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = usual_place() if path is None else path
+        self.path = find_default_path() if path is None else path
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path, 0o700)
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             weakref.finalize(self, os.close, self._descriptor)
         except OSError as error:
-            raise self._refused(error.strerror or type(error).__name__) from error
+            raise self._build_refusal(error.strerror or type(error).__name__) from error
         found = os.fstat(self._descriptor)
         if found.st_uid != os.geteuid():
-            raise self._refused("belongs to another user")
+            raise self._build_refusal("belongs to another user")
         if stat.S_IMODE(found.st_mode) & 0o077:
-            raise self._refused(f"has the mode {stat.S_IMODE(found.st_mode):04o}")
+            raise self._build_refusal(f"has the mode {stat.S_IMODE(found.st_mode):04o}")
         self._locks: dict[int, FileLock] = {}  # that were taken and not given back, by descriptor
         try:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # so that systemd-tmpfiles leaves it alone
             os.close(self._open(_MASTER, os.O_CREAT))
         except OSError as error:
-            raise self._refused(error.strerror or type(error).__name__) from error
+            raise self._build_refusal(error.strerror or type(error).__name__) from error
 
-    def _refused(self, why: str) -> UsageError:
+    def _build_refusal(self, why: str) -> UsageError:
         return UsageError(f"{VARIABLE}={self.path}: {why}; valid is a directory of your own with mode 0700")
 
-    def _path(self, name: str) -> Path:
+    def _build_path(self, name: str) -> Path:
         """Of a file in the directory that was opened, whatever its name is now."""
         return Path(f"/proc/self/fd/{self._descriptor}/{name}")
 
@@ -85,10 +85,10 @@ class LockDirectory:
         return os.fstat(self._descriptor).st_nlink == 0
 
     @contextlib.contextmanager
-    def master(self, patience_s: float = 0.0) -> Iterator[bool]:
+    def hold_master(self, patience_s: float = 0.0) -> Iterator[bool]:
         """Whether this process is, in this block, the only one that takes locks; False: another one is at it."""
         try:
-            lock = file_lock.take(self._path(_MASTER), wait_s=patience_s)
+            lock = file_lock.take(self._build_path(_MASTER), wait_s=patience_s)
         except BlockingIOError:
             yield False
             return
@@ -103,7 +103,7 @@ class LockDirectory:
             new: the file must not be there yet.
         """
         try:
-            lock = file_lock.take(self._path(name), shared=shared, new=new)
+            lock = file_lock.take(self._build_path(name), shared=shared, new=new)
         except BlockingIOError:
             return None
         self._locks[lock.descriptor] = lock
@@ -118,20 +118,20 @@ class LockDirectory:
             lock.close()
 
     def is_held(self, name: str, *, shared: bool = False) -> bool:
-        """Whether anybody holds a lock: this process or another. To be asked in a block of `master`.
+        """Whether anybody holds a lock: this process or another. To be asked in a block of `hold_master`.
 
         Args:
             shared: the lock is one of those that several may hold.
         """
-        return file_lock.is_held(self._path(name), shared=shared)
+        return file_lock.is_held(self._build_path(name), shared=shared)
 
-    def note(self, descriptor: int, about: Mapping[str, Any]) -> None:
+    def write_note(self, descriptor: int, about: Mapping[str, Any]) -> None:
         """Write into a lock's file what others are told of its holder."""
         data = json.dumps(about).encode()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, data, 0)
 
-    def read(self, name: str) -> dict[str, Any]:
+    def read_note(self, name: str) -> dict[str, Any]:
         """What is written in a lock's file; empty where that is nothing one can read."""
         try:
             descriptor = self._open(name)
@@ -145,11 +145,11 @@ class LockDirectory:
             os.close(descriptor)
         return value if isinstance(value, dict) else {}
 
-    def names(self, prefix: str) -> list[str]:
+    def list_names(self, prefix: str) -> list[str]:
         """The files whose names begin so, sorted."""
         return sorted(name for name in os.listdir(self._descriptor) if name.startswith(prefix))
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=self._descriptor)
-            file_lock.forget(self._path(name))
+            file_lock.forget(self._build_path(name))

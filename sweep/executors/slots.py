@@ -86,22 +86,22 @@ class Slots:
         now = time.monotonic()
         if first and now < self._looks_at:
             return None
-        self._renew()
-        with self._locks.master() as alone:
+        self._renew_locks()
+        with self._locks.hold_master() as alone:
             lease = self._lease(cores, gpus, first, run) if alone else None
         if lease is None and first:
             self._waits_since = now if self._waits_since is None else self._waits_since
             self._looks_at = now + min(max((now - self._waits_since) / _SHARE, RETRY_S[0]), RETRY_S[1])
         elif first:
-            self.give_up()
+            self.withdraw_ticket()
         return lease
 
     def _lease(self, cores: int, gpus: int, first: bool, run: str) -> Lease | None:
         if first and self._ticket is not None and self._ticket[2] != (cores, gpus):
-            self.give_up()
-        older = list(self._tickets(before=self._ticket[0] if first and self._ticket else None))
+            self.withdraw_ticket()
+        older = list(self._read_tickets(before=self._ticket[0] if first and self._ticket else None))
         enough = None if older or gpus else cores  # else all are counted, for `available`
-        taken = {"core": self._free("core", self.cores, enough), "gpu": self._free("gpu", self.gpus, None)}
+        taken = {"core": self._take_free("core", self.cores, enough), "gpu": self._take_free("gpu", self.gpus, None)}
         for ticket in older:
             for kind, free in taken.items():
                 wanted = [slot for slot in free if slot in ticket[kind]["of"]]
@@ -115,11 +115,11 @@ class Slots:
             lease = Lease(tuple(chosen["core"]), tuple(chosen["gpu"]), descriptors, self.share_cores)
             if self.share_cores:
                 lease.cores = tuple(self.cores[: self.total])
-                lease.descriptors += self._locked(f"{_SHARING}{core}" for core in lease.cores)
+                lease.descriptors += self._take_all(f"{_SHARING}{core}" for core in lease.cores)
             self._leases.append(lease)
             with contextlib.suppress(OSError):  # a full disk: nobody is told whom they wait for
                 for descriptor in lease.descriptors:
-                    self._locks.note(descriptor, {"pid": os.getpid(), "sweep": self.sweep, "run": run})
+                    self._locks.write_note(descriptor, {"pid": os.getpid(), "sweep": self.sweep, "run": run})
         for free in taken.values():
             for descriptor in free.values():
                 self._locks.give_back(descriptor)
@@ -127,7 +127,7 @@ class Slots:
             self._leave_ticket(cores, gpus)
         return lease
 
-    def _free(self, kind: str, slots: Sequence[Any], enough: int | None) -> dict[Any, int]:
+    def _take_free(self, kind: str, slots: Sequence[Any], enough: int | None) -> dict[Any, int]:
         """The slots whose locks could be taken, with their descriptors; after `enough` no more are tried."""
         own = {slot for lease in self._leases for slot in (lease.cores if kind == "core" else lease.gpus)}
         free: dict[Any, int] = {}
@@ -144,13 +144,13 @@ class Slots:
         except OSError:  # no inode or descriptor is left: it cannot be had now
             return None
 
-    def _locked(self, names: Iterable[str]) -> list[int]:
+    def _take_all(self, names: Iterable[str]) -> list[int]:
         """The descriptors of those locks that could be taken."""
         return [descriptor for name in names if (descriptor := self._take(name)) is not None]
 
-    def _tickets(self, before: str | None = None) -> Iterator[dict[str, Any]]:
+    def _read_tickets(self, before: str | None = None) -> Iterator[dict[str, Any]]:
         """What runs of other sweeps wait for, the oldest first; tickets of dead processes are thrown away."""
-        for name in self._locks.names(_TICKET):
+        for name in self._locks.list_names(_TICKET):
             if self._ticket is not None and name == self._ticket[0]:
                 if before is not None:
                     return
@@ -158,7 +158,7 @@ class Slots:
             if not self._locks.is_held(name):
                 self._locks.remove(name)
                 continue
-            ticket = self._locks.read(name)
+            ticket = self._locks.read_note(name)
             if all(
                 isinstance(ticket.get(kind), dict)
                 and isinstance(ticket[kind].get("of"), list)
@@ -168,18 +168,18 @@ class Slots:
                 yield ticket
 
     def _leave_ticket(self, cores: int, gpus: int) -> None:
-        names = self._locks.names(_TICKET)
+        names = self._locks.list_names(_TICKET)
         name = f"{_TICKET}{int(names[-1].removeprefix(_TICKET)) + 1 if names else 1:012}"
         about = {"core": {"count": cores, "of": self.cores}, "gpu": {"count": gpus, "of": self.gpus}}
         try:
             descriptor = self._locks.take(name, new=True)
             assert descriptor is not None
             self._ticket = (name, descriptor, (cores, gpus))
-            self._locks.note(descriptor, {**about, "pid": os.getpid(), "sweep": self.sweep})
+            self._locks.write_note(descriptor, {**about, "pid": os.getpid(), "sweep": self.sweep})
         except OSError:  # a full disk: it waits without one
-            self.give_up()
+            self.withdraw_ticket()
 
-    def give_up(self) -> None:
+    def withdraw_ticket(self) -> None:
         """The run at the head of the queue waits no longer."""
         self._waits_since, self._looks_at = None, 0.0
         if self._ticket is not None:
@@ -189,7 +189,7 @@ class Slots:
 
     def is_disturbed(self, lease: Lease) -> bool:
         """Whether a sweep that shares cores is running on those of `lease` at this moment."""
-        with self._locks.master(PATIENCE_S) as alone:
+        with self._locks.hold_master(PATIENCE_S) as alone:
             return alone and any(self._locks.is_held(f"{_SHARING}{core}", shared=True) for core in lease.cores)
 
     def release(self, lease: Lease) -> None:
@@ -200,30 +200,30 @@ class Slots:
         lease.descriptors = []
         self._looks_at = 0.0
 
-    def others(self) -> list[str]:
+    def list_others(self) -> list[str]:
         """Whom of other processes this sweep waits for: `pid 4711 (output/...)`; those that have what it may use."""
         names = [f"core-{core}" for core in self.cores] + [f"gpu-{gpu}" for gpu in self.gpus]
-        with self._locks.master(PATIENCE_S) as alone:
+        with self._locks.hold_master(PATIENCE_S) as alone:
             if not alone:
                 return []
-            holders = [self._locks.read(name) for name in names if self._locks.is_held(name)]
-            holders += self._tickets(before=self._ticket[0]) if self._ticket else []
+            holders = [self._locks.read_note(name) for name in names if self._locks.is_held(name)]
+            holders += self._read_tickets(before=self._ticket[0]) if self._ticket else []
         found = {(str(each.get("pid", "?")), str(each.get("sweep", ""))) for each in holders}
         mine = (str(os.getpid()), self.sweep)
         return [f"pid {pid} ({sweep})" for pid, sweep in sorted(found - {mine})]
 
-    def _renew(self) -> None:
+    def _renew_locks(self) -> None:
         """Where somebody has removed the directory of the locks, take what is leased in a new one."""
         if not self._locks.is_gone:
             return
-        self.give_up()
+        self.withdraw_ticket()
         self._locks = LockDirectory(self._place)
         for lease in self._leases:
             cores = [f"{_SHARING if lease.is_shared else 'core-'}{core}" for core in lease.cores]
-            lease.descriptors += self._locked([*cores, *(f"gpu-{gpu}" for gpu in lease.gpus)])
+            lease.descriptors += self._take_all([*cores, *(f"gpu-{gpu}" for gpu in lease.gpus)])
 
     def close(self) -> None:
         """Give everything back."""
-        self.give_up()
+        self.withdraw_ticket()
         for lease in list(self._leases):
             self.release(lease)

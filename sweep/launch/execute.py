@@ -96,7 +96,7 @@ def execute(
     points = check_points(
         configs, overrides, resolve, idle=idle, whole=whole, begun=again, earlier=session.typed, silent=silent
     )
-    settings, program = points.settings, points.mpi.program()
+    settings, program = points.settings, points.mpi.resolve_command()
     runs_of_points: list[Run | None] = [None] * len(configs)
     if not again:
         _check_directory(points, overrides, directory, fresh)
@@ -187,4 +187,4 @@ def _load_torch_early(points: Points) -> AbstractContextManager[None]:
     config = points.points[0].config
     if not (points.settings.pack and points.settings.wait and config["launcher"]["cluster"] == "local"):
         return nullcontext()
-    return fork_server.early(points.mpi.program(), points.mpi.environment, config["threads_per_worker"])
+    return fork_server.start_early(points.mpi.resolve_command(), points.mpi.environment, config["threads_per_worker"])

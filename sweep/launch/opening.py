@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gradsweep.run_directory import Run
-from sweep.attempts.build_task import Tasks, weigh
+from sweep.attempts.build_task import TaskBuilder, weigh
 from sweep.directory.completion import list_unfinished
 from sweep.directory.description import add_to_description
 from sweep.directory.run_state import include
@@ -33,7 +33,7 @@ class Opening:
     """Of all runs that were asked for; a Drive adds those that other shells ask for."""
 
     settings: SweepSettings
-    tasks: Tasks
+    tasks: TaskBuilder
     executor: RunExecutor
 
 
@@ -52,7 +52,7 @@ def open_runs(directory: Path, points: dict[Run, ResolvedPoint], console: Consol
     settings = first.settings
     if settings.prune is None:
         pruner.revive_pruned(points)
-    tasks = Tasks(directory, keep_code=settings.snapshot)
+    tasks = TaskBuilder(directory, keep_code=settings.snapshot)
     if settings.reuse:
         reuse.take_and_report(directory, points, tasks.version, console)
     missing = list_unfinished(points)

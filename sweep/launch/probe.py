@@ -20,7 +20,7 @@ from gradsweep.errors import UsageError, bad_value
 from gradsweep.run_directory import Run
 from gradsweep.source_tree import ROOT
 from gradsweep.text import plural
-from sweep.attempts.build_task import Tasks
+from sweep.attempts.build_task import TaskBuilder
 from sweep.attempts.run_task import RunTask
 from sweep.console import flags
 from sweep.console.console import Verbosity
@@ -69,10 +69,10 @@ def execute(
             for name in (run_directory.SWEEP, run_directory.RUNS, run_directory.PROBES)
         ):
             raise bad_value("hydra.sweep.dir", directory, "a directory without a sweep or probes")
-        description = record.describe(points.mpi.program())
+        description = record.describe(points.mpi.resolve_command())
         runs = run_layout.lay_out(sweep.directory, points.points, run_directory.PROBES)
         wanted = dict(zip(runs, points.points, strict=True))  # equal points are one
-        tasks = Tasks(sweep.directory, keep_code=points.settings.snapshot, about=description)
+        tasks = TaskBuilder(sweep.directory, keep_code=points.settings.snapshot, about=description)
         executor = choose_launcher(points.points[0].options).build_executor(sweep.directory, points.settings)
         about = f"about {seconds:g} s" if len(wanted) == 1 else f"about {seconds:g} s each, one after the other"
         print_line(verbosity.info(), f"{os.path.relpath(sweep.directory)}: {plural(len(wanted), 'probe')}, {about}")

@@ -18,7 +18,7 @@ from sweep.console.console import Verbosity
 from sweep.console.events import SWEEP_ENDED, SWEEP_STARTED, Events
 from sweep.console.messages import print_line
 from sweep.provenance import record
-from sweep.settings.metrics import MAXIMIZE, METRICS, value_of
+from sweep.settings.metrics import MAXIMIZE, METRICS, read_value
 from sweep.settings.sweep import SweepSettings
 
 
@@ -77,7 +77,7 @@ class SweepEvents:
     def name_best(self, runs: Sequence[Run]) -> str | None:
         """Return a line that names the best run by sweep.metric; None where no run has a value."""
         metric = self.settings.metric
-        values = {run: value_of(run, metric) for run in dict.fromkeys(runs) if run.status() == run_directory.DONE}
+        values = {run: read_value(run, metric) for run in dict.fromkeys(runs) if run.status() == run_directory.DONE}
         numbers = {run: value for run, value in values.items() if not math.isnan(value)}
         if not numbers:
             return None

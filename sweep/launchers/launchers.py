@@ -16,7 +16,7 @@ from gradsweep.errors import UsageError, bad_value
 from gradsweep.run_directory import Run
 from sweep.directory.scheduler_job import COMPLETING
 from sweep.emulation import find_emulation
-from sweep.settings.launcher import Options, options_of
+from sweep.settings.launcher import Options, parse_options
 from sweep.settings.local_launcher import LocalOptions
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.slurm_launcher import SlurmOptions
@@ -26,7 +26,7 @@ from sweep.system import cores
 if TYPE_CHECKING:
     from sweep.executors.base import Estimate, RunExecutor, Weigh
     from sweep.executors.local import SlotExecutor
-    from sweep.executors.slurm.submitted_jobs import Jobs
+    from sweep.executors.slurm.submitted_jobs import SubmittedJobs
 
 CANCELLED_S = 100.0  # SLURM's KillWait and an epilog
 
@@ -84,16 +84,16 @@ class LocalLauncher:
             UsageError: there are not so many GPUs, no place for what a packed sweep needs, or the network cannot be
                 emulated.
         """
-        self.options.gpus_of(config)
+        self.options.count_gpus(config)
         if (network := find_emulation(config)) is not None:
             from sweep.emulation.capability_check import check
 
             most = cores.choose_cores(self.options.cores)[1]
-            check(network, run_directory.ranks(config), MpiSettings(**config["mpi"]).program(), most)
+            check(network, run_directory.ranks(config), MpiSettings(**config["mpi"]).resolve_command(), most)
         if settings.pack:
-            from sweep.executors.packed.rank_connection import check_place
+            from sweep.executors.packed.rank_connection import check_socket_path
 
-            check_place()
+            check_socket_path()
 
     def build_executor(
         self, directory: Path, settings: SweepSettings, estimate: Estimate | None = None, weigh: Weigh | None = None
@@ -109,7 +109,7 @@ class LocalLauncher:
             directory,
             which,
             settings.max_parallel,
-            gpus=self.options.gpu_names,
+            gpus=self.options.list_gpus,
             most=most,
             share_cores=settings.share_cores,
             estimate=estimate,
@@ -134,7 +134,7 @@ class SubmittedRuns:
     """The runs of a sweep that SLURM may still have; SLURM is asked once."""
 
     def __init__(self) -> None:
-        self._jobs: Jobs | None = None
+        self._jobs: SubmittedJobs | None = None
 
     def refuse(self, run: Run) -> None:
         """Refuse a run that is to be computed on this machine while a job of SLURM computes it.
@@ -144,10 +144,10 @@ class SubmittedRuns:
         """
         if not run.path(run_directory.JOB).exists():
             return
-        from sweep.executors.slurm.submitted_jobs import Jobs, elsewhere
+        from sweep.executors.slurm.submitted_jobs import SubmittedJobs, find_slurm_job
 
-        self._jobs = self._jobs or Jobs()
-        if (job := elsewhere(run, self._jobs)) is not None:
+        self._jobs = self._jobs or SubmittedJobs()
+        if (job := find_slurm_job(run, self._jobs)) is not None:
             raise UsageError(
                 f"hydra.launcher.cluster=local: SLURM still has runs of this sweep, such as {run.name} (job {job}); "
                 f"valid is hydra/launcher=slurm, or to end them with scancel first"
@@ -164,7 +164,7 @@ class SlurmLauncher:
         if (network := find_emulation(config)) is not None:
             valid = "real or none with hydra/launcher=slurm: its nodes have a network, which real measures"
             raise bad_value("network", network["name"], valid)
-        self.options.request(run_directory.ranks(config), config["threads_per_worker"])
+        self.options.build_request(run_directory.ranks(config), config["threads_per_worker"])
         self.options.check_sweep(settings)
 
     def build_executor(
@@ -179,7 +179,7 @@ class SlurmLauncher:
         from sweep.executors.slurm import queue
 
         try:
-            listed = queue.jobs()
+            listed = queue.list_jobs()
         except queue.SlurmSilent:
             return None
         alive = {id: listed[id] for id in jobs if id in listed and listed[id].alive}
@@ -188,11 +188,11 @@ class SlurmLauncher:
     @classmethod
     def find_unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:
         from sweep.executors.slurm import queue
-        from sweep.executors.slurm.submitted_jobs import Jobs
+        from sweep.executors.slurm.submitted_jobs import SubmittedJobs
 
-        jobs = Jobs()
+        jobs = SubmittedJobs()
         try:
-            return {run: id for run in runs if (id := jobs.id_of(run)) is not None}
+            return {run: id for run in runs if (id := jobs.find_id(run)) is not None}
         except queue.SlurmSilent as silent:
             raise UsageError(f"hydra/launcher=slurm: {silent}; valid is a SLURM that answers, to find jobs") from None
 
@@ -203,15 +203,15 @@ class SlurmLauncher:
         A job that serves other runs, too, goes on with these.
         """
         from sweep.executors.slurm import queue
-        from sweep.executors.slurm.shares import beside_others, take_out_all
+        from sweep.executors.slurm.shares import find_in_shared_jobs, remove_from_jobs
 
-        out = beside_others(list(jobs))
+        out = find_in_shared_jobs(list(jobs))
         whole = sorted({id for run, id in jobs.items() if run not in out})
         try:
-            queue.cancel(whole)
+            queue.cancel_jobs(whole)
         except queue.SlurmSilent as silent:
             raise UsageError(f"hydra/launcher=slurm: {silent}; nothing was cancelled") from None
-        take_out_all(out, reason, CANCELLED_S)
+        remove_from_jobs(out, reason, CANCELLED_S)
         deadline = time.monotonic() + CANCELLED_S
         while cls.find_living_jobs(whole) and time.monotonic() < deadline:
             time.sleep(0.5)
@@ -232,4 +232,4 @@ def build_launcher(section: Mapping[str, Any]) -> Launcher:
     Raises:
         UsageError: an unknown cluster or key, another launcher's options, or a value out of range.
     """
-    return choose_launcher(options_of(section))
+    return choose_launcher(parse_options(section))

@@ -34,7 +34,7 @@ def find_living_jobs(jobs: Iterable[Job], *, believed: bool = True) -> dict[Job,
     from sweep.launchers.launchers import LAUNCHERS
 
     alive: dict[Job, str | None] = {}
-    for cluster, ids in _by_cluster(jobs).items():
+    for cluster, ids in _group_by_cluster(jobs).items():
         found = LAUNCHERS[cluster].find_living_jobs(ids) if cluster in LAUNCHERS else None
         if found is None:
             found = dict.fromkeys(ids) if believed else {}
@@ -54,7 +54,7 @@ def cancel_jobs(jobs: Mapping[Run, Job], reason: str) -> None:
         LAUNCHERS[cluster].cancel_jobs({run: job[1] for run, job in jobs.items() if job[0] == cluster}, reason)
 
 
-def _by_cluster(jobs: Iterable[Job]) -> dict[str, list[str]]:
+def _group_by_cluster(jobs: Iterable[Job]) -> dict[str, list[str]]:
     grouped: dict[str, list[str]] = {}
     for cluster, each in jobs:
         grouped.setdefault(cluster, []).append(each)

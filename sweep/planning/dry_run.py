@@ -136,7 +136,7 @@ def find_reusable(points: Points, directory: Path, signatures: Sequence[str]) ->
     """Return the finished runs of earlier sweeps that sweep.reuse would take over, by signature."""
     if not points.settings.reuse:
         return {}
-    about = record.describe_machine() | {"mpi": record.describe_mpi(points.mpi.program())}
+    about = record.describe_machine() | {"mpi": record.describe_mpi(points.mpi.resolve_command())}
     wanted = {
         signature: reuse.build_expected(point, about)
         for signature, point in zip(signatures, points.points, strict=True)

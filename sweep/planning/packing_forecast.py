@@ -14,8 +14,8 @@ from gradsweep.text import plural
 from sweep.attempts.build_task import weigh
 from sweep.attempts.run_task import RunTask
 from sweep.emulation import find_emulation
-from sweep.executors.backlog import places
-from sweep.executors.packed.world_size import key_of, world_size
+from sweep.executors.backlog import count_places
+from sweep.executors.packed.world_size import build_world_key, compute_world_size
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings
 from sweep.system import cores
@@ -65,13 +65,13 @@ def forecast_packs(runs: Sequence[PackedRun], settings: SweepSettings, mpi: MpiS
 def _forecast_worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[Pack]:
     """Return a world for each kind of runs."""
     total = cores.choose_cores(tasks[0].launcher.get("cores"))[1]
-    most = places(settings.max_parallel, total, settings.share_cores)
+    most = count_places(settings.max_parallel, total, settings.share_cores)
     room = 0 if settings.share_cores else total
     kinds: dict[Any, list[RunTask]] = {}
     for task in tasks:
-        kinds.setdefault(key_of(task), []).append(task)
+        kinds.setdefault(build_world_key(task), []).append(task)
     return [
-        Pack(world_size([task.workers for task in alike], room, alike[0].threads_per_worker, most), len(alike))
+        Pack(compute_world_size([task.workers for task in alike], room, alike[0].threads_per_worker, most), len(alike))
         for alike in kinds.values()
     ]
 
@@ -85,16 +85,16 @@ def _forecast_allocations(
         seconds: how long each run may take, by its directory.
         weights: what ranks those that nobody can estimate.
     """
-    from sweep.executors.slurm.batch import grouped
-    from sweep.executors.slurm.shares import shared_out  # with submitit
-    from sweep.settings.slurm_launcher import options_of
+    from sweep.executors.slurm.batch import group_tasks
+    from sweep.executors.slurm.shares import share_out  # with submitit
+    from sweep.settings.slurm_launcher import parse_slurm_options
 
     share_out = functools.partial(
-        shared_out, estimate=lambda task: seconds[task.directory], weigh=lambda task: weights[task.directory]
+        share_out, estimate=lambda task: seconds[task.directory], weigh=lambda task: weights[task.directory]
     )
-    shares = [share for _, some in grouped(tasks, sys.maxsize, share_out) for share in some]
+    shares = [share for _, some in group_tasks(tasks, sys.maxsize, share_out) for share in some]
     return [
-        Pack(share[0].workers * min(len(share), options_of(share[0].launcher).side_by_side), len(share))
+        Pack(share[0].workers * min(len(share), parse_slurm_options(share[0].launcher).side_by_side), len(share))
         for share in shares
     ]
 

@@ -18,7 +18,7 @@ from sweep.planning.conditions import Choice
 from sweep.planning.invalid_points import TakenOut
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.resolved_point import ResolvedPoint
-from sweep.settings.sweep import REFUSE, SweepSettings, settings_of
+from sweep.settings.sweep import REFUSE, SweepSettings, parse_settings
 
 _CHOOSING = ("exclude", "include", "invalid")
 
@@ -84,7 +84,7 @@ def check_points(
     if refusal is not None:
         raise refusal
     taken_out += [TakenOut(overrides[number], str(why), impossible=True) for number, why in refused.items()]
-    settings, mpi = settings_of(configs[0])
+    settings, mpi = parse_settings(configs[0])
     worked, typed = list(resolved.values()), [overrides[number] for number in resolved]
     if idle is not None:
         if whole:  # what a search tries next may need it
@@ -163,7 +163,7 @@ def _choose(
     sweep: SweepSettings, configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str, str]]
 ) -> tuple[list[int], list[TakenOut]]:
     """Return the numbers of the points that sweep.include and sweep.exclude leave in a grid, and the others."""
-    choice = Choice(sweep.expressions("include"), sweep.expressions("exclude"), configs, schema.MEMBERS)
+    choice = Choice(sweep.read_expressions("include"), sweep.read_expressions("exclude"), configs, schema.MEMBERS)
     numbers: list[int] = []
     taken_out: list[TakenOut] = []
     for number, config in enumerate(configs):

@@ -42,7 +42,7 @@ def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
     """
     options = point.options
     alike = {key: about.get(key) for key in (*PROGRAMS, *(MACHINE if options.HERE else ()))}
-    return alike if options.HERE else {**alike, "launcher": options.where()}
+    return alike if options.HERE else {**alike, "launcher": options.describe_location()}
 
 
 def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version: str) -> list[Run]:

@@ -21,7 +21,7 @@ OPTIONS: dict[str, type[LocalOptions] | type[SlurmOptions]] = {"local": LocalOpt
 """Classes of options by what `hydra.launcher.cluster` may say."""
 
 
-def options_of(launcher: Mapping[str, Any]) -> Options:
+def parse_options(launcher: Mapping[str, Any]) -> Options:
     """The options in a config's section `launcher`, checked.
 
     Raises:
@@ -32,13 +32,13 @@ def options_of(launcher: Mapping[str, Any]) -> Options:
     if not isinstance(cluster, str) or cluster not in OPTIONS:
         meant = did_you_mean(cluster, OPTIONS)
         raise bad_value("hydra.launcher.cluster", cluster, "one of " + ", ".join(OPTIONS), meant)
-    whose = [name for name, options in OPTIONS.items() if _keys(options) <= given.keys()]
+    whose = [name for name, options in OPTIONS.items() if _list_keys(options) <= given.keys()]
     if whose and cluster not in whose:
         valid = f"{whose[0]} with hydra/launcher={whose[0]}; to choose the other one, hydra/launcher={cluster}"
         raise bad_value("hydra.launcher.cluster", cluster, valid)
-    return OPTIONS[cluster].of(given)
+    return OPTIONS[cluster].parse(given)
 
 
-def _keys(options: type[LocalOptions] | type[SlurmOptions]) -> set[str]:
+def _list_keys(options: type[LocalOptions] | type[SlurmOptions]) -> set[str]:
     """What conf/hydra/launcher has for them."""
     return {field.name for field in dataclasses.fields(options)}

@@ -49,18 +49,18 @@ class LocalOptions:
                 valid += f", out of CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
             raise bad_value("hydra.launcher.gpus", self.gpus, valid)
 
-    def where(self) -> dict[str, Any]:
+    def describe_location(self) -> dict[str, Any]:
         """What says where a run is computed: here."""
         return {"cluster": "local"}
 
-    def gpu_names(self) -> list[str]:
+    def list_gpus(self) -> list[str]:
         """The GPUs to share out."""
         if self.gpus is not None:
             return [str(name) for name in self.gpus]
         inherited = gpus.list_inherited()
         return list(gpus.list_installed()) if inherited is None else inherited
 
-    def gpus_of(self, config: Mapping[str, Any]) -> int:
+    def count_gpus(self, config: Mapping[str, Any]) -> int:
         """GPUs that a run gets for itself.
 
         Raises:
@@ -68,7 +68,7 @@ class LocalOptions:
         """
         if config.get("device", "cpu") == "cpu":
             return 0  # nvidia-smi, which may take seconds, need not be asked
-        there = self.gpu_names()
+        there = self.list_gpus()
         wanted = gpus.count_wanted(config, self.gpus_per_worker, len(there))
         if wanted > len(there):
             key = "null" if self.gpus_per_worker is None else self.gpus_per_worker
@@ -80,7 +80,7 @@ class LocalOptions:
         return wanted
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> LocalOptions:
+    def parse(cls, given: Mapping[str, Any]) -> LocalOptions:
         """The options in a config's section `launcher`, without `cluster`.
 
         Raises:

@@ -42,7 +42,7 @@ METRICS = {
 """What sweep.metric may be."""
 
 
-def check(metric: str, prune: str | None) -> None:
+def check_pruning(metric: str, prune: str | None) -> None:
     """Raises UsageError for settings that cannot go together."""
     if prune not in (None, MEDIAN):
         raise bad_value("sweep.prune", prune, f"{MEDIAN} or null")
@@ -55,16 +55,16 @@ def check(metric: str, prune: str | None) -> None:
         raise UsageError(f"sweep.prune={prune}: needs Optuna (`pip install 'gradsweep[optuna]'`); valid is null")
 
 
-def value_of(run: Run, metric: str) -> float:
+def read_value(run: Run, metric: str) -> float:
     """The metric of a run; that of a pruned one is its last epoch's, as Optuna has it. NaN: there is none."""
     if run.status() == run_directory.PRUNED:
-        by_epoch = per_epoch(run, metric)
+        by_epoch = read_epochs(run, metric)
         return by_epoch[max(by_epoch)] if by_epoch else math.nan
     value = (run.result() or {}).get(metric)
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
 
 
-def per_epoch(run: Run, metric: str) -> dict[int, float]:
+def read_epochs(run: Run, metric: str) -> dict[int, float]:
     """The metric after each epoch of a run so far, by the epoch's number."""
     column = METRICS[metric].column
     values = {}

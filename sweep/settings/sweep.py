@@ -87,18 +87,18 @@ class SweepSettings:
         except InvalidParameter as error:
             raise bad_value(f"sweep.{error.name}", error.value, error.valid, error.meant) from error
         for key in ("exclude", "include"):
-            self.expressions(key)
+            self.read_expressions(key)
         for key in ("hang_minutes", "time_minutes"):
             minutes = getattr(self, key)
             if minutes is not None and not 0 < minutes <= MOST:
                 raise bad_value(f"sweep.{key}", minutes, f"a number above 0, up to {MOST:g}, or null")
         if not 0.01 <= self.log_megabytes <= MOST:
             raise bad_value("sweep.log_megabytes", self.log_megabytes, f"a number from 0.01 to {MOST:g}")
-        metrics.check(self.metric, self.prune)
+        metrics.check_pruning(self.metric, self.prune)
         secrets.refuse_texts("sweep.on_end", self.on_end or [])
         notify.check(self.on_end or [])
 
-    def expressions(self, key: str) -> list[str]:
+    def read_expressions(self, key: str) -> list[str]:
         """The expressions of `exclude` or `include`; one may stand there without a list.
 
         Raises:
@@ -113,7 +113,7 @@ class SweepSettings:
         return list(given)
 
 
-def settings_of(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSettings]:
+def parse_settings(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSettings]:
     """The sections `sweep` and `mpi` of a composed config, checked.
 
     Raises:
@@ -130,5 +130,5 @@ def settings_of(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSettings]:
     sweep, mpi = SweepSettings(**config["sweep"]), MpiSettings(**config["mpi"])
     sweep.check()
     mpi.check()
-    mpi.program()
+    mpi.resolve_command()
     return sweep, mpi

@@ -350,17 +350,17 @@ def test_a_snapshot_without_room_names_where_it_was_to_go(mount: Mount, tmp_path
 def test_what_finds_no_room_to_start_has_failed_for_the_disk() -> None:
     for number in (*disks.TROUBLE, errno.ENOENT):
         cause = failure_causes.DISK if number in disks.TROUBLE else failure_causes.START
-        assert failures.of_start(OSError(number, os.strerror(number)))[1] == cause
+        assert failures.explain_start_error(OSError(number, os.strerror(number)))[1] == cause
 
 
 def test_an_attempt_that_says_nothing_has_failed_for_the_disk_where_that_fails(tmp_path: Path, broken: str) -> None:
-    reason, cause = failures.explain(tmp_path, 1)
+    reason, cause = failures.explain_exit(tmp_path, 1)
     assert cause == failure_causes.DISK and reason.startswith("the MPI launcher exited with 1; ")
 
 
 def test_a_disk_is_full_when_nothing_can_be_added(mount: Mount, tmp_path: Path) -> None:
     disk = mount("size=1m")
-    assert failures.trouble_of(disk) is None is failures.trouble_of(tmp_path / "nowhere")
+    assert failures.find_disk_trouble(disk) is None is failures.find_disk_trouble(tmp_path / "nowhere")
     (disk / "file").write_bytes(bytes(1_000_000))
-    assert failures.trouble_of(disk) == "no space is left on the disk"
+    assert failures.find_disk_trouble(disk) == "no space is left on the disk"
     shutil.rmtree(disk, ignore_errors=True)

@@ -68,15 +68,15 @@ def test_only_time_that_somebody_watched_counts(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     watch = Watch([tmp_path / "file"], 100)
     for clock[0] in range(0, 90, 5):
-        assert not watch.hung()
+        assert not watch.has_hung()
     clock[0] = 10_000.0
-    assert not watch.hung()
+    assert not watch.has_hung()
     (tmp_path / "file").touch()
     clock[0] += 5
-    assert not watch.hung() and watch.idle_s == 0
+    assert not watch.has_hung() and watch.idle_s == 0
     for _ in range(20):
         clock[0] += 5
-        hung = watch.hung()
+        hung = watch.has_hung()
     assert hung
 
 

@@ -301,7 +301,7 @@ def test_cores_are_leased_once(tmp_path: Path) -> None:
     one, other = (Slots([0, 1], place=tmp_path / "slots", sweep=name) for name in ("one", "other"))
     lease = one.lease(2)
     assert lease is not None and other.lease(1) is None
-    assert other.others() == [f"pid {os.getpid()} (one)"]
+    assert other.list_others() == [f"pid {os.getpid()} (one)"]
     one.release(lease)
     other._looks_at = 0.0
     again = other.lease(1)

@@ -20,7 +20,7 @@ from sweep.directory.run_identity import Point
 from sweep.directory.sweep_directory import Sweep
 from sweep.launch import detach
 from sweep.planning.load_point import load_point
-from sweep.settings.launcher import options_of
+from sweep.settings.launcher import parse_options
 from sweep.settings.local_launcher import LocalOptions
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.resolved_point import ResolvedPoint
@@ -51,7 +51,7 @@ def config(seed: int, script: str = SUCCEED, **sweep: Any) -> dict[str, Any]:
 
 def resolved(config: dict[str, Any], settings: SweepSettings | None = None) -> ResolvedPoint:
     """A point with as much of a config as a test needs, without the checks."""
-    options = options_of(config["launcher"]) if "launcher" in config else LocalOptions()
+    options = parse_options(config["launcher"]) if "launcher" in config else LocalOptions()
     return ResolvedPoint(config, {}, settings=settings or SweepSettings(), mpi=MpiSettings(), options=options)
 
 

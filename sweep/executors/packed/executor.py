@@ -20,14 +20,14 @@ from typing import Any
 from gradsweep import files, run_directory
 from gradsweep.failure_causes import LOST, START
 from sweep.attempts.attempt import Attempt
-from sweep.attempts.failures import of_start
+from sweep.attempts.failures import explain_start_error
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import finish_attempt
-from sweep.executors.base import note
+from sweep.executors.base import write_job_state
 from sweep.executors.local import SlotExecutor, SlotJob
 from sweep.executors.packed.fork_server import ForkServers
 from sweep.executors.packed.world import PackedWorld
-from sweep.executors.packed.world_size import key_of, world_size
+from sweep.executors.packed.world_size import build_world_key, compute_world_size
 from sweep.provenance import record
 from sweep.system import signals
 from sweep.system.gpus import build_environment
@@ -75,44 +75,44 @@ class PackedAttempt(Attempt):
         """Wait in a world for its ranks."""
         self.world = world
         about = {} if self.allocation is None else self.allocation.build_record()
-        self._write(world.process.pid, world=str(world.directory.absolute()), **about)
+        self._write_start(world.process.pid, world=str(world.directory.absolute()), **about)
         world.add(self)
 
-    def _room(self) -> int:
-        return super()._room() if self.allocation is None else self.allocation.cpus
+    def _count_cores(self) -> int:
+        return super()._count_cores() if self.allocation is None else self.allocation.cpus
 
     # what the world asks
 
-    def place(self) -> dict[str, list[int]]:
+    def describe_place(self) -> dict[str, list[int]]:
         return {"cores": [] if self.lease.is_shared else self.cores, "gpus": self.gpus}
 
-    def descriptors(self) -> list[int]:
+    def list_descriptors(self) -> list[int]:
         assert self._capture is not None
         if self.world.is_spread:
             return []
         return [*self._capture.inputs, *self.lease.descriptors][:MOST_DESCRIPTORS]
 
-    def handed_over(self) -> None:
+    def on_handed_over(self) -> None:
         assert self._capture is not None
         if not self.world.is_spread:
             self._capture.close_inputs()
         self._began = time.monotonic()  # what it may take begins now
-        self._watch = self._watched()
+        self._watch = self._build_watch()
 
-    def wrote(self, stream: int, data: bytes) -> None:
+    def write_output(self, stream: int, data: bytes) -> None:
         assert self._capture is not None
         with contextlib.suppress(OSError):
             os.write(self._capture.inputs[stream], data)
 
-    def ended(self, exit_code: int) -> None:
+    def on_end(self, exit_code: int) -> None:
         asked = self._preempted or self._stopping is not None
         saved = files.read_json(self.directory / run_directory.STOPPED) is not None
         if saved and not asked and self.run.result() is None:
-            self._go_on("a run beside it failed and ended the MPI world; saved, it goes on in another")
+            self._plan_restart("a run beside it failed and ended the MPI world; saved, it goes on in another")
         else:
             self._finish(exit_code)
 
-    def fell(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
+    def on_world_end(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
         if self._preempted and self._stopping is None:
             self._stopping = (run_directory.PREEMPTED, "the MPI world ended before the run was saved", None)
         if world.lost_nodes and self._stopping is None:  # nothing that the run can help: it goes on on other nodes
@@ -124,19 +124,19 @@ class PackedAttempt(Attempt):
                 self.fail(world.problem)
             else:
                 self._finish(exit_code)
-            self._show(world)
+            self._append_world_log(world)
             return
         self.suspect |= blamed is None
         why = "a run beside it failed" if blamed is False else "nobody knows why"
-        self._go_on(f"the MPI world ended: {why}; it goes on in another")
+        self._plan_restart(f"the MPI world ended: {why}; it goes on in another")
 
-    def _go_on(self, reason: str) -> None:
+    def _plan_restart(self, reason: str) -> None:
         self._tidy()
         self.again, self.why_again = True, reason
         with contextlib.suppress(OSError):
             finish_attempt(self.run, run_directory.PREEMPTED, reason, None)
 
-    def _show(self, world: PackedWorld) -> None:
+    def _append_world_log(self, world: PackedWorld) -> None:
         """Let the run's log end with what mpirun has said of the end of the world."""
         said = files.tail(world.directory / run_directory.STDERR, LOG_LINES)
         with contextlib.suppress(OSError), (self.directory / run_directory.STDERR).open("a", encoding="utf-8") as log:
@@ -147,15 +147,15 @@ class PackedAttempt(Attempt):
     def poll(self) -> str | None:
         if self.status is None and not self.again:
             self._killed_for_memory.look()
-            if self.world.concerns(self):
-                self._limit()
+            if self.world.is_active_for(self):
+                self._enforce_limits()
         return self.status
 
     def _send(self, number: signal.Signals) -> None:
         if number == signal.SIGUSR2:
-            self.world.send(self, number)
+            self.world.send_signal(self, number)
         elif number != signal.SIGUSR1:
-            self.world.give_up(self)
+            self.world.end_for(self)
         elif not self.world.stop(self):
             self._finish(1)
 
@@ -182,7 +182,7 @@ class PackedAttempt(Attempt):
             self.world.poll()
             time.sleep(0.01)
         if self.status is None:
-            self.world.give_up(self)
+            self.world.end_for(self)
             self.world.close()
 
     def fail(self, reason: str, cause: str = START) -> None:
@@ -212,74 +212,75 @@ class PackedExecutor(SlotExecutor):
         self.worlds: list[PackedWorld] = []
         self.fork_servers = ForkServers()
 
-    def _begin(self, job: SlotJob, lease: Lease) -> Attempt:
+    def _start_attempt(self, job: SlotJob, lease: Lease) -> Attempt:
         if job.task.network is not None:  # its hosts are its own
-            return super()._begin(job, lease)
+            return super()._start_attempt(job, lease)
         before = job.attempt
         suspect = isinstance(before, PackedAttempt) and before.again and before.suspect
         numbers = [self.slots.gpus.index(name) for name in lease.gpus]  # as the ranks of the world see them
-        return PackedAttempt(job.task, lease, numbers, self._world_for(job.task), suspect)
+        return PackedAttempt(job.task, lease, numbers, self._find_world(job.task), suspect)
 
-    def _world_for(self, task: RunTask) -> PackedWorld:
+    def _find_world(self, task: RunTask) -> PackedWorld:
         """A world that can train the run: one that is there, or a new one."""
         for world in self.worlds:
-            if world.open and world.key == key_of(task) and world.size >= task.workers:
+            if world.open and world.key == build_world_key(task) and world.size >= task.workers:
                 return world
-        alike = [each.workers for each in self._tasks() if key_of(each) == key_of(task)]  # and this one
+        key = build_world_key(task)
+        alike = [each.workers for each in self._list_tasks() if build_world_key(each) == key]  # and this one
         room = 0 if self.slots.share_cores else self.slots.total
-        size = world_size(alike, room, task.threads_per_worker, self.places)
+        size = compute_world_size(alike, room, task.threads_per_worker, self.places)
         folder = Path(self.folder) / FOLDER
         number = next(each for each in itertools.count(1) if not (folder / f"world-{each}").exists())
-        self.worlds.append(self._new_world(task, size, folder / f"world-{number}"))
+        self.worlds.append(self._start_world(task, size, folder / f"world-{number}"))
         return self.worlds[-1]
 
-    def _new_world(self, task: RunTask, size: int, directory: Path) -> PackedWorld:
-        seen, fork_server = build_environment(tuple(self.slots.gpus)), self.fork_servers.of(task)
-        runs = [str(each.directory) for each in self._tasks() if key_of(each) == key_of(task)]
+    def _start_world(self, task: RunTask, size: int, directory: Path) -> PackedWorld:
+        seen, fork_server = build_environment(tuple(self.slots.gpus)), self.fork_servers.find_or_start(task)
+        runs = [str(each.directory) for each in self._list_tasks() if build_world_key(each) == build_world_key(task)]
         return PackedWorld(task, size, directory, self.slots.cores, seen, fork_server, runs=runs)
 
-    def _tasks(self) -> Iterator[RunTask]:
+    def _list_tasks(self) -> Iterator[RunTask]:
         """The runs that worlds are for."""
         jobs = itertools.chain(self.running, (entry.item for entry in self.backlog))
         return (job.task for job in jobs if job.task.network is None)
 
-    def _attempts(self) -> list[tuple[SlotJob, PackedAttempt]]:
+    def _list_attempts(self) -> list[tuple[SlotJob, PackedAttempt]]:
         return [(job, job.attempt) for job in self.running if isinstance(job.attempt, PackedAttempt)]
 
     def poll(self) -> None:
         for world in self.worlds:
             world.poll()
-        for job, attempt in self._attempts():
+        for job, attempt in self._list_attempts():
             if attempt.again and job.status == run_directory.RUNNING:
                 job.status = run_directory.PENDING  # until the next look, when whoever follows the runs has been told
                 self.news.append((job, attempt.number, attempt.why_again))
             elif attempt.again:
-                self._begin_again(job)
+                self._restart(job)
             elif attempt.status is None and attempt.world.gone and attempt in attempt.world.waiting:
                 attempt.world.waiting.remove(attempt)
                 try:
-                    attempt.join(self._world_for(attempt.task))
+                    attempt.join(self._find_world(attempt.task))
                 except OSError as error:
-                    attempt.fail(*of_start(error))
+                    attempt.fail(*explain_start_error(error))
         super().poll()
         for world in self.worlds:
-            if world.open and world.idle and not any(key_of(task) == world.key for task in self._tasks()):
+            if world.open and world.idle and not any(build_world_key(task) == world.key for task in self._list_tasks()):
                 world.finish()
         self.worlds = [world for world in self.worlds if not world.gone]
 
-    def _begin_again(self, job: SlotJob) -> None:
+    def _restart(self, job: SlotJob) -> None:
         """Another attempt at a run whose world has gone, on the cores that it has."""
         assert job.lease is not None
         try:
-            job.attempt = self._begin(job, job.lease)
+            job.attempt = self._start_attempt(job, job.lease)
             job.status = run_directory.RUNNING
         except OSError as error:
-            self._ended(job, run_directory.FAILED, *of_start(error))
-            note(job)
+            self._note_end(job, run_directory.FAILED, *explain_start_error(error))
+            write_job_state(job)
 
     def cancel_all(self, reason: str) -> None:
         self.cancel([entry.item for entry in self.backlog], reason)
-        for _, attempt in self._attempts():
+        for _, attempt in self._list_attempts():
             attempt.doom(run_directory.CANCELLED, reason)
         for world in self.worlds:
             if not world.idle:
@@ -288,8 +289,8 @@ class PackedExecutor(SlotExecutor):
             world.close()
         self.worlds.clear()
         self.fork_servers.close()
-        for job, attempt in self._attempts():
+        for job, attempt in self._list_attempts():
             if attempt.status is None:  # it was waiting for ranks
                 attempt.stop(run_directory.CANCELLED, reason)
-            self._ended(job, attempt.status or run_directory.CANCELLED, attempt.reason, attempt.cause)
+            self._note_end(job, attempt.status or run_directory.CANCELLED, attempt.reason, attempt.cause)
         self.cancel(list(self.running), reason)  # what the signal came upon while it was being started

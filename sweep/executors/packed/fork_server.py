@@ -33,7 +33,7 @@ _early: list[ForkServer] = []
 """Started before there is a world to want them."""
 
 
-def suits(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether ranks that are started so may be forked: by an mpirun, where no GPU is, and nobody objects."""
     plain = os.path.basename(command[0]) in LAUNCHERS and not any(map(os.path.exists, DRIVERS))
     return plain and environment.get(VARIABLE) != "0"
@@ -80,17 +80,17 @@ class ForkServer:
                 raise
 
     @property
-    def killed(self) -> bool:
+    def was_killed(self) -> bool:
         """Something has ended it, and its ranks with it."""
         code = self.process.poll()
         return code is not None and code < 0
 
-    def serves(self, variables: Mapping[str, str], threads: int, code: str | None) -> bool:
+    def can_serve(self, variables: Mapping[str, str], threads: int, code: str | None) -> bool:
         """Whether ranks of such runs can come from here."""
         return (
             self.process.poll() is None
             and self.key == (dict(variables), threads)
-            and self.code in (None, _directory(code))
+            and self.code in (None, _find_code(code))
         )
 
     def wait(self) -> None:
@@ -113,21 +113,21 @@ class ForkServer:
         Raises:
             OSError: the socket cannot be opened.
         """
-        self.code = _directory(task.code)
+        self.code = _find_code(task.code)
         few = min(len(runs), MOST_RUNS)
         some = [os.path.abspath(runs[number * len(runs) // few]) for number in range(few)]
         order = {"do": "serve", "world": scratch, "code": self.code, "runs": some}
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:  # closed here: who asks notices an end
             listener.bind(os.path.join(scratch, SOCKET))
             listener.listen(size)
-            self._tell(order, [listener.fileno()])
+            self._send_order(order, [listener.fileno()])
         return [sys.executable, "-I", "-S", os.path.join(self.code, "trainers", "packed", "rank_proxy.py"), scratch]
 
-    def forget(self, scratch: str) -> None:
+    def stop_serving(self, scratch: str) -> None:
         """Be asked for ranks of this world no more."""
-        self._tell({"do": "forget", "world": scratch})
+        self._send_order({"do": "forget", "world": scratch})
 
-    def _tell(self, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def _send_order(self, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         with contextlib.suppress(OSError):  # it has ended: ranks do without
             socket.send_fds(self._control, [json.dumps(order).encode()], descriptors)
 
@@ -138,15 +138,15 @@ class ForkServer:
         self.process.wait()
 
 
-def _directory(code: str | None) -> str:
+def _find_code(code: str | None) -> str:
     return code if code is not None else str(ROOT)
 
 
 @contextlib.contextmanager
-def early(command: Sequence[str], variables: Mapping[str, str], threads: int) -> Iterator[None]:
+def start_early(command: Sequence[str], variables: Mapping[str, str], threads: int) -> Iterator[None]:
     """Within the block, have one load what it needs while other things are done; ready at its end."""
     started = None
-    if suits(command, variables):
+    if can_fork(command, variables):
         with contextlib.suppress(OSError):
             started = ForkServer(variables, threads)
             _early.append(started)
@@ -171,14 +171,14 @@ class ForkServers:
     def __init__(self) -> None:
         self._all: list[ForkServer] = []
 
-    def of(self, task: RunTask) -> ForkServer | None:
+    def find_or_start(self, task: RunTask) -> ForkServer | None:
         """One for the ranks of such runs, or None where they start by themselves."""
-        if not suits(task.command, task.environment):
+        if not can_fork(task.command, task.environment):
             return None
         wanted = (task.environment, task.threads_per_worker, task.code)
         for known in (self._all, _early):
             for fork_server in known:
-                if fork_server.serves(*wanted):
+                if fork_server.can_serve(*wanted):
                     if known is _early:
                         _early.remove(fork_server)
                         self._all.append(fork_server)

@@ -46,7 +46,7 @@ class Rank:
     remote: bool = False
     """It may be on another node: it gets no descriptors, and is told of signals."""
 
-    def tell(self, order: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def send_order(self, order: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Send an order, and open files with it. One that has died is noticed when it is listened to."""
         descriptors = [] if self.remote else descriptors
         text = json.dumps({**order, "descriptors": len(descriptors)}).encode()
@@ -56,15 +56,15 @@ class Rank:
                 with socket.fromfd(self.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as link:
                     socket.send_fds(link, [b"."], descriptors)
 
-    def send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         if self.remote:
-            self.tell({"do": "signal", "signal": int(number)})
+            self.send_order({"do": "signal", "signal": int(number)})
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def said(self) -> Iterator[dict[str, Any]]:
+    def receive(self) -> Iterator[dict[str, Any]]:
         """What it has said since the last time; not all at once of one that floods us with its output.
 
         Raises:
@@ -76,7 +76,7 @@ class Rank:
             yield json.loads(self.connection.recv_bytes(MESSAGE_BYTES))
 
 
-def check_place() -> None:
+def check_socket_path() -> None:
     """Raises UsageError where the socket of a world cannot be in the directory for temporary files."""
     place = tempfile.gettempdir()
     own = len("/gradsweep-01234567/s")
@@ -116,17 +116,17 @@ class UnixListener:
             self.close()
             raise
 
-    def arrivals(self) -> Iterator[tuple[Rank, dict[str, Any]]]:
+    def accept_ranks(self) -> Iterator[tuple[Rank, dict[str, Any]]]:
         """The ranks that have connected since the last time, with what they say of themselves."""
         while True:
             try:
                 accepted, _ = self._socket.accept()
             except OSError:
                 return
-            if (known := self._greet(accepted)) is not None:
+            if (known := self._shake_hands(accepted)) is not None:
                 yield known
 
-    def _greet(self, accepted: socket.socket) -> tuple[Rank, dict[str, Any]] | None:
+    def _shake_hands(self, accepted: socket.socket) -> tuple[Rank, dict[str, Any]] | None:
         accepted.setblocking(True)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", HANDSHAKE_S, 0))
         link = connection.Connection(accepted.detach())
@@ -174,17 +174,17 @@ class TcpListener(UnixListener):
             self.close()
             raise
 
-    def arrivals(self) -> Iterator[tuple[Rank, dict[str, Any]]]:
+    def accept_ranks(self) -> Iterator[tuple[Rank, dict[str, Any]]]:
         with contextlib.suppress(OSError):
             while True:
                 accepted, _ = self._socket.accept()
-                threading.Thread(target=self._meet, args=(accepted,), daemon=True).start()
+                threading.Thread(target=self._accept_rank, args=(accepted,), daemon=True).start()
         while not self._greeted.empty():
             yield self._greeted.get()
 
-    def _meet(self, accepted: socket.socket) -> None:
+    def _accept_rank(self, accepted: socket.socket) -> None:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if (known := self._greet(accepted)) is not None:
+        if (known := self._shake_hands(accepted)) is not None:
             known[0].remote = True
             self._greeted.put(known)
 

@@ -26,7 +26,7 @@ from gradsweep import run_directory
 from sweep.attempts.run_task import RunTask
 from sweep.executors.packed.fork_server import ForkServer
 from sweep.executors.packed.rank_connection import Rank, TcpListener, UnixListener
-from sweep.executors.packed.world_size import key_of
+from sweep.executors.packed.world_size import build_world_key
 from sweep.system import signals
 from sweep.system.job_environment import build_job_environment
 from sweep.system.log_pipes import Capture
@@ -45,22 +45,22 @@ class PackedRun(Protocol):
     suspect: bool
     """It was in a world that died, and nobody knows why: it is alone in its next one."""
 
-    def place(self) -> dict[str, Any]:
+    def describe_place(self) -> dict[str, Any]:
         """Where its ranks compute, as part of an order."""
 
-    def descriptors(self) -> list[int]:
+    def list_descriptors(self) -> list[int]:
         """What its ranks get: its stdout, its stderr, and what they keep open as long as they train it."""
 
-    def handed_over(self) -> None:
+    def on_handed_over(self) -> None:
         """They have them, or are on other nodes and get none."""
 
-    def wrote(self, stream: int, data: bytes) -> None:
+    def write_output(self, stream: int, data: bytes) -> None:
         """A rank that has no descriptors has printed something, to its stdout (0) or stderr (1)."""
 
-    def ended(self, exit_code: int) -> None:
+    def on_end(self, exit_code: int) -> None:
         """It has come to an end of its own, whatever that is."""
 
-    def fell(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
+    def on_world_end(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
         """The world is gone, through this run's fault or another's or nobody knows whose (None)."""
 
 
@@ -73,7 +73,7 @@ class Group:
     said: dict[int, str | None] = dataclasses.field(default_factory=dict)
     failed_at: float | None = None
 
-    def is_over(self, rank: Rank, failed: str | None) -> bool:
+    def note_end(self, rank: Rank, failed: str | None) -> bool:
         """Note that the run has ended in a rank, and how; whether it has in all, which are then free."""
         self.said[rank.number] = failed
         if failed and self.failed_at is None:
@@ -113,7 +113,7 @@ class PackedWorld:
         allocation: Allocation | None = None,
         runs: Sequence[str] = (),
     ) -> None:
-        self.key, self.size, self.directory = key_of(task), size, directory
+        self.key, self.size, self.directory = build_world_key(task), size, directory
         self.allocation, self._fork_server = allocation, fork_server
         self.ranks: dict[int, Rank] = {}
         self.groups: dict[int, Group] = {}
@@ -180,20 +180,20 @@ class PackedWorld:
         if self.gone:
             return
         code = self.process.poll()  # before reading: what was said before the end has been read then
-        self._accept()
-        self._read()
+        self._accept_ranks()
+        self._read_messages()
         if code is not None:
-            self._went_down(code)
+            self._conclude(code)
             return
         self._watch_failures()
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self.process.kill()
         if self.open:
-            self._begin()
+            self._start_runs()
 
-    def _accept(self) -> None:
+    def _accept_ranks(self) -> None:
         assert self._listener is not None
-        for rank, hello in self._listener.arrivals():
+        for rank, hello in self._listener.accept_ranks():
             if hello["size"] != self.size or rank.number in self.ranks:
                 self.problem = (
                     f"mpi.command: the MPI world has {hello['size']} rank(s); valid is one that starts {self.size} of "
@@ -202,15 +202,15 @@ class PackedWorld:
                 self.end_now()
             self.ranks[rank.number] = rank
 
-    def _read(self) -> None:
+    def _read_messages(self) -> None:
         lost = []
         links = {rank.connection: rank for rank in self.ranks.values() if not rank.connection.closed}
         for link in connection.wait(list(links), 0) if links else []:
             assert isinstance(link, connection.Connection)
             rank = links[link]
             try:
-                for message in rank.said():
-                    self._take(rank, message)
+                for message in rank.receive():
+                    self._handle_message(rank, message)
             except (EOFError, OSError, ValueError):
                 link.close()
                 lost.append(rank)
@@ -220,18 +220,18 @@ class PackedWorld:
             self.open = False
             self._kill_at = self._kill_at or time.monotonic() + GRACE_S
 
-    def _take(self, rank: Rank, message: dict[str, Any]) -> None:
+    def _handle_message(self, rank: Rank, message: dict[str, Any]) -> None:
         if message["say"] == "terminated":
             rank.terminated = True
             return
         if message["say"] == "output":
             if (group := self.groups.get(message["number"])) is not None:  # else it is from what a run has left behind
-                group.member.wrote(message["stream"], message["data"].encode("latin-1"))
+                group.member.write_output(message["stream"], message["data"].encode("latin-1"))
             return
         group = self.groups[message["number"]]
-        if group.is_over(rank, message["failed"]):
+        if group.note_end(rank, message["failed"]):
             del self.groups[message["number"]]
-            group.member.ended(int(any(group.said.values())))
+            group.member.on_end(int(any(group.said.values())))
 
     def _watch_failures(self) -> None:
         """A run that has failed in some of its ranks only: the others wait for them, and nothing can free them.
@@ -251,9 +251,9 @@ class PackedWorld:
         elif not self._saving:
             self._saving = True
             for number in beside:
-                self._order(number, "stop")
+                self._send_order(number, "stop")
 
-    def _begin(self) -> None:
+    def _start_runs(self) -> None:
         while self.waiting:
             member = self.waiting[0]
             free = [rank for rank in self.ranks.values() if rank.run is None]
@@ -267,38 +267,38 @@ class PackedWorld:
                 rank.run, rank.warm = self._numbers, True
             self.groups[self._numbers] = Group(self.waiting.pop(0), chosen)
             run = {"directory": str(Path(member.task.directory).absolute()), "attempt": str(member.directory)}
-            order = {**run, "ranks": [rank.number for rank in chosen], **member.place()}
-            self._order(self._numbers, "train", member.descriptors(), **order)
-            member.handed_over()
+            order = {**run, "ranks": [rank.number for rank in chosen], **member.describe_place()}
+            self._send_order(self._numbers, "train", member.list_descriptors(), **order)
+            member.on_handed_over()
 
     def _has_suspect(self) -> bool:
         return any(group.member.suspect for group in self.groups.values())
 
-    def _order(self, number: int, what: str, descriptors: Sequence[int] = (), **more: Any) -> None:
+    def _send_order(self, number: int, what: str, descriptors: Sequence[int] = (), **more: Any) -> None:
         for rank in self.groups[number].ranks:
-            rank.tell({"do": what, "number": number, **more}, descriptors)
+            rank.send_order({"do": what, "number": number, **more}, descriptors)
 
-    def send(self, member: PackedRun, number: signal.Signals) -> None:
+    def send_signal(self, member: PackedRun, number: signal.Signals) -> None:
         """Send a signal to the ranks that train a run."""
         for group in self.groups.values():
             for rank in group.ranks if group.member is member else []:
-                rank.send(number)
+                rank.send_signal(number)
 
     def stop(self, member: PackedRun) -> bool:
         """Have a run saved and ended; False where it has not begun, and is then forgotten."""
         for number, group in self.groups.items():
             if group.member is member:
-                self._order(number, "stop")
+                self._send_order(number, "stop")
                 return True
         if member in self.waiting:
             self.waiting.remove(member)
         return False
 
-    def concerns(self, member: PackedRun) -> bool:
+    def is_active_for(self, member: PackedRun) -> bool:
         """Whether it can be asked of this run that something happens: it is trained, or the world comes up for it."""
         return not self.ranks or any(group.member is member for group in self.groups.values())
 
-    def give_up(self, member: PackedRun) -> None:
+    def end_for(self, member: PackedRun) -> None:
         """End the world for the sake of a run that does not end when it is asked to."""
         self._given_up |= {number for number, group in self.groups.items() if group.member is member}
         if self._kill_at is None:
@@ -308,7 +308,7 @@ class PackedWorld:
         """Let the ranks, which have nothing to do, end."""
         self.open = False
         for rank in self.ranks.values():
-            rank.tell({"do": "end"})
+            rank.send_order({"do": "end"})
         if len(self.ranks) < self.size:  # it has not even begun
             self.end_now()
         elif self._kill_at is None:
@@ -332,11 +332,11 @@ class PackedWorld:
             self.poll()
             time.sleep(0.01)
 
-    def _went_down(self, code: int) -> None:
+    def _conclude(self, code: int) -> None:
         """All that was under way comes to an end: as failed where it is to blame, else to begin again."""
         self.gone, self.open = True, False
         # mpirun was first, or what forks its ranks
-        elsewhere = code < 0 or (self._fork_server is not None and self._fork_server.killed)
+        elsewhere = code < 0 or (self._fork_server is not None and self._fork_server.was_killed)
         self._tidy()
         if self.allocation is not None and self.groups and self._lost != []:  # else it was us who ended it
             self.lost_nodes = self.allocation.find_lost_nodes()
@@ -346,16 +346,16 @@ class PackedWorld:
         members = {number: group.member for number, group in self.groups.items()}
         self.groups.clear()
         for number, member in members.items():
-            member.fell(self, number in guilty if guilty else None, code)
+            member.on_world_end(self, number in guilty if guilty else None, code)
         if self.waiting and not self._numbers:  # it has trained nothing: the first in the line is told of it
-            self.waiting.pop(0).fell(self, True, code)
+            self.waiting.pop(0).on_world_end(self, True, code)
 
     def _tidy(self) -> None:
         """Leave nothing of the world."""
         if self._listener is not None:
             self._listener.close()
         if self._fork_server is not None:
-            self._fork_server.forget(self._scratch)
+            self._fork_server.stop_serving(self._scratch)
         for rank in self.ranks.values():
             rank.connection.close()
         kill_processes(self.directory.absolute(), WORLD_VARIABLE)

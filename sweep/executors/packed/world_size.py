@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     pass
 
 
-def key_of(task: RunTask) -> tuple[Any, ...]:
+def build_world_key(task: RunTask) -> tuple[Any, ...]:
     """What the runs of one world have alike."""
     return tuple(task.command), tuple(sorted(task.environment.items())), task.threads_per_worker, task.code
 
 
-def world_size(workers: Sequence[int], cores: int, threads: int, places: int) -> int:
+def compute_world_size(workers: Sequence[int], cores: int, threads: int, places: int) -> int:
     """Ranks of a world: as many as the largest of its runs wants, and more where small ones can train side by side.
 
     Args:

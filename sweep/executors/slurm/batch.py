@@ -25,8 +25,8 @@ from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
-from sweep.executors.slurm.queue import SlurmSilent, call, cancel_named
-from sweep.settings.slurm_launcher import options_of
+from sweep.executors.slurm.queue import SlurmSilent, cancel_by_name, run_command
+from sweep.settings.slurm_launcher import parse_slurm_options
 from sweep.system.job_environment import build_python_environment
 from sweep.system.slurm_allocation import CAME
 
@@ -56,7 +56,7 @@ class Batch:
     id: str | None = None
     folder: str = run_directory.RUNS
 
-    def task_id(self, index: int) -> str | None:
+    def format_task_id(self, index: int) -> str | None:
         return None if self.id is None else f"{self.id}_{index}"
 
     def write(self) -> None:
@@ -73,10 +73,10 @@ class Batch:
             for name in runs:
                 known = files.read_json(folder / name / JOB)
                 if known is not None and known.get("batch") == self.path.stem:
-                    files.write_json(folder / name / JOB, {**known, "id": self.task_id(index)}, durable=False)
+                    files.write_json(folder / name / JOB, {**known, "id": self.format_task_id(index)}, durable=False)
 
 
-def read(path: Path) -> Batch | None:
+def read_batch(path: Path) -> Batch | None:
     """The batch that a file tells of; None where there is none, or something else."""
     known = files.read_json(path) or {}
     id, name, runs = known.get("id"), known.get("name"), known.get("runs")
@@ -88,7 +88,7 @@ def read(path: Path) -> Batch | None:
     return Batch(path, name, tasks, known.get("resources") or {}, packed, None if id is None else str(id), folder)
 
 
-def place_of(run: Run) -> tuple[Path, int] | None:
+def find_batch_task(run: Run) -> tuple[Path, int] | None:
     """File of the batch that a run was last submitted in, and its index there; None where it never was."""
     known = files.read_json(run.path(JOB)) or {}
     batch, index = known.get("batch"), known.get("index")
@@ -97,7 +97,7 @@ def place_of(run: Run) -> tuple[Path, int] | None:
     return run.directory.parent.parent / FOLDER / f"{batch}.json", index
 
 
-def grouped(
+def group_tasks(
     tasks: Sequence[RunTask], most: int, share_out: ShareOut | None = None
 ) -> Iterator[tuple[dict[str, Any], list[list[RunTask]]]]:
     """Runs that ask for the same, as the shares of arrays of `most` tasks at most, with what they ask for.
@@ -110,9 +110,9 @@ def grouped(
     """
     groups: dict[str, tuple[dict[str, Any], list[RunTask]]] = {}
     for task in tasks:
-        options = options_of(task.launcher)
+        options = parse_slurm_options(task.launcher)
         room = 1 if share_out is None else options.side_by_side
-        request = options.request(task.workers, task.threads_per_worker, room)
+        request = options.build_request(task.workers, task.threads_per_worker, room)
         if task.alone:
             request["exclusive"] = True
         alike: list[Any] = [request, task.code]
@@ -135,7 +135,7 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTa
     """
     folder = sweep.absolute() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    batch = _create(folder, request, shares, packed)
+    batch = _create_batch(folder, request, shares, packed)
     tasks = [task for share in shares for task in share]
     for index, task in ((index, task) for index, share in enumerate(shares) for task in share):
         job = {
@@ -152,13 +152,13 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTa
             write_state(task.run, status=run_directory.PENDING, reason=None)
     script = batch.path.with_suffix(".sh")
     try:
-        files.write_text(script, _script(batch, request, tasks[0].code))
-        answer = call("sbatch", str(script), timeout=120, asked={*request, *request["additional_parameters"]})
+        files.write_text(script, _build_script(batch, request, tasks[0].code))
+        answer = run_command("sbatch", str(script), timeout=120, asked={*request, *request["additional_parameters"]})
         batch.note_id(SlurmExecutor._get_job_id_from_submission_command(answer))
     except BaseException:
         if batch.id is None:
             with contextlib.suppress(SlurmSilent):  # we may have been interrupted, or too impatient
-                cancel_named(batch.name)
+                cancel_by_name(batch.name)
             script.unlink(missing_ok=True)
             batch.path.unlink()
             for task in tasks:
@@ -167,7 +167,7 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTa
     return batch
 
 
-def _create(folder: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTask]], packed: bool) -> Batch:
+def _create_batch(folder: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTask]], packed: bool) -> Batch:
     """Write the file of a new batch."""
     numbers = [int(path.stem[6:]) for path in folder.glob("batch-*.json") if path.stem[6:].isdigit()]
     path = folder / f"batch-{max(numbers, default=0) + 1:04}.json"
@@ -178,7 +178,7 @@ def _create(folder: Path, request: dict[str, Any], shares: Sequence[Sequence[Run
     return batch
 
 
-def _script(batch: Batch, request: Mapping[str, Any], code: str | None) -> str:
+def _build_script(batch: Batch, request: Mapping[str, Any], code: str | None) -> str:
     """What sbatch is given. The job's Python takes the place of the shell, so that signals come to it."""
     packages = build_python_environment(code)["PYTHONPATH"].split(":")[0]
     ours = [

@@ -7,13 +7,13 @@ import sys
 import time
 from collections.abc import Iterable
 
-from sweep.executors.slurm.queue import environment, is_gone, refusal
+from sweep.executors.slurm.queue import build_environment, format_refusal, is_gone
 
 PATIENCE_S = 60.0  # with one scancel
 MOST = 500  # jobs of one
 
 
-class Endings:
+class Cancellations:
     """Has jobs ended in the background, by one scancel after the other, until SLURM has taken that in.
 
     Args:
@@ -28,7 +28,7 @@ class Endings:
         self._scancel: subprocess.Popen[str] | None = None
         self._until = 0.0
 
-    def ask(self, ids: Iterable[str]) -> None:
+    def request(self, ids: Iterable[str]) -> None:
         """Have these jobs ended, or with ids of arrays all of their tasks."""
         for id in ids:
             self._due.setdefault(id, 0.0)
@@ -36,14 +36,14 @@ class Endings:
 
     def poll(self) -> bool:
         """Go on with it; whether SLURM has just taken something in. May be called at any rate."""
-        done = self._scancel is not None and self._is_over(self._scancel)
+        done = self._scancel is not None and self._has_succeeded(self._scancel)
         now = time.monotonic()
         due = [id for id, at in self._due.items() if at <= now][:MOST]
         if self._scancel is None and due:
             try:
                 self._scancel = subprocess.Popen(
                     ["scancel", *due],
-                    env=environment(),
+                    env=build_environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
@@ -51,12 +51,12 @@ class Endings:
                     errors="replace",
                 )
             except OSError as error:
-                self._put_off(due, f"scancel: {error.strerror}")
+                self._postpone(due, f"scancel: {error.strerror}")
             else:
                 self._asked, self._until = due, now + PATIENCE_S
         return done
 
-    def _is_over(self, scancel: subprocess.Popen[str]) -> bool:
+    def _has_succeeded(self, scancel: subprocess.Popen[str]) -> bool:
         """Whether SLURM has taken in what it was asked for last."""
         code = scancel.poll()
         if code is None and time.monotonic() < self._until:
@@ -68,16 +68,16 @@ class Endings:
                 refused: str | None = f"scancel did not answer for {PATIENCE_S:.0f} s"
             else:
                 said = scancel.stderr.read() if scancel.stderr is not None else ""
-                refused = refusal("scancel", code, said) if code else None
+                refused = format_refusal("scancel", code, said) if code else None
         if refused is not None and not is_gone(refused):
-            self._put_off(self._asked, refused)
+            self._postpone(self._asked, refused)
             return False
         self._told = False
         for id in self._asked:
             self._due.pop(id, None)
         return True
 
-    def _put_off(self, ids: Iterable[str], why: str) -> None:
+    def _postpone(self, ids: Iterable[str], why: str) -> None:
         self._due.update(dict.fromkeys(ids, time.monotonic() + self.again_s))
         if not self._told:
             self._told = True

@@ -23,12 +23,12 @@ from sweep.directory.run_state import reconcile_abandoned
 from sweep.directory.scheduler_job import note_waiting
 from sweep.executors.base import Estimate, Job, RunExecutor, Weigh
 from sweep.executors.slurm import queue
-from sweep.executors.slurm.batch import grouped, place_of, submit
-from sweep.executors.slurm.cancellation import Endings
+from sweep.executors.slurm.batch import find_batch_task, group_tasks, submit
+from sweep.executors.slurm.cancellation import Cancellations
 from sweep.executors.slurm.job import SlurmJob
-from sweep.executors.slurm.queue import Listed, SlurmSilent
-from sweep.executors.slurm.shares import beside_others, shared_out, take_out_all
-from sweep.executors.slurm.submitted_jobs import Jobs
+from sweep.executors.slurm.queue import ListedJob, SlurmSilent
+from sweep.executors.slurm.shares import find_in_shared_jobs, remove_from_jobs, share_out
+from sweep.executors.slurm.submitted_jobs import SubmittedJobs
 from sweep.system.processes import GRACE_S
 
 LOOK_S = 0.5  # between two looks at the files
@@ -58,15 +58,15 @@ class SlurmRunExecutor(RunExecutor):
         estimate: Estimate | None = None,
         weigh: Weigh | None = None,
     ) -> None:
-        queue.require()
+        queue.require_slurm()
         super().__init__(folder, estimate, weigh)
         self.poll_s, self.packed = poll_s, packed
         self.jobs: list[SlurmJob] = []
         self._arrays: set[str] = set()  # submitted here, so that all their tasks are among our jobs
         self.trouble: str | None = None
         """What SLURM said instead of an answer, while it gives none."""
-        self._endings = Endings(poll_s)
-        self._known = Jobs()  # as of the beginning, for what is found there
+        self._endings = Cancellations(poll_s)
+        self._known = SubmittedJobs()  # as of the beginning, for what is found there
         self._look_at = self._ask_at = 0.0
         self._pause = poll_s
         self._noticed: dict[str, tuple[str, str | None]] = {}
@@ -81,14 +81,14 @@ class SlurmRunExecutor(RunExecutor):
         if completion.is_complete(run):
             return
         attempts = run.state()["attempts"]
-        if place_of(run) is None or (
+        if find_batch_task(run) is None or (
             attempts and attempts[-1].get("job") is None and run.status() == run_directory.RUNNING
         ):
             reconcile_abandoned(run)  # a launcher's own
             return
         try:
-            if self._known.alive(run) is None:
-                self._known.settle(run)
+            if self._known.find_living(run) is None:
+                self._known.reconcile(run)
         except SlurmSilent as silent:
             raise UsageError(
                 f"hydra/launcher=slurm: {silent}; valid is a SLURM that answers, to learn what became of the jobs of "
@@ -107,13 +107,13 @@ class SlurmRunExecutor(RunExecutor):
         over = {(job.task.directory, job.slurm_id) for job in self.jobs if job.ended}
         try:
             for task in tasks:
-                if (id := self._known.alive(task.run)) is not None and (task.directory, id) not in over:
+                if (id := self._known.find_living(task.run)) is not None and (task.directory, id) not in over:
                     jobs[task.directory] = SlurmJob(self, task, id)
                     self.jobs.append(jobs[task.directory])
             new = [task for task in tasks if task.directory not in jobs]
-            share_out = functools.partial(shared_out, estimate=self.estimate, weigh=self.weigh)
-            limit = queue.array_limit() if new else 0
-            groups = list(grouped(new, limit, share_out if self.packed else None))
+            share = functools.partial(share_out, estimate=self.estimate, weigh=self.weigh)
+            limit = queue.read_array_limit() if new else 0
+            groups = list(group_tasks(new, limit, share if self.packed else None))
             for request, shares in groups:
                 whose = f" for {shares[0][0].run.name}" if len(groups) > 1 else ""
                 batch = submit(self.folder, request, shares, packed=self.packed)
@@ -133,21 +133,21 @@ class SlurmRunExecutor(RunExecutor):
         self.jobs += [jobs[task.directory] for task in new]
         self._look_at, self._pause = 0.0, self.poll_s
         self._ask_at = time.monotonic() + self.poll_s
-        self._notice()
+        self._publish_waiting()
         return [jobs[task.directory] for task in tasks]
 
     @staticmethod
     def _take_back(ids: Sequence[str]) -> None:
         with contextlib.suppress(SlurmSilent):
             if ids:
-                queue.cancel(ids)
+                queue.cancel_jobs(ids)
 
     def leave(self) -> None:
         """Let the jobs go on by themselves; whoever opens the sweep next adopts them."""
         self.jobs = []
-        self._notice()
+        self._publish_waiting()
 
-    def _notice(self) -> None:
+    def _publish_waiting(self) -> None:
         """Have other shells know what waits for SLURM."""
         waiting = [job for job in self.jobs if job.status == run_directory.PENDING]
         noticed = {job.task.run.name: (job.slurm_id, job.why) for job in waiting}
@@ -166,12 +166,12 @@ class SlurmRunExecutor(RunExecutor):
         waiting = [job for job in self.jobs if not job.ended]
         self._look_at = now + max(LOOK_S, len(waiting) / 1000)
         for job in waiting:
-            self._look(job, now)
-        if now >= self._ask_at and self._silent(waiting, now):
-            self._ask([job for job in waiting if not job.ended])
-        self._notice()
+            self._read_state(job, now)
+        if now >= self._ask_at and self._find_silent(waiting, now):
+            self._ask_slurm([job for job in waiting if not job.ended])
+        self._publish_waiting()
 
-    def _silent(self, jobs: Sequence[SlurmJob], now: float) -> list[SlurmJob]:
+    def _find_silent(self, jobs: Sequence[SlurmJob], now: float) -> list[SlurmJob]:
         """What no file tells of: jobs that wait, are to end, or have fallen silent.
 
         A job of many runs is heard by any of them.
@@ -181,7 +181,7 @@ class SlurmRunExecutor(RunExecutor):
         heard = {job.slurm_id for job in running if job.heard >= last}
         return [job for job in jobs if not job.ended and job.slurm_id not in heard]
 
-    def _look(self, job: SlurmJob, now: float, *, force: bool = False) -> None:
+    def _read_state(self, job: SlurmJob, now: float, *, force: bool = False) -> None:
         """Read a run's state where it has changed since the last look."""
         run = job.task.run
         try:
@@ -200,9 +200,9 @@ class SlurmRunExecutor(RunExecutor):
         if status == run_directory.RUNNING and mine:
             number = last.get("number")
             if job.number not in (None, number):  # sent away and back between two looks
-                self._sent_away(job, state["attempts"][-2].get("reason") if len(state["attempts"]) > 1 else None)
+                self._report_requeued(job, state["attempts"][-2].get("reason") if len(state["attempts"]) > 1 else None)
             job.status, job.left, job.number, job.told = run_directory.RUNNING, None, number, False
-        elif status == run_directory.CANCELLED and self.packed and place_of(run) is None:  # taken out of its job
+        elif status == run_directory.CANCELLED and self.packed and find_batch_task(run) is None:  # taken out of its job
             job.status, job.reason = status, state.get("reason")
         elif status in (run_directory.PREEMPTED, run_directory.CANCELLED) and mine:
             # SLURM may have queued it again; only SLURM knows
@@ -216,11 +216,11 @@ class SlurmRunExecutor(RunExecutor):
         ):
             job.status, job.reason, job.cause = status, state.get("reason"), last.get("cause")
 
-    def _ask(self, jobs: Sequence[SlurmJob]) -> None:
+    def _ask_slurm(self, jobs: Sequence[SlurmJob]) -> None:
         """Ask SLURM how these jobs stand; without an answer nothing is concluded."""
         now = time.monotonic()
         try:
-            listed = queue.jobs()
+            listed = queue.list_jobs()
             self.trouble = None
         except SlurmSilent as silent:
             self.trouble = str(silent)
@@ -230,13 +230,13 @@ class SlurmRunExecutor(RunExecutor):
         gone = [job for job in jobs if not (job.slurm_id in listed and listed[job.slurm_id].alive)]
         for job in jobs:
             if job not in gone:
-                self._stands(job, listed[job.slurm_id])
+                self._note_listed(job, listed[job.slurm_id])
         for job in gone:
             job.gone_since = job.gone_since or now
-            self._look(job, now, force=True)
+            self._read_state(job, now, force=True)
         over = [job for job in gone if not job.ended and (job.left or now - (job.gone_since or now) >= GONE_S)]
         forgotten = [job.slurm_id for job in over if job.slurm_id not in listed]
-        words = {**(queue.history(forgotten) if forgotten else {}), **listed}
+        words = {**(queue.read_accounting(forgotten) if forgotten else {}), **listed}
         for job in over:
             job.conclude(words.get(job.slurm_id))
         changed = before != [(job.status, job.waits_for, job.gone_since) for job in jobs]
@@ -244,7 +244,7 @@ class SlurmRunExecutor(RunExecutor):
         waits = any(not job.ended and (job.gone_since is not None or job.is_ending) for job in jobs)
         self._ask_at = time.monotonic() + (min(GONE_S, self.poll_s) if waits else self._pause)
 
-    def _stands(self, job: SlurmJob, listed: Listed) -> None:
+    def _note_listed(self, job: SlurmJob, listed: ListedJob) -> None:
         job.gone_since = None
         job.heard = time.monotonic()
         waits = listed.state != "SUSPENDED" and listed.waits_for is not None
@@ -254,11 +254,11 @@ class SlurmRunExecutor(RunExecutor):
             waits and job.status == run_directory.RUNNING
         ):  # SLURM has queued it again: a node failed, or it was preempted
             job.status = run_directory.PENDING
-            self._sent_away(job, "SLURM ended it")
+            self._report_requeued(job, "SLURM ended it")
         elif waits and job.left is not None:
-            self._sent_away(job, job.left[1])
+            self._report_requeued(job, job.left[1])
 
-    def _sent_away(self, job: SlurmJob, reason: str | None) -> None:
+    def _report_requeued(self, job: SlurmJob, reason: str | None) -> None:
         """Have it told, once, that a job was sent away and is queued again."""
         if not job.told:
             job.told = True
@@ -269,36 +269,36 @@ class SlurmRunExecutor(RunExecutor):
     def cancel(self, jobs: Sequence[Job], reason: str, grace_s: float = GRACE_S) -> None:
         within_s = grace_s + ENDING_S if grace_s > 0 else 0.0
         try:
-            asked = self._meant(jobs, reason, within_s)
-            queue.cancel(self._fewest([job.slurm_id for job in asked]))
+            asked = self._select_to_cancel(jobs, reason, within_s)
+            queue.cancel_jobs(self._merge_arrays([job.slurm_id for job in asked]))
             if asked and within_s:
                 self._wait_for_end(asked, time.monotonic() + within_s)
         except SlurmSilent as silent:
-            whole = [job for job in jobs if isinstance(job, SlurmJob) and place_of(job.task.run) is not None]
+            whole = [job for job in jobs if isinstance(job, SlurmJob) and find_batch_task(job.task.run) is not None]
             asked = [job for job in whole if not job.ended]
             print(
                 f"SLURM does not answer ({silent}): jobs may go on. To end them:\n"
-                f"  scancel {' '.join(self._fewest([job.slurm_id for job in asked]))}",
+                f"  scancel {' '.join(self._merge_arrays([job.slurm_id for job in asked]))}",
                 file=sys.stderr,
             )
-        self._notice()
+        self._publish_waiting()
 
     def ask_to_end(self, jobs: Sequence[Job], reason: str) -> None:
-        self._endings.ask(self._fewest([job.slurm_id for job in self._meant(jobs, reason, 0.0)]))
+        self._endings.request(self._merge_arrays([job.slurm_id for job in self._select_to_cancel(jobs, reason, 0.0)]))
 
-    def _meant(self, jobs: Sequence[Job], reason: str, within_s: float) -> list[SlurmJob]:
+    def _select_to_cancel(self, jobs: Sequence[Job], reason: str, within_s: float) -> list[SlurmJob]:
         """Those of these jobs that SLURM is to end; a run whose job others need is taken out of it, `within_s`."""
         asked = [job for job in jobs if isinstance(job, SlurmJob) and not job.ended]
         for job in asked:
             job.cancel_reason = reason
-        out = set(beside_others([job.task.run for job in asked]))
-        take_out_all(out, reason, within_s)
+        out = set(find_in_shared_jobs([job.task.run for job in asked]))
+        remove_from_jobs(out, reason, within_s)
         for job in asked:
             if job.task.run in out:
-                self._look(job, time.monotonic(), force=True)
+                self._read_state(job, time.monotonic(), force=True)
         return [job for job in asked if job.task.run not in out]
 
-    def _fewest(self, ids: Sequence[str]) -> list[str]:
+    def _merge_arrays(self, ids: Sequence[str]) -> list[str]:
         """These jobs; where they are all of an array that has not ended, the array."""
         arrays: dict[str, list[str]] = {}
         for id in dict.fromkeys(ids):
@@ -311,11 +311,11 @@ class SlurmRunExecutor(RunExecutor):
         pause = 0.2
         left = list(jobs)
         while left and time.monotonic() < deadline:
-            listed = queue.jobs()
+            listed = queue.list_jobs()
             for job in list(left):
                 known = listed.get(job.slurm_id)
                 if known is None or not known.alive:
-                    self._look(job, time.monotonic(), force=True)
+                    self._read_state(job, time.monotonic(), force=True)
                     if not job.ended:
                         job.conclude(known)
                     left.remove(job)
@@ -326,7 +326,7 @@ class SlurmRunExecutor(RunExecutor):
     def preempt_all(self) -> None:
         for job in self.jobs:
             if not job.ended:
-                self._look(job, time.monotonic())  # what has begun since `poll` looked has something to save
+                self._read_state(job, time.monotonic())  # what has begun since `poll` looked has something to save
         running = [job for job in self.jobs if job.status == run_directory.RUNNING]
         self.cancel([job for job in self.jobs if job.status == run_directory.PENDING], "SIGUSR1 came before its turn")
         with contextlib.suppress(SlurmSilent):

@@ -7,8 +7,8 @@ import time
 from gradsweep import run_directory
 from sweep.attempts.run_task import RunTask
 from sweep.executors.base import Job, RunExecutor
-from sweep.executors.slurm.queue import GONE, Listed
-from sweep.executors.slurm.submitted_jobs import settle_vanished
+from sweep.executors.slurm.queue import GONE, ListedJob
+from sweep.executors.slurm.submitted_jobs import reconcile_vanished
 
 
 class SlurmJob(Job):
@@ -31,7 +31,7 @@ class SlurmJob(Job):
         """Whether its end was asked for, and it does nothing (more): SLURM is about to let it go."""
         return self.cancel_reason is not None and self.status == run_directory.PENDING
 
-    def conclude(self, listed: Listed | None) -> None:
+    def conclude(self, listed: ListedJob | None) -> None:
         """Take it for ended: SLURM does not have it any more, as `listed` says, where SLURM still knows of it."""
         run = self.task.run
         if self.left is not None and (listed is None or listed.state in ("COMPLETED", "FAILED")):
@@ -39,7 +39,7 @@ class SlurmJob(Job):
             if self.status == run_directory.CANCELLED:
                 self.reason = self.cancel_reason or self.reason
             return
-        self.cause = settle_vanished(run, listed, self.cancel_reason)
+        self.cause = reconcile_vanished(run, listed, self.cancel_reason)
         state = run.state()
         self.status, self.reason = state["status"], state.get("reason")
         if self.status in (run_directory.PENDING, run_directory.RUNNING):  # a full disk: what was to be written is not

@@ -40,7 +40,7 @@ class SlurmSilent(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Listed:
+class ListedJob:
     """A job as squeue lists it; of an array, one of its tasks."""
 
     id: str
@@ -60,7 +60,7 @@ class Listed:
         return self.state.lower() if self.reason in ("None", "") else f"{self.state.lower()}: {self.reason}"
 
 
-def left_out(environment: Mapping[str, str], asked: Collection[str] = ()) -> list[str]:
+def list_hidden_variables(environment: Mapping[str, str], asked: Collection[str] = ()) -> list[str]:
     """The variables that a command of SLURM must not see: of an allocation around us, and of how things are shown.
 
     SBATCH_ACCOUNT and the like stay, unless we are in an allocation: they are a user's own. But sbatch would take them
@@ -72,13 +72,13 @@ def left_out(environment: Mapping[str, str], asked: Collection[str] = ()) -> lis
     return [name for name in environment if name.startswith((*_ALLOCATIONS, *_SHOWN)) and not name.startswith(kept)]
 
 
-def environment(asked: Collection[str] = ()) -> dict[str, str]:
+def build_environment(asked: Collection[str] = ()) -> dict[str, str]:
     """Ours, as far as commands of SLURM may see it; `asked` are options in the script for sbatch."""
-    hidden = set(left_out(os.environ, asked))
+    hidden = set(list_hidden_variables(os.environ, asked))
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
-def refusal(program: str, exit_code: int, said: str) -> str:
+def format_refusal(program: str, exit_code: int, said: str) -> str:
     """Why a command of SLURM has failed, in one line, by what it said."""
     lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in said.splitlines()]
     said = "; ".join(line for line in lines if line and not line.startswith("Try "))
@@ -90,7 +90,7 @@ def is_gone(refused: str) -> bool:
     return "nvalid job id" in refused or "already" in refused
 
 
-def call(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str:
+def run_command(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str:
     """The output of one of SLURM's commands.
 
     Args:
@@ -102,7 +102,7 @@ def call(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str
     try:
         done = subprocess.run(
             command,
-            env=environment(asked),
+            env=build_environment(asked),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -114,11 +114,11 @@ def call(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str
     except OSError as error:
         raise SlurmSilent(f"{command[0]}: {error.strerror}") from None
     if done.returncode:
-        raise SlurmSilent(refusal(command[0], done.returncode, done.stderr))
+        raise SlurmSilent(format_refusal(command[0], done.returncode, done.stderr))
     return done.stdout
 
 
-def require() -> None:
+def require_slurm() -> None:
     """Raises UsageError where this is not a machine from which jobs can be submitted."""
     for program in ("sbatch", "squeue", "scancel", "scontrol"):
         if shutil.which(program) is None:
@@ -128,48 +128,50 @@ def require() -> None:
             )
 
 
-def jobs() -> dict[str, Listed]:
+def list_jobs() -> dict[str, ListedJob]:
     """All jobs of this user that SLURM still knows, by id, such as 123_4: one question, whatever their number.
 
     Raises:
         SlurmSilent: there was no answer.
     """
-    lines = call("squeue", "-h", "-a", "-r", "-t", "all", "-u", str(os.getuid()), "-o", "%i|%j|%T|%r").splitlines()
-    found = [Listed(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
+    lines = run_command(
+        "squeue", "-h", "-a", "-r", "-t", "all", "-u", str(os.getuid()), "-o", "%i|%j|%T|%r"
+    ).splitlines()
+    found = [ListedJob(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
     return {listed.id: listed for listed in found}
 
 
-def history(ids: Sequence[str]) -> dict[str, Listed]:
+def read_accounting(ids: Sequence[str]) -> dict[str, ListedJob]:
     """What accounting has of jobs that squeue has forgotten; empty where there is no accounting."""
     try:
-        lines = call("sacct", "-n", "-X", "-P", "-j", ",".join(ids), "-o", "JobID,JobName,State").splitlines()
+        lines = run_command("sacct", "-n", "-X", "-P", "-j", ",".join(ids), "-o", "JobID,JobName,State").splitlines()
     except SlurmSilent:
         return {}
     found = {}
     for line in lines:
         if line.count("|") >= 2:
             id, name, state = line.split("|")[:3]
-            found[id] = Listed(id, name, state.split(" ")[0].rstrip("+"), "")  # CANCELLED by 1000
+            found[id] = ListedJob(id, name, state.split(" ")[0].rstrip("+"), "")  # CANCELLED by 1000
     return found
 
 
-def cancel(ids: Sequence[str]) -> None:
+def cancel_jobs(ids: Sequence[str]) -> None:
     """Have jobs ended, or with ids of arrays all of their tasks. That some are gone already is no error.
 
     Raises:
         SlurmSilent: there was no answer.
     """
     for start in range(0, len(ids), 500):
-        _signal(ids[start : start + 500])
+        _scancel(ids[start : start + 500])
 
 
-def cancel_named(name: str) -> None:
+def cancel_by_name(name: str) -> None:
     """Have the jobs of a name ended, where there are any.
 
     Raises:
         SlurmSilent: there was no answer.
     """
-    call("scancel", f"--name={name}")
+    run_command("scancel", f"--name={name}")
 
 
 def signal_scripts(ids: Sequence[str], signal: str) -> None:
@@ -179,22 +181,22 @@ def signal_scripts(ids: Sequence[str], signal: str) -> None:
         SlurmSilent: there was no answer.
     """
     for start in range(0, len(ids), 500):
-        _signal(ids[start : start + 500], f"--signal={signal}", "--batch")
+        _scancel(ids[start : start + 500], f"--signal={signal}", "--batch")
 
 
-def _signal(ids: Sequence[str], *how: str) -> None:
+def _scancel(ids: Sequence[str], *how: str) -> None:
     try:
-        call("scancel", *how, *ids)
+        run_command("scancel", *how, *ids)
     except SlurmSilent as silent:
         if not is_gone(str(silent)):
             raise
 
 
-def array_limit() -> int:
+def read_array_limit() -> int:
     """How many tasks an array may have: MaxArraySize is what the index stays below.
 
     Raises:
         SlurmSilent: there was no answer.
     """
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", call("scontrol", "show", "config"), re.MULTILINE)
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE)
     return max(1, int(found.group(1))) if found else 1001

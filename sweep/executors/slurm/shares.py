@@ -16,8 +16,8 @@ from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
 from sweep.executors.backlog import priority
-from sweep.executors.slurm.batch import JOB, place_of, read
-from sweep.settings.slurm_launcher import options_of
+from sweep.executors.slurm.batch import JOB, find_batch_task, read_batch
+from sweep.settings.slurm_launcher import parse_slurm_options
 
 OPEN = (run_directory.PENDING, run_directory.RUNNING, run_directory.PREEMPTED)
 """How runs stand that their job will compute, or computes."""
@@ -25,7 +25,7 @@ KEEPING = (*OPEN, run_directory.CANCELLED)
 """How runs stand that their job may still compute: SLURM may have ended it and queued it again."""
 
 
-def shared_out(
+def share_out(
     tasks: Sequence[RunTask],
     estimate: Callable[[RunTask], float | None] | None = None,
     weigh: Callable[[RunTask], tuple[float, ...]] | None = None,
@@ -37,7 +37,7 @@ def shared_out(
     """
     known = [(task, estimate(task) if estimate else None, weigh(task) if weigh else ()) for task in tasks]
     longest = max((seconds for _, seconds, _ in known if seconds is not None), default=1.0)
-    allocations = options_of(tasks[0].launcher).allocations
+    allocations = parse_slurm_options(tasks[0].launcher).allocations
     shares: list[list[RunTask]] = [[] for _ in range(min(allocations, len(tasks)))]
     loads = [(0.0, 0, index) for index in range(len(shares))]
     for task, seconds, _ in sorted(known, key=lambda each: priority(each[0].cores, each[1], each[2])):
@@ -49,15 +49,15 @@ def shared_out(
 
 def belongs_to(run: Run, batch: Path, index: int) -> bool:
     """Whether a run is still to be computed by that task of a batch."""
-    return place_of(run) == (batch, index)
+    return find_batch_task(run) == (batch, index)
 
 
-def why_out(run: Run) -> str:
+def explain_removal(run: Run) -> str:
     """Why a run is not its job's any more."""
     return str((files.read_json(run.path(JOB)) or {}).get("out") or "submitted anew, or its files are gone")
 
 
-def take_out(run: Run, reason: str) -> None:
+def remove_from_job(run: Run, reason: str) -> None:
     """Have the allocation that a run was submitted to leave it alone, or end it if it trains it."""
     known = files.read_json(run.path(JOB)) or {}
     files.write_json(run.path(JOB), {**known, "id": None, "batch": None, "out": reason})
@@ -65,13 +65,13 @@ def take_out(run: Run, reason: str) -> None:
         write_state(run, status=run_directory.CANCELLED, reason=reason)
 
 
-def beside_others(asked: Sequence[Run]) -> list[Run]:
+def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
     """Those of some runs whose jobs have to compute others, too, and so must not be ended for them."""
     places: dict[tuple[Path, int], list[Run]] = {}
     for run in asked:
-        if (place := place_of(run)) is not None:
+        if (place := find_batch_task(run)) is not None:
             places.setdefault(place, []).append(run)
-    batches = {path: read(path) for path, _ in places}
+    batches = {path: read_batch(path) for path, _ in places}
     found: list[Run] = []
     for (path, index), mine in places.items():
         batch, directories = batches[path], {run.directory for run in mine}
@@ -84,10 +84,10 @@ def beside_others(asked: Sequence[Run]) -> list[Run]:
     return found
 
 
-def take_out_all(runs: Collection[Run], reason: str, within_s: float) -> None:
+def remove_from_jobs(runs: Collection[Run], reason: str, within_s: float) -> None:
     """Take runs out of their allocations; returns when their ranks are gone, or it takes too long."""
     for run in runs:
-        take_out(run, reason)
+        remove_from_job(run, reason)
     deadline = time.monotonic() + within_s
     left = list(runs)
     while (left := [run for run in left if run.status() == run_directory.RUNNING]) and time.monotonic() < deadline:

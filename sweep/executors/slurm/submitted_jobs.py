@@ -13,11 +13,11 @@ from gradsweep.failure_causes import LOST, TIME
 from gradsweep.run_directory import Run
 from sweep.directory.run_state import finish_attempt, finish_by_result, write_state
 from sweep.executors.slurm import queue
-from sweep.executors.slurm.batch import FOLDER, Batch, place_of, read
-from sweep.executors.slurm.queue import ENDED, GONE, Listed, SlurmSilent
+from sweep.executors.slurm.batch import FOLDER, Batch, find_batch_task, read_batch
+from sweep.executors.slurm.queue import ENDED, GONE, ListedJob, SlurmSilent
 
 
-class Jobs:
+class SubmittedJobs:
     """The jobs of a sweep's runs, as SLURM lists them when it is first asked; `forget` has it asked again.
 
     Methods raise SlurmSilent where SLURM has to be asked and does not answer. It is not for runs without a job.
@@ -25,62 +25,62 @@ class Jobs:
 
     def __init__(self) -> None:
         self._batches: dict[Path, Batch | None] = {}
-        self._listed: Mapping[str, Listed] | None = None
+        self._listed: Mapping[str, ListedJob] | None = None
 
     def forget(self) -> None:
         self._listed = None
 
-    def listed(self) -> Mapping[str, Listed]:
+    def list_jobs(self) -> Mapping[str, ListedJob]:
         if self._listed is None:
-            self._listed = queue.jobs()
+            self._listed = queue.list_jobs()
         return self._listed
 
-    def id_of(self, run: Run) -> str | None:
+    def find_id(self, run: Run) -> str | None:
         """SLURM's id of the job that a run was last submitted as; None where it never was, or SLURM never got it."""
-        place = place_of(run)
+        place = find_batch_task(run)
         if place is None:
             return None
         path, index = place
         if path not in self._batches:
-            self._batches[path] = read(path)
+            self._batches[path] = read_batch(path)
         batch = self._batches[path]
         if batch is None:
             return None
         if batch.id is None:  # its launcher died before it could note it
-            found = [id for id, job in self.listed().items() if job.name == batch.name]
+            found = [id for id, job in self.list_jobs().items() if job.name == batch.name]
             if found:
                 batch.note_id(found[0].partition("_")[0])
-        return batch.task_id(index)
+        return batch.format_task_id(index)
 
-    def alive(self, run: Run) -> str | None:
+    def find_living(self, run: Run) -> str | None:
         """The job that will still compute a run, or does; None where there is none."""
         if run.status() in (run_directory.DONE, run_directory.DIVERGED, run_directory.FAILED, run_directory.TIMEOUT):
             return None
-        id = self.id_of(run)
-        return id if id is not None and id in self.listed() and self.listed()[id].alive else None
+        id = self.find_id(run)
+        return id if id is not None and id in self.list_jobs() and self.list_jobs()[id].alive else None
 
-    def settle(self, run: Run) -> None:
+    def reconcile(self, run: Run) -> None:
         """Bring the state of a run whose job is not alive in line with how that has ended."""
         state = run.state()
         if state["status"] not in (run_directory.PENDING, run_directory.RUNNING):
             return
-        id = self.id_of(run)
+        id = self.find_id(run)
         if id is not None:
-            settle_vanished(run, self.listed().get(id) or queue.history([id]).get(id))
+            reconcile_vanished(run, self.list_jobs().get(id) or queue.read_accounting([id]).get(id))
         elif state["status"] == run_directory.RUNNING or run.result() is not None:
-            settle_vanished(run, None)
+            reconcile_vanished(run, None)
 
 
-def elsewhere(run: Run, jobs: Jobs) -> str | None:
+def find_slurm_job(run: Run, jobs: SubmittedJobs) -> str | None:
     """The job of SLURM that computes a run which is to be computed here; None where there is none to be found."""
-    if run.status() in run_directory.COMPLETE or place_of(run) is None or shutil.which("squeue") is None:
+    if run.status() in run_directory.COMPLETE or find_batch_task(run) is None or shutil.which("squeue") is None:
         return None
     with contextlib.suppress(SlurmSilent):
-        return jobs.alive(run)
+        return jobs.find_living(run)
     return None
 
 
-def settle_vanished(run: Run, listed: Listed | None, reason: str | None = None) -> str | None:
+def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = None) -> str | None:
     """Write what became of a run whose job has ended without a word: its result counts, then what SLURM says.
 
     Returns what SLURM's word is a cause of.
@@ -106,7 +106,7 @@ def settle_vanished(run: Run, listed: Listed | None, reason: str | None = None) 
     if not began and status in (run_directory.FAILED, run_directory.TIMEOUT) and _has_served(run, listed):
         status, cause, why = run_directory.FAILED, LOST, f"{why}, and before its turn had come"
     elif listed is not None and not began and status == run_directory.FAILED:
-        why = f"{why}; {_last_words(run, listed)}"
+        why = f"{why}; {_read_last_words(run, listed)}"
     if status == run_directory.CANCELLED and reason is not None:
         why = reason
     with contextlib.suppress(OSError):  # a full disk: a resume settles it again
@@ -122,18 +122,18 @@ def settle_vanished(run: Run, listed: Listed | None, reason: str | None = None) 
     return cause
 
 
-def _has_served(run: Run, listed: Listed | None) -> bool:
+def _has_served(run: Run, listed: ListedJob | None) -> bool:
     """Whether the job of a run that did not begin had begun others."""
-    place = place_of(run)
-    batch = None if place is None else read(place[0])
+    place = find_batch_task(run)
+    batch = None if place is None else read_batch(place[0])
     if place is None or batch is None or not batch.packed or place[1] >= len(batch.tasks):
         return False
-    id = batch.task_id(place[1]) if listed is None else listed.id
+    id = batch.format_task_id(place[1]) if listed is None else listed.id
     others = [Run(run.directory.parent / name).state()["attempts"] for name in batch.tasks[place[1]]]
     return any(attempt.get("job") == id for attempts in others for attempt in attempts)
 
 
-def _last_words(run: Run, listed: Listed) -> str:
+def _read_last_words(run: Run, listed: ListedJob) -> str:
     """What a job has printed at last, or why it could not even begin."""
     folder = run.directory.parent.parent / FOLDER
     lines = files.tail(folder / f"{listed.id}.log", 1)

@@ -12,12 +12,12 @@ from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedExecutor
 from sweep.executors.packed.world import PackedWorld
 from sweep.executors.slots import Slots
-from sweep.settings.slurm_launcher import SlurmOptions, options_of
+from sweep.settings.slurm_launcher import SlurmOptions, parse_slurm_options
 from sweep.system.lease import Lease
 from sweep.system.slurm_allocation import Allocation
 
 
-class OwnSlots(Slots):
+class AllocatedSlots(Slots):
     """Cores by number, where they have any that we know; else places for ranks, from 0 up."""
 
     def __init__(self, allocation: Allocation) -> None:
@@ -45,10 +45,10 @@ class OwnSlots(Slots):
         self._leases.remove(lease)
         self.available = (self.total - len(self.leased), 0)
 
-    def give_up(self) -> None:
+    def withdraw_ticket(self) -> None:
         pass
 
-    def others(self) -> list[str]:
+    def list_others(self) -> list[str]:
         return []
 
     def is_disturbed(self, lease: Lease) -> bool:
@@ -73,28 +73,28 @@ class AllocatedExecutor(PackedExecutor):
         claim: Callable[[Run], bool | None],
         released: Callable[[SlotJob], None],
     ) -> None:
-        super().__init__(folder, max_parallel=options.side_by_side, slots=OwnSlots(allocation))
+        super().__init__(folder, max_parallel=options.side_by_side, slots=AllocatedSlots(allocation))
         self.allocation, self._claim, self._released = allocation, claim, released
 
-    def wants(self, task: RunTask) -> Amounts:
+    def compute_wants(self, task: RunTask) -> Amounts:
         """A run has all cores of its tasks, also those beyond its threads (hydra.launcher.cpus)."""
-        options = options_of(task.launcher)
+        options = parse_slurm_options(task.launcher)
         assert isinstance(options, SlurmOptions)
-        cores, gpus, places = super().wants(task)
+        cores, gpus, places = super().compute_wants(task)
         return max(cores, min(self.slots.total, task.workers * (options.cpus or 1))), gpus, places
 
-    def _new_world(self, task: RunTask, size: int, directory: Path) -> PackedWorld:
+    def _start_world(self, task: RunTask, size: int, directory: Path) -> PackedWorld:
         return PackedWorld(task, size, directory, self.allocation.cores, {}, allocation=self.allocation)
 
-    def _try(self, entry: Entry[SlotJob], *, first: bool) -> bool:
-        if fits(entry.wants, (*self.slots.available, self._free_places())):
+    def _try_to_start(self, entry: Entry[SlotJob], *, first: bool) -> bool:
+        if fits(entry.wants, (*self.slots.available, self._count_free_places())):
             mine = self._claim(entry.item.task.run)
             if mine is None:
                 return False
             if not mine:
                 self.forget([entry.item])
                 return True
-        return super()._try(entry, first=first)
+        return super()._try_to_start(entry, first=first)
 
     def forget(self, jobs: list[SlotJob] | None = None) -> None:
         """Take runs (all) that have not begun out of the queue, as if they had never been there."""
@@ -103,6 +103,6 @@ class AllocatedExecutor(PackedExecutor):
                 self.backlog.remove(entry)
                 self._changes += 1
 
-    def _ended(self, job: SlotJob, status: str, reason: str | None, cause: str | None = None) -> None:
-        super()._ended(job, status, reason, cause)
+    def _note_end(self, job: SlotJob, status: str, reason: str | None, cause: str | None = None) -> None:
+        super()._note_end(job, status, reason, cause)
         self._released(job)

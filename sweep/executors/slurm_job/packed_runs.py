@@ -21,12 +21,12 @@ from sweep.directory import completion
 from sweep.directory.run_state import finish_attempt
 from sweep.directory.sweep_directory import LOCK
 from sweep.executors.local import SlotJob
-from sweep.executors.slurm.shares import OPEN, belongs_to, why_out
+from sweep.executors.slurm.shares import OPEN, belongs_to, explain_removal
 from sweep.executors.slurm_job.allocation_executor import AllocatedExecutor
 from sweep.executors.slurm_job.base import PATIENCE_S, AllocatedJob, explain_lock
 from sweep.executors.slurm_job.job_signals import JobSignals
 from sweep.provenance import slurm_nodes
-from sweep.settings.slurm_launcher import SlurmOptions, options_of
+from sweep.settings.slurm_launcher import SlurmOptions, parse_slurm_options
 from sweep.system.slurm_allocation import Allocation
 
 POLL_S = 0.03
@@ -68,7 +68,7 @@ class PackedRunsJob(AllocatedJob):
             if not tasks:
                 print("nothing is left to do")
                 return 0
-            self.options = options_of(tasks[0].launcher)
+            self.options = parse_slurm_options(tasks[0].launcher)
             tasks.sort(key=lambda task: not task.run.state()["attempts"])  # what has begun is to go on first
             nodes = slurm_nodes.describe_job(tasks[0].command, self.allocation)  # once, before any rank is here
             tasks = [dataclasses.replace(task, origin={**task.origin, **nodes}) for task in tasks]
@@ -95,7 +95,7 @@ class PackedRunsJob(AllocatedJob):
         if self._lost_node or self._why is not None:
             return None
         if not belongs_to(run, self.batch, self.index):
-            print(f"{run.name}: {why_out(run)}")
+            print(f"{run.name}: {explain_removal(run)}")
             return False
         if run.directory not in self._locks:
             lock = self._lock(run.path(LOCK), patience_s=0.0)
@@ -167,7 +167,7 @@ class PackedRunsJob(AllocatedJob):
         for job in list(executor.running):
             run = job.task.run
             if run.directory.exists() and not belongs_to(run, self.batch, self.index):
-                executor.cancel([job], why_out(run))
+                executor.cancel([job], explain_removal(run))
 
     def _conclude(self) -> int:
         """Have SLURM queue the job again where runs are left; returns the exit status."""

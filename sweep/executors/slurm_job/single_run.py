@@ -16,7 +16,7 @@ from sweep.directory.sweep_directory import LOCK
 from sweep.executors.slurm_job.base import AllocatedJob, explain_lock
 from sweep.executors.slurm_job.job_signals import JobSignals
 from sweep.provenance import slurm_nodes
-from sweep.settings.slurm_launcher import options_of
+from sweep.settings.slurm_launcher import parse_slurm_options
 from sweep.system.lease import Lease
 from sweep.system.slurm_allocation import Allocation
 
@@ -30,7 +30,7 @@ class SingleRunJob(AllocatedJob):
     """Computes one run in the allocation around us."""
 
     def __init__(self, task: RunTask, allocation: Allocation, signals: JobSignals) -> None:
-        super().__init__(allocation, signals, options_of(task.launcher))
+        super().__init__(allocation, signals, parse_slurm_options(task.launcher))
         self.task, self.run = task, task.run
 
     def compute(self) -> int:

@@ -20,8 +20,8 @@ from sweep.config.composer import build_plain_config
 from sweep.config.error_messages import explain
 from sweep.config.grid import refuse_duplicates
 from sweep.config.syntax_errors import find
-from sweep.settings.launcher import options_of
-from sweep.settings.sweep import settings_of
+from sweep.settings.launcher import parse_options
+from sweep.settings.sweep import parse_settings
 from tests.conftest import ROOT
 from trainers.config.groups import GROUPS
 from trainers.config.run_config import RunConfig
@@ -79,8 +79,8 @@ def typed() -> Iterator[Typed]:
                 config = loader.load_configuration("config", list(ordered), RunMode.RUN)
                 HydraConfig.instance().set_config(config)
                 point = build_plain_config(config, config.hydra.launcher)
-                settings_of(point)
-                options_of(point["launcher"])
+                parse_settings(point)
+                parse_options(point["launcher"])
                 resolve(point)
             except Exception as error:
                 line = explain(error, ordered)

@@ -260,7 +260,7 @@ def test_excluded_is_what_one_expression_holds_for_and_included_too() -> None:
 def test_expressions_are_texts(key: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"^sweep.{key}=.*: valid is a list of expressions, such as"):
         SweepSettings(**{key: value}).check()
-    assert SweepSettings(exclude="a == 1").expressions("exclude") == ["a == 1"]
+    assert SweepSettings(exclude="a == 1").read_expressions("exclude") == ["a == 1"]
 
 
 def test_a_point_that_cannot_work_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

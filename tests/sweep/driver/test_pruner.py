@@ -38,18 +38,18 @@ echo '{"status": "done", "accuracy": 0.5}' > "$4/result.json"
 
 def test_the_value_that_counts(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    assert math.isnan(metrics.value_of(run, "accuracy"))
+    assert math.isnan(metrics.read_value(run, "accuracy"))
     files.append_rows(
         run.path(run_directory.EPOCHS), csv_columns.EPOCH_COLUMNS, [{"epoch": e, "test_loss": 9 - e} for e in (1, 2)]
     )
     files.append_rows(run.path(run_directory.EPOCHS), csv_columns.EPOCH_COLUMNS, [{"epoch": 3, "test_loss": "nan"}])
-    assert math.isnan(metrics.value_of(run, "loss"))
+    assert math.isnan(metrics.read_value(run, "loss"))
     files.write_json(run.path(run_directory.STATE), {"status": run_directory.PRUNED})
-    assert metrics.value_of(run, "loss") == 7 and math.isnan(metrics.value_of(run, "accuracy"))
+    assert metrics.read_value(run, "loss") == 7 and math.isnan(metrics.read_value(run, "accuracy"))
     files.write_json(run.path(run_directory.STATE), {"status": run_directory.DONE})
     files.write_json(run.path(run_directory.RESULT), {"loss": 5, "accuracy": None, "best_accuracy": True})
-    assert metrics.value_of(run, "loss") == 5.0
-    assert math.isnan(metrics.value_of(run, "accuracy")) and math.isnan(metrics.value_of(run, "best_accuracy"))
+    assert metrics.read_value(run, "loss") == 5.0
+    assert math.isnan(metrics.read_value(run, "accuracy")) and math.isnan(metrics.read_value(run, "best_accuracy"))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_hopeless_run_is_ended_and_left_alone(
     }
     bad = runs["1-bad"]
     state = bad.state()
-    epochs = len(metrics.per_epoch(bad, "accuracy"))
+    epochs = len(metrics.read_epochs(bad, "accuracy"))
     assert 3 <= epochs < EPOCHS and bad.result() is None  # the first two are every run's
     assert "worse than the median" in state["reason"] and state["attempts"][0]["status"] == run_directory.PRUNED
     assert "[3/3]  pruned  1-bad" in capsys.readouterr().out

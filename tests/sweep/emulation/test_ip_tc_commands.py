@@ -131,8 +131,8 @@ def test_mpirun_is_told_behind_its_name() -> None:
 
 def test_an_mpi_run_with_a_network_starts_the_emulation() -> None:
     plain = RunTask("directory", 4, 2, ["mpirun", "-n", "{workers}"], {})
-    words = dataclasses.replace(plain, network=described()).arguments()
-    assert words[1:3] == ["-m", "sweep.emulation"] and words[4:] == plain.arguments()
+    words = dataclasses.replace(plain, network=described()).build_command()
+    assert words[1:3] == ["-m", "sweep.emulation"] and words[4:] == plain.build_command()
     assert '"ranks": 4, "threads": 2' in words[3]
 
 

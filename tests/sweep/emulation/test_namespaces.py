@@ -136,7 +136,7 @@ def test_a_switch_that_dies_is_the_reason(emulate: Emulate) -> None:
     (switch,) = [pid for pid in job.left() if "switch-" in program(pid)]
     os.kill(switch, signal.SIGKILL)
     code, out, err = job.end()
-    reason, cause = failures.explain(job.attempt, code)
+    reason, cause = failures.explain_exit(job.attempt, code)
     assert (code, cause) == (1, failure_causes.START)
     assert reason == "the network could not be emulated: the switch has ended with -9"
     job.nothing_is_left(set())
@@ -156,6 +156,6 @@ def test_it_is_ended_by_force_where_mpirun_does_not_end(emulate: Emulate) -> Non
 
 def test_a_broken_connection_is_a_killed_rank(tmp_path: Path) -> None:
     """Ranks on other hosts see it before mpirun does."""
-    reason, cause = failures.explain(tmp_path, 14)
+    reason, cause = failures.explain_exit(tmp_path, 14)
     assert (reason, cause) == ("a rank was killed: the others lost their connections to it", failure_causes.KILLED)
-    assert failures.explain(tmp_path, 14, out_of_memory=True)[1] == failure_causes.MEMORY
+    assert failures.explain_exit(tmp_path, 14, out_of_memory=True)[1] == failure_causes.MEMORY

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.executors.backlog import Amounts, Backlog, Entry, fits, minus, plus, reservation
+from sweep.executors.backlog import Amounts, Backlog, Entry, add, fits, reserve, subtract
 
 
 class Job(NamedTuple):
@@ -41,7 +41,7 @@ class Machine:
         job = entry.item
         assert fits(job.wants, self.free), "double-booked"
         self.backlog.remove(entry)
-        self.free = minus(self.free, job.wants)
+        self.free = subtract(self.free, job.wants)
         believed = None if job.believed is None else self.now + job.believed
         self.running.append((job, self.now + job.takes, believed))
         self.started[job.name] = self.now
@@ -63,7 +63,7 @@ class Machine:
         self.now = min(end for _, end, _ in self.running)
         for each in [each for each in self.running if each[1] <= self.now]:
             self.running.remove(each)
-            self.free = plus(self.free, each[0].wants)
+            self.free = add(self.free, each[0].wants)
         self.dispatch()
         return True
 
@@ -122,7 +122,7 @@ def test_backfill_never_delays_the_head(queue: list[Job]) -> None:
             if head is not None and head.item.name not in waited:
                 free = self.free
                 for job, end, _ in sorted(self.running, key=lambda each: each[1]):
-                    free = plus(free, job.wants)
+                    free = add(free, job.wants)
                     if fits(head.wants, free):
                         waited[head.item.name] = end
                         break
@@ -235,6 +235,6 @@ def test_once_a_promise_is_broken_nobody_overtakes(backlog: Backlog[str]) -> Non
 
 
 def test_a_run_that_takes_longer_than_believed_ends_any_moment() -> None:
-    assert reservation((2,), (1,), [((1,), 5.0)], now=7.0) == (7.0, (0,))
-    assert reservation((2,), (1,), [((1,), 9.0)], now=7.0) == (9.0, (0,))
-    assert reservation((3,), (1,), [((1,), 9.0)], now=7.0) is None, "others hold what it waits for"
+    assert reserve((2,), (1,), [((1,), 5.0)], now=7.0) == (7.0, (0,))
+    assert reserve((2,), (1,), [((1,), 9.0)], now=7.0) == (9.0, (0,))
+    assert reserve((3,), (1,), [((1,), 9.0)], now=7.0) is None, "others hold what it waits for"

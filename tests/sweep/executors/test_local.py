@@ -21,7 +21,7 @@ from submitit.core.utils import FailedJobError
 from gradsweep import files, run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
-from sweep.attempts.failures import explain
+from sweep.attempts.failures import explain_exit
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import reconcile_abandoned
@@ -450,13 +450,13 @@ def test_the_users_own_mpi_settings_stay_unless_an_mpirun_set_them() -> None:
     ],
 )
 def test_reasons_from_exit_codes(tmp_path: Path, code: int, reason: str) -> None:
-    assert explain(tmp_path, code)[0] == reason
+    assert explain_exit(tmp_path, code)[0] == reason
 
 
 def test_the_first_rank_that_raised_gives_the_reason(tmp_path: Path) -> None:
     for rank, when in ((0, "2026-01-01T00:00:02"), (3, "2026-01-01T00:00:01")):
         files.write_json(tmp_path / f"failure-{rank}.json", {"rank": rank, "reason": f"rank {rank} fell", "time": when})
-    assert explain(tmp_path, 1)[0] == "rank 3 fell"
+    assert explain_exit(tmp_path, 1)[0] == "rank 3 fell"
 
 
 def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:

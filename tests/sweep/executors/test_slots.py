@@ -14,7 +14,7 @@ import pytest
 
 from gradsweep.errors import UsageError
 from sweep.executors import slots as module
-from sweep.executors.lock_directory import VARIABLE, LockDirectory, usual_place
+from sweep.executors.lock_directory import VARIABLE, LockDirectory, find_default_path
 from sweep.executors.slots import Slots
 from sweep.system.lease import Lease
 from tests.conftest import PLAYED, QUICK, Program, eventually
@@ -132,7 +132,7 @@ def test_nor_does_a_run_that_overtakes_its_own_queue_take_what_another_sweep_wai
     assert one.lease(1, first=False) is None
     one.release(first)
     assert other.lease(2) is None
-    one.give_up()
+    one.withdraw_ticket()
     assert leased(other, 2).cores == (0, 1)
 
 
@@ -161,7 +161,7 @@ def test_a_run_that_gives_up_is_waited_for_no_longer(open_slots: Open, tmp_path:
     older, younger = open_slots(), open_slots()
     has = leased(younger, 1)
     assert older.lease(4) is None and younger.lease(1) is None
-    older.give_up()
+    older.withdraw_ticket()
     assert leased(younger, 1)
     younger.release(has)
     assert not list((tmp_path / "slots").glob("ticket-*"))
@@ -180,7 +180,7 @@ def test_a_killed_process_holds_nothing(open_slots: Open, tmp_path: Path) -> Non
     process = elsewhere(tmp_path / "slots", HOLD)
     try:
         assert slots.lease(3) is None and slots.available == (2, 0)
-        assert slots.others() == [f"pid {process.pid} (theirs)"]
+        assert slots.list_others() == [f"pid {process.pid} (theirs)"]
     finally:
         process.kill()
         process.wait()
@@ -193,7 +193,7 @@ def test_the_ticket_of_a_killed_process_is_thrown_away(open_slots: Open, tmp_pat
     process = elsewhere(tmp_path / "slots", HOLD.replace("lease(2)", "lease(4)"))
     try:
         assert slots.lease(1) is None
-        assert slots.others() == [f"pid {process.pid} (theirs)"], "who has waited longer is waited for as well"
+        assert slots.list_others() == [f"pid {process.pid} (theirs)"], "who has waited longer is waited for as well"
     finally:
         process.kill()
         process.wait()
@@ -227,9 +227,9 @@ def test_a_stopped_process_stops_nobody_else(open_slots: Open, tmp_path: Path) -
     """It may have been stopped (Ctrl-Z) while it was the only one that could take locks: nobody hangs."""
     locks = LockDirectory(tmp_path / "slots")
     slots = open_slots()
-    with locks.master() as alone:
+    with locks.hold_master() as alone:
         assert alone
-        assert slots.lease(1) is None and slots.others() == []
+        assert slots.lease(1) is None and slots.list_others() == []
     assert leased(slots, 1)
 
 
@@ -327,8 +327,8 @@ def test_a_link_in_place_of_a_lock_is_not_followed(open_slots: Open, tmp_path: P
 def test_the_usual_place_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert usual_place().name == f"gradsweep-slots-{os.geteuid()}"
-    assert tmp_path not in usual_place().parents, "sweeps with different TMPDIR share the machine, too"
+    assert find_default_path().name == f"gradsweep-slots-{os.geteuid()}"
+    assert tmp_path not in find_default_path().parents, "sweeps with different TMPDIR share the machine, too"
 
 
 def test_a_removed_directory_is_made_again_with_what_is_leased(open_slots: Open, tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_whatever_is_in_the_files_of_others(open_slots: Open, tmp_path: Path, te
     for path in (tmp_path / "slots").iterdir():
         path.write_text(text)
     assert slots.lease(1) is None
-    assert all(each.startswith("pid ") for each in slots.others())
+    assert all(each.startswith("pid ") for each in slots.list_others())
 
 
 def test_looks_at_other_sweeps_are_rare(open_slots: Open, monkeypatch: pytest.MonkeyPatch) -> None:

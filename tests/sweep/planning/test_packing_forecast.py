@@ -13,7 +13,7 @@ import pytest
 from gradsweep import run_directory
 from sweep.attempts.run_task import RunTask
 from sweep.executors.packed.executor import PackedExecutor
-from sweep.executors.slurm.batch import read
+from sweep.executors.slurm.batch import read_batch
 from sweep.executors.slurm.executor import SlurmRunExecutor
 from sweep.planning import dry_run, packing_forecast
 from sweep.planning.cost import SURE
@@ -80,7 +80,7 @@ def test_worlds_are_as_large_as_it_says(
         made.setdefault(task.threads_per_worker, size)
         raise OSError("as large as that, but not now")
 
-    monkeypatch.setattr(executor, "_new_world", refused)
+    monkeypatch.setattr(executor, "_start_world", refused)
     executor.submit_runs([task(each) for each in rows])
     assert sorted(made.values()) == sorted(pack.ranks for pack in expected)
 
@@ -102,7 +102,7 @@ def test_allocations_have_as_many_runs_as_it_says(tmp_path: Path, fake: FakeSlur
 
     executor = SlurmRunExecutor(tmp_path, 0.05, packed=True, estimate=estimate)
     executor.submit_runs(tasks)
-    batches = [read(path) for path in sorted((tmp_path / "slurm").glob("batch-*.json"))]
+    batches = [read_batch(path) for path in sorted((tmp_path / "slurm").glob("batch-*.json"))]
     submitted = [len(runs) for batch in batches if batch is not None for runs in batch.tasks]
     assert submitted == [pack.runs for pack in found]
 

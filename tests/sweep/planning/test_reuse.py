@@ -142,7 +142,7 @@ def test_on_a_cluster_nodes_must_have_been_asked_for_alike(make: Make) -> None:
     """Which node it will be nobody knows: its CPU is not compared with that of where the command is typed."""
     gpu = slurm(partition="gpu", time=5)
     earlier = make("10-00-00", [1], gpu)
-    asked = SlurmOptions.of({"partition": "gpu", "time": 5}).where()
+    asked = SlurmOptions.parse({"partition": "gpu", "time": 5}).describe_location()
     finish(next(iter(earlier)), cpu={"model": "of a node"}, launcher=asked)
     assert len(take(make("11-00-00", [1], slurm(partition="gpu", time=9)))) == 1
     for number, other in enumerate(

@@ -93,8 +93,8 @@ def test_a_long_text_takes_no_time() -> None:
         (lambda: MpiSettings(["sh"], {"A": f"X_TOKEN={SECRET}"}).check(), "mpi.environment.A=X_TOKEN=***: "),
         (lambda: MpiSettings(["mpirun", "-x", f"X_KEY={SECRET}"]).check(), "mpi.command=X_KEY=***: "),
         (lambda: SweepSettings(on_end=["echo", f"--token={SECRET}"]).check(), "sweep.on_end=--token=***: "),
-        (lambda: SlurmOptions.of({"setup": [f"export X_KEY={SECRET}"]}), "hydra.launcher.setup=export X_KEY=***: "),
-        (lambda: SlurmOptions.of({"export": f"ALL,X_KEY={SECRET}"}), "hydra.launcher.export=ALL,X_KEY=***: "),
+        (lambda: SlurmOptions.parse({"setup": [f"export X_KEY={SECRET}"]}), "hydra.launcher.setup=export X_KEY=***: "),
+        (lambda: SlurmOptions.parse({"export": f"ALL,X_KEY={SECRET}"}), "hydra.launcher.export=ALL,X_KEY=***: "),
     ],
 )
 def test_what_would_be_written_is_refused_in_a_line_without_it(check: Callable[[], object], key: str) -> None:
@@ -105,7 +105,7 @@ def test_what_would_be_written_is_refused_in_a_line_without_it(check: Callable[[
 
 
 def test_what_a_shell_looks_up_is_not_refused() -> None:
-    SlurmOptions.of({"setup": ["export X_KEY=$(cat ~/.key)", "source ~/.secrets"], "export": "ALL,X_KEY"})
+    SlurmOptions.parse({"setup": ["export X_KEY=$(cat ~/.key)", "source ~/.secrets"], "export": "ALL,X_KEY"})
     MpiSettings(["mpirun", "-x", "X_KEY"], {"TOKENIZERS_PARALLELISM": "false", "TOKEN_FILE": "/a"}).check()
 
 

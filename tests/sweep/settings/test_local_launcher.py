@@ -10,7 +10,7 @@ import pytest
 
 from gradsweep.errors import UsageError
 from sweep.launchers.launchers import LocalLauncher
-from sweep.settings.launcher import LocalOptions, options_of
+from sweep.settings.launcher import LocalOptions, parse_options
 from sweep.system import cgroups, cores, gpus
 
 WHOLE = "GPU 0: NVIDIA H200 (UUID: GPU-8f1b1c2d-aaaa-bbbb-cccc-1234567890ab)\n"
@@ -54,7 +54,7 @@ def test_cores(value: Any, which: list[int], most: int) -> None:
 )
 def test_cores_that_there_are_not(value: Any) -> None:
     with pytest.raises(UsageError) as raised:
-        options_of({"cluster": "local", "cores": value})
+        parse_options({"cluster": "local", "cores": value})
     assert str(raised.value) == (
         f"hydra.launcher.cores={value}: valid is null, a number from 1 to 4, or a list of cores out of 0-2,5, each once"
     )
@@ -127,25 +127,25 @@ def test_a_number_of_cores_is_how_many_at_a_time(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("value", [["a"], [-1], [0, 0], [1.5], "0", 3, [True], ["0; reboot"], [None]])
 def test_gpus_that_are_none(value: Any) -> None:
     with pytest.raises(UsageError, match="^hydra.launcher.gpus=.*: valid is null or a list of numbers or UUIDs"):
-        options_of({"cluster": "local", "gpus": value})
+        parse_options({"cluster": "local", "gpus": value})
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "1", True])
 def test_gpus_per_worker_that_cannot_be(value: Any) -> None:
     with pytest.raises(UsageError, match="^hydra.launcher.gpus_per_worker=.*: valid is an integer from 0 up or null"):
-        options_of({"cluster": "local", "gpus_per_worker": value})
+        parse_options({"cluster": "local", "gpus_per_worker": value})
 
 
 def test_gpus_are_those_named_else_those_inherited_else_all(monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, "0", "1")
-    assert LocalOptions().gpu_names() == ["0", "1"]
+    assert LocalOptions().list_gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-8f1b ,-1,2")
-    assert LocalOptions().gpu_names() == ["3", "GPU-8f1b"], "as for CUDA, what is no GPU ends the list"
-    assert LocalOptions(gpus=[3]).gpu_names() == ["3"]
+    assert LocalOptions().list_gpus() == ["3", "GPU-8f1b"], "as for CUDA, what is no GPU ends the list"
+    assert LocalOptions(gpus=[3]).list_gpus() == ["3"]
     with pytest.raises(UsageError, match="out of CUDA_VISIBLE_DEVICES=3, GPU-8f1b ,-1,2$"):
         LocalOptions(gpus=[0])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert LocalOptions().gpu_names() == []
+    assert LocalOptions().list_gpus() == []
 
 
 def test_what_nvidia_smi_lists() -> None:
@@ -189,13 +189,13 @@ def test_gpus_of_a_run(
     config: dict[str, Any], per_worker: int | None, there: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     see(monkeypatch, *there)
-    assert LocalOptions(gpus_per_worker=per_worker).gpus_of(config) == number
+    assert LocalOptions(gpus_per_worker=per_worker).count_gpus(config) == number
 
 
 def test_where_torch_is_for_cpus_only_no_gpu_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, "0")
     monkeypatch.setattr(gpus, "can_torch_use_gpus", lambda: False)
-    assert LocalOptions().gpus_of({"device": "auto", "workers": 4}) == 0
+    assert LocalOptions().count_gpus({"device": "auto", "workers": 4}) == 0
 
 
 @pytest.mark.parametrize(("device", "per_worker"), [("cuda", None), ("cuda", 2), ("auto", 1)])
@@ -203,7 +203,7 @@ def test_more_gpus_than_there_are(device: str, per_worker: int | None, monkeypat
     see(monkeypatch, "0", "1")
     options = LocalOptions(gpus_per_worker=per_worker)
     with pytest.raises(UsageError) as raised:
-        options.gpus_of({"device": device, "workers": 4})
+        options.count_gpus({"device": device, "workers": 4})
     line = str(raised.value)
     key = "null" if per_worker is None else per_worker
     assert line.startswith(f"hydra.launcher.gpus_per_worker={key}: workers=4 want ")

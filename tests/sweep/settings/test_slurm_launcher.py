@@ -11,7 +11,7 @@ import pytest
 from gradsweep.errors import UsageError
 from sweep.config.arguments import refuse_misread
 from sweep.executors.slurm.executor import SlurmRunExecutor
-from sweep.settings.launcher import options_of
+from sweep.settings.launcher import parse_options
 from sweep.settings.slurm_launcher import SlurmOptions
 from tests.sweep.fake_slurm import FakeSlurm, Make, executor, fake, make, quick, submit
 
@@ -56,14 +56,14 @@ __all__ = ["executor", "fake", "make", "quick"]
 )
 def test_options_out_of_range_are_one_line(key: str, value: object, valid: str) -> None:
     with pytest.raises(UsageError, match=rf"^hydra\.launcher\.{key}=.*: valid is {valid}$") as error:
-        options_of({"cluster": "slurm", key: value})
+        parse_options({"cluster": "slurm", key: value})
     assert "\n" not in str(error.value)
 
 
 def test_a_key_of_its_own_is_no_additional_option() -> None:
     """Both would reach sbatch, which takes the last."""
     with pytest.raises(UsageError, match="nodes=3: valid is hydra.launcher.nodes instead, which says the same"):
-        options_of({"cluster": "slurm", "nodes": 2, "additional": {"nodes": 3}})
+        parse_options({"cluster": "slurm", "nodes": 2, "additional": {"nodes": 3}})
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_with_whom_nodes_are_shared(
 def test_another_launchers_options_are_named() -> None:
     given = {**dataclasses.asdict(SlurmOptions()), "cluster": "local"}
     with pytest.raises(UsageError) as error:
-        options_of(given)
+        parse_options(given)
     valid = "valid is slurm with hydra/launcher=slurm; to choose the other one, hydra/launcher=local"
     assert str(error.value) == f"hydra.launcher.cluster=local: {valid}"
 
@@ -110,13 +110,13 @@ def test_a_text_that_hydra_takes_for_a_number(word: str, line: str | None) -> No
 @pytest.mark.parametrize("key", ["partition", "comment"])
 def test_a_line_break_does_not_reach_the_script(key: str) -> None:
     with pytest.raises(UsageError, match=r"'gpu\\nrm -r home'"):
-        options_of({"cluster": "slurm", key: "gpu\nrm -r home"})
+        parse_options({"cluster": "slurm", key: "gpu\nrm -r home"})
 
 
 def test_memory_is_of_a_node_or_of_a_cpu() -> None:
     with pytest.raises(UsageError, match="mem_per_cpu=2G: valid is null with hydra.launcher.mem_gb=4"):
-        options_of({"cluster": "slurm", "mem_gb": 4, "mem_per_cpu": "2G"})
-    assert SlurmOptions.of({"mem_gb": 1.5}).request(1, 1)["mem"] == "1536M"
+        parse_options({"cluster": "slurm", "mem_gb": 4, "mem_per_cpu": "2G"})
+    assert SlurmOptions.parse({"mem_gb": 1.5}).build_request(1, 1)["mem"] == "1536M"
 
 
 def test_memory_of_a_cpu_reaches_sbatch(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
@@ -127,18 +127,18 @@ def test_memory_of_a_cpu_reaches_sbatch(executor: SlurmRunExecutor, fake: FakeSl
 
 @pytest.mark.parametrize(("minutes", "asked", "delay"), [(60, None, 90), (4, None, 60), (2, None, 30), (5, 100, 100)])
 def test_short_time_limits_leave_time_to_compute(minutes: int, asked: int | None, delay: int) -> None:
-    request = SlurmOptions.of({"time": minutes, "signal_delay_s": asked}).request(1, 1)
+    request = SlurmOptions.parse({"time": minutes, "signal_delay_s": asked}).build_request(1, 1)
     assert request["additional_parameters"]["signal"] == f"B:USR2@{delay}"
 
 
 def test_a_signal_that_may_come_as_the_job_begins_is_refused() -> None:
     with pytest.raises(UsageError, match="time=2: valid is from 3 minutes up with hydra.launcher.signal_delay_s=90, "):
-        options_of({"cluster": "slurm", "time": 2, "signal_delay_s": 90})
+        parse_options({"cluster": "slurm", "time": 2, "signal_delay_s": 90})
 
 
 def test_more_nodes_than_ranks_are_refused() -> None:
     with pytest.raises(UsageError, match="nodes=3: valid is at most the number of ranks, 2"):
-        SlurmOptions.of({"nodes": 3}).request(2, 1)
+        SlurmOptions.parse({"nodes": 3}).build_request(2, 1)
 
 
 def test_without_slurm_it_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
         )
         config = {**resolve(given), "mpi": {}, "sweep": {}}
         (run,) = run_layout.lay_out(tmp_path / name, [run_identity.Point(config, {})])
-        return MpirunAttempt(RunTask(str(run.directory), 2, 1, mpi.program(), mpi.environment), [0, 1])
+        return MpirunAttempt(RunTask(str(run.directory), 2, 1, mpi.resolve_command(), mpi.environment), [0, 1])
 
     first = attempt("parts")
     run = first.run

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from sweep.executors.packed.fork_server import ForkServer, suits
+from sweep.executors.packed.fork_server import ForkServer, can_fork
 from sweep.settings.mpi import MpiSettings
 from sweep.system.job_environment import clean_environment
 from tests.conftest import ROOT
@@ -38,10 +38,10 @@ def forks() -> RanksOfTests:
 
 def mpirun(workers: int, *arguments: str, module: str = "tests.trainers.ranks.exchange", **environment: str) -> None:
     """Run a function of a module with the MPI settings that users get."""
-    command = [word.replace("{workers}", str(workers)) for word in MpiSettings(OPENMPI["command"]).program()]
+    command = [word.replace("{workers}", str(workers)) for word in MpiSettings(OPENMPI["command"]).resolve_command()]
     with tempfile.TemporaryDirectory() as scratch:  # what a killed mpirun of the same pid has left elsewhere does harm
         rank = [sys.executable, "-m", module, *arguments]
-        if suits(command, os.environ):
+        if can_fork(command, os.environ):
             Path(scratch, WORDS).write_text(json.dumps([module, *arguments]))
             rank = forks().serve(SimpleNamespace(code=None), scratch, workers)  # type: ignore[arg-type]
         done = subprocess.run(

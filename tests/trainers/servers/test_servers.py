@@ -57,7 +57,7 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
     )
     config_of_run = {**resolve(given), "mpi": {}, "sweep": {}}
     (run,) = run_layout.lay_out(tmp_path / "sweep", [run_identity.Point(config_of_run, {})])
-    task = RunTask(str(run.directory), run_directory.ranks(config_of_run), 1, mpi.program(), mpi.environment)
+    task = RunTask(str(run.directory), run_directory.ranks(config_of_run), 1, mpi.resolve_command(), mpi.environment)
     assert task.cores == 2
     first = MpirunAttempt(task, [0, 1])
 

@@ -269,7 +269,7 @@ def test_all_ranks_die_with_the_fork_server_and_that_with_its_launcher(world: An
         assert process.returncode == -signal.SIGKILL
     eventually(lambda: not any(map(alive, ranks)))
     eventually(lambda: forks.process.poll() is not None)
-    assert forks.killed == (how == "killed")
+    assert forks.was_killed == (how == "killed")
 
 
 def test_the_ranks_of_a_world_are_found_by_its_mark(world: Any, forks: ForkServer, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_without_a_fork_server_it_is_an_ordinary_rank(world: Any, forks: ForkSer
     if why == "no fork server":
         forks.close()
     if why == "forgotten":
-        forks.forget(str(tmp_path / "scratch"))
+        forks.stop_serving(str(tmp_path / "scratch"))
         eventually(lambda: refused(tmp_path / "scratch" / fork_server.SOCKET))
     process = world("3", cwd=tmp_path, variables={"PMIX_RANK": None} if why == "another MPI" else {})
     about = told(process)
@@ -304,7 +304,7 @@ def test_where_a_library_has_a_thread_nothing_is_forked(code: Path, tmp_path: Pa
     )
     forks = ForkServer({}, 1)
     try:
-        assert forks.process.wait(20) == 0 and not forks.killed
+        assert forks.process.wait(20) == 0 and not forks.was_killed
     finally:
         forks.close()
 
@@ -312,12 +312,12 @@ def test_where_a_library_has_a_thread_nothing_is_forked(code: Path, tmp_path: Pa
 def test_one_fork_server_serves_all_that_is_started_alike(code: Path) -> None:
     fork_servers = ForkServers()
     try:
-        first = fork_servers.of(task(code))
-        assert first is not None and fork_servers.of(task(code)) is first
-        assert fork_servers.of(task(code, FOO="1")) not in (None, first)
+        first = fork_servers.find_or_start(task(code))
+        assert first is not None and fork_servers.find_or_start(task(code)) is first
+        assert fork_servers.find_or_start(task(code, FOO="1")) not in (None, first)
         first.process.kill()
         first.process.wait()
-        assert fork_servers.of(task(code)) not in (None, first)
+        assert fork_servers.find_or_start(task(code)) not in (None, first)
     finally:
         fork_servers.close()
     assert first.process.returncode is not None
@@ -325,12 +325,12 @@ def test_one_fork_server_serves_all_that_is_started_alike(code: Path) -> None:
 
 def test_one_that_was_started_early_is_taken_or_ends(code: Path) -> None:
     fork_servers = ForkServers()
-    with fork_server.early(["mpirun"], {}, 1):
+    with fork_server.start_early(["mpirun"], {}, 1):
         (waiting,) = fork_server._early
-    assert fork_servers.of(task(code)) is waiting and not fork_server._early
+    assert fork_servers.find_or_start(task(code)) is waiting and not fork_server._early
     fork_servers.close()
     assert waiting.process.returncode is not None
-    with pytest.raises(KeyError), fork_server.early(["mpirun"], {}, 1):
+    with pytest.raises(KeyError), fork_server.start_early(["mpirun"], {}, 1):
         (waiting,) = fork_server._early
         raise KeyError
     assert waiting.process.returncode is not None and not fork_server._early
@@ -349,9 +349,9 @@ def test_who_may_fork(
     command: list[str], environment: dict[str, str], suits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(fork_server, "DRIVERS", ())
-    assert fork_server.suits(command, environment) is suits
+    assert fork_server.can_fork(command, environment) is suits
     monkeypatch.setattr(fork_server, "DRIVERS", (str(tmp_path),))
-    assert not fork_server.suits(command, environment)
+    assert not fork_server.can_fork(command, environment)
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_packed_sweeps_of_this_machine_load_while_data_is_prepared(
     settings: dict[str, bool], cluster: str, loads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(fork_server, "early", lambda *wanted: asked.append(wanted) or contextlib.nullcontext())
+    monkeypatch.setattr(fork_server, "start_early", lambda *wanted: asked.append(wanted) or contextlib.nullcontext())
     mpi = SimpleNamespace(program=lambda: ["/there/mpirun"], environment={"A": "1"})
     config = {"launcher": {"cluster": cluster}, "threads_per_worker": 2}
     points: Any = SimpleNamespace(settings=SweepSettings(**settings), points=[SimpleNamespace(config=config)], mpi=mpi)

@@ -44,7 +44,7 @@ def make(tmp_path: Path, digits: Path) -> Make:
     def task(folder: str = "sweep", **changes: Any) -> RunTask:
         config = {**resolve(composed(**{"data": {"root": str(digits)}, **changes})), "mpi": {}, "sweep": {}}
         (run,) = run_layout.lay_out(tmp_path / folder, [run_identity.Point(config, {})])
-        return RunTask(str(run.directory), run_directory.ranks(config), 1, mpi.program(), mpi.environment)
+        return RunTask(str(run.directory), run_directory.ranks(config), 1, mpi.resolve_command(), mpi.environment)
 
     return task
 

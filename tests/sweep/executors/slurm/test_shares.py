@@ -26,9 +26,9 @@ from sweep.directory import scheduler_job
 from sweep.directory.run_state import write_state
 from sweep.driver.cancel_unwatched import cancel_unwatched
 from sweep.executors.packed.rank_connection import CONTROL
-from sweep.executors.slurm.batch import read
+from sweep.executors.slurm.batch import read_batch
 from sweep.executors.slurm.executor import SlurmJob, SlurmRunExecutor
-from sweep.executors.slurm.shares import beside_others, shared_out
+from sweep.executors.slurm.shares import find_in_shared_jobs, share_out
 from sweep.executors.slurm_job.base import count_preemptions
 from sweep.system.processes import WORLD_VARIABLE, find_processes
 from tests.conftest import ROOT, eventually
@@ -63,11 +63,11 @@ def submit(executor: SlurmRunExecutor, *tasks: RunTask) -> list[SlurmJob]:
 
 def test_shares_are_about_equally_long_and_none_is_empty(make: Make) -> None:
     tasks = [make(str(seconds), allocations=3) for seconds in (1, 2, 3, 10, 11, 12)]
-    shares = shared_out(tasks, lambda task: float(task.run.name))
+    shares = share_out(tasks, lambda task: float(task.run.name))
     assert [[task.run.name for task in share] for share in shares] == [["12", "1"], ["11", "2"], ["10", "3"]]
-    assert [len(share) for share in shared_out(tasks)] == [2, 2, 2]
-    assert [len(share) for share in shared_out(tasks[:2])] == [1, 1]
-    longest_first = shared_out(tasks[:2], None, lambda task: (float(task.run.name),))
+    assert [len(share) for share in share_out(tasks)] == [2, 2, 2]
+    assert [len(share) for share in share_out(tasks[:2])] == [1, 1]
+    longest_first = share_out(tasks[:2], None, lambda task: (float(task.run.name),))
     assert [share[0].run.name for share in longest_first] == ["2", "1"]
 
 
@@ -75,7 +75,7 @@ def test_a_batch_says_which_runs_each_of_its_tasks_has(executor: SlurmRunExecuto
     tasks = [make(name, 2, allocations=2, side_by_side=3) for name in "abc"]
     found = submit(executor, *tasks, make("d", 4))
     assert [job.slurm_id for job in found] == ["100_0", "100_1", "100_0", "200_0"]
-    first = read(tmp_path / "sweep" / "slurm" / "batch-0001.json")
+    first = read_batch(tmp_path / "sweep" / "slurm" / "batch-0001.json")
     assert first is not None and first.packed and first.tasks == [["a", "c"], ["b"]]
     assert "--ntasks=6" in (tmp_path / "sweep" / "slurm" / "batch-0001.sh").read_text()
     assert scheduler_job.read_job(tasks[2].run) == ("slurm", "100_0")
@@ -90,8 +90,8 @@ def test_one_of_many_is_taken_out_and_all_of_them_are_cancelled(
     executor: SlurmRunExecutor, make: Make, fake: FakeSlurm
 ) -> None:
     a, b, c = submit(executor, make("a"), make("b"), make("c"))
-    assert beside_others([a.task.run, b.task.run]) == [a.task.run, b.task.run]
-    assert beside_others([each.task.run for each in (a, b, c)]) == []
+    assert find_in_shared_jobs([a.task.run, b.task.run]) == [a.task.run, b.task.run]
+    assert find_in_shared_jobs([each.task.run for each in (a, b, c)]) == []
     executor.cancel([a], "not wanted", 0.0)
     assert (a.status, a.reason) == (run_directory.CANCELLED, "not wanted") and not fake.asked("scancel")
     assert a.task.run.state()["reason"] == "not wanted" and scheduler_job.read_job(a.task.run) is None
@@ -102,7 +102,7 @@ def test_one_of_many_is_taken_out_and_all_of_them_are_cancelled(
 def test_a_job_that_was_queued_again_is_kept_for_what_it_had_begun(executor: SlurmRunExecutor, make: Make) -> None:
     a, b = submit(executor, make("a"), make("b"))
     write_state(a.task.run, status=run_directory.CANCELLED, reason="SLURM ended it", attempts=[{"job": a.slurm_id}])
-    assert beside_others([b.task.run]) == [b.task.run]
+    assert find_in_shared_jobs([b.task.run]) == [b.task.run]
 
 
 def test_without_a_launcher_one_of_many_is_taken_out_too(
@@ -305,7 +305,7 @@ def test_what_is_taken_out_is_ended_or_never_begun(share: Share) -> None:
     eventually(lambda: attempts(runs[0]) and (runs[0].attempt(1) / run_directory.STDOUT).read_text())
     known = read_json(runs[3].path(run_directory.JOB)) or {}
     write_json(runs[3].path(run_directory.JOB), {**known, "batch": "batch-0002"})  # somebody has submitted it anew
-    assert set(beside_others(runs[:2])) == set(runs[:2])
+    assert set(find_in_shared_jobs(runs[:2])) == set(runs[:2])
     cancel_unwatched(runs[:2], "cancelled by me")
     assert share.end(process) == 1
     assert statuses(runs) == [
