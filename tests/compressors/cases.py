@@ -6,18 +6,20 @@ computed earn a line in VARIANTS.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import itertools
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 
-from compressors import Compressor, Key, registry
+from compressors import Compressor, Key, build, registry
 from compressors.base import Stateful
 
 Test = Callable[..., None]
@@ -186,15 +188,51 @@ def case_name(case: tuple[str, dict[str, Any]]) -> str:
 
 CASES = [(name, options) for name in registry() for options in [{}, *VARIANTS.get(name, [])]]
 
-every_compressor = pytest.mark.parametrize("compressor", CASES, ids=case_name, indirect=True)
-"""With the fixture `compressor` of conftest.py: a new one for every test."""
+
+def every_compressor(test: Test) -> Test:
+    """Run a test for every method: its defaults and variants in turn, each with a new compressor.
+
+    A case for every variant would be 6,000 cases, which cost more to collect and to report than to run. All variants
+    run whatever becomes of the others; the failure names those that failed, and their tracebacks are printed.
+    """
+
+    @functools.wraps(test)
+    def run_variants(method: str, **fixtures: Any) -> None:
+        failures: dict[str, Exception] = {}
+        skips: list[BaseException] = []
+        cases = [case for case in CASES if case[0] == method]
+        for name, options in cases:
+            with contextlib.ExitStack() as stack:
+                if "monkeypatch" in fixtures:
+                    fixtures["monkeypatch"] = stack.enter_context(pytest.MonkeyPatch.context())
+                try:
+                    test(compressor=build(name, **options), **fixtures)
+                except pytest.skip.Exception as skip:
+                    skips.append(skip)
+                except Exception as error:
+                    failures[case_name((name, options))] = error
+        if failures:
+            for name, error in failures.items():
+                print(f"{name}:", *traceback.format_exception(error), sep="\n")
+            raise AssertionError(f"{', '.join(failures)}: {next(iter(failures.values()))}")
+        if len(skips) == len(cases):
+            raise skips[0]
+
+    signature = inspect.signature(test)
+    parameters = [
+        parameter.replace(name="method", annotation=str) if name == "compressor" else parameter
+        for name, parameter in signature.parameters.items()
+    ]
+    run_variants.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    for name in [name for name in vars(run_variants) if "hypothesis" in name]:
+        delattr(run_variants, name)  # pytest does not call the hypothesis test, which stands within
+    return pytest.mark.parametrize("method", sorted(registry()))(run_variants)
 
 
 def in_turn(**values: Sequence[Any]) -> Callable[[Test], Test]:
     """Run a test for every combination of values of these arguments, each with a compressor that has no state.
 
-    As tests of their own these would be ten thousand more, which cost more to collect and to report than to run. The
-    line that was printed last says what has failed.
+    As tests of their own these would be ten thousand more. The line that was printed last says what has failed.
     """
 
     def decorate(test: Test) -> Test:

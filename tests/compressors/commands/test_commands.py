@@ -24,7 +24,7 @@ from compressors.commands.sample_tensors import gaussian
 from compressors.kernels import backend
 from gradsweep.cli import markdown_sections
 from gradsweep.errors import UsageError
-from tests.compressors.cases import CASES, case_name
+from tests.compressors.cases import every_compressor
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs/reference/compressors.md"
@@ -36,9 +36,8 @@ pytestmark = pytest.mark.usefixtures("no_terminal")
 # Names and options
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_name)
-def test_a_label_is_what_can_be_typed(case: tuple[str, dict[str, object]]) -> None:
-    compressor = build(case[0], **case[1])
+@every_compressor
+def test_a_label_is_what_can_be_typed(compressor: Compressor) -> None:
     assert parse(label(compressor)) == compressor
 
 

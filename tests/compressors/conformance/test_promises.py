@@ -18,9 +18,7 @@ from compressors.base import Stateful
 from compressors.kernels import backend
 from compressors.kernels.warm_up import warm_up
 from tests.compressors.cases import (
-    CASES,
     MATRIX,
-    case_name,
     every_compressor,
     every_shape,
     fresh,
@@ -488,12 +486,12 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
         build("foo")
 
 
-@pytest.mark.parametrize("case", CASES, ids=case_name)
-def test_compressors_are_values(case: tuple[str, dict[str, Any]]) -> None:
-    name, options = case
-    compressor = build(name, **options)
+@every_compressor
+def test_compressors_are_values(compressor: Compressor) -> None:
+    name = compressor.name
+    options = {field.name: getattr(compressor, field.name) for field in dataclasses.fields(compressor) if field.init}
     assert compressor == build(name, **options)
-    assert compressor.name == name
+    assert type(compressor) is registry()[name]
     assert type(compressor).__doc__ and compressor.paper
     assert all(build(alias, **options) == compressor for alias in compressor.aliases)
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -339,7 +339,8 @@ def test_the_scaled_residual_follows_its_definition(lrs: list[float], count: int
             continue
         p = before / lr * e + g.double()
         e, before = p - sent, lr
-        assert torch.allclose(kept.state_dict()["0"]["residual"].double(), e, rtol=1e-4, atol=1e-4)
+        rounding = 1e-4 + 1e-6 * float(e.abs().max())  # of a rate that falls to a thousandth, too
+        assert torch.allclose(kept.state_dict()["0"]["residual"].double(), e, rtol=1e-4, atol=rounding)
         assert kept.norm() == pytest.approx(float(e.norm()), rel=1e-4, abs=1e-4)
     assert torch.allclose(moved + before * e, total, atol=1e-4)
 
