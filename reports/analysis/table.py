@@ -82,6 +82,11 @@ class TableCell:
     said: tuple[str, ...] = ()
 
 
+def make_text_cell(text: str) -> TableCell:
+    """Return a cell that is a text for programs, too."""
+    return TableCell(text, text)
+
+
 @dataclasses.dataclass(frozen=True)
 class TableColumn:
     """A heading; `unit` belongs to the cells' values, `shown` to their texts."""

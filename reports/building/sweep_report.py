@@ -19,7 +19,8 @@ from reports.analysis.grid import Grid, lay_out_runs
 from reports.analysis.measures import MEASURES
 from reports.analysis.table import ReportTable
 from reports.reading.report import LeftOut, Report, is_sweep
-from reports.tables.formats import DEFAULT, FORMATS, save_table
+from reports.tables import file_formats
+from reports.tables.formats import save_table
 from reports.tables.pivot import check_against
 from reports.tables.sweep_tables import build_tables
 
@@ -70,7 +71,7 @@ class BuiltReport:
 def build_report(
     directory: Path,
     pictures: Sequence[str] = PICTURES,
-    formats: Sequence[str] = DEFAULT,
+    formats: Sequence[str] = file_formats.TABLES_BY_DEFAULT,
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> BuiltReport:
@@ -124,13 +125,13 @@ def render_report(built: BuiltReport, pictures: Mapping[Path, Picture] | None = 
 
 
 def write_report(
-    built: BuiltReport, pictures: Sequence[str] = PICTURES, formats: Sequence[str] = DEFAULT
+    built: BuiltReport, pictures: Sequence[str] = PICTURES, formats: Sequence[str] = file_formats.TABLES_BY_DEFAULT
 ) -> BuiltReport:
     """Write a report into its directory, which is made where it is missing.
 
     Args:
-        pictures: formats of the plots, from `plots.FORMATS`; with any of them PNG, which the page holds.
-        formats: of the tables, from `formats.FORMATS`.
+        pictures: formats of the plots, from `file_formats.PICTURES`; with any of them PNG, which the page holds.
+        formats: of the tables, from `file_formats.TABLES`.
 
     Raises:
         gradsweep.errors.UsageError: a folder of the report is a symbolic link.
@@ -150,9 +151,9 @@ def write_report(
 
 def _write_tables(made: Sequence[ReportTable], directory: Path, formats: Sequence[str]) -> None:
     """Write tables; of earlier ones other formats are kept up to date, and what is no longer made is deleted."""
-    there = {path for path in directory.iterdir() if path.suffix[1:] in FORMATS}
+    there = {path for path in directory.iterdir() if path.suffix[1:] in file_formats.TABLES}
     for table in made:
-        kept = [suffix for suffix in FORMATS if directory / f"{table.name}.{suffix}" in there]
+        kept = [suffix for suffix in file_formats.TABLES if directory / f"{table.name}.{suffix}" in there]
         save_table(table, directory, [*formats, *(suffix for suffix in kept if suffix not in formats)])
     names = {table.name for table in made}
     for path in there:

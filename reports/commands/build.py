@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from gradsweep.cli.tables import console, say
 from gradsweep.errors import UsageError
 from reports.commands import baseline_options, follow, table_options
+from reports.tables.file_formats import PICTURES
 
 if TYPE_CHECKING:
     from reports.building.sweep_report import BuiltReport  # loads pandas, which --help does without
 
 PLOTS = "png"
-_PICTURES = ("png", "svg", "pdf")  # of reports.plots, likewise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="print only where the reports are")
     parser.add_argument(
-        "--plots", default=PLOTS, metavar="F,F", help=f"of {', '.join(_PICTURES)}; png is always there (default: png)"
+        "--plots", default=PLOTS, metavar="F,F", help=f"of {', '.join(PICTURES)}; png is always there (default: png)"
     )
     parser.add_argument(
         "--no-plots", dest="plots", action="store_const", const="", help="write no plots, and a page without them"
@@ -97,7 +97,7 @@ def _check_together(options: argparse.Namespace) -> None:
 
 def _parse_picture_formats(options: argparse.Namespace) -> list[str]:
     """Return the typed formats of plots."""
-    return table_options.parse_words("--plots", options.plots, _PICTURES)
+    return table_options.parse_words("--plots", options.plots, PICTURES)
 
 
 def _build_each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> None:

@@ -33,14 +33,14 @@ def run(options: argparse.Namespace) -> int:
     for name, one in zip("AB", pair, strict=True):
         print(f"{name}: {one_line(str(one.directory))}")
     if differing:
-        rows = [(one_line(key), *map(_cell, values)) for key, values in differing.items()]
+        rows = [(one_line(key), *map(run_text.format_value, values)) for key, values in differing.items()]
         print("\n".join(["", *aligned([("config", "A", "B"), *rows])]))
     else:
         print("\nTheir configs are equal.")
     rows = []
     for key, values in _pair_values(results).items():
         few = [run_text.explain_figure(one, config, key) for one, config in zip(pair, configs, strict=True)]
-        cells = [f"{_cell(value)} {remark}".rstrip() for value, remark in zip(values, few, strict=True)]
+        cells = [f"{run_text.format_value(value)} {remark}".rstrip() for value, remark in zip(values, few, strict=True)]
         rows.append((one_line(key), *cells, "" if any(few) else _format_ratio(*values)))
     print("\n".join(["", *aligned([("result", "A", "B", "B/A"), *rows], (1, 2, 3))]))
     return 0
@@ -55,10 +55,6 @@ def _read_result(one: Run) -> dict[str, Any]:
 
 def _pair_values(found: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return {key: [each.get(key, NOTHING) for each in found] for key in dict.fromkeys([*found[0], *found[1]])}
-
-
-def _cell(value: Any) -> str:
-    return run_text.format_value(value)
 
 
 def _format_ratio(first: Any, second: Any) -> str:

@@ -15,6 +15,8 @@ from gradsweep.cli.tables import say
 from gradsweep.errors import UsageError, bad_value
 from reports.commands import baseline_options, table_options
 from reports.commands.build import format_path
+from reports.commands.table_options import FORMATS_BY_DEFAULT
+from reports.tables.file_formats import PICTURES, TABLES
 
 if TYPE_CHECKING:
     from reports.analysis.table import ReportTable
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from reports.scaling.model.predict import Predictor
 
 PLACE = "scaling"  # below a sweep's directory
-_PICTURES = ("png", "svg", "pdf")
-_FORMATS = ("csv", "md", "tex", "html", "parquet")
 _MOST = 4_000  # predictions
 _MAP_LATENCY = "50us"
 
@@ -45,9 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--into", metavar="DIR", type=Path, help="where it goes, of several sweeps")
     parser.add_argument(
-        "--format", metavar="F,F", default="csv,md,tex", help=f"of {', '.join(_FORMATS)}; default: %(default)s"
+        "--format",
+        metavar="F,F",
+        default=FORMATS_BY_DEFAULT,
+        help=f"of {', '.join(TABLES)}; default: %(default)s",
     )
-    parser.add_argument("--plots", metavar="F,F", default="png", help=f"of {', '.join(_PICTURES)}; default: png")
+    parser.add_argument("--plots", metavar="F,F", default="png", help=f"of {', '.join(PICTURES)}; default: png")
     parser.add_argument("--no-plots", dest="plots", action="store_const", const="", help="no pictures")
     parser.add_argument("--quiet", action="store_true", help="print only where it is")
 
@@ -55,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from reports.scaling.measured.links import parse_networks, parse_workers
 
-    pictures = table_options.parse_words("--plots", options.plots, _PICTURES)
-    formats = table_options.parse_words("--format", options.format, _FORMATS)
+    pictures = table_options.parse_words("--plots", options.plots, PICTURES)
+    formats = table_options.parse_words("--format", options.format, TABLES)
     asked = parse_networks(options.network, options.latency, options.probe)
     workers = parse_workers(options.workers)
     if options.samples is not None and not 0 < options.samples < 1e9:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from gradsweep import units
 from gradsweep.errors import UsageError, bad_value
 from reports.commands import table_options
+from reports.commands.table_options import FORMATS_BY_DEFAULT
+from reports.tables.file_formats import TABLES
 
 if TYPE_CHECKING:
     from reports.scaling.output.simulated import SimulatedSteps, SimulationSettings  # what loads numpy comes later
@@ -33,8 +35,7 @@ _EXCHANGES = (
     "gossip_exponential",
     "gossip_one_peer",
 )
-_FORMATS = ("csv", "md", "tex", "html", "parquet")
-_FORMAT, _INNER, _STALENESS = "csv,md,tex", "infiniband", 4  # where nothing else is typed
+_INNER, _STALENESS = "infiniband", 4  # where nothing else is typed
 _DENSE = {"hierarchical", "server", "asynchronous"}
 """Exchanges that also send what is not compressed."""
 _LONGEST_S = 3600.0
@@ -103,13 +104,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     more.add_argument("--seed", metavar="N", type=int, default=0, help="of the times; default: %(default)s")
     more.add_argument("--into", metavar="DIR", type=Path, help="write the table and a picture there, too")
     more.add_argument(
-        "--format", metavar="F,F", default=_FORMAT, help=f"of {', '.join(_FORMATS)}; default: %(default)s"
+        "--format",
+        metavar="F,F",
+        default=FORMATS_BY_DEFAULT,
+        help=f"of {', '.join(TABLES)}; default: %(default)s",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     exchanges = table_options.parse_words("--exchange", options.exchange, _EXCHANGES)
-    formats = table_options.parse_words("--format", options.format, _FORMATS)
+    formats = table_options.parse_words("--format", options.format, TABLES)
     _check_together(options, exchanges)
     asked = _parse_settings(options)
     from reports.scaling.measured.links import parse_networks, parse_workers
@@ -149,7 +153,12 @@ def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> No
         gradsweep.errors.UsageError: names the first.
     """
     for option, given, useful, valid in (
-        ("--format", options.format != _FORMAT, options.into is not None, "together with --into DIR"),
+        (
+            "--format",
+            options.format != FORMATS_BY_DEFAULT,
+            options.into is not None,
+            "together with --into DIR",
+        ),
         ("--inner", options.inner != _INNER, options.per_node > 1, "together with --per-node above 1"),
         ("--staleness", options.staleness != _STALENESS, "asynchronous" in exchanges, "of --exchange asynchronous"),
         (

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean
+from reports.tables.file_formats import TABLES, TABLES_BY_DEFAULT
 
-_FORMATS = ("csv", "md", "tex", "html", "parquet")  # of reports.tables.formats, which --help does not load
+FORMATS_BY_DEFAULT = ",".join(TABLES_BY_DEFAULT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("tables")
     group.add_argument(
-        "--format", default="csv,md,tex", metavar="F,F", help=f"of {', '.join(_FORMATS)}; default: %(default)s"
+        "--format", default=FORMATS_BY_DEFAULT, metavar="F,F", help=f"of {', '.join(TABLES)}; default: %(default)s"
     )
     group.add_argument(
         "--target",
@@ -49,7 +50,7 @@ def parse_formats(options: argparse.Namespace) -> list[str]:
     Raises:
         gradsweep.errors.UsageError: one is none.
     """
-    return parse_words("--format", options.format, _FORMATS)
+    return parse_words("--format", options.format, TABLES)
 
 
 def parse_words(option: str, typed: str, valid: Sequence[str]) -> list[str]:

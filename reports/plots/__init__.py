@@ -18,9 +18,9 @@ import pandas as pd
 from reports.analysis.grid import Grid
 from reports.plots import bars, curves, pareto, scaling, style, swept
 from reports.plots.layout import lay_out_panels
-from reports.plots.picture import FORMATS, Drawing, Maker, Picture, Plot
+from reports.plots.picture import Drawing, Maker, Picture, Plot
 
-__all__ = ["FORMATS", "Drawing", "Maker", "Picture", "Plot", "list_makers", "make_plots"]
+__all__ = ["Drawing", "Maker", "Picture", "Plot", "list_makers", "make_plots"]
 
 
 def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str, Maker]:

@@ -15,7 +15,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullForm
 from reports.analysis.table import NOT_MEASURED
 from reports.plots import layout as layouts
 from reports.plots import marks
-from reports.plots.layout import GREY, SMALL, Layout, escape_label
+from reports.plots.layout import GREY, SMALL, WIDE, Layout, escape_label
 from reports.plots.lines import (
     MAX_LINES,
     Line,
@@ -34,7 +34,6 @@ _DASHES = (0, (2.5, 1.5))  # of a line of the training set
 _THIN = 0.8  # points
 _MAX_LABELLED = 8  # lines with their last value beside them
 _MAX_BANDS = 4  # of one label in a panel, above which bands would hide each other
-_WIDE = 20  # largest over smallest value above which an axis is logarithmic
 _PLAIN = FuncFormatter(lambda value, _: f"{value:g}")  # setting formulas is most of the time of a picture
 
 
@@ -295,8 +294,8 @@ def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: RunPoin
 
 def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> None:
     """Set scales, ticks and limits; an axis is logarithmic where values are decades apart."""
-    is_wide = max(axis.dataLim.x1 for axis in axes) > _WIDE * min(axis.dataLim.minposx for axis in axes)
-    if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > _WIDE * min(axis.dataLim.minposy for axis in axes):
+    is_wide = max(axis.dataLim.x1 for axis in axes) > WIDE * min(axis.dataLim.minposx for axis in axes)
+    if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > WIDE * min(axis.dataLim.minposy for axis in axes):
         least = min(filter(None, map(_find_least, axes)), default=None)
         for axis in axes:
             axis.set_yscale("log")

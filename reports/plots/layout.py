@@ -42,6 +42,7 @@ UNFAIR = {
 COLUMN, TEXT = 3.5, 7.2  # inches: widths of one column of a paper, and of both
 LEGEND = 0.4  # inches above all panels
 SMALL = 7.0  # points
+WIDE = 20  # largest over smallest value above which an axis is logarithmic
 _FEW = 8  # labels whose lines can be told apart
 _MAX_PANELS = 12
 _MAX_SMALL = 24  # axes of small multiples, which fill a page

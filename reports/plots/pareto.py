@@ -16,12 +16,11 @@ from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.plots import layout as layouts
 from reports.plots import marks
-from reports.plots.layout import GREY, SMALL, Layout, escape_label
+from reports.plots.layout import GREY, SMALL, WIDE, Layout, escape_label
 from reports.plots.lines import average_groups
 from reports.plots.picture import Plot
 from reports.reading.text import join_words
 
-_WIDE = 20  # largest over smallest value above which an axis is logarithmic
 _MAX_NAMED = 40  # points of a panel with a name; above, only those of the front
 _MAX_POINTS = 400  # of a panel; above, of the dominated ones one for each `_TILES`-th of both axes
 _TILES = 60
@@ -76,7 +75,7 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
     costs = np.concatenate([cloud.x[0] for cloud in clouds])
     for axis, cloud in zip(axes, clouds, strict=True):
         axis.margins(0.16, 0.14)
-        if costs.max() > _WIDE * costs.min():
+        if costs.max() > WIDE * costs.min():
             axis.set_xscale("log")
         else:
             axis.locator_params("x", nbins=5)

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 
 from gradsweep import files
 from reports.plots import style
+from reports.tables.file_formats import PICTURES
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -32,7 +33,6 @@ _NO_DATES: Mapping[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 """What else would differ between two drawings of one figure, by format; PNG first, whose layout the others have."""
-FORMATS = tuple(_NO_DATES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Plot(Picture):
 
     figure: Figure
 
-    def save(self, directory: Path, formats: Sequence[str] = FORMATS) -> Picture:
+    def save(self, directory: Path, formats: Sequence[str] = PICTURES) -> Picture:
         """Write `<name>.png` and so on: readers see the old picture or the new one, never a part.
 
         A format that is there already is written again, so that no file tells of other runs than its neighbour.
@@ -93,10 +93,10 @@ class Drawing:
     Args:
         makers: by the names of the plots.
         directory: of the files; those of a picture that is no longer made are deleted.
-        formats: some of `FORMATS`, PNG among them.
+        formats: some of `PICTURES`, PNG among them.
     """
 
-    def __init__(self, makers: Mapping[str, Maker], directory: Path, formats: Sequence[str] = FORMATS) -> None:
+    def __init__(self, makers: Mapping[str, Maker], directory: Path, formats: Sequence[str] = PICTURES) -> None:
         self._makers, self._directory, self._formats = makers, directory, formats
         if "pdf" in formats:
             _warm_up()
@@ -125,7 +125,7 @@ class Drawing:
             if name not in pictures:  # once more, here, where the error is told, if it is one
                 pictures[name] = _draw(maker, self._directory, self._formats)
             if pictures[name] is None:
-                for suffix in FORMATS:
+                for suffix in PICTURES:
                     Picture(name, "", "").get_path(self._directory, suffix).unlink(missing_ok=True)
         found = (pictures[name] for name in self._makers)
         return {picture.get_path(self._directory): picture for picture in found if picture}

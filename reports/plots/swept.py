@@ -19,7 +19,7 @@ from gradsweep.text import plural
 from reports.analysis.grid import Grid, is_method_key
 from reports.analysis.table import MISSING
 from reports.plots import layout as layouts
-from reports.plots.layout import COLUMN, SMALL, TEXT, escape_label
+from reports.plots.layout import COLUMN, SMALL, TEXT, WIDE, escape_label
 from reports.plots.picture import Plot
 from reports.reading.text import format_number, format_setting, join_words, make_sort_key
 
@@ -31,7 +31,6 @@ _MAX_AXES = 8  # keys in parallel coordinates
 _ORDINAL = 9  # values of a key, up to which each has its tick at an equal distance
 _BESIDE = 0.12  # of their distance: how far lines through the same value lie apart
 _MAX_TICKS = 24
-_WIDE = 20  # largest over smallest value above which an axis is logarithmic
 _MAX_LINES = 500  # above, lines that go together from one axis to the next are one, and the wider the more they are
 _TILES = 40
 
@@ -69,7 +68,7 @@ def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float =
         return None
     # The order of tables, where `none` is first.
     rows = list(runs["label"].unique()) if down == "label" else rows
-    width = 0.42 * len(columns) + 0.075 * max(len(_text(row)) for row in rows) + 0.5
+    width = 0.42 * len(columns) + 0.075 * max(len(format_setting(row)) for row in rows) + 0.5
     abreast = max(1, min(len(groups), int(TEXT / width)))
     lines = math.ceil(len(groups) / abreast)
     figure = Figure(figsize=(COLUMN if abreast * width <= COLUMN else TEXT, lines * (0.22 * len(rows) + 0.75)))
@@ -80,14 +79,16 @@ def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float =
     colours = Normalize(means.min(), means.max())
     for axis, (values, part) in zip(axes, groups, strict=False):
         _draw_panel(axis, part, (down, rows), (across, columns), colours)
-        texts = [f"{_name_key(key)}={_text(value) or 'null'}" for key, value in zip(keys[2:], values, strict=True)]
+        texts = [
+            f"{_name_key(key)}={format_setting(value) or 'null'}" for key, value in zip(keys[2:], values, strict=True)
+        ]
         axis.set_title(escape_label(", ".join(texts)))
     layouts.label_axes(axes[: len(groups)], escape_label(_name_key(across)), escape_label(_name_key(down)), "")
     name = column if column != "iterations_per_second" else "throughput"
     what = f"{title} [{unit}] by {_name_key(down)} and {_name_key(across)}"
     figure.suptitle(escape_label(what, 80), x=0.01, ha="left", fontsize=8.5, fontweight="normal")
     best = runs.loc[runs["cell"] == means.idxmax()].iloc[0]
-    at = ", ".join(f"{_name_key(key)}={_text(best[key])}" for key in keys)
+    at = ", ".join(f"{_name_key(key)}={format_setting(best[key])}" for key in keys)
     alt = f"{what}, from {format_number(means.min())} to {format_number(means.max())}; the highest with {at}."
     return Plot(f"heatmap_{name}", what.replace(f" [{unit}]", ""), alt, figure)
 
@@ -97,13 +98,13 @@ def _draw_panel(
 ) -> None:
     fields = runs.groupby([down[0], across[0]], dropna=False, sort=False)
     shares = fields.agg(value=("value", "mean"), status=("status", "first"))
-    found = {tuple(map(_text, names)): (value, status) for names, value, status in shares.itertuples()}
+    found = {tuple(map(format_setting, names)): (value, status) for names, value, status in shares.itertuples()}
     is_method = is_method_key(down[0]) and is_method_key(across[0])  # what is not there cannot be: sgd on a ring
     shown = np.full((len(down[1]), len(across[1])), np.nan)
     colours = matplotlib.colormaps[_COLOURS]
     for y, row in enumerate(down[1]):
         for x, column in enumerate(across[1]):
-            value, word = found.get((_text(row), _text(column)), (math.nan, MISSING))
+            value, word = found.get((format_setting(row), format_setting(column)), (math.nan, MISSING))
             text = format_number(value) if math.isfinite(value) else "–" if word == run_directory.DONE else word
             text = "" if is_method and word == MISSING else text
             shown[y, x] = value
@@ -112,8 +113,8 @@ def _draw_panel(
             colour = "white" if is_dark else "black"
             axis.text(x, y, text, ha="center", va="center", fontsize=size, color=colour, in_layout=False)
     axis.imshow(np.ma.masked_invalid(shown), cmap=_COLOURS, norm=norm, aspect="auto")
-    axis.set_xticks(range(len(across[1])), [escape_label(_text(value) or "null", 12) for value in across[1]])
-    axis.set_yticks(range(len(down[1])), [escape_label(_text(value) or "null", 24) for value in down[1]])
+    axis.set_xticks(range(len(across[1])), [escape_label(format_setting(value) or "null", 12) for value in across[1]])
+    axis.set_yticks(range(len(down[1])), [escape_label(format_setting(value) or "null", 24) for value in down[1]])
     axis.tick_params(length=0)
     axis.grid(visible=False)
     axis.spines[:].set_visible(False)
@@ -162,7 +163,7 @@ def plot_parallel_coordinates(grid: Grid) -> Plot | None:
         fontweight="normal",
     )
     best = cells.iloc[-1]
-    where = ", ".join(f"{_name_key(key)}={_text(best[key])}" for key in keys)
+    where = ", ".join(f"{_name_key(key)}={format_setting(best[key])}" for key in keys)
     of = f"{join_words([_name_key(key) for key in shown])}, accuracy and throughput"
     most = f"the most accurate, {format_number(best['accuracy'] * 100)} %, has {where}"
     alt = f"Parallel coordinates of {of}, {plural(len(cells), 'cell')}; {most}."
@@ -179,16 +180,16 @@ def _place_values(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, l
     is_number = pd.api.types.is_numeric_dtype(np.array(distinct)) and np.isfinite(np.array(distinct, float)).all()
     if not is_result and (len(distinct) <= _ORDINAL or not is_number):
         step = 1 / max(len(distinct) - 1, 1)
-        place = {_text(value): rank * step for rank, value in enumerate(distinct)}
+        place = {format_setting(value): rank * step for rank, value in enumerate(distinct)}
         every = math.ceil(len(distinct) / _MAX_TICKS)
-        ticks = [(place[_text(value)], _text(value) or "null") for value in distinct[::every]]
-        at = np.array([place[_text(value)] for value in values])
+        ticks = [(place[format_setting(value)], format_setting(value) or "null") for value in distinct[::every]]
+        at = np.array([place[format_setting(value)] for value in values])
         return at + _BESIDE * step * _rank_among_equals(at), ticks
     numbers = np.asarray(values, float)
     low, high = np.nanmin(numbers), np.nanmax(numbers)
     if low == high:
         return np.where(np.isnan(numbers), np.nan, 0.5), [(0.5, format_number(low))]
-    is_log = low > 0 and high > _WIDE * low
+    is_log = low > 0 and high > WIDE * low
     ends = np.geomspace(low, high, 5) if is_log else np.linspace(low, high, 5)
     scaled = np.log(numbers / low) / np.log(high / low) if is_log else (numbers - low) / (high - low)
     return scaled, [(rank / 4, format_number(end)) for rank, end in enumerate(ends)]
@@ -240,7 +241,3 @@ def _draw_threads(axis: Axes, heights: np.ndarray, accuracy: np.ndarray) -> None
 
 def _name_key(key: str) -> str:
     return "compressor" if key == "label" else key
-
-
-def _text(value: Any) -> str:
-    return format_setting(value)

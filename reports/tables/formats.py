@@ -15,6 +15,7 @@ from typing import Any
 from gradsweep import files, spreadsheets
 from reports.analysis.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, ReportTable, TableColumn
 from reports.reading.text import format_setting
+from reports.tables.file_formats import TABLES, TABLES_BY_DEFAULT
 
 
 def to_csv(table: ReportTable) -> bytes:
@@ -87,37 +88,32 @@ def to_html(table: ReportTable) -> bytes:
     """Return a `table` element to put into another page."""
     numbers = [' style="text-align: right"' if column.is_number else "" for column in table.columns]
     head = "".join(
-        f'<th scope="col"{side}>{_escape_html(_format_heading(column))}</th>'
+        f'<th scope="col"{side}>{html.escape(_format_heading(column))}</th>'
         for side, column in zip(numbers, table.columns, strict=True)
     )
-    lines = ["<table>", f"<caption>{_escape_html(table.title)}</caption>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    lines = ["<table>", f"<caption>{html.escape(table.title)}</caption>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
     for row in table.rows:
-        names = [f'<th scope="row">{_escape_html(cell.text)}</th>' for cell in row[: table.headers]]
+        names = [f'<th scope="row">{html.escape(cell.text)}</th>' for cell in row[: table.headers]]
         values = [
-            f"<td{side}>{_escape_html(cell.text)}</td>"
+            f"<td{side}>{html.escape(cell.text)}</td>"
             for side, cell in zip(numbers[table.headers :], row[table.headers :], strict=True)
         ]
         lines.append(f"<tr>{''.join((*names, *values))}</tr>")
     lines += ["</tbody>"]
-    notes = "".join(f"<br>{_escape_html(note)}." for note in (*table.notes, table.caption) if note)
+    notes = "".join(f"<br>{html.escape(note)}." for note in (*table.notes, table.caption) if note)
     if notes:
         span = f'<tfoot><tr><td colspan="{len(table.columns)}">{notes.removeprefix("<br>")}</td></tr></tfoot>'
         lines.append(span)
     return _encode("\n".join((*lines, "</table>")) + "\n")
 
 
-FORMATS: dict[str, Callable[[ReportTable], bytes]] = {
-    "csv": to_csv,
-    "md": to_markdown,
-    "tex": to_latex,
-    "html": to_html,
-    "parquet": to_parquet,
-}
+FORMATS: dict[str, Callable[[ReportTable], bytes]] = dict(
+    zip(TABLES, (to_csv, to_markdown, to_latex, to_html, to_parquet), strict=True)
+)
 """By the suffix of their files."""
-DEFAULT = ("csv", "md", "tex")
 
 
-def save_table(table: ReportTable, directory: Path, formats: Sequence[str] = DEFAULT) -> list[Path]:
+def save_table(table: ReportTable, directory: Path, formats: Sequence[str] = TABLES_BY_DEFAULT) -> list[Path]:
     """Write `<name>.<format>` of each of the `FORMATS` asked for: readers see the old file or the new one."""
     paths = [directory / f"{table.name}.{suffix}" for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
@@ -156,10 +152,6 @@ _MARKDOWN = re.compile(r"[\\|`*\[~$]|_(?![^\W_])|(?<![^\W_])_")  # an underscore
 def _escape_markdown(text: str) -> str:
     """Escape a text for Markdown, also where `$` and `~` are markup, and for a table's cell."""
     return _MARKDOWN.sub(r"\\\g<0>", html.escape(text, quote=False))
-
-
-def _escape_html(text: str) -> str:
-    return html.escape(text)
 
 
 def _format_latex_row(texts: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from gradsweep import files, run_directory, units
 from gradsweep.errors import UsageError
 from gradsweep.text import plural
-from reports.analysis.table import ReportTable, TableCell, TableColumn
+from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.text import choose_byte_unit, clean, format_number, join_words
 
 COLLECTIVES = ("allreduce", "allgather", "alltoall", "bcast")
@@ -94,13 +94,13 @@ def _build_link_table(probe: Mapping[str, Any], about: str) -> ReportTable:
         ("ring_bandwidth", "bandwidth, all to the next", units.shown_bandwidth),
     ):
         values = [measured.get(key), expected.get(key)]
-        cells = [TableCell(name, name), *(TableCell("", "") if v is None else TableCell(v, shown(v)) for v in values)]
+        cells = [make_text_cell(name), *(make_text_cell("") if v is None else TableCell(v, shown(v)) for v in values)]
         rows.append(tuple(cells[: len(columns)]))
         records.append({"link": key, "measured": values[0], "expected": values[1]})
     busy = measured.get("busy_cores")
     if busy is not None:
         text = f"{format_number(busy, 2)} of {measured.get('cores')}"
-        cells = [TableCell("busy cores", "busy cores meanwhile"), TableCell(busy, text), TableCell("", "")]
+        cells = [TableCell("busy cores", "busy cores meanwhile"), TableCell(busy, text), make_text_cell("")]
         rows.append(tuple(cells[: len(columns)]))
         records.append({"link": "busy_cores", "measured": busy, "expected": None})
     problems = (probe.get("emulation") or {}).get("problems") or []
@@ -117,7 +117,7 @@ def _build_time_table(probe: Mapping[str, Any]) -> ReportTable:
     columns = (TableColumn("collective"), *(TableColumn(format_size(size), "s", "ms") for size in sizes))
     rows, records = [], []
     for name in collectives:
-        cells = [TableCell(name, name)]
+        cells = [make_text_cell(name)]
         for size in sizes:
             nearest = min(points[name], key=lambda known: abs(math.log(known / size)), default=None)
             near = nearest is not None and 2 / 3 < nearest / size < 1.5
@@ -164,7 +164,7 @@ def _build_line_table(probe: Mapping[str, Any]) -> ReportTable:
             outliers = fit.get("outliers") or []
             rows.append(
                 (
-                    TableCell(name, name),
+                    make_text_cell(name),
                     TableCell(chosen, clean(chosen)),
                     TableCell(fit["from_bytes"], format_size(fit["from_bytes"])),
                     TableCell(fit["to_bytes"], format_size(fit["to_bytes"])),

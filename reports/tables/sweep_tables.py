@@ -29,6 +29,7 @@ from reports.analysis.table import (
     TableColumn,
     find_marks,
     is_true,
+    make_text_cell,
 )
 from reports.analysis.targets import choose_targets
 from reports.reading import machines, networks
@@ -89,7 +90,7 @@ def build_tables(
     said = (*machines.write_remarks(grid.runs), *networks.write_remarks(grid.runs), *few_steps.write_remarks(grid.runs))
     made = [build_measure_table(grid, cells, name_baseline(measure, against), len(grid.keys) + 1) for measure in shown]
     made = [
-        _set_remarks(table, [*said, *_note(notes, table.name), *cells.write_remarks(), *table.remarks])
+        _set_remarks(table, [*said, *filter(None, [notes.get(table.name)]), *cells.write_remarks(), *table.remarks])
         for table in made
     ]
     phases, runs = _build_phase_table(grid, cells), _build_run_table(grid)
@@ -177,7 +178,7 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
             names = dict(zip(map(get_column_name, cells.names), (*row, *head), strict=True))
             at = {"at": limit} if any(limits) else {}
             records.append({**names, "measure": measure.name, "unit": measure.unit, **at, **figures.to_record()})
-        lines.append((*map(_make_text_cell, row), *line))
+        lines.append((*map(make_text_cell, row), *line))
     unit = measure.shown or measure.unit
     headings = [TableColumn(get_column_name(name)) for name in cells.names[:rows]]
     headings += [TableColumn(_format_head(across, head) or measure.title, measure.unit, unit) for head in heads]
@@ -215,7 +216,7 @@ def build_unfinished_table(grid: Grid) -> ReportTable:
     runs = grid.runs[grid.runs["status"] != run_directory.DONE]
     reasons = map(explain_status, runs["status"], runs["reason"])
     columns = zip(*(runs[key] for key in ("label", *grid.run_keys, "workers", "status")), reasons, strict=True)
-    rows = tuple(tuple(_make_text_cell(format_setting(value)) for value in row) for row in columns)
+    rows = tuple(tuple(make_text_cell(format_setting(value)) for value in row) for row in columns)
     names = ("compressor", *grid.run_keys, "workers", "status", "reason")
     return ReportTable("unfinished", "Runs that are not done", tuple(map(TableColumn, names)), len(names) - 2, rows)
 
@@ -235,7 +236,7 @@ def _build_phase_table(grid: Grid, cells: Cells) -> ReportTable:
             for found, measure in zip(figures, shown, strict=True)
         ]
         count = [cells.format_count(figures[-1][cell])] if cells.expected > 1 else []
-        lines.append((*map(_make_text_cell, place), *count, *line))
+        lines.append((*map(make_text_cell, place), *count, *line))
         names = dict(zip(map(get_column_name, cells.names), place, strict=True))
         for found, measure in zip(figures, shown, strict=True):
             records.append({**names, "measure": measure.name, "unit": measure.unit, **found[cell].to_record()})
@@ -270,17 +271,17 @@ def _build_run_table(grid: Grid) -> ReportTable:
     lines = []
     for run in records:
         marks = tuple(mark for column, mark in MARKS.items() if run.get(column))
-        before = [_make_text_cell(run[get_column_name(name)]) for name in names[:-1]]
+        before = [make_text_cell(run[get_column_name(name)]) for name in names[:-1]]
         workers = TableCell(run["workers"], run["workers"] + "".join(marks), said=marks)
         cells = [_make_run_cell(run["status"], run[measure.column], measure) for measure in shown]
         lines.append(
             (
                 *before,
                 workers,
-                _make_text_cell(run["status"]),
+                make_text_cell(run["status"]),
                 *cells,
-                _make_text_cell(run["reason"]),
-                _make_text_cell(run["run"]),
+                make_text_cell(run["reason"]),
+                make_text_cell(run["run"]),
             )
         )
     headings = [*map(TableColumn, map(get_column_name, names)), TableColumn("status")]
@@ -311,13 +312,5 @@ def _get_numbers(values: pd.Series) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in numbers]
 
 
-def _note(notes: Mapping[str, str], name: str) -> list[str]:
-    return [notes[name]] if name in notes else []
-
-
 def _set_remarks(table: ReportTable, remarks: Sequence[str]) -> ReportTable:
     return dataclasses.replace(table, remarks=tuple(remarks))
-
-
-def _make_text_cell(text: str) -> TableCell:
-    return TableCell(text, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reports.analysis.table import ReportTable, TableCell, TableColumn
+from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.text import format_number
 from reports.scaling.model.cross_validation import CrossValidation, HeldOut
 from reports.scaling.model.predict import Predictor
@@ -114,10 +114,10 @@ def build_model_table(predictor: Predictor) -> ReportTable:
         2 - keep,
         tuple(
             (
-                TableCell(name, name),
-                TableCell(what, what),
+                make_text_cell(name),
+                make_text_cell(what),
                 TableCell(value, format_number(value)),
-                TableCell(unit, unit),
+                make_text_cell(unit),
             )[keep:]
             for name, what, value, unit in rows
         ),

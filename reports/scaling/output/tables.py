@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from gradsweep.units import shown_bandwidth
-from reports.analysis.table import ReportTable, TableCell, TableColumn
+from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.text import format_number
 from reports.scaling.measured.links import Links
 from reports.scaling.model import agarwal
@@ -71,7 +71,7 @@ def build_table_by_workers(
         (*(TableColumn(headers[place]) for place in keep), *(TableColumn(str(count), unit) for count in counts)),
         len(keep),
         tuple(
-            (*(TableCell(names[place], names[place]) for place in keep), *(row.get(count, empty) for count in counts))
+            (*(make_text_cell(names[place]) for place in keep), *(row.get(count, empty) for count in counts))
             for names, row in rows.items()
         ),
         remarks=tuple(remarks),

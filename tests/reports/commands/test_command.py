@@ -15,15 +15,13 @@ import matplotlib
 import pytest
 
 from gradsweep import run_directory
-from reports import plots
 from reports.__main__ import main
 from reports.building.sweep_report import BuiltReport
-from reports.commands import build, table_options
 from reports.page import assets
-from reports.plots import style
+from reports.plots import picture, style
 from reports.reading.cache import DIRECTORY as CACHE
 from reports.reading.text import format_number, format_spread
-from reports.tables import formats
+from reports.tables import file_formats, formats
 from tests.conftest import ROOT
 from tests.reports import fabricate
 
@@ -104,7 +102,7 @@ def test_everything_is_written_and_no_run_is_touched(sweep: Path, command: Comma
 
 
 def test_what_commands_say_without_loading_it_is_so() -> None:
-    assert build._PICTURES == plots.FORMATS and tuple(formats.FORMATS) == table_options._FORMATS
+    assert tuple(picture._NO_DATES) == file_formats.PICTURES and tuple(formats.FORMATS) == file_formats.TABLES
     assert matplotlib.rc_params_from_file(style.STYLE)["figure.dpi"] == assets.DPI
 
 

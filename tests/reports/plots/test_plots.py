@@ -31,10 +31,11 @@ from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import lay_out_runs
 from reports.analysis.statistics import summarize
 from reports.building.sweep_report import BuiltReport
-from reports.plots import FORMATS, Drawing, Maker, Picture, Plot, list_makers, make_plots, style
+from reports.plots import Drawing, Maker, Picture, Plot, list_makers, make_plots, style
 from reports.plots.layout import GREY, label_more_ticks
 from reports.plots.marks import _spread_heights
 from reports.reading.text import format_number
+from reports.tables.file_formats import PICTURES
 from tests.reports import fabricate
 
 CURVES = [f"{measure}_{progress}" for measure in ("accuracy", "loss") for progress in ("epoch", "time", "bytes")]
@@ -371,7 +372,7 @@ def test_pictures_are_written_whole_and_in_the_width_of_a_column_or_two(
     for plot in nine_plots.values():
         assert len(plot.alt) > 40 and plot.title
     written = {path.name for path in tmp_path.iterdir()}
-    assert written == {f"{name}.{suffix}" for name in ("throughput", "accuracy_time") for suffix in FORMATS}
+    assert written == {f"{name}.{suffix}" for name in ("throughput", "accuracy_time") for suffix in PICTURES}
     assert "none, 2 workers: " in nine_plots["throughput"].alt
 
 
@@ -447,7 +448,7 @@ def one_plot() -> Plot:
     return Plot("one", "One", "", Figure(figsize=(1, 1)))
 
 
-def save_all(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str] = FORMATS) -> dict[Path, Picture]:
+def save_all(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str] = PICTURES) -> dict[Path, Picture]:
     with Drawing(makers, directory, formats) as drawing:
         return drawing.finish()
 
