@@ -63,7 +63,7 @@ class Case:
 
 
 def _flat(name: str, **options: float) -> Callable[[Gradients], Pair]:
-    """The eager version of `name` with these options."""
+    """Return the eager version of `name` with these options."""
     write, read = eager.FLAT[name]
     return lambda room: eager.Eager(room.flat[0], room.mean, lambda x: write(x, **options), read)
 
@@ -120,7 +120,7 @@ class Result:
 
 
 def measure(cases: Sequence[Case], room: Gradients, repeats: int) -> list[Result]:
-    """All cases interleaved on the same gradients."""
+    """Return all cases interleaved on the same gradients."""
     workers = {case: Worker(parse(case.method), room) for case in cases}
     operations: dict[str, Operation] = {}
     for case, worker in workers.items():
@@ -142,7 +142,7 @@ def measure(cases: Sequence[Case], room: Gradients, repeats: int) -> list[Result
 
 
 def extra_memory(case: Case, room: Gradients) -> float | None:
-    """Percent of the gradient that a step needs beyond its payload, measured in a process of its own."""
+    """Measure the percent of the gradient that a step needs beyond its payload, measured in a process of its own."""
     shape = "resnet18" if case.layers else str(room.elements)
     command = [sys.executable, str(ROOT / "benchmarks" / "memory.py"), case.method, shape]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -150,7 +150,7 @@ def extra_memory(case: Case, room: Gradients) -> float | None:
 
 
 def table(results: Sequence[Result]) -> Table:
-    """A row for each case; a promise stands beside the figure."""
+    """Return a row for each case; a promise stands beside the figure."""
     headings = ("bits", "encode, ms", "decode, ms", "x copy", "at most", "x eager", "at least", "memory, %", "at most")
     columns = [Column("method"), *(Column(name, is_number=True) for name in headings), Column("missed")]
     return Table(columns, [_cells(result) for result in results])

@@ -81,7 +81,7 @@ def _remainders(topology: Any) -> picture.Remainders:
 
 
 def _left(scheme: str, mixing: Mixing, compressor: Compressor, stepsize: float) -> float:
-    """The part of the error that is left; NaN where there is more than at the start."""
+    """Return the part of the error that is left; NaN where there is more than at the start."""
     start = start_vectors(SMALLER, DIMENSION, SEED)
     channel = Channel(compressor, [(DIMENSION,)], SMALLER, SEED)
     errors = run(SCHEMES[scheme](start, mixing, channel, stepsize), SHORTER).errors

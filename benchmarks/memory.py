@@ -53,7 +53,7 @@ def step(compressor: Compressor, gradients: bench_timing.Gradients, number: int)
 
 
 def run(compressor: Compressor, gradients: bench_timing.Gradients) -> int:
-    """Some steps from the first on, by a compressor that remembers nothing; the bytes of the last one's payloads."""
+    """Run some steps with a compressor without state; return the bytes of the last step's payloads."""
     compressor = single_worker.fresh(compressor)
     return [step(compressor, gradients, number) for number in range(1, STEPS + 1)][-1]
 
@@ -63,7 +63,7 @@ def _shapes(size: str) -> list[tuple[int, ...]]:
 
 
 def status(field: str) -> int:
-    """Bytes that /proc reports for this process."""
+    """Return bytes that /proc reports for this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 

@@ -44,7 +44,7 @@ LISTED_BY = "python -m compressors list"
 
 @functools.cache
 def registry() -> Mapping[str, type[Compressor]]:
-    """All methods, by name, in alphabetical order."""
+    """Return all methods, by name, in alphabetical order."""
     found: dict[str, type[Compressor]] = {}
     names = [
         f"{family}.{info.name}" for family in FAMILIES for info in pkgutil.iter_modules([f"{__path__[0]}/{family}"])
@@ -61,7 +61,7 @@ def registry() -> Mapping[str, type[Compressor]]:
 
 @functools.cache
 def aliases() -> Mapping[str, str]:
-    """Other names of methods, and the name of the method that each stands for."""
+    """Return other names of methods, and the name of the method that each stands for."""
     found: dict[str, str] = {}
     for name, member in registry().items():
         for alias in member.aliases:
@@ -72,7 +72,7 @@ def aliases() -> Mapping[str, str]:
 
 @functools.cache
 def presets() -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-    """Names of methods with certain options: the name of the method, and these options."""
+    """Return names of methods with certain options: the name of the method, and these options."""
     found: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for name, member in registry().items():
         for preset, options in member.presets.items():
@@ -82,7 +82,7 @@ def presets() -> Mapping[str, tuple[str, Mapping[str, Any]]]:
 
 
 def build(name: str, **values: Any) -> Compressor:
-    """The compressor called `name` (an alias, a preset) with the given hyper-parameters.
+    """Return the compressor called `name` (an alias, a preset) with the given hyper-parameters.
 
     Raises:
         InvalidParameter: the name is not known, a hyper-parameter is not known or out of range.

@@ -14,7 +14,7 @@ _METHOD = "NAME[,option=value...]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0; 1 where `check` finds a broken promise; 2 where the command cannot work; 128 + n where
+    """Return the exit status: 0; 1 where `check` finds a broken promise; 2 where the command cannot work; 128 + n where
     signal n ends it: Ctrl-C, or a reader such as `head` that has seen enough."""
     from gradsweep.cli.exit_status import ended
 

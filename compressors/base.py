@@ -120,18 +120,18 @@ class Compressor(ABC):
 
     @abstractmethod
     def law(self, shape: Sequence[int]) -> Law:
-        """What is promised for tensors of `shape`."""
+        """Return what is promised for tensors of `shape`."""
 
     def is_exact(self, shape: Sequence[int], key: Key) -> bool:
-        """Q(x) = x for tensors of `shape` in the step of `key`, also where the compressor is not `lossless`."""
+        """Return Q(x) = x for tensors of `shape` in the step of `key`, also where the compressor is not `lossless`."""
         return self.lossless
 
     @abstractmethod
     def payload_bound(self, shape: Sequence[int]) -> int:
-        """The most bytes that a tensor of `shape` can need."""
+        """Return the most bytes that a tensor of `shape` can need."""
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
-        """The bytes of a tensor of `shape`, where they do not depend on its values; else None."""
+        """Return the bytes of a tensor of `shape`, where they do not depend on its values; else None."""
         return self.payload_bound(shape)
 
     @abstractmethod
@@ -145,7 +145,7 @@ class Compressor(ABC):
 
     @abstractmethod
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        """out += weight * Q(x), in place, for the `x` of shape `out.shape` that gave `payload`, on any device.
+        """Compute out += weight * Q(x), in place, for the `x` of shape `out.shape` that gave `payload`, on any device.
 
         `key` is the one that `compress` was given, but for its worker: that may be any, so that sums of
         payloads can be decoded.
@@ -156,13 +156,15 @@ class Compressor(ABC):
         """
 
     def decompress_to(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        """out = weight * Q(x), in place, whatever it holds; else as `decompress_add`."""
+        """Compute out = weight * Q(x), in place, whatever it holds; else as `decompress_add`."""
         out.detach().zero_()
         self.decompress_add(payload, out, key, weight)
 
     def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
-        """What does to `out`, or with `replace` instead of what it holds, as `decompress_add` (`decompress_to`) would,
-        for many payloads: the same to the bit, and the same errors. Whoever overrides this decodes faster by it.
+        """Return a function that decodes many payloads to `out`, as `decompress_add`, or `decompress_to` with
+        `replace`.
+
+        The result and the errors are the same to the bit. An override decodes faster.
         """
         decode = self.decompress_to if replace else self.decompress_add
 
@@ -172,7 +174,7 @@ class Compressor(ABC):
         return plainly
 
     def decompress(self, payload: torch.Tensor, like: torch.Tensor, key: Key) -> torch.Tensor:
-        """Q(x) as a new tensor with the shape and dtype of `like`."""
+        """Return Q(x) as a new tensor with the shape and dtype of `like`."""
         import torch
 
         out = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
@@ -180,7 +182,7 @@ class Compressor(ABC):
         return out
 
     def kernel_modules(self) -> tuple[str, ...]:
-        """What it works with: the names of modules that every package of kernels may have."""
+        """Return the names of the kernel modules that the method works with."""
         return ()
 
     def load_modules(self) -> None:
@@ -196,7 +198,7 @@ class Compressor(ABC):
     # decoded payloads has been formed, `finish`.
 
     def join(self, workers: int) -> None:
-        """Called once, before the first step: so many workers' payloads are combined.
+        """Set how many workers' payloads are combined; called once, before the first step.
 
         Raises:
             ValueError: that many cannot be; also called, on a copy, when a config is checked.
@@ -204,32 +206,36 @@ class Compressor(ABC):
         return None
 
     def moved(self, unit: int, squared: float, lr: float) -> None:
-        """||x^k - x^(k-1)||^2 of the unit's parameters over the last step, and the learning rate of the coming
-        one, where it is known; only with `needs_movement`."""
+        """Take note of a unit's movement; called before every step with `needs_movement`.
+
+        Args:
+            squared: ||x^k - x^(k-1)||^2 of its parameters over the last step.
+            lr: the learning rate of the coming step.
+        """
         return None
 
     def needs_agreement(self, key: Key) -> bool:
-        """Whether `agree` must be called before `compress`; the same on all workers."""
+        """Tell whether `agree` must be called before `compress`; the same on all workers."""
         return False
 
     def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        """What the workers have to agree on: (m,) float32, of which `agree` gets the elementwise maximum."""
+        """Return what the workers have to agree on: (m,) float32, of which `agree` gets the elementwise maximum."""
         raise NotImplementedError(f"{self.name} agrees on nothing")
 
     def agree(self, key: Key, largest: torch.Tensor) -> None:
-        """The largest `statistics` of all workers; alone, a worker agrees with itself."""
+        """Take the elementwise maximum of the `statistics` of all workers; a single worker agrees with itself."""
         return None
 
     def finish(self, mean: torch.Tensor, key: Key, workers: int) -> None:
-        """The last word on the decoded mean, in place (a majority vote takes its sign)."""
+        """Change the decoded mean in place where the method asks for it (a majority vote takes its sign)."""
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """What the compressor remembers from step to step; keyed by unit. Empty for most."""
+        """Return a copy of the state, keyed by unit; empty for most methods."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` gave."""
         if not isinstance(state, Mapping):
             raise ValueError(f"{self.name} keeps no state, but was given a {type(state).__name__}")
         if state:
@@ -254,7 +260,7 @@ class Stateful(Compressor):
         return unit_state.saved(self.memory)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
@@ -313,7 +319,7 @@ class Cooperative(Compressor):
         """
 
     def alone(self, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
-        """All rounds of a worker without others."""
+        """Return all rounds of a worker without others."""
         rounds = self.rounds(batch, 0, 1)
         try:
             request = next(rounds)
@@ -325,10 +331,10 @@ class Cooperative(Compressor):
 
 
 def element_count(shape: Sequence[int]) -> int:
-    """Number of elements of a tensor of `shape`."""
+    """Return number of elements of a tensor of `shape`."""
     return math.prod(shape)
 
 
 def packed_size(count: int, width: int) -> int:
-    """Bytes of `count` codes of `width` bits each, packed without gaps."""
+    """Return bytes of `count` codes of `width` bits each, packed without gaps."""
     return (count * width + 7) // 8

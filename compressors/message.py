@@ -31,7 +31,7 @@ class Message:
         self.tensor = tensor
 
     def payload(self, start: int, size: int) -> torch.Tensor:
-        """`size` bytes from `start` on."""
+        """Return `size` bytes from `start` on."""
         return self.tensor[start : start + size]
 
     @functools.cached_property
@@ -49,7 +49,8 @@ class Message:
         return self.tensor[:whole].view(torch.float32) if aligned else None
 
     def place(self, start: int) -> int | None:
-        """Where in the storage of `floats` the byte `start` is, as `as_strided` wants it; None where none begins."""
+        """Return the index of the float at byte `start` in the storage of `floats`, for `as_strided`; None: none begins
+        there."""
         if start % _FLOAT32_BYTES or self.floats is None:
             return None
         return self._first + start // _FLOAT32_BYTES

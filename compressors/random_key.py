@@ -8,7 +8,7 @@ _MASK = (1 << 64) - 1
 
 
 def splitmix64(state: int) -> int:
-    """One step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a bijection of 64 bits."""
+    """Return one step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a bijection of 64 bits."""
     state = (state + 0x9E3779B97F4A7C15) & _MASK
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -28,12 +28,12 @@ class Key:
     unit: int
 
     def bits(self) -> int:
-        """The key as 64 well-mixed bits: what a kernel's generator is started from."""
+        """Return the key as 64 well-mixed bits: what a kernel's generator is started from."""
         state = 0
         for part in (self.seed, self.worker, self.step, self.unit):
             state = splitmix64(state ^ (part & _MASK))
         return state
 
     def shared(self) -> Key:
-        """The same on all workers: for what they must draw alike."""
+        """Return the same on all workers: for what they must draw alike."""
         return dataclasses.replace(self, worker=-1)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def saved(tensors: Tensors) -> dict[str, Any]:
-    """A copy of `tensors` with strings for keys."""
+    """Return a copy of `tensors` with strings for keys."""
     return {str(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in tensors.items()}
 
 
 def loaded(
     owner: str, state: Any, names: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[int, dict[str, torch.Tensor]]:
-    """A copy of what `saved` gave; in a unit there can be `names`, and but for the `optional` ones all of them.
+    """Return a copy of what `saved` gave; in a unit there can be `names`, and but for the `optional` ones all of them.
 
     A unit can also be empty: one about which nothing is known yet.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def look_up(config: Mapping[str, Any], path: str, missing: Any = None) -> Any:
-    """What stands at a path; `missing` where a config has no such key."""
+    """Return the value at a path; `missing` where a config has no such key."""
     value: Any = config
     for key in path.split("."):
         if not isinstance(value, Mapping) or key not in value:
@@ -25,7 +25,7 @@ def paths(config: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def take_out(section: dict[str, Any], path: str) -> None:
-    """Take a key out of a mapping and, copying these, of the mappings in it."""
+    """Remove a key from a mapping or, copying these, from the mappings in it."""
     key, _, rest = path.partition(".")
     if not rest:
         section.pop(key, None)

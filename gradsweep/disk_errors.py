@@ -32,12 +32,12 @@ _ADVICE = {
 
 
 def is_trouble(error: BaseException) -> bool:
-    """Whether an error is one of TROUBLE."""
+    """Tell whether an error is one of TROUBLE."""
     return isinstance(error, OSError) and error.errno in TROUBLE
 
 
 def line(error: BaseException) -> str | None:
-    """What happened, where, and what to do; None where that is another error."""
+    """Return a line on what happened, where, and what to do; None for another error."""
     if not isinstance(error, OSError) or error.errno not in TROUBLE:
         return None
     where = error.filename2 or error.filename or _unnamed()
@@ -56,7 +56,7 @@ def naming(path: Path | str) -> Iterator[None]:
 
 
 def _unnamed() -> str:
-    """What an error without a file name is about. Output that cannot be written is dropped: Python would try again."""
+    """Name the file of an error without a file name; drop output that cannot be written, as Python would try again."""
     try:
         sys.stdout.flush()
     except OSError:

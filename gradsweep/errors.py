@@ -11,7 +11,7 @@ class UsageError(Exception):
 
 
 def bad_value(key: str, value: object, valid: str, meant: str = "") -> UsageError:
-    """A UsageError that names the key, its value and what is valid, in one line whatever the value is.
+    """Return a UsageError that names the key, its value and what is valid, in one line whatever the value is.
 
     Args:
         meant: a hint that stands before what is valid, by `gradsweep.hints.did_you_mean`.

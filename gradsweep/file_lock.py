@@ -95,7 +95,7 @@ def adopt(path: Path, descriptor: int) -> FileLock:
 
 
 def is_held(path: Path, *, shared: bool = False) -> bool:
-    """Whether anybody has the lock of `path`: this process or another.
+    """Tell whether anybody has the lock of `path`: this process or another.
 
     Args:
         shared: the lock is one of those that several may have.
@@ -117,7 +117,8 @@ def is_held(path: Path, *, shared: bool = False) -> bool:
 
 
 def to_remove(path: Path) -> Path | None:
-    """The file to remove by hand if the process that has the soft lock of `path` has ended; None: we would see it."""
+    """Return the file to remove by hand if the process that has the soft lock of `path` has ended; None: we would see
+    it."""
     owner = soft_lock.owner_of(soft_lock.path_of(path))
     return None if owner is None or soft_lock.can_be_seen(owner) else soft_lock.path_of(path)
 

@@ -26,7 +26,7 @@ PATIENCE_S = 10.0  # for another process to have appended its line
 
 
 def now() -> str:
-    """The present time as ISO 8601 in UTC, to the millisecond: sorts as text, on every host."""
+    """Return the present time as ISO 8601 in UTC, to the millisecond: sorts as text, on every host."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
 
 
@@ -129,7 +129,7 @@ def append_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def json_line(value: Mapping[str, Any]) -> str:
-    """An object as a line of strict JSON, in ASCII: whatever is in its texts, it is one line."""
+    """Return an object as a line of strict JSON, in ASCII: whatever is in its texts, it is one line."""
     return json.dumps(_without_nan(value), allow_nan=False) + "\n"
 
 
@@ -205,7 +205,7 @@ def last_row(path: Path, block: int = 8192) -> dict[str, str] | None:
 
 
 def tail(path: Path, lines: int = 12, block: int = 16384) -> list[str]:
-    """The last non-empty lines of a log, whatever bytes are in it."""
+    """Return the last non-empty lines of a log, whatever bytes are in it."""
     try:
         with regular_files.open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - block))

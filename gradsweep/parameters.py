@@ -42,7 +42,7 @@ class InvalidParameter(ValueError):
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a line: escaped where it has line breaks, cut where it is long."""
+    """Return a value as it may stand in a line: escaped where it has line breaks, cut where it is long."""
     try:
         text = str(value)
     except ValueError:  # Python writes no integers of more than some thousand digits
@@ -76,7 +76,7 @@ def _is_finite(value: object) -> bool:
 
 
 def integer(default: int | None, low: int, high: int | None = None, *, optional: bool = False) -> Any:
-    """A dataclass field for an integer in [low, high]; `optional` also admits null."""
+    """Return a dataclass field for an integer in [low, high]; `optional` also admits null."""
     words = f"an integer from {low}" + (f" to {high}" if high is not None else " up") + (" or null" if optional else "")
 
     def test(value: Any) -> bool:
@@ -97,7 +97,7 @@ def number(
     optional: bool = False,
     word: str | None = None,
 ) -> Any:
-    """A dataclass field for a finite number in [low, high]; `above` leaves out `low`, `below` leaves out `high`.
+    """Return a dataclass field for a finite number in [low, high]; `above` leaves out `low`, `below` leaves out `high`.
 
     `word` also admits that one word.
     """
@@ -121,19 +121,19 @@ def number(
 
 
 def boolean(default: bool | None, *, optional: bool = False) -> Any:
-    """A dataclass field for true or false; `optional` also admits null."""
+    """Return a dataclass field for true or false; `optional` also admits null."""
     words = "true, false or null" if optional else "true or false"
     return _field(default, words, lambda value: isinstance(value, bool) or (optional and value is None))
 
 
 def choice(default: str, *options: str) -> Any:
-    """A dataclass field for one of a few words."""
+    """Return a dataclass field for one of a few words."""
     valid = Valid("one of " + ", ".join(options), lambda value: value in options, lambda: options)
     return dataclasses.field(default=default, metadata={"valid": valid})
 
 
 def sequence(words: str, test: Callable[[Any], bool]) -> Any:
-    """A dataclass field for a list, empty by default, all of whose items pass `test`."""
+    """Return a dataclass field for a list, empty by default, all of whose items pass `test`."""
 
     def passes(value: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(test(item) for item in value)
@@ -142,7 +142,7 @@ def sequence(words: str, test: Callable[[Any], bool]) -> Any:
 
 
 def mapping(words: str) -> Any:
-    """A dataclass field for a mapping from names to values, empty by default: options of something that another
+    """Return a dataclass field for a mapping from names to values, empty by default: options of something that another
     option names. Whoever has the field checks what is in it. It is compared, but left out of the hash."""
 
     def passes(value: Any) -> bool:

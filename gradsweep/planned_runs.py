@@ -37,12 +37,12 @@ class Recorded:
 
 
 def entry(name: str, signature: str, overrides: Iterable[str], config: Mapping[str, Any]) -> Recorded:
-    """A run as it is handed to `note`."""
+    """Return a run for `note`."""
     return Recorded(name, signature, tuple(overrides), {}, config)
 
 
 def read(sweep: Path) -> dict[str, Recorded]:
-    """The recorded runs by their signatures; what is damaged is not among them."""
+    """Return the recorded runs by their signatures; what is damaged is not among them."""
     try:
         known = files.read_json(sweep / FILE) or {}
     except OSError:
@@ -83,7 +83,7 @@ def note(sweep: Path, runs: Collection[Recorded]) -> None:
 
 
 def _content(run: Recorded, base: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
-    """What the file says of a run; `texts` are the sections of `base` as JSON."""
+    """Return what the file says of a run; `texts` are the sections of `base` as JSON."""
     changes, lacks = run.changes, list(run.lacks)
     if run.base is not base:
         config = run.config
@@ -113,5 +113,6 @@ def flaw(sweep: Path) -> str | None:
 
 
 def missing(sweep: Path, there: Collection[str]) -> list[Recorded]:
-    """The recorded runs that are not among those that are `there`, of which either names or signatures are given."""
+    """Return the recorded runs that are not among those that are `there`, of which either names or signatures are
+    given."""
     return [each for each in read(sweep).values() if each.signature not in there and each.name not in there]

@@ -116,7 +116,7 @@ def read_text(path: str | os.PathLike[str], most: int = MOST_BYTES) -> str:
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
-    """Whether a regular file is there, and no link to one."""
+    """Tell whether a regular file is there, and no link to one."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except (OSError, ValueError):

@@ -73,7 +73,7 @@ FINE = (DONE, PRUNED)  # what was asked for
 
 
 def ranks(config: Mapping[str, Any]) -> int:
-    """What mpirun starts for a resolved config: a rank for each worker, and one for a server that is none of them."""
+    """Return how many ranks a resolved config has: one for each worker, and one for a dedicated server."""
     servers = int(config["exchange"].get("placement") == "dedicated")
     return int(config["workers"]) + servers
 
@@ -111,7 +111,7 @@ class Run:
         return sorted(int(found[1]) for name in there if (found := _ATTEMPT.fullmatch(name)))
 
     def state(self) -> dict[str, Any]:
-        """The content of state.json; a run without a readable one is pending."""
+        """Return the content of state.json; a run without a readable one is pending."""
         state = read_json(self.path(STATE)) or {}
         attempts = state.get("attempts")
         return {
@@ -129,7 +129,7 @@ class Run:
         return contributors(self, self.state()["attempts"], self.result())
 
     def records(self) -> list[dict[str, Any]]:
-        """What these attempts have recorded of where they were made; empty where that of one is not there."""
+        """Return the provenance of the contributing attempts; empty where that of one is missing."""
         found = [read_json(self.attempt(number) / PROVENANCE) for number in self.contributors()]
         return [] if None in found else [record for record in found if record is not None]
 
@@ -138,7 +138,7 @@ class Run:
 
 
 def contributors(run: Run, attempts: Sequence[Mapping[str, Any]], result: Mapping[str, Any] | None) -> list[int]:
-    """The numbers of the attempts whose steps are in a run's figures: the last, and those it has gone on from.
+    """Return the numbers of the attempts whose steps are in a run's figures: the last, and those it has gone on from.
 
     That it has gone on from a checkpoint stands in its result (`resumed_after`), from whose does not: then all that
     have begun count.
@@ -153,7 +153,8 @@ def contributors(run: Run, attempts: Sequence[Mapping[str, Any]], result: Mappin
 
 
 def nodes_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What an attempt has recorded of each node that it was on, the first one first; of one that said nothing: none."""
+    """Return what an attempt recorded of each node that it was on, the first one first; nothing where it recorded
+    none."""
     others = record.get(OTHER_NODES)
     said = [node for node in others.values() if isinstance(node, dict)] if isinstance(others, dict) else []
     return [{**record, **node} for node in ({}, *said)]

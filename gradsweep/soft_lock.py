@@ -27,7 +27,7 @@ _LONGEST_NAME = 150  # bytes of a name that others are made of
 
 
 def path_of(path: Path, token: str | None = None) -> Path:
-    """The soft lock of a file; with a `token` one of those that are shared."""
+    """Return the soft lock of a file; with a `token` one of those that are shared."""
     name = path.name
     if len(os.fsencode(name)) > _LONGEST_NAME:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
@@ -76,7 +76,7 @@ def replace(soft: Path, found: Owner, mine: Owner) -> bool:
 
 
 def _write(soft: Path, mine: Owner) -> Path:
-    """A new file that nobody knows of, with `mine` in it."""
+    """Return a new file that nobody knows of, with `mine` in it."""
     path = soft.with_name(f"{PREFIX}{mine['token']}.{secrets.token_hex(4)}")
     try:
         with open(path, "x", encoding="utf-8") as file:
@@ -94,7 +94,7 @@ def remove(path: Path) -> None:
 
 
 def owner_of(soft: Path) -> Owner | None:
-    """Who has a soft lock; empty where that cannot be read, None where there is no such file."""
+    """Return the owner of a soft lock; empty where it cannot be read, None where there is no such file."""
     try:
         descriptor = os.open(soft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -111,7 +111,7 @@ def owner_of(soft: Path) -> Owner | None:
 
 
 def stands(soft: Path) -> bool:
-    """Whether a soft lock is there and its owner, as far as can be told from here."""
+    """Tell whether a soft lock is there and its owner, as far as can be told from here."""
     owner = owner_of(soft)
     return owner is not None and not _is_gone(owner)
 
@@ -123,14 +123,15 @@ def this_process() -> Owner:
 
 
 def can_be_seen(owner: Owner) -> bool:
-    """Whether it can be told from here if the process still runs: not on another host, nor beside our container."""
+    """Tell whether it can be told from here if the process still runs: not on another host, nor beside our
+    container."""
     pid = owner.get("pid")
     is_here = owner.get("boot") != _boot() or owner.get("space") == _space()
     return owner.get("host") == socket.gethostname() and isinstance(pid, int) and pid > 0 and is_here
 
 
 def _is_gone(owner: Owner) -> bool:
-    """Whether the process has surely ended."""
+    """Tell whether the process has surely ended."""
     if not can_be_seen(owner):
         return False
     if owner.get("boot") != _boot():
@@ -154,7 +155,7 @@ def _boot() -> str:
 
 
 def _space() -> str:
-    """The namespace of our pids."""
+    """Return the namespace of our pids."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -162,7 +163,7 @@ def _space() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """When a process was started, in ticks since the boot, 0 where it has ended and only its parent wants to know it.
+    """Return when a process was started, in ticks since the boot; 0 where it has ended and its parent has not waited.
 
     None: that cannot be seen.
     """

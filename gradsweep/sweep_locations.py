@@ -20,7 +20,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def is_dated(sweep: Path) -> bool:
-    """Whether a sweep's directory is ROOT/<date>/<anything>."""
+    """Tell whether a sweep's directory is ROOT/<date>/<anything>."""
     return _DATE.fullmatch(Path(os.path.abspath(sweep)).parent.name) is not None
 
 
@@ -30,20 +30,22 @@ def is_sweep(directory: Path) -> bool:
 
 
 def root_of(sweep: Path) -> Path:
-    """The directory below which a sweep and its neighbours lie: two above where it is dated, else the one above."""
+    """Return the directory below which a sweep and its neighbours lie: two above where it is dated, else the one
+    above."""
     absolute = Path(os.path.abspath(sweep))
     root = absolute.parent.parent if is_dated(sweep) else absolute.parent
     return root if sweep.is_absolute() else Path(os.path.relpath(root))
 
 
 def roots_of(sweep: Path) -> list[Path]:
-    """Where earlier sweeps are looked for: beside a sweep, and below output/ where that is another place."""
+    """Return where earlier sweeps are looked for: beside a sweep, and below output/ where that is another directory."""
     root = root_of(sweep)
     return [root] if os.path.abspath(root) == os.path.abspath(OUTPUT) else [root, OUTPUT]
 
 
 def sweeps_below(*roots: Path) -> Iterator[Path]:
-    """The sweeps one and two levels below (ROOT/<date>/<time>), each once, in no order. What is hidden is none."""
+    """Yield the sweeps one and two levels below (ROOT/<date>/<time>), each once, in no order. What is hidden is
+    none."""
     seen = set()
     for root in roots:
         for pattern in (f"*/{run_directory.RUNS}", f"*/*/{run_directory.RUNS}"):
@@ -54,12 +56,12 @@ def sweeps_below(*roots: Path) -> Iterator[Path]:
 
 
 def last_sweep(root: Path) -> Path | None:
-    """The sweep that was started or resumed last below `root`; None without any."""
+    """Return the sweep that was started or resumed last below `root`; None without any."""
     return next(iter(latest_first(sweeps_below(root))), None)
 
 
 def latest_first(sweeps: Iterable[Path]) -> list[Path]:
-    """Sweeps by when they were started or resumed; directories without a sweep.yaml are none."""
+    """Return sweeps by when they were started or resumed; directories without a sweep.yaml are none."""
     found = []
     for sweep in sweeps:
         with contextlib.suppress(OSError):
@@ -68,5 +70,5 @@ def latest_first(sweeps: Iterable[Path]) -> list[Path]:
 
 
 def files(directory: Path, pattern: str) -> Iterator[Path]:
-    """What matches and can be read; unlike Path.glob it bears with directories that somebody removes meanwhile."""
+    """Yield the files that match; unlike Path.glob, ignore directories that are removed meanwhile."""
     return (directory / name for name in glob.iglob(pattern, root_dir=directory))

@@ -13,7 +13,7 @@ LOCK = ".lock"  # in the sweep's directory
 
 
 def holder(directory: Path) -> dict[str, Any] | None:
-    """Who runs the sweep in `directory` at this moment (host, pid, since); None where nobody does.
+    """Return the process that runs the sweep in `directory` (host, pid, since); None: it is not running.
 
     Where it cannot be told from here whether that process has ended, `remove` is the file to remove if it has.
     """
@@ -30,7 +30,7 @@ def holder(directory: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def unheld(directory: Path) -> Iterator[bool]:
-    """Whether nobody runs the sweep in `directory`; then nobody can begin to as long as this context lasts."""
+    """Yield whether no process runs the sweep in `directory`; then none can start within this context."""
     lock = directory / LOCK
     with contextlib.ExitStack() as stack:
         try:

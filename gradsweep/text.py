@@ -12,7 +12,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 
 def harmless(text: str) -> str:
-    r"""Text of a stranger's with its control characters spelled out (\x1b); a progress bar's returns are new lines."""
+    r"""Return a stranger's text with its control characters spelled out (\x1b); carriage returns become new lines."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
@@ -22,7 +22,7 @@ def one_line(text: str) -> str:
 
 
 def aligned(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Rows as lines with columns below each other; those of the indices in `right` end below each other.
+    """Return the lines of a table with columns below each other; those of the indices in `right` end below each other.
 
     The last column is as wide as it likes.
     """
@@ -38,7 +38,7 @@ def aligned(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[st
 
 
 def number(value: float | None, form: str) -> str:
-    """A number in `form`; one that is too large for any column (a stranger's) by its first digits."""
+    """Return a number in `form`; one that is too large for any column (a stranger's) by its first digits."""
     return "" if value is None else format(value, form if abs(value) < LARGE else ".3g")
 
 
@@ -48,7 +48,7 @@ def plural(count: int | str, what: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds for people: 8.1 s, 2:05, 1:02:03."""
+    """Return seconds for people: 8.1 s, 2:05, 1:02:03."""
     if seconds is None:
         return ""
     if seconds < 60 or seconds >= LARGE:
@@ -59,6 +59,6 @@ def duration(seconds: float | None) -> str:
 
 
 def who(holder: dict[str, Any]) -> str:
-    """The process that holds a sweep."""
+    """Return the process that holds a sweep."""
     gone = f" (if it has ended there, remove {holder['remove']})" if "remove" in holder else ""
     return one_line(f"pid {holder.get('pid')} on {holder.get('host')}{gone}")

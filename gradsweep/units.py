@@ -11,7 +11,8 @@ _QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zµ]+)\s*")
 
 
 def bits_per_second(text: object) -> float | None:
-    """The bandwidth that a text such as `1gbit`, `100 Mbit/s` or `2.5Gbps` names, in bit/s; None where it names none.
+    """Return the bandwidth that a text such as `1gbit`, `100 Mbit/s` or `2.5Gbps` names, in bit/s; None where it names
+    none.
 
     Prefixes are decimal, as those of network rates are; a number without a unit names none, and neither do bytes a
     second (`125MBps`).
@@ -26,12 +27,12 @@ def bits_per_second(text: object) -> float | None:
 
 
 def seconds(text: object) -> float | None:
-    """The time that a text such as `50us`, `1.5 ms` or `0s` names, in seconds; None where it names none."""
+    """Return the time that a text such as `50us`, `1.5 ms` or `0s` names, in seconds; None where it names none."""
     return _quantity(str(text).lower(), _SECONDS)
 
 
 def byte_count(text: object) -> float | None:
-    """The size that a text such as `44MB`, `64 KiB` or `8B` names, in bytes; None where it names none."""
+    """Return the size that a text such as `44MB`, `64 KiB` or `8B` names, in bytes; None where it names none."""
     return _quantity(str(text).lower(), _BYTES)
 
 
@@ -41,7 +42,7 @@ def _quantity(text: str, units: dict[str, float]) -> float | None:
 
 
 def shown_bandwidth(rate: float) -> str:
-    """Bit/s for people, as they may be typed again: 1gbit, 2.5gbit, 100mbit."""
+    """Format bit/s as they may be typed again: 1gbit, 2.5gbit, 100mbit."""
     for unit, size in reversed(_BITS.items()):
         if rate >= size:
             return f"{rate / size:.4g}{unit}"
@@ -49,7 +50,7 @@ def shown_bandwidth(rate: float) -> str:
 
 
 def shown_time(value: float) -> str:
-    """Seconds for people, as they may be typed again: 50us, 1.5ms, 0s."""
+    """Format seconds as they may be typed again: 50us, 1.5ms, 0s."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
             return f"{value / size:.4g}{unit}"

@@ -88,7 +88,7 @@ def _set_up(options: Options) -> Iterator[None]:
 
 
 def measure(compressors: Sequence[Compressor], options: Options) -> list[Row]:
-    """A row for the memory copy, then one for each method."""
+    """Return a row for the memory copy, then one for each method."""
     layers = resnet18_shapes()
     flat: list[tuple[int, ...]] = [(options.elements,)]
     kinds = {
@@ -142,13 +142,13 @@ def _row(worker: Worker, kind: str, encode: Times, decode: Times) -> Row:
 
 
 def pays_below(dense: int, payload: int, seconds: float) -> float | None:
-    """The bandwidth, in bit/s, below which one message of `payload` bytes arrives earlier than one of `dense`
+    """Return the bandwidth, in bit/s, below which one message of `payload` bytes arrives earlier than one of `dense`
     bytes although it takes `seconds` to encode and decode: seconds + 8 payload / B = 8 dense / B."""
     return 8 * (dense - payload) / seconds if payload < dense else None
 
 
 def figures(rows: Sequence[Row]) -> Table:
-    """The table that is printed."""
+    """Return the table that is printed."""
     headings = (
         *("bits per element", "error", "encode, ms", "x copy", "decode, ms", "x copy", "both, x copy", "GB/s"),
         "pays below, Gbit/s",
@@ -175,7 +175,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _make(folder: Path) -> None:
-    """The folder, in which files can be made."""
+    """Make the folder; raise UsageError where no files can be made in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -49,7 +49,8 @@ def _draw_times(axes: Any, rows: Sequence[Row]) -> None:
 
 
 def _draw_values(axes: Any, values: Sequence[float | None], name: str, mark: float | None = None) -> None:
-    """A dot and its number for each row that has a value above zero: a logarithmic axis has no place for others."""
+    """Draw a dot and its number for each row that has a value above zero: a logarithmic axis has no place for
+    others."""
     present = [(place, value) for place, value in enumerate(values) if value]
     axes.scatter([value for _, value in present], [place for place, _ in present], color=_OTHER, s=18, zorder=3)
     for place, value in present:
@@ -60,7 +61,7 @@ def _draw_values(axes: Any, values: Sequence[float | None], name: str, mark: flo
 
 
 def _style(axes: Any, values: Sequence[float], name: str, mark: float | None) -> None:
-    """A logarithmic axis from one power of ten to another, with plain numbers."""
+    """Set a logarithmic axis from one power of ten to another, with plain numbers."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     known = [value for value in (*values, mark) if value and math.isfinite(value)] or [1.0]

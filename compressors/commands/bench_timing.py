@@ -46,7 +46,7 @@ class Times:
         return self.against(self.copy)
 
     def against(self, others: Sequence[float]) -> float:
-        """Median over the repetitions of this time in units of another."""
+        """Return median over the repetitions of this time in units of another."""
         return statistics.median(one / other for one, other in zip(self.seconds, others, strict=True))
 
     def __add__(self, other: Times) -> Times:
@@ -56,8 +56,10 @@ class Times:
 def interleaved(
     operations: Mapping[str, Operation], copy: Operation, repeats: int, device: torch.device | str = "cpu"
 ) -> dict[str, Times]:
-    """Every repetition runs the copy and all operations once, one after the other, so that whatever else the
-    machine does hits all of them alike. One repetition goes before those that count."""
+    """Time the copy and all operations once in each repetition, so that other work on the machine hits them alike.
+
+    One repetition goes before those that count.
+    """
     copies: list[float] = []
     seconds: dict[str, list[float]] = {name: [] for name in operations}
     for repeat in range(repeats + 1):
@@ -85,7 +87,7 @@ def _wait(device: torch.device | str) -> None:
 
 
 def resnet18_shapes() -> list[tuple[int, ...]]:
-    """The convolutions and the linear layer of ResNet-18 for 32 x 32 images: 11.2 M elements."""
+    """Return the convolutions and the linear layer of ResNet-18 for 32 x 32 images: 11.2 M elements."""
     shapes: list[tuple[int, ...]] = [(64, 3, 3, 3), (10, 512)]
     before = 64
     for width in (64, 128, 256, 512):
@@ -116,18 +118,18 @@ class Gradients:
 
     @property
     def bytes(self) -> int:
-        """Of the gradient as float32."""
+        """The bytes of the gradient as float32."""
         return 4 * self.elements
 
     def messages(self, compressor: Compressor) -> list[torch.Tensor]:
-        """Room for the payload of every unit."""
+        """Return room for the payload of every unit."""
         bounds = [-(-compressor.payload_bound(shape) // _ALIGNED) * _ALIGNED for shape in self.shapes]
         if len(self._message) < sum(bounds):
             self._message = torch.zeros(sum(bounds), dtype=torch.uint8, device=self.device)
         return list(self._message[: sum(bounds)].split(bounds))
 
     def copy(self) -> None:
-        """The yardstick: one gradient copied over the mean."""
+        """Copy one gradient over the mean: the yardstick."""
         self.mean.copy_(self.flat[0])
 
     def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
@@ -143,12 +145,12 @@ class Worker:
         self.step = 0
         self.payloads: list[torch.Tensor] = []
         self.weights = [1.0] * len(gradients.shapes)
-        with backend.noted() as used:
+        with backend.record_used() as used:
             self.error = self._error()
         self.kernels = sorted(set(used.values())) or ["torch"]
 
     def encode(self) -> None:
-        """All units of the next gradient into the message."""
+        """Encode all units of the next gradient into the message."""
         self.step += 1
         turn = self.step % 2
         batch = [(x, Key(0, 0, self.step, unit)) for unit, x in enumerate(self.gradients.steps[turn])]
@@ -172,18 +174,18 @@ class Worker:
             self.compressor.decompress_add(payload, mean, Key(0, 0, self.step, unit), self.weights[unit])
 
     def decode_and_finish(self) -> None:
-        """All that is to do with the payload of a single worker."""
+        """Decode and finish the payload of a single worker."""
         self.decode()
         for unit, mean in enumerate(self.gradients.means):
             self.compressor.finish(mean, Key(0, 0, self.step, unit), 1)
 
     @property
     def payload_bytes(self) -> int:
-        """Of the last step."""
+        """The bytes of the last step's payloads."""
         return sum(len(payload) for payload in self.payloads)
 
     def _error(self) -> float:
-        """||x - Q(x)|| / ||x|| of the first step; also the first call of every kernel."""
+        """Return ||x - Q(x)|| / ||x|| of the first step, which calls every kernel for the first time."""
         self.encode()
         self.gradients.mean.zero_()
         for unit, (payload, mean) in enumerate(zip(self.payloads, self.gradients.means, strict=True)):
@@ -195,7 +197,7 @@ class Worker:
 
 
 def machine(threads: int, device: torch.device | str = "cpu") -> str:
-    """What the times were taken on, in a line."""
+    """Return a line on the machine: processor, threads and versions."""
     what = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else _processor()
     return f"{what}, {plural(threads, 'thread')}, Python {platform.python_version()}, torch {torch.__version__}"
 

@@ -55,7 +55,7 @@ def run(names: list[str], draws: int, error_level: float) -> int:
 
 
 def check(compressor: Compressor, draws: int, level: Level) -> Findings:
-    """All checks of one method."""
+    """Return all checks of one method."""
     found = Findings(label(compressor))
     try:
         drawn = [
@@ -79,7 +79,7 @@ Check = Callable[[Compressor, list[Draws], Level], tuple[str, str]]
 
 
 def payload(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """Payloads are as long as declared."""
+    """Check that payloads are as long as declared."""
     for shape in SHAPES:
         size = len(single_worker.encode(single_worker.fresh(compressor), gaussian(shape), KEY))
         declared, bound = compressor.payload_size(shape), compressor.payload_bound(shape)
@@ -89,7 +89,7 @@ def payload(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[s
 
 
 def repeatable(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """The same key gives the same bytes, with any number of threads."""
+    """Check that the same key gives the same bytes, with any number of threads."""
     before = torch.get_num_threads()
     try:
         for shape in (*SHAPES, (200, 700)):
@@ -105,7 +105,7 @@ def repeatable(compressor: Compressor, drawn: list[Draws], level: Level) -> tupl
 
 
 def kernels(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """The machine's kernels and plain torch give the same bits, two steps in a row."""
+    """Check that the machine's kernels and plain torch give the same bits, two steps in a row."""
     for shape in SHAPES:
         for values, sample in SAMPLES.items():
             if not math.prod(shape):
@@ -128,7 +128,7 @@ def _two_steps(compressor: Compressor, x: torch.Tensor, kind: str) -> list[torch
 
 
 def special(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """Zeros stay zeros; NaN and Inf do not become numbers."""
+    """Check that zeros stay zeros, and that NaN and Inf do not become numbers."""
     for shape in SHAPES:
         if single_worker.quantised(compressor, torch.zeros(shape), KEY).any():
             return "no", f"zeros of {shape} do not stay zeros"
@@ -147,7 +147,7 @@ def special(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[s
 
 
 def unbiased(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """E[Q(x)] = x."""
+    """Check that E[Q(x)] = x."""
     found = [(measured_laws.bias(one, level), one.name) for one in drawn if one.law.unbiased]
     if not found:
         return "-", ""
@@ -156,7 +156,7 @@ def unbiased(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[
 
 
 def constant(name: str, compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """omega or delta: the mean squared error against the one that is promised."""
+    """Check omega or delta: the mean squared error against the one that is promised."""
     found = []
     is_random = any(bool((one.q != one.q[0]).any()) for one in drawn)
     for one in drawn:
@@ -174,7 +174,7 @@ def constant(name: str, compressor: Compressor, drawn: list[Draws], level: Level
 
 
 def kappa(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """The absolute error, which no draw may exceed."""
+    """Return the absolute error, which no draw may exceed."""
     found = []
     for one in drawn:
         if one.law.kappa is not None:

@@ -17,13 +17,13 @@ def family(method: type[Compressor]) -> str:
 
 
 def other_names(method: type[Compressor]) -> str:
-    """Aliases, and presets with the options that they stand for."""
+    """Return aliases, and presets with the options that they stand for."""
     stand_for = [f"{name} ({options_of(options)})" for name, options in method.presets.items()]
     return ", ".join([*method.aliases, *stand_for])
 
 
 def options_of(options: Mapping[str, Any]) -> str:
-    """Options as they are typed behind a name; what is in a mapping as `option.key`."""
+    """Return options as they are typed behind a name; what is in a mapping as `option.key`."""
     flat: dict[str, Any] = {}
     for option, value in options.items():
         flat.update(
@@ -33,19 +33,19 @@ def options_of(options: Mapping[str, Any]) -> str:
 
 
 def written(value: object) -> str:
-    """A value as it is typed."""
+    """Return a value as it is typed."""
     return next((word for word, meant in CONSTANTS.items() if value is meant), str(value))
 
 
 def number(value: float) -> str:
-    """Three significant digits; whole numbers up to a million without an exponent."""
+    """Return three significant digits; whole numbers up to a million without an exponent."""
     if 1000 <= abs(value) < 1e6:
         return f"{value:.0f}"
     return f"{value:.3g}"
 
 
 def law(promise: Law, is_lossless: bool = False) -> str:
-    """A law with its constants."""
+    """Return a law with its constants."""
     if is_lossless:
         return "exact"
     parts = ["unbiased"] if promise.unbiased else []
@@ -57,7 +57,7 @@ def law(promise: Law, is_lossless: bool = False) -> str:
 
 
 def traits(compressor: Compressor) -> str:
-    """What a method needs of those who use it, or lets them do."""
+    """Return what a method needs of its users, or lets them do."""
     found = []
     if compressor.sum_dtype is not None:
         found.append(f"sums as {compressor.sum_dtype}")
@@ -77,13 +77,13 @@ def traits(compressor: Compressor) -> str:
 
 
 def payload(compressor: Compressor, shape: Sequence[int]) -> str:
-    """The bytes of a payload for a tensor of `shape`, or the most that it can have."""
+    """Return the bytes of a payload for a tensor of `shape`, or the most that it can have."""
     size = compressor.payload_size(shape)
     return str(size) if size is not None else f"at most {compressor.payload_bound(shape)}"
 
 
 def bits(compressor: Compressor, shape: Sequence[int], measured: float | None = None) -> str:
-    """Bits per element as declared; with a ~ where `measured`, the bytes of a payload, had to be taken."""
+    """Return bits per element as declared; with a ~ where `measured`, the bytes of a payload, had to be taken."""
     size = compressor.payload_size(shape)
     if size is not None:
         return number(8 * size / element_count(shape))

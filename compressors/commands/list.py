@@ -49,7 +49,7 @@ def run(names: list[str], into: Path | None) -> int:
 
 
 def methods(compressors: list[Compressor]) -> Table:
-    """A row for each."""
+    """Return a row for each."""
     return Table(COLUMNS, [_row(compressor) for compressor in compressors])
 
 
@@ -67,7 +67,7 @@ def _row(compressor: Compressor) -> list[str]:
 
 
 def _measured(compressor: Compressor) -> float:
-    """Bytes of a payload, the mean of a few steps."""
+    """Return bytes of a payload, the mean of a few steps."""
     from compressors.commands import sample_tensors, single_worker
 
     one = single_worker.fresh(compressor)
@@ -80,7 +80,7 @@ def _measured(compressor: Compressor) -> float:
 
 @functools.lru_cache(STEPS)
 def _noise(step: int) -> torch.Tensor:
-    """Standard normal numbers of our own: those of torch may differ between its versions, and the page would."""
+    """Return standard normal numbers of our own: those of torch may differ between its versions, and the page would."""
     import torch
 
     from compressors.low_rank.linear_algebra.thin_products import gaussian
@@ -89,5 +89,5 @@ def _noise(step: int) -> torch.Tensor:
 
 
 def _quoted(table: Table) -> Table:
-    """Names as code."""
+    """Return names as code."""
     return Table(table.columns, [[f"`{row[0]}`", *row[1:]] for row in table.rows])

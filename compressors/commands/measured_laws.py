@@ -43,7 +43,7 @@ class Level:
 
 
 def comparisons(methods: int) -> int:
-    """How many are made for so many methods: the directions, omega and delta, for each input."""
+    """Return how many comparisons so many methods need: the directions, omega and delta, for each input."""
     return methods * len(SHAPES) * len(SAMPLES) * (DIRECTIONS + 2)
 
 
@@ -67,7 +67,7 @@ class Draws:
         return float(self.x.square().sum())
 
     def errors(self) -> torch.Tensor:
-        """||Q(x) - x||^2 / ||x||^2 of every draw."""
+        """Return ||Q(x) - x||^2 / ||x||^2 of every draw."""
         return (self.q - self.x).square().sum(1) / self.energy
 
 
@@ -81,7 +81,7 @@ def draw(compressor: Compressor, shape: Sequence[int], values: str, count: int) 
 
 
 def bias(draws: Draws, level: Level) -> tuple[float, bool]:
-    """The largest |z| of E[<d, Q(x)>] = <d, x> over random signs d, on all elements or on a tenth of them,
+    """Return the largest |z| of E[<d, Q(x)>] = <d, x> over random signs d, on all elements or on a tenth of them,
     and whether that is a violation.
 
     A direction in which rare events decide is not judged by its z, which would not be normal. One in which Q
@@ -105,12 +105,12 @@ def bias(draws: Draws, level: Level) -> tuple[float, bool]:
 
 
 def _normal(t: torch.Tensor, freedom: int) -> torch.Tensor:
-    """The z that is as unlikely as a Student t (Wallace, Annals of Mathematical Statistics 1959)."""
+    """Return the z that is as unlikely as a Student t (Wallace, Annals of Mathematical Statistics 1959)."""
     return (8 * freedom + 1) / (8 * freedom + 3) * (freedom * (t.square() / freedom).log1p()).sqrt()
 
 
 def _is_stuck(off: torch.Tensor, scale: torch.Tensor, is_constant: torch.Tensor, draws: Draws, level: Level) -> bool:
-    """All draws give the same in a direction, and not x.
+    """Return all draws give the same in a direction, and not x.
 
     If Q is there with probability 1 - p and unbiased, its variance is at least off^2 (1 - p) / p; so
     p >= off^2 / (off^2 + omega ||x||^2 ||d||^2), and that many equal draws have the probability (1 - p)^draws.
@@ -124,7 +124,7 @@ def _is_stuck(off: torch.Tensor, scale: torch.Tensor, is_constant: torch.Tensor,
 
 
 def excess(draws: Draws, constant: float, level: Level, is_random: bool) -> tuple[float, bool]:
-    """The mean of ||Q(x) - x||^2 / ||x||^2, and whether it is above `constant` by more than chance.
+    """Return the mean of ||Q(x) - x||^2 / ||x||^2, and whether it is above `constant` by more than chance.
 
     One element can be all of x, and be kept so seldom that no draw has seen it. An error between 0 and ||x||^2
     with the mean `constant` has at most the variance of a coin (Bhatia and Davis, 2000).

@@ -59,12 +59,12 @@ def parse(text: str, key: str = "name") -> Compressor:
 
 
 def chosen(names: list[str]) -> list[Compressor]:
-    """The compressors that were named; all methods with their defaults where none was."""
+    """Return the compressors that were named; all methods with their defaults where none was."""
     return [parse(name) for name in names or compressors.registry()]
 
 
 def label(compressor: Compressor) -> str:
-    """The form that `parse` takes: the name and the options that are not at their default."""
+    """Return the form that `parse` takes: the name and the options that are not at their default."""
     given = {field.name: getattr(compressor, field.name) for field in dataclasses.fields(compressor)}
     changed = {field.name for field in dataclasses.fields(compressor) if given[field.name] != default(field)}
     options = descriptions.options_of({name: value for name, value in given.items() if name in changed})
@@ -72,14 +72,14 @@ def label(compressor: Compressor) -> str:
 
 
 def default(field: dataclasses.Field[Any]) -> Any:
-    """The default of a dataclass field."""
+    """Return the default of a dataclass field."""
     if field.default is not dataclasses.MISSING:
         return field.default
     return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def constant(text: str) -> Any:
-    """What is typed for a value: true, false, null, a number, or the word that it is."""
+    """Return the value of a word: true, false, null, a number, or the word itself."""
     if text in descriptions.CONSTANTS:
         return descriptions.CONSTANTS[text]
     for kind in (int, float):

@@ -12,29 +12,29 @@ GRADIENT = 1e-3
 
 
 def gaussian(shape: Sequence[int], seed: int = 0) -> torch.Tensor:
-    """Standard normal numbers, always the same."""
+    """Return standard normal numbers, always the same."""
     return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))
 
 
 def heavy_tailed(shape: Sequence[int]) -> torch.Tensor:
-    """Ratios of normal numbers: a Cauchy distribution, cut off at some thousands."""
+    """Return ratios of normal numbers: a Cauchy distribution, cut off at some thousands."""
     return gaussian(shape) / gaussian(shape, 1).abs().clamp(min=1e-3)
 
 
 def one_hot(shape: Sequence[int]) -> torch.Tensor:
-    """One element that is not zero."""
+    """Return one element that is not zero."""
     x = torch.zeros(tuple(shape))
     x.view(-1)[x.numel() // 2] = -3.0
     return x
 
 
 def two_sizes(shape: Sequence[int]) -> torch.Tensor:
-    """A sixth of large elements among small ones."""
+    """Return a sixth of large elements among small ones."""
     return torch.where(gaussian(shape, 2) > 1, 1.0, 0.01)
 
 
 def decreasing(shape: Sequence[int]) -> torch.Tensor:
-    """Normal numbers whose size falls by a factor of a thousand from the first to the last."""
+    """Return normal numbers whose size falls by a factor of a thousand from the first to the last."""
     return gaussian(shape, 3) * torch.logspace(0, -3, math.prod(shape)).view(tuple(shape))
 
 

@@ -38,7 +38,7 @@ def run(name: str) -> int:
 
 
 def options(compressor: Compressor) -> Table:
-    """The hyper-parameters: value, default, range and what conf/ says of them."""
+    """Return the hyper-parameters: value, default, range and what conf/ says of them."""
     comments = remarks(CONF / f"{compressor.name}.yaml")
     rows = [
         [
@@ -54,7 +54,8 @@ def options(compressor: Compressor) -> Table:
 
 
 def remarks(path: Path) -> dict[str, str]:
-    """The comment behind every key of a YAML file, with the lines that go on below it; empty without the file."""
+    """Return the comment behind every key of a YAML file, with the lines that go on below it; empty without the
+    file."""
     found: dict[str, str] = {}
     key = ""
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
@@ -67,7 +68,7 @@ def remarks(path: Path) -> dict[str, str]:
 
 
 def sizes(compressor: Compressor) -> Table:
-    """Payload and law for some shapes."""
+    """Return payload and law for some shapes."""
     columns = [Column("shape"), Column("bytes", is_number=True), Column("bits per element", is_number=True)]
     rows = [
         [
@@ -83,7 +84,7 @@ def sizes(compressor: Compressor) -> Table:
 
 
 def kernels(compressor: Compressor) -> Table:
-    """The kernel modules and what they are written for."""
+    """Return the kernel modules and what they are written for."""
     from compressors.commands.used_kernels import used_by, written_for
 
     rows = [[module, ", ".join(written_for(module))] for module in used_by(compressor)]

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 def fresh(compressor: Compressor) -> Compressor:
-    """The same method and options without what it remembers, ready for one worker."""
+    """Return the same method and options without what it remembers, ready for one worker."""
     copy = dataclasses.replace(compressor)
     copy.join(1)
     return copy
 
 
 def encode(compressor: Compressor, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The payload of `x`; where the workers have to agree on something, this one agrees with itself."""
+    """Return the payload of `x`; where the workers have to agree on something, this one agrees with itself."""
     if compressor.needs_agreement(key):
         compressor.agree(key, compressor.statistics(x, key))
     return compressor.compress(x, key, out)
 
 
 def quantised(compressor: Compressor, x: torch.Tensor, key: Key) -> torch.Tensor:
-    """Q(x), by a compressor that remembers nothing."""
+    """Return Q(x), by a compressor that remembers nothing."""
     one = fresh(compressor)
     return one.decompress(encode(one, x, key), x, key)

@@ -15,14 +15,14 @@ _PACKAGES = {"numba": "cpu", "triton": "cuda", "torch": "reference"}
 
 def used_by(compressor: Compressor) -> list[str]:
     """Return the kernel modules that encoding and decoding a few tensors loads."""
-    with backend.noted() as used, backend.use("torch"):
+    with backend.record_used() as used, backend.use("torch"):
         for shape in ((24, 40), (3000,)):
             single_worker.quantised(compressor, gaussian(shape), Key(0, 0, 1, 0))
     return [module for module in used if written_for(module)]
 
 
 def written_for(module: str) -> list[str]:
-    """Those of numba, triton and torch that a kernel module exists for."""
+    """Return those of numba, triton and torch that a kernel module exists for."""
     return [
         kind
         for kind, package in _PACKAGES.items()

@@ -30,7 +30,7 @@ _chosen = "auto"
 
 
 def choose(kernels: str) -> None:
-    """Use these kernels from now on, in the whole process.
+    """Use these kernels from now on in the whole process.
 
     Raises:
         InvalidParameter: not one of CHOICES, or the package that they need is not installed.
@@ -38,14 +38,14 @@ def choose(kernels: str) -> None:
     global _chosen
     if kernels not in CHOICES:
         raise InvalidParameter("kernels", kernels, "one of " + ", ".join(CHOICES), did_you_mean(kernels, CHOICES))
-    if kernels in _DEVICES and not _installed(kernels):
+    if kernels in _DEVICES and not _is_installed(kernels):
         raise InvalidParameter("kernels", kernels, f"another one where {kernels} is not installed")
     _chosen = kernels
 
 
 @contextlib.contextmanager
 def use(kernels: str) -> Iterator[None]:
-    """`choose` for the length of a block."""
+    """Use these kernels within the block, see `choose`."""
     before = _chosen
     choose(kernels)
     try:
@@ -54,8 +54,8 @@ def use(kernels: str) -> Iterator[None]:
         choose(before)
 
 
-def chosen(method: str, device: torch.device | str) -> str:
-    """What `load` takes: "numba", "triton" or "torch".
+def select(method: str, device: torch.device | str) -> str:
+    """Return which kernels `load` takes: "numba", "triton" or "torch".
 
     Raises:
         InvalidParameter: the kernels that were chosen can't work on that device.
@@ -66,19 +66,19 @@ def chosen(method: str, device: torch.device | str) -> str:
     if _chosen != "auto" and _DEVICES[_chosen] != kind:
         raise InvalidParameter("kernels", _chosen, f"auto or torch for tensors on {kind}")
     for kernels, works_on in _DEVICES.items():
-        if works_on == kind and _installed(kernels) and _exists(_PACKAGES[kernels], method):
+        if works_on == kind and _is_installed(kernels) and _has_module(_PACKAGES[kernels], method):
             return kernels
     return "torch"
 
 
-def on_the_host() -> str:
-    """What works on matrices that are brought to the CPU from whatever device the tensor is on: "numba" or "torch"."""
-    return "numba" if _chosen != "torch" and _installed("numba") else "torch"
+def select_on_host() -> str:
+    """Return which kernels work on matrices that are brought to the CPU from any device: "numba" or "torch"."""
+    return "numba" if _chosen != "torch" and _is_installed("numba") else "torch"
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[dict[str, str]]:
-    """What `used` would be if nothing had been loaded before the block; complete at its end."""
+def record_used() -> Iterator[dict[str, str]]:
+    """Record what is loaded within the block: `used` as if nothing had been loaded before; complete at its end."""
     before, found = dict(used), dict[str, str]()
     used.clear()
     try:
@@ -90,17 +90,17 @@ def noted() -> Iterator[dict[str, str]]:
 
 
 def load(method: str, device: torch.device | str) -> ModuleType:
-    """The module `method` of the kernels for tensors on `device`; importing it compiles what has to be."""
-    kernels = chosen(method, device)
+    """Import the module `method` of the kernels for tensors on `device`, which compiles its kernels, and return it."""
+    kernels = select(method, device)
     used[method] = kernels
     return importlib.import_module(f"compressors.kernels.{_PACKAGES[kernels]}.{method}")
 
 
 @functools.cache
-def _installed(kernels: str) -> bool:
+def _is_installed(kernels: str) -> bool:
     return importlib.util.find_spec(kernels) is not None
 
 
 @functools.cache
-def _exists(package: str, method: str) -> bool:
+def _has_module(package: str, method: str) -> bool:
     return importlib.util.find_spec(f"compressors.kernels.{package}.{method}") is not None

@@ -22,17 +22,17 @@ _PIECE = 1 << 14
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """A kernel can work on the tensor's own memory: aligned contiguous float32."""
+    """Tell whether a kernel can work on the tensor's own memory: aligned contiguous float32."""
     return tensor.dtype is torch.float32 and tensor.is_contiguous() and tensor.data_ptr() % _FLOAT32_BYTES == 0
 
 
 def _is_aligned(payload: torch.Tensor) -> bool:
-    """It can be viewed as float32."""
+    """Tell whether a payload can be viewed as float32."""
     return payload.data_ptr() % _FLOAT32_BYTES == 0 and payload.storage_offset() % _FLOAT32_BYTES == 0
 
 
 def as_float32(x: torch.Tensor) -> torch.Tensor:
-    """`x` as a 1-D float32 tensor: a view where `x` is plain, else a rounded or gathered copy.
+    """Return `x` as a 1-D float32 tensor: a view where `x` is plain, else a rounded or gathered copy.
 
     Raises:
         TypeError: `x` is not of a floating dtype.
@@ -48,20 +48,24 @@ def check_floating(x: torch.Tensor) -> None:
         raise TypeError(f"compressors take floating tensors, not {x.dtype}")
 
 
-def pieces(x: torch.Tensor, width: int = 1) -> tuple[torch.Tensor, ...]:
-    """1-D `x` in parts of as many elements, each of them `width` in `x`; at least one part. What is worked out part by
-    part needs little memory on the way. Elsewhere than on the CPU, where every operation has its price, it is one."""
+def split(x: torch.Tensor, width: int = 1) -> tuple[torch.Tensor, ...]:
+    """Return 1-D `x` in parts of as many elements, each of them `width` in `x`; at least one part.
+
+    Work that is done part by part needs little memory. On other devices than the CPU, where each operation has its
+    price, it is one part.
+    """
     return x.split(width * _PIECE) if x.device.type == "cpu" else (x,)
 
 
 def is_on(tensor: torch.Tensor, device: torch.device) -> bool:
-    """Kernels of `device` can work on the tensor's own memory."""
+    """Tell whether kernels of `device` can work on the tensor's own memory."""
     return tensor.device == device
 
 
-def outgoing(out: torch.Tensor | None, size: int, device: torch.device) -> torch.Tensor:
-    """`size` bytes on `device` to write a payload to: the beginning of `out`, or new memory where `out` is None or
-    elsewhere. What has been written is what `delivered` then gives to the caller.
+def prepare(out: torch.Tensor | None, size: int, device: torch.device) -> torch.Tensor:
+    """Return `size` bytes on `device` to write a payload to, which `deliver` then hands to the caller.
+
+    They are the beginning of `out`, or new memory where `out` is None or on another device.
 
     Raises:
         ValueError: `out` is not a contiguous 1-D uint8 tensor, or is too short.
@@ -75,16 +79,18 @@ def outgoing(out: torch.Tensor | None, size: int, device: torch.device) -> torch
     return out[:size] if is_on(out, device) else torch.empty(size, dtype=torch.uint8, device=device)
 
 
-def delivered(payload: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-    """`payload`, written to what `outgoing` gave for `out`, or as much of that: copied to `out` where that is on
-    another device, as a message in main memory is to a gradient on a GPU."""
+def deliver(payload: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """Return `payload`, which was written to the memory that `prepare` gave for `out`, or to the beginning of it.
+
+    Where `out` is on another device, as a message in main memory is for a gradient on a GPU, it is copied there.
+    """
     if out is None or is_on(out, payload.device):
         return payload
     return out[: len(payload)].copy_(payload)
 
 
-def incoming(payload: torch.Tensor, device: torch.device, size: int | None = None) -> torch.Tensor:
-    """`payload`, contiguous and on `device`, if need be a copy; `size` is the only length that it may have.
+def receive(payload: torch.Tensor, device: torch.device, size: int | None = None) -> torch.Tensor:
+    """Return `payload` contiguous and on `device`, a copy where necessary; `size` is the only length that it may have.
 
     Raises:
         CorruptPayload: it is not a 1-D uint8 tensor, or not of that length.
@@ -104,7 +110,7 @@ def check_size(size: int, wanted: int) -> None:
 
 @contextlib.contextmanager
 def accumulator(out: torch.Tensor) -> Iterator[torch.Tensor]:
-    """A 1-D plain float32 tensor to accumulate in: the memory of `out`, or zeros that are added to it in the end."""
+    """Yield a 1-D plain float32 tensor to accumulate in: the memory of `out`, or zeros added to it at the end."""
     out = out.detach()
     if is_plain(out):
         yield out.view(-1)
@@ -115,7 +121,7 @@ def accumulator(out: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def write_floats(x: torch.Tensor, payload: torch.Tensor) -> None:
-    """The elements of `x`, in order, as float32 into `payload` of exactly that many bytes."""
+    """Write the elements of `x`, in order, as float32 into `payload` of exactly that many bytes."""
     if is_plain(x) and x.device.type == payload.device.type == "cpu":
         # memcpy aligns its stores, copy_ does not: behind a payload of odd length, that takes 2.5 times as long.
         payload.numpy()[:] = x.detach().numpy().reshape(-1).view(np.uint8)
@@ -127,7 +133,7 @@ def write_floats(x: torch.Tensor, payload: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def floats_of(payload: torch.Tensor, count: int, dtype: str) -> Iterator[torch.Tensor]:
-    """`count` float32 to fill, which end up in `payload` as `dtype`: its own memory where that is possible."""
+    """Yield `count` float32 to fill, which end up in `payload` as `dtype`: its own memory where possible."""
     if (
         dtype == "float32"
         and payload.data_ptr() % _FLOAT32_BYTES == 0
@@ -141,7 +147,7 @@ def floats_of(payload: torch.Tensor, count: int, dtype: str) -> Iterator[torch.T
 
 
 def read_floats(payload: torch.Tensor) -> torch.Tensor:
-    """The inverse of `write_floats`, 1-D: a view of `payload` where it is aligned."""
+    """Return what `write_floats` wrote, 1-D: a view of `payload` where it is aligned."""
     if not _is_aligned(payload):
         payload = payload.clone()
     return payload.view(torch.float32)

@@ -9,12 +9,13 @@ DECADES = 7
 
 
 def _float32(value: float) -> float:
-    """The nearest float32."""
+    """Return the nearest float32."""
     return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
 def _magnitudes() -> tuple[float, ...]:
-    """0, the 127 midpoints in ascending order, and 1: in decade e, counted from 1 down, 2^(6 - e) equal parts."""
+    """Return 0, the 127 midpoints in ascending order, and 1: in decade e, counted from 1 down, 2^(6 - e) equal
+    parts."""
     found = [0.0]
     for decade in reversed(range(DECADES)):
         parts = 2 ** (DECADES - 1 - decade)
@@ -45,7 +46,7 @@ VALUES = MAGNITUDES + tuple(-value for value in MAGNITUDES[1:-1])
 
 @functools.cache
 def worst_error(count: int) -> float:
-    """The smallest e with ||Q(x) - x||^2 <= e ||x||^2 for all x of `count` elements in one bucket.
+    """Return the smallest e with ||Q(x) - x||^2 <= e ||x||^2 for all x of `count` elements in one bucket.
 
     The largest magnitude, 1, errs by what -1 loses. Of the others each adds its d^2 to the error and its y^2
     to the norm; the ratio of the sums is largest with all of them where d^2 - e y^2 is, which between two

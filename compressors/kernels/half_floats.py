@@ -17,26 +17,26 @@ _LARGEST = torch.finfo(torch.float32).max
 
 
 def write(values: torch.Tensor, payload: torch.Tensor) -> int:
-    """`values` (k,) float32 as half floats of v * 2^(141 - E) into `payload` of 2k bytes; returns E in [1, 254].
+    """Return `values` (k,) float32 as half floats of v * 2^(141 - E) into `payload` of 2k bytes; returns E in [1, 254].
 
     E is the exponent field of the largest finite magnitude, which comes to lie in [2^14, 2^15).
     """
-    parts = list(buffers.pieces(values))
+    parts = list(buffers.split(values))
     exponent = max(1, max(_largest_finite(part) for part in parts) >> 23)
-    for part, sent in zip(parts, buffers.pieces(payload, 2), strict=True):
+    for part, sent in zip(parts, buffers.split(payload, 2), strict=True):
         scaled = (part.double() * 2.0 ** (141 - exponent)).half()
         sent.copy_(torch.where(scaled.isnan(), torch.nan, scaled).view(torch.uint8))
     return exponent
 
 
 def _largest_finite(values: torch.Tensor) -> int:
-    """The bits of the largest finite magnitude; 0 where there is none."""
+    """Return the bits of the largest finite magnitude; 0 where there is none."""
     magnitudes = values.view(torch.int32) & _MAGNITUDE
     return int(torch.where(magnitudes < _INFINITY, magnitudes, 0).amax()) if len(values) else 0
 
 
 def read(payload: torch.Tensor, exponent: int) -> torch.Tensor:
-    """The inverse of `write`. What was rounded up beyond float32 becomes the largest float32.
+    """Return the inverse of `write`. What was rounded up beyond float32 becomes the largest float32.
 
     Raises:
         CorruptPayload: no such exponent.
@@ -44,7 +44,7 @@ def read(payload: torch.Tensor, exponent: int) -> torch.Tensor:
     if not 1 <= exponent <= 254:
         raise CorruptPayload(f"the exponent of half floats is 1 to 254, not {exponent}")
     values = torch.empty(len(payload) // 2, device=payload.device)
-    for sent, part in zip(buffers.pieces(payload, 2), buffers.pieces(values), strict=True):
+    for sent, part in zip(buffers.split(payload, 2), buffers.split(values), strict=True):
         halves = sent.clone().view(torch.float16)
         wide = halves.double() * 2.0 ** (exponent - 141)
         part.copy_(torch.where(halves.isinf(), wide, wide.clamp(-_LARGEST, _LARGEST)))

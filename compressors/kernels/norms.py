@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def squares(x: torch.Tensor) -> float:
-    """The sum of the squares of `x` as float32, in float64 and in the order of `kernels.reference.sums`.
+    """Return the sum of the squares of `x` as float32, in float64 and in the order of `kernels.reference.sums`.
 
     torch adds in an order that depends on the processor and the number of threads.
     """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 def code(value: int) -> str:
-    """The code of `value` as a string of bits, in the order in which they are sent."""
+    """Return the code of `value` as a string of bits, in the order in which they are sent."""
     bits = "0"
     while value > 1:
         group = f"{value:b}"
@@ -23,13 +23,13 @@ def code(value: int) -> str:
 
 
 def length(value: int) -> int:
-    """Bits of the code of `value`; grows with it."""
+    """Return how many bits the code of `value` has; it grows with `value`."""
     return len(code(value))
 
 
 def symbols(bits: int) -> list[int]:
-    """By the next `bits` bits of a stream, the first of them lowest, the symbol - the codes of a gap, a sign and a
-    level, in this order - that they begin with: level << 10 | gap << 5 | sign << 4 | length, or 0 where they
+    """Return, by the next `bits` bits of a stream, the first of them lowest, the symbol - the codes of a gap, a sign
+    and a level, in this order - that they begin with: level << 10 | gap << 5 | sign << 4 | length, or 0 where they
     don't hold a whole one. Below 2^15 for up to 15 bits."""
     short = {number: code(number) for number in range(1, 32)}
     table = [0] * 2**bits

@@ -18,7 +18,7 @@ _SIGN = 1 << 15
 def buckets(
     counts: npt.NDArray[np.int64], lows: npt.NDArray[np.int64], number: int
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
-    """The bucket of every cell, (CELLS,), and the mean of every bucket, (number,); NaN for all of them where a
+    """Return the bucket of every cell, (CELLS,), and the mean of every bucket, (number,); NaN for all of them where a
     cell of NaN or Inf is not empty.
 
     `counts` and `lows` (CELLS,) are the number of elements and the sum of their lower 16 bits.
@@ -39,14 +39,14 @@ def buckets(
 
 
 def _share(negative: int, positive: int, number: int) -> int:
-    """Buckets for the negative elements: in proportion, and for each sign that occurs at least one."""
+    """Return buckets for the negative elements: in proportion, and for each sign that occurs at least one."""
     if not negative or not positive:
         return number if negative else 0
     return min(max((2 * number * negative + negative + positive) // (2 * (negative + positive)), 1), number - 1)
 
 
 def _cut(counts: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
-    """The bucket of each of the cells with these counts, none of which is zero: ascending, below `number`."""
+    """Return the bucket of each of the cells with these counts, none of which is zero: ascending, below `number`."""
     if len(counts) <= number:
         return np.arange(len(counts))
     weights = np.minimum(counts, _fair(counts, number)).astype(np.float64)
@@ -56,7 +56,7 @@ def _cut(counts: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
 
 
 def _fair(counts: npt.NDArray[np.int64], number: int) -> float:
-    """The share w of a bucket with sum(min(counts, w)) = number * w: cells above it count as one bucket."""
+    """Return the share w of a bucket with sum(min(counts, w)) = number * w: cells above it count as one bucket."""
     ascending = np.sort(counts)
     sums = np.cumsum(ascending)
     large = np.arange(min(number, len(counts)))  # so many cells are above the share
@@ -68,7 +68,7 @@ def _fair(counts: npt.NDArray[np.int64], number: int) -> float:
 def _sums(
     cells: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], lows: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """The sums of the elements of these cells. A float32 is an integer of 24 bits times a power of two, which
+    """Return the sums of the elements of these cells. A float32 is an integer of 24 bits times a power of two, which
     is the same for a whole cell."""
     exponent = (cells >> 7) & 0xFF
     first = ((cells & 0x7F) | np.where(exponent > 0, 0x80, 0)) << 16

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 
-def divided(x: torch.Tensor, divisor: float) -> torch.Tensor:
-    """x / divisor, rounded once. A plain number behind the stroke will not do: on a GPU torch then multiplies by its
-    rounded reciprocal."""
+def divide(x: torch.Tensor, divisor: float) -> torch.Tensor:
+    """Return x / divisor, rounded once. On a GPU torch would multiply by the rounded reciprocal of a plain number."""
     return x / x.new_full((), divisor)

@@ -84,7 +84,7 @@ class PowerSGD(Cooperative, Stateful):
         return 1000.0 * self.epsilon
 
     def matrix_shape(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Rows and columns of the matrix that a tensor of `shape` is."""
+        """Return rows and columns of the matrix that a tensor of `shape` is."""
         return (shape[0] if shape else 1, element_count(shape[1:]))
 
     def law(self, shape: Sequence[int]) -> Law:
@@ -105,7 +105,7 @@ class PowerSGD(Cooperative, Stateful):
         return self._factors(shape, key.step) is None
 
     def _factors(self, shape: Sequence[int], step: int | None = None) -> Factors | None:
-        """The shapes (r, rows) and (r, columns) of the factors; None for what is dense (in that step)."""
+        """Return the shapes (r, rows) and (r, columns) of the factors; None for what is dense (in that step)."""
         if step is not None and step < self.start_step:
             return None
         key = tuple(shape)
@@ -143,8 +143,8 @@ class PowerSGD(Cooperative, Stateful):
         from compressors.kernels import buffers
 
         buffers.check_floating(x)
-        payload = buffers.outgoing(out, self._size(x.shape, key.step), x.device)
-        return buffers.delivered(payload.copy_(self.alone([(x, key)])[0].own), out)
+        payload = buffers.prepare(out, self._size(x.shape, key.step), x.device)
+        return buffers.deliver(payload.copy_(self.alone([(x, key)])[0].own), out)
 
     def rounds(
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
@@ -187,7 +187,7 @@ class PowerSGD(Cooperative, Stateful):
             ]
 
     def _start(self, q: torch.Tensor, key: Key) -> None:
-        """The Q of the last step, or a random one, alike on all workers."""
+        """Start from the Q of the last step, or from a random one, the same on all workers."""
         before = self.memory.get(key.unit, {}).get("q") if self.warm_start else None
         q.copy_(before if before is not None and before.shape == q.shape else _drawn(q, key, 0))
 
@@ -209,7 +209,7 @@ class PowerSGD(Cooperative, Stateful):
         from compressors.kernels import buffers
         from compressors.low_rank.linear_algebra import thin_products as kernels
 
-        payload = buffers.incoming(payload, out.device, self._size(out.shape, key.step))
+        payload = buffers.receive(payload, out.device, self._size(out.shape, key.step))
         values = buffers.read_floats(payload)
         factors = self._factors(out.shape, key.step)
         if factors is None:
@@ -245,7 +245,7 @@ class BatchedPowerSGD(PowerSGD):
 
 
 def _drawn(q: torch.Tensor, key: Key, number: int) -> torch.Tensor:
-    """Gaussian numbers for `q`, by the key without its worker; `number` tells the draws of one step apart."""
+    """Return Gaussian numbers for `q`, by the key without its worker; `number` tells the draws of one step apart."""
     from compressors.low_rank.linear_algebra import thin_products as kernels
 
     return kernels.gaussian(splitmix64(key.shared().bits() ^ number), q.shape[0], q.shape[1], q.device)
@@ -258,7 +258,7 @@ def _bytes(values: torch.Tensor) -> torch.Tensor:
 
 
 def _factored(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> Reduction:
-    """The payloads of P with this worker's Q and with the mean of all."""
+    """Return the payloads of P with this worker's Q and with the mean of all."""
     import torch
 
     mean = _bytes(torch.cat((left.reshape(-1), right.reshape(-1))))
@@ -267,7 +267,7 @@ def _factored(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> R
 
 @contextlib.contextmanager
 def _calculating() -> Iterator[None]:
-    """One thread, no gradients: left again before every round, as whoever communicates goes on in between."""
+    """Yield one thread, no gradients: left again before every round, as whoever communicates goes on in between."""
     import torch
 
     from compressors.kernels import threads

@@ -101,14 +101,14 @@ class QSVD(SampledSpectral):
             lengths = torch.linalg.vector_norm(long.double(), dim=1)
             # Of a zero vector, or one of denormals where the processor flushes those, nothing is left to scale.
             long.copy_(long.double() / torch.where(lengths == 0, 1.0, lengths)[:, None])
-        payload = buffers.outgoing(out, atoms * each, x.device)
+        payload = buffers.prepare(out, atoms * each, x.device)
         for atom in range(atoms):
             buffers.write_floats(lengths[atom : atom + 1].float(), payload[atom * each : atom * each + 4])
             position = atom * each + 4
             for side, vector in enumerate((left[atom], right[atom])):
                 written = coder.compress(vector, _stream(key, 2 * atom + side + 1), payload[position:])
                 position += len(written)
-        return buffers.delivered(payload, out)
+        return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         import torch
@@ -116,7 +116,7 @@ class QSVD(SampledSpectral):
         from compressors.kernels import buffers
 
         coder = self.coder
-        payload = buffers.incoming(payload, out.device, self.payload_size(out.shape))
+        payload = buffers.receive(payload, out.device, self.payload_size(out.shape))
         whole = coder.payload_bound(out.shape)
         if payload.numel() == whole:
             coder.decompress_add(payload, out, key, weight)
@@ -142,7 +142,7 @@ class QSVD(SampledSpectral):
 
 
 def _stream(key: Key, number: int) -> Key:
-    """The key of one rounding: another one for every vector of a payload, and for the draw of the atoms."""
+    """Return the key of one rounding: another one for every vector of a payload, and for the draw of the atoms."""
     mask = 2**64 - 1
     start = splitmix64((key.unit & mask) ^ _QUANTISED)
     return dataclasses.replace(key, unit=splitmix64((start + number) & mask))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """(first dimension, product of the others)."""
+    """Return (first dimension, product of the others)."""
     return (shape[0] if shape else 1, element_count(shape[1:]))
 
 
@@ -47,19 +47,20 @@ class Spectral(Compressor):
 
     @abstractmethod
     def expected_atoms(self, rows: int, columns: int) -> float:
-        """The mean number of atoms of a matrix whose singular values are all above zero."""
+        """Return the mean number of atoms of a matrix whose singular values are all above zero."""
 
     @property
     @abstractmethod
     def leading(self) -> int | None:
-        """How many of the largest atoms are sent; None where they are drawn among all."""
+        """The number of largest atoms that are sent; None where they are drawn among all."""
 
     @abstractmethod
     def choose(self, sigma: npt.NDArray[np.float64], key: Key) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """The numbers of the atoms that are sent, and what each is divided by; `sigma` is in descending order."""
+        """Return the numbers of the atoms that are sent, and what each is divided by; `sigma` is in descending
+        order."""
 
     def is_dense(self, shape: Sequence[int]) -> bool:
-        """No factors are sent for this shape."""
+        """Return no factors are sent for this shape."""
         rows, columns = matrix_shape(shape)
         return len(shape) < 2 or self.expected_atoms(rows, columns) * (rows + columns) >= rows * columns
 
@@ -79,24 +80,24 @@ class Spectral(Compressor):
 
         buffers.check_floating(x)
         if self.is_dense(x.shape):
-            payload = buffers.outgoing(out, 4 * x.numel(), x.device)
+            payload = buffers.prepare(out, 4 * x.numel(), x.device)
             buffers.write_floats(x, payload)
-            return buffers.delivered(payload, out)
+            return buffers.deliver(payload, out)
         rows, columns = matrix_shape(x.shape)
         with threads.single_thread(), torch.no_grad():
             left, right = self.factors(buffers.as_float32(x).view(rows, columns), key)
             atoms = left.shape[0]
             if atoms * (rows + columns) >= rows * columns:
-                payload = buffers.outgoing(out, 4 * rows * columns, x.device)
+                payload = buffers.prepare(out, 4 * rows * columns, x.device)
                 buffers.write_floats(left.T @ right, payload)
-                return buffers.delivered(payload, out)
-            payload = buffers.outgoing(out, 4 * atoms * (rows + columns), x.device)
+                return buffers.deliver(payload, out)
+            payload = buffers.prepare(out, 4 * atoms * (rows + columns), x.device)
             buffers.write_floats(left, payload[: 4 * atoms * rows])
             buffers.write_floats(right, payload[4 * atoms * rows :])
-        return buffers.delivered(payload, out)
+        return buffers.deliver(payload, out)
 
     def factors(self, matrix: torch.Tensor, key: Key) -> tuple[torch.Tensor, torch.Tensor]:
-        """Left (r, rows) and right (r, columns) factors of what is sent of `matrix`. The factors of the shorter
+        """Return left (r, rows) and right (r, columns) factors of what is sent of `matrix`. The factors of the shorter
         side have the length 1."""
         import numpy as np
         import torch
@@ -119,7 +120,7 @@ class Spectral(Compressor):
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import buffers
 
-        payload = buffers.incoming(payload, out.device, self.payload_size(out.shape))
+        payload = buffers.receive(payload, out.device, self.payload_size(out.shape))
         rows, columns = matrix_shape(out.shape)
         out = out.detach()
         values = buffers.read_floats(payload) if payload.numel() % 4 == 0 else None
@@ -167,7 +168,7 @@ class Spectral(Compressor):
     def load_modules(self) -> None:
         from compressors.kernels import backend, uniform  # noqa: F401  (now rather than in the first step)
 
-        if backend.on_the_host() == "numba":
+        if backend.select_on_host() == "numba":
             from compressors.low_rank.linear_algebra import tridiagonal  # noqa: F401
 
     def warm_up_libraries(self, device: torch.device | str) -> None:
@@ -179,7 +180,8 @@ class Spectral(Compressor):
 
 
 def add_product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, weight: float) -> None:
-    """out += weight * left^T right, for the factors (r, rows) and (r, columns) of a tensor of the shape of `out`."""
+    """Compute out += weight * left^T right, for the factors (r, rows) and (r, columns) of a tensor of the shape of
+    `out`."""
     from compressors.kernels import buffers, threads
 
     with threads.single_thread():
@@ -214,7 +216,7 @@ class SampledSpectral(Spectral):
         return kept, p[kept]
 
     def sampling_omega(self, rows: int, columns: int) -> float:
-        """E ||Q(x) - x||^2 <= this ||x||^2 where the atoms travel exactly."""
+        """Return the omega of E ||Q(x) - x||^2 <= omega ||x||^2 where the atoms travel exactly."""
         # p_i >= s sigma_i / sum(sigma), so E ||Q(x)||^2 <= sum(sigma)^2 / s <= min(rows, columns) ||x||^2 / s
         return min(rows, columns) / self.expected_atoms(rows, columns) - 1.0
 

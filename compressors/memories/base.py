@@ -56,7 +56,8 @@ class Memory(ABC):
 
     @abstractmethod
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
-        """What to compress instead of `gradient`; same shape. `lossless` says that it will be sent exactly.
+        """Return what to compress instead of `gradient`, in the same shape. `lossless` says that it will be sent
+        exactly.
 
         The result is to be read only, and only until `update`: it may be the gradient itself or the
         memory's own state. `gradient` is not kept: it may be overwritten as soon as this returns.
@@ -71,15 +72,15 @@ class Memory(ABC):
         return None
 
     def norm(self) -> float:
-        """l2 norm of everything withheld, over all units."""
+        """Return the l2 norm of everything withheld, over all units."""
         return 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of everything kept. Call it between two steps."""
+        """Return a copy of everything kept. Call it between two steps."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` gave."""
         if not isinstance(state, Mapping):
             raise ValueError(f"memory {self.name} keeps no state, but was given a {type(state).__name__}")
         if state:
@@ -119,7 +120,7 @@ class Keeping(Memory):
         return {}
 
     def tensors(self, unit: int, gradient: torch.Tensor, *names: str) -> list[torch.Tensor]:
-        """The tensors of a unit with these names, zeros at first.
+        """Return the tensors of a unit with these names, zeros at first.
 
         Raises:
             ValueError: they are of another shape than the gradient.
@@ -146,7 +147,7 @@ class Keeping(Memory):
         return unit_state.saved(self.kept)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.

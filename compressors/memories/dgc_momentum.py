@@ -79,7 +79,7 @@ class DGC(Keeping):
         return velocity.add_(gradient, alpha=factor) if self.nesterov else velocity
 
     def _factor(self, gradient: torch.Tensor) -> float:
-        """What the gradient is multiplied by to be short enough."""
+        """Return the factor that makes the gradient short enough."""
         if self.clip is None:
             return 1.0
         limit = self.clip / math.sqrt(self._step.workers)

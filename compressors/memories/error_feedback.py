@@ -50,7 +50,7 @@ class Residual(Keeping):
 
 
 def _nothing_is_left(x: torch.Tensor, lossless: bool) -> bool:
-    """Whether what a lossless compressor sends is `x` to the bit: float64 is rounded on the way."""
+    """Tell whether what a lossless compressor sends is `x` to the bit: float64 is rounded on the way."""
     import torch
 
     return lossless and x.dtype != torch.float64

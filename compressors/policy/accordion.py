@@ -81,7 +81,8 @@ class Regimes:
         self._sums[index] = mean.detach().clone() if total is None else total.add_(mean)
 
     def judge(self, epoch: int, before: float, lr: float) -> None:
-        """The decision at the end of `epoch`, whose learning rate was `before`; `lr` is that of the next one."""
+        """Decide on the regimes at the end of `epoch`, whose learning rate was `before`; `lr` is that of the next
+        one."""
         accordion = self.accordion
         if accordion.option is None:
             return
@@ -98,7 +99,7 @@ class Regimes:
             self._norms[index], self._sums[index] = norm, None
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of what decides the coming regimes."""
+        """Return a copy of what decides the coming regimes."""
         return {
             "critical": list(self.critical),
             "norms": list(self._norms),

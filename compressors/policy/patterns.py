@@ -14,7 +14,7 @@ WORDS = "a list of {match: a regular expression, compressor: {name: ..., ...}}"
 
 
 def is_rule(item: Any) -> bool:
-    """It looks like an entry of that list."""
+    """Tell whether a value looks like an entry of that list."""
     return (
         isinstance(item, Mapping)
         and set(item) == {"match", "compressor"}
@@ -26,7 +26,7 @@ def is_rule(item: Any) -> bool:
 
 
 def built(rules: Sequence[Any]) -> list[tuple[str, Compressor]]:
-    """Each entry's regular expression and compressor.
+    """Return each entry's regular expression and compressor.
 
     Raises:
         InvalidParameter: the one is none, the other is not known, or an option of it is out of range.

@@ -61,11 +61,11 @@ class Policy:
 
     @property
     def looks_at_tensors(self) -> bool:
-        """What happens to a unit may depend on its name, its shape or its norm."""
+        """Whether the choice for a unit may depend on its name, its shape or its norm."""
         return bool(self.patterns) or self.dense_1d or self.min_elements > 1 or self.accordion.option is not None
 
     def exceptions(self) -> list[tuple[str, Compressor]]:
-        """The entries of `patterns`: a regular expression and the compressor for what it finds.
+        """Return the entries of `patterns`: a regular expression and the compressor for what it finds.
 
         Raises:
             InvalidParameter: one of them cannot be built.
@@ -119,7 +119,7 @@ class Policy:
             raise error.of("accordion") from error
 
     def relaxed(self, compressor: Compressor) -> Compressor:
-        """The compressor for critical regimes.
+        """Return the compressor for critical regimes.
 
         Raises:
             InvalidParameter: `accordion.relaxed` is not valid for the option.
@@ -141,7 +141,7 @@ class Policy:
         return relaxed
 
     def ratio(self, epoch: int, final: float) -> float:
-        """The part to keep in `epoch` (from 1) of a compressor that keeps the part `final` in the end.
+        """Return the part to keep in `epoch` (from 1) of a compressor that keeps the part `final` in the end.
 
         `exponential` (Lin et al., ICLR 2018, section 3.3): c^epoch, but not below `final`, where c is
         `warmup_coefficient` or, where that is null, final^(1 / (warmup_epochs + 1)). `list`: an entry an epoch.
@@ -156,7 +156,7 @@ class Policy:
         return final
 
     def possible(self, compressor: Compressor) -> list[Compressor]:
-        """One of each kind of compressor that a run can come to use."""
+        """Return one of each kind of compressor that a run can come to use."""
         dense = compressors.build("none")
         gated = self.min_elements > 1 or self.dense_1d or self.start_step > 1
         fully = any(ratio >= 1 for ratio in self.warmup_ratios)
@@ -166,18 +166,18 @@ class Policy:
 
 
 def part_kept(compressor: Compressor) -> float:
-    """The part of the elements that a compressor with a `ratio` keeps: what a warm-up speaks of."""
+    """Return the part of the elements that a compressor with a `ratio` keeps: what a warm-up speaks of."""
     return float(counts.part_kept(compressor.ratio, _rule(compressor)))  # type: ignore[attr-defined]
 
 
 def keeping(compressor: Compressor, part: float) -> Compressor:
-    """The same method with the `ratio` that keeps `part`, above 0 and below 1."""
+    """Return the same method with the `ratio` that keeps `part`, above 0 and below 1."""
     ratio = counts.ratio_keeping(part, _rule(compressor))
     return dataclasses.replace(compressor, ratio=ratio)  # type: ignore[call-arg]
 
 
 def _rule(compressor: Compressor) -> str:
-    """How the compressor counts; without a rule (ATOMO) the ratio is the part that is kept."""
+    """Return the rule by which the compressor counts; without one (ATOMO) the ratio is the part that is kept."""
     return getattr(compressor, "count", "ceil")
 
 
@@ -250,7 +250,7 @@ class Selector:
         return self._variant(self.compressor)
 
     def _variant(self, compressor: Compressor) -> Compressor:
-        """The one instance of this kind: compressors are equal by their options, their state is not."""
+        """Return the one instance of this kind: compressors are equal by their options, their state is not."""
         key = repr(compressor)
         if key not in self._variants:
             compressor = dataclasses.replace(compressor)  # without the state of the one it is a copy of
@@ -277,7 +277,7 @@ class Selector:
             backend.load("sums", device)
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of what decides the coming selections, and of the state of every compressor."""
+        """Return a copy of what decides the coming selections, and of the state of every compressor."""
         return {
             "units": self._described(),
             "epoch": self._epoch,
@@ -293,7 +293,7 @@ class Selector:
         return [[name, list(shape)] for name, shape in self.units]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` of the same policy, compressor and units gave.
+        """Restore what `state_dict` of the same policy, compressor and units gave.
 
         Raises:
             ValueError: it is something else; nothing has been changed.

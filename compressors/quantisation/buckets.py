@@ -10,18 +10,18 @@ from gradsweep.parameters import integer
 
 
 def option(default: int | None) -> Any:
-    """A dataclass field for the elements in a bucket; null: the unit is one."""
+    """Return a dataclass field for the elements in a bucket; null: the unit is one."""
     return integer(default, low=1, high=2**31 - 1, optional=True)
 
 
 def length(shape: Sequence[int], bucket_size: int | None) -> int:
-    """Elements in a full bucket of a unit of `shape`; without a size the unit is one bucket."""
+    """Return elements in a full bucket of a unit of `shape`; without a size the unit is one bucket."""
     count = max(1, element_count(shape))
     return count if bucket_size is None else min(count, bucket_size)
 
 
 def payload_size(shape: Sequence[int], bucket_size: int | None, head: int, width: int) -> int:
-    """Bytes of a payload that spends `head` bytes on every bucket, and `width` bits on every element of
+    """Return bytes of a payload that spends `head` bytes on every bucket, and `width` bits on every element of
     it, the codes of a bucket starting at a whole byte. The last bucket may be shorter."""
     size = length(shape, bucket_size)
     full, rest = divmod(element_count(shape), size)
@@ -29,9 +29,9 @@ def payload_size(shape: Sequence[int], bucket_size: int | None, head: int, width
 
 
 def padded(shape: Sequence[int], bucket_size: int | None, head: int, width: int) -> list[tuple[int, int, int, int]]:
-    """Where in a payload of `payload_size` (first the heads of all buckets, then their codes) bits fill up the last
-    bytes of buckets' codes: first and last byte of the codes of how many buckets, and how many bits of each last byte
-    are used."""
+    """Return where in a payload of `payload_size` (first the heads of all buckets, then their codes) bits fill up the
+    last bytes of buckets' codes: first and last byte of the codes of how many buckets, and how many bits of each last
+    byte are used."""
     size = length(shape, bucket_size)
     full, rest = divmod(element_count(shape), size)
     position = head * (full + (rest > 0))
@@ -46,8 +46,8 @@ def padded(shape: Sequence[int], bucket_size: int | None, head: int, width: int)
 
 
 def is_padded(payload: Any, places: Iterable[tuple[int, int, int, int]]) -> bool:
-    """Whether all bits at these places (`padded`) of a payload, a tensor or an array of uint8, are zero, as they are
-    written."""
+    """Tell whether all bits at these places (`padded`) of a payload, a tensor or an array of uint8, are zero, as they
+    are written."""
     return not any(
         bool((payload[start:stop].reshape(number, -1)[:, -1] >> used).any()) for start, stop, number, used in places
     )

@@ -88,7 +88,7 @@ class LogarithmicDithering(Elementwise):
     @property
     @abstractmethod
     def steps(self) -> int:
-        """How many powers of two there are, 1 included."""
+        """The number of powers of two, 1 included."""
 
     @property
     def width(self) -> int:

@@ -39,25 +39,25 @@ class Elementwise(Compressor):
 
     @abstractmethod
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        """out += weight * Q(x), (n,) float32. Returns what is wrong with the payload, or ""."""
+        """Compute out += weight * Q(x), (n,) float32. Returns what is wrong with the payload, or ""."""
 
     def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int] | None:
-        """Where a payload is that of `buckets.payload_size`: the size of a bucket, the bytes of its head and the bits
-        of a code. What fills up the codes of a bucket to whole bytes has to be zero then."""
+        """Return, where a payload is that of `buckets.payload_size`, the size of a bucket, the bytes of its head and
+        the bits of a code. What fills up the codes of a bucket to whole bytes has to be zero then."""
         return None
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         from compressors.kernels import backend, buffers
 
         values = buffers.as_float32(x)
-        payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
+        payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         self.encode(backend.load(self.kernel, x.device), values, key, payload)
-        return buffers.delivered(payload, out)
+        return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import backend, buffers
 
-        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
+        payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         layout = self.layout(out.shape)
         if layout and not buckets.is_padded(payload, buckets.padded(out.shape, *layout)):
             raise CorruptPayload(_NOT_PADDED)
@@ -69,7 +69,7 @@ class Elementwise(Compressor):
     def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
         from compressors.kernels import backend, buffers
 
-        on_arrays = self.takes_arrays and backend.chosen(self.kernel, out.device) == "numba"
+        on_arrays = self.takes_arrays and backend.select(self.kernel, out.device) == "numba"
         if not (on_arrays and buffers.is_plain(out)):
             return super().decoder(out, replace=replace)
         kernels, wanted = backend.load(self.kernel, out.device), self.payload_bound(out.shape)

@@ -44,14 +44,14 @@ class NoCompression(Compressor):
         from compressors.kernels import buffers
 
         buffers.check_floating(x)
-        payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
+        payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         buffers.write_floats(x, payload)
-        return buffers.delivered(payload, out)
+        return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import buffers
 
-        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
+        payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         out.detach().add_(buffers.read_floats(payload).view(out.shape), alpha=weight)
 
     def decompress_to(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
@@ -59,7 +59,7 @@ class NoCompression(Compressor):
 
         from compressors.kernels import buffers
 
-        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
+        payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         torch.mul(buffers.read_floats(payload).view(out.shape), weight, out=out.detach())
 
     def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
@@ -111,7 +111,7 @@ class _Halves(Compressor):
         from compressors.kernels import buffers
 
         values = buffers.as_float32(x)
-        payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
+        payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         in_place = self._is_aligned(payload)
         halves = (payload if in_place else torch.empty_like(payload)).view(getattr(torch, self.sum_dtype))
         for first, last in self._pieces(values):
@@ -121,7 +121,7 @@ class _Halves(Compressor):
                 rounded.masked_fill_(rounded.isnan(), math.nan)
         if not in_place:
             payload.copy_(halves.view(torch.uint8))
-        return buffers.delivered(payload, out)
+        return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import buffers
@@ -141,17 +141,17 @@ class _Halves(Compressor):
             total[first:last].copy_(halves[first:last]).mul_(weight)
 
     def _halves(self, payload: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """The numbers of a payload of a tensor like `like`, (n,)."""
+        """Return the numbers of a payload of a tensor like `like`, (n,)."""
         import torch
 
         from compressors.kernels import buffers
 
-        payload = buffers.incoming(payload, like.device, self.payload_bound(like.shape))
+        payload = buffers.receive(payload, like.device, self.payload_bound(like.shape))
         return (payload if self._is_aligned(payload) else payload.clone()).view(getattr(torch, self.sum_dtype))
 
     @staticmethod
     def _is_aligned(payload: torch.Tensor) -> bool:
-        """It can be viewed as numbers of 16 bits."""
+        """Tell whether a payload can be viewed as numbers of 16 bits."""
         return payload.data_ptr() % 2 == 0 and payload.storage_offset() % 2 == 0
 
     def _pieces(self, x: torch.Tensor) -> Iterator[tuple[int, int]]:

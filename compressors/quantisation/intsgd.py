@@ -108,7 +108,7 @@ class IntSGD(Stateful):
         named["lr"] = torch.tensor(lr, dtype=torch.float64)
 
     def _from_movement(self, key: Key, count: int) -> float | None:
-        """alpha by the paper's rule, None where that gives none."""
+        """Return alpha by the paper's rule; None where that gives none."""
         named = self.memory.get(key.unit, {})
         if "movement" not in named:
             return None
@@ -122,7 +122,7 @@ class IntSGD(Stateful):
         return self._from_movement(key, 1) is None
 
     def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        """(1,): the largest magnitude; Inf also for NaN, which a maximum might lose."""
+        """Return (1,) with the largest magnitude; Inf also for NaN, which a maximum might lose."""
         import torch
 
         from compressors.kernels import buffers
@@ -150,7 +150,7 @@ class IntSGD(Stateful):
         from compressors.kernels import backend, buffers
 
         values = buffers.as_float32(x)
-        payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
+        payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         named = self.memory.setdefault(key.unit, {})
         alpha = self._from_movement(key, values.numel())
         if alpha is None and "step" in named and int(named["step"]) == key.step:
@@ -166,12 +166,12 @@ class IntSGD(Stateful):
         if not kernels.encode(values, key.bits(), power, factor, self.limit, self.bits, payload):
             raise FloatingPointError("intsgd: a gradient holds NaN or Inf")
         named["alpha"] = torch.tensor(power * factor, dtype=torch.float64)
-        return buffers.delivered(payload, out)
+        return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import backend, buffers
 
-        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
+        payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         alpha = self.memory.get(key.unit, {}).get("alpha")
         if alpha is None:
             raise CorruptPayload(f"the scale of unit {key.unit} is not known: nothing has been compressed yet")

@@ -86,7 +86,7 @@ class QSGD(Elementwise):
         return buckets.length(x.shape, self.bucket_size)
 
     def length_bytes(self, shape: Sequence[int]) -> int:
-        """Bytes of the length of a bucket's stream: what the longest possible one needs."""
+        """Return bytes of the length of a bucket's stream: what the longest possible one needs."""
         longest = packed_size(buckets.length(shape, self.bucket_size), self._longest)
         return -(-longest.bit_length() // 8)
 
@@ -96,7 +96,7 @@ class QSGD(Elementwise):
         return buckets.payload_size(shape, *self.layout(shape))
 
     def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
-        """That of coding=fixed."""
+        """Return the layout of coding=fixed."""
         return self.bucket_size, 4, self.width
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
@@ -112,7 +112,7 @@ class QSGD(Elementwise):
         return Law(unbiased=True, omega=omega) if self.unbiased else Law(delta=2 / tau - (1 + omega) / tau**2)
 
     def _tau(self, shape: Sequence[int]) -> float:
-        """What the receiver divides by."""
+        """Return the number that the receiver divides by."""
         size = buckets.length(shape, self.bucket_size)
         return 1.0 if self.unbiased else 1 + min(size / self.levels**2, math.sqrt(size) / self.levels)
 
@@ -130,10 +130,10 @@ class QSGD(Elementwise):
         from compressors.kernels import backend, buffers
 
         values, field = buffers.as_float32(x), self.length_bytes(x.shape)
-        payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
+        payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         kernels = backend.load("elias", x.device)
         used = kernels.encode(values, key.bits(), self.levels, self._length(x), field, self.norm == "l2", payload)
-        return buffers.delivered(payload[:used], out)
+        return buffers.deliver(payload[:used], out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         weight /= self._tau(out.shape)
@@ -141,7 +141,7 @@ class QSGD(Elementwise):
             return super().decompress_add(payload, out, key, weight)
         from compressors.kernels import backend, buffers
 
-        payload, field = buffers.incoming(payload, out.device), self.length_bytes(out.shape)
+        payload, field = buffers.receive(payload, out.device), self.length_bytes(out.shape)
         kernels = backend.load("elias", out.device)
         with buffers.accumulator(out) as total:
             if not kernels.decode_add(payload, self.levels, self._length(out), field, weight, total):
@@ -217,7 +217,7 @@ class TernGrad(Elementwise):
         return self.share_scale
 
     def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        """The scales of this worker's buckets; 0 for one that holds NaN or Inf."""
+        """Return the scales of this worker's buckets; 0 for one that holds NaN or Inf."""
         from compressors.kernels import backend, buffers
 
         kernels = backend.load(self.kernel, x.device)

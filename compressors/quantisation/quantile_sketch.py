@@ -48,7 +48,7 @@ class QuantileSketch(Elementwise):
     bins: int = integer(256, low=2, high=256)
 
     def _buckets(self, count: int) -> int:
-        """Buckets of a tensor of `count` elements, and with them the means in its payload."""
+        """Return the number of buckets of a tensor of `count` elements, and with them the means in its payload."""
         return max(2, min(self.bins, count)) if count else 0
 
     def payload_bound(self, shape: Sequence[int]) -> int:
@@ -78,7 +78,7 @@ class QuantileSketch(Elementwise):
 
 
 def _are_means(payload: torch.Tensor) -> bool:
-    """Whether an encoder can have written these float32: all are NaN, or all but those of empty buckets, which are
+    """Tell whether an encoder can have written these float32: all are NaN, or all but those of empty buckets, which are
     zero, ascend."""
     from compressors.kernels import buffers
 

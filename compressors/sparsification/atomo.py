@@ -97,7 +97,7 @@ class Atomo(Compressor):
         extra = 0 if not len(large) else _MIXED if len(negative) else _ALL_LARGE
         sizes = [positions.HEADER, plan.size, 4, -(-len(kept) // 8) if extra == _MIXED else 0]
         sizes += [-(-len(negative) // 8), 4 * len(large)]
-        payload = buffers.outgoing(out, sum(sizes), x.device)
+        payload = buffers.prepare(out, sum(sizes), x.device)
         header, index, head, bits, signs, rest = payload.split(sizes)
         header.copy_(torch.tensor(list(plan.header(extra)), dtype=torch.uint8))
         positions.write(sparse, kept, plan, index)
@@ -106,10 +106,10 @@ class Atomo(Compressor):
             kernels.write_flags(is_large, bits)
         kernels.write_flags(negative, signs)
         buffers.write_floats(large, rest)
-        return buffers.delivered(payload, out)
+        return buffers.deliver(payload, out)
 
     def scale(self, kernels: ModuleType, x: torch.Tensor) -> float:
-        """t for `x` (n,) float32; 0 for a tensor of zeros, NaN where it holds NaN or Inf."""
+        """Return t for `x` (n,) float32; 0 for a tensor of zeros, NaN where it holds NaN or Inf."""
         expected = self._expected(len(x))
         large, rest, largest = kernels.split_at(x, _INFINITY)
         if large:
@@ -132,7 +132,7 @@ class Atomo(Compressor):
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import backend, buffers
 
-        payload = buffers.incoming(payload, out.device)
+        payload = buffers.receive(payload, out.device)
         kernels, sparse = backend.load("atomo", out.device), backend.load("sparse", out.device)
         n = out.numel()
         plan, kept, extra = positions.read(sparse, payload, n)
@@ -156,13 +156,13 @@ class Atomo(Compressor):
 
 
 def _parted(values: torch.Tensor, threshold: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Which `values` are of at least the `threshold`, the bits of a float32; those; and which of the others are
+    """Return which `values` are of at least the `threshold`, the bits of a float32; those; and which of the others are
     negative."""
     import torch
 
     from compressors.kernels import buffers
 
-    parts = buffers.pieces(values)
+    parts = buffers.split(values)
     # by bits: a comparison of numbers may take denormals for zeros
     masks = [(part.view(torch.int32) & _MAGNITUDE) >= threshold for part in parts]
     large = [part[mask] for part, mask in zip(parts, masks, strict=True)]
@@ -171,7 +171,7 @@ def _parted(values: torch.Tensor, threshold: int) -> tuple[torch.Tensor, torch.T
 
 
 def _read_values(kernels: ModuleType, payload: torch.Tensor, count: int, scale: float, extra: int) -> torch.Tensor:
-    """The values of the kept elements, from what follows the scale."""
+    """Return the values of the kept elements, from what follows the scale."""
     import torch
 
     from compressors.kernels import buffers
@@ -193,7 +193,7 @@ def _read_values(kernels: ModuleType, payload: torch.Tensor, count: int, scale: 
         raise CorruptPayload("a sign of an element that is not there")
     values = torch.empty(count, device=payload.device)
     exact, signs = buffers.read_floats(payload[size:]), negative
-    for part, mask in zip(buffers.pieces(values), buffers.pieces(is_large), strict=True):
+    for part, mask in zip(buffers.split(values), buffers.split(is_large), strict=True):
         found = int(mask.sum())
         part[mask], exact = exact[:found], exact[found:]
         part[~mask], signs = torch.where(signs[: len(part) - found], -scale, scale), signs[len(part) - found :]
@@ -201,14 +201,14 @@ def _read_values(kernels: ModuleType, payload: torch.Tensor, count: int, scale: 
 
 
 def _bits(value: float) -> int:
-    """The bits of the float32 `value`, as an integer."""
+    """Return the bits of the float32 `value`, as an integer."""
     import struct
 
     return int.from_bytes(struct.pack("<f", value), "little")
 
 
 def _number(bits: int) -> float:
-    """The inverse of `_bits`."""
+    """Return the inverse of `_bits`."""
     import struct
 
     (value,) = struct.unpack("<f", bits.to_bytes(4, "little"))
@@ -216,7 +216,7 @@ def _number(bits: int) -> float:
 
 
 def _rounded_up(value: float) -> float:
-    """The smallest float32 that is not below `value`, above zero; the largest one for what is beyond it."""
+    """Return the smallest float32 that is not below `value`, above zero; the largest one for what is beyond it."""
     if value >= _LARGEST:
         return _LARGEST
     nearest = _bits(value)

@@ -23,29 +23,30 @@ drop_ratio           r is the part that is dropped: max(1, floor(n (1 - r))): Ch
 
 
 def ratio(default: float) -> Any:
-    """A dataclass field for a ratio."""
+    """Return a dataclass field for a ratio."""
     return number(default, low=0, high=1, above=True)
 
 
 def rule(default: str) -> Any:
-    """A dataclass field for one of RULES."""
+    """Return a dataclass field for one of RULES."""
     return choice(default, *RULES)
 
 
 def part_kept(ratio: float, rule: str) -> Fraction:
-    """The part of the elements that `ratio` means to keep by `rule`, before it is rounded to a number of them."""
+    """Return the part of the elements that `ratio` means to keep by `rule`, before it is rounded to a number of
+    them."""
     part = Fraction(str(ratio))
     return 1 - part if rule == "drop_ratio" else part
 
 
 def ratio_keeping(part: float, rule: str) -> float:
-    """The inverse of `part_kept`: the ratio that keeps `part` by `rule`."""
+    """Return the inverse of `part_kept`: the ratio that keeps `part` by `rule`."""
     return float(1 - Fraction(str(part))) if rule == "drop_ratio" else part
 
 
 @functools.lru_cache(maxsize=4096)  # asked for several times for every unit of a step, and slow as fractions are
 def kept(n: int, ratio: float, rule: str) -> int:
-    """The number of n elements that `ratio` keeps by `rule`: at least one (where there is one), at most n."""
+    """Return the number of n elements that `ratio` keeps by `rule`: at least one (where there is one), at most n."""
     exact = n * part_kept(ratio, rule)
     count = math.ceil(exact) if rule == "ceil" else math.floor(exact) + (rule == "floor_plus_one")
     return min(max(count, 1), n)

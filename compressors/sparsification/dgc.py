@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _stride(n: int, taken: int) -> int:
-    """The largest odd number up to n / taken, which is at least one."""
+    """Return the largest odd number up to n / taken, which is at least one."""
     return (n // taken - 1) | 1
 
 
@@ -78,7 +78,7 @@ class DGC(Sparsifier):
         return Law(delta=min(k, self._rank(taken)) / n if certain else 1.0 / n)
 
     def _sample_size(self, n: int) -> int:
-        """Elements in the sample; n where it is not worth while."""
+        """Return elements in the sample; n where it is not worth while."""
         part = counts.part_kept(self.ratio, self.count)
         if part == 0 or self.kept_bound(n) == n:
             return n
@@ -88,7 +88,7 @@ class DGC(Sparsifier):
         return n // _stride(n, wanted) if self.strided_sample else wanted
 
     def _rank(self, taken: int) -> int:
-        """Which of the sample's magnitudes, from the largest on, is the threshold."""
+        """Return which of the sample's magnitudes, from the largest on, is the threshold."""
         return max(1, math.ceil(taken * counts.part_kept(self.ratio, self.count)))
 
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
@@ -121,7 +121,7 @@ class DGC(Sparsifier):
         return x[start::stride][:taken].contiguous()
 
     def _adapted(self, x: torch.Tensor, k: int, threshold: int) -> torch.Tensor | None:
-        """What reaches the threshold after its adaptation; None where that is more than `upper_bound` k."""
+        """Return what reaches the threshold after its adaptation; None where that is more than `upper_bound` k."""
         from compressors.kernels import backend
 
         kernels = backend.load("selection", x.device)

@@ -175,12 +175,12 @@ class GTopK(Cooperative):
         return torch.cat([part.to(parts[-1].device) for part in parts])
 
     def _next(self, message: torch.Tensor, unit: _Unit) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Positions and values of the payload that `message` begins with, and the rest behind it."""
+        """Return positions and values of the payload that `message` begins with, and the rest behind it."""
         import torch
 
         from compressors.kernels import backend, buffers
 
-        message = buffers.incoming(message, unit.kept.device)
+        message = buffers.receive(message, unit.kept.device)
         plan, kept, _ = positions.read(backend.load("sparse", message.device), message, unit.n)
         width = 4 if self.values == "fp32" else 2
         length = positions.HEADER + plan.size + width * (unit.n if plan.is_dense else plan.count)
@@ -230,14 +230,14 @@ class GTopK(Cooperative):
 
 
 def _canonical(values: torch.Tensor) -> torch.Tensor:
-    """One NaN for all, so that no two workers order them differently."""
+    """Return one NaN for all, so that no two workers order them differently."""
     import torch
 
     return torch.where(values.isnan(), torch.nan, values)
 
 
 def _bits(mask: torch.Tensor) -> torch.Tensor:
-    """(n,) bool -> (ceil(n / 8),) uint8, the lowest bit first."""
+    """Pack (n,) bool into (ceil(n / 8),) uint8, the lowest bit first."""
     import torch
 
     padded = torch.nn.functional.pad(mask.long(), (0, -len(mask) % 8)).view(-1, 8)
@@ -245,7 +245,7 @@ def _bits(mask: torch.Tensor) -> torch.Tensor:
 
 
 def _unpacked(payload: torch.Tensor, count: int) -> torch.Tensor:
-    """The inverse of `_bits`.
+    """Return the inverse of `_bits`.
 
     Raises:
         CorruptPayload: there are fewer bits.

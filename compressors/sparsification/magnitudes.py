@@ -24,7 +24,8 @@ _LEAST_EXPONENT = -125  # of the smallest normal number, 0.5 * 2^-125
 
 
 def bits_of(value: float) -> int:
-    """The bits of the smallest float32 that is above zero and not below `value`; those of Inf beyond all numbers.
+    """Return the bits of the smallest float32 that is above zero and not below `value`; those of Inf beyond all
+    numbers.
 
     A threshold that is rounded up compares with every float32 exactly as `value` itself would.
     """
@@ -40,7 +41,7 @@ def bits_of(value: float) -> int:
 
 
 def value_of(bits: int) -> float:
-    """The number, or Inf, that the bits of a float32 without a sign stand for."""
+    """Return the number, or Inf, that the bits of a float32 without a sign stand for."""
     if bits >= INFINITY:
         return math.inf if bits == INFINITY else math.nan
     exponent = max(bits >> _FRACTION_BITS, 1)
@@ -48,7 +49,7 @@ def value_of(bits: int) -> float:
 
 
 def smallest(x: torch.Tensor) -> int:
-    """The smallest magnitude of `x`, which has an element, as bits."""
+    """Return the smallest magnitude of `x`, which has an element, as bits."""
     import torch
 
     return int((x.view(torch.int32) & _MAGNITUDE).amin())
@@ -70,7 +71,7 @@ class Candidates:
         self._sample = self._sample.reshape(-1)
 
     def above(self, threshold: int) -> torch.Tensor | None:
-        """The positions of all that reach `threshold`, or None where that would take much memory."""
+        """Return the positions of all that reach `threshold`, or None where that would take much memory."""
         self._narrow(threshold)
         if self._least is None or threshold < self._least:
             return None
@@ -80,13 +81,13 @@ class Candidates:
         return self._found[self._kernels.collect_above(self._values, threshold, count, self._side)]
 
     def count(self, threshold: int) -> int:
-        """How many reach `threshold`."""
+        """Count the magnitudes that reach `threshold`."""
         self._narrow(threshold)
         known = self._least is not None and threshold >= self._least
         return int(self._kernels.count_above(self._values if known else self._x, threshold, self._side))
 
     def all_above(self, threshold: int) -> torch.Tensor:
-        """The positions of all that reach `threshold`, in any case."""
+        """Return the positions of all that reach `threshold`, in any case."""
         found = self.above(threshold)
         if found is None:
             count = self._kernels.count_above(self._x, threshold, self._side)
@@ -94,7 +95,8 @@ class Candidates:
         return found
 
     def at_least_one(self, threshold: int) -> torch.Tensor:
-        """`all_above`, or the largest element where there are none and not all are zero: no step is without effect."""
+        """Return `all_above`, or the largest element where there are none and not all are zero: no step is without
+        effect."""
         found = self.all_above(threshold)
         if len(found) or not self._kernels.largest(self._x, self._side):
             return found

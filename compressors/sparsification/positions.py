@@ -58,13 +58,13 @@ class Plan:
         return self.coding == _DENSE
 
     def header(self, extra: int) -> bytes:
-        """The first HEADER bytes of the payload."""
+        """Return the first HEADER bytes of the payload."""
         number = self.coding | self.parameter << 3 | self.count << 8 | extra << (8 + _COUNT_BITS)
         return number.to_bytes(HEADER, "little")
 
 
 def bound(option: str, n: int, most: int) -> int:
-    """The most bytes that the positions of up to `most` of n elements need with `option`."""
+    """Return the most bytes that the positions of up to `most` of n elements need with `option`."""
     if most == 0 and option in ("auto", "int32"):
         return 0
     sizes = {"bitmap": -(-n // 8), "delta": _delta_bound(n, most)}
@@ -74,7 +74,7 @@ def bound(option: str, n: int, most: int) -> int:
 
 
 def size(option: str, n: int, count: int) -> int | None:
-    """The bytes of the positions of `count` of n elements where they do not depend on which they are."""
+    """Return the bytes of the positions of `count` of n elements where they do not depend on which they are."""
     if count == n:
         return 0
     if option == "bitmap":
@@ -83,13 +83,13 @@ def size(option: str, n: int, count: int) -> int | None:
 
 
 def _delta_bound(n: int, count: int) -> int:
-    """The gaps add up to at most n - count, whatever they are."""
+    """Return the gaps add up to at most n - count, whatever they are."""
     bits = min(count * (1 + r) + ((n - count) >> r) for r in range(_LARGEST_PARAMETER + 1))
     return -(-bits // 8)
 
 
 def plan(kernels: ModuleType, indices: torch.Tensor, n: int, option: str, value_bytes: int | None) -> Plan:
-    """The coding of `indices` (ascending int64).
+    """Return the coding of `indices` (ascending int64).
 
     `value_bytes` is the size of a value where any number of values can follow, also all n of them; None
     where only the kept ones can.
@@ -112,7 +112,7 @@ def plan(kernels: ModuleType, indices: torch.Tensor, n: int, option: str, value_
 
 
 def write(kernels: ModuleType, indices: torch.Tensor, chosen: Plan, payload: torch.Tensor) -> None:
-    """The index part, into `payload` of exactly its length."""
+    """Write the index part, into `payload` of exactly its length."""
     if chosen.coding == _INT32:
         kernels.write_int32(indices, payload)
     elif chosen.coding == _DELTA:
@@ -122,7 +122,7 @@ def write(kernels: ModuleType, indices: torch.Tensor, chosen: Plan, payload: tor
 
 
 def read(kernels: ModuleType, payload: torch.Tensor, n: int) -> tuple[Plan, torch.Tensor | None, int]:
-    """What `payload` begins with: the plan, the positions (int64; None for a dense payload), and `extra`.
+    """Read what `payload` begins with: the plan, the positions (int64; None for a dense payload), and `extra`.
 
     Raises:
         CorruptPayload: no `write` for n elements gave it.

@@ -66,7 +66,7 @@ class SharedSubset(Compressor):
         return 2.0**-14 if self.values == "fp16" else 0.0
 
     def kept(self, n: int) -> int:
-        """The number of elements of n that travel."""
+        """Return the number of elements of n that travel."""
         return counts.kept(n, self.ratio, self.count)
 
     def law(self, shape: Sequence[int]) -> Law:
@@ -97,20 +97,20 @@ class SharedSubset(Compressor):
         from compressors.kernels import buffers
 
         flat = buffers.as_float32(x)
-        payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
+        payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         if not len(flat):
-            return buffers.delivered(payload, out)
+            return buffers.deliver(payload, out)
         with buffers.floats_of(payload, self.kept(len(flat)), _DTYPES[self.values]) as values:
             if not self.take(flat, key.shared(), values):
                 values.fill_(float("nan"))
-        return buffers.delivered(payload, out)
+        return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         import torch
 
         from compressors.kernels import buffers
 
-        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
+        payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         if not len(payload):
             return
         values = buffers.read_floats(payload) if self.values == "fp32" else payload.clone().view(torch.float16).float()
@@ -143,8 +143,10 @@ class RandomK(SharedSubset):
         return {}
 
     def positions(self, n: int, key: Key, device: torch.device) -> torch.Tensor:
-        """What is kept of n elements, ascending integers. Where they are few they are remembered until the
-        unit's next step, as the payload is decoded soon after it was made."""
+        """Return the positions that are kept of n, ascending integers.
+
+        Few positions are remembered until the unit's next step, as the payload is decoded soon after it was made.
+        """
         from compressors.kernels import backend
 
         draw = (key, n, device, self.kept(n))
@@ -186,7 +188,7 @@ class BlockRandomK(SharedSubset):
     paper: ClassVar[str] = "Vogels et al., PowerSGD, NeurIPS 2019"
 
     def start(self, n: int, key: Key) -> int:
-        """Where the run begins."""
+        """Return where the run begins."""
         from compressors.kernels.uniform import uniform
 
         return min(int(uniform(key.bits(), 1)[0] * n), n - 1)

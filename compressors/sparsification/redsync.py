@@ -20,7 +20,8 @@ _STEPS = 10
 
 
 def _mean_and_largest(x: torch.Tensor, side: int) -> tuple[float, float]:
-    """Of the magnitudes of `x`; with a side, those of the other elements are zero. NaN or Inf where `x` holds one."""
+    """Return mean and maximum of the magnitudes of `x`; with a side, the other elements count as zero. NaN or Inf where
+    `x` holds one."""
     from compressors.kernels import backend
 
     plain, absolute, _ = backend.load("sums", x.device).moments(x)
@@ -80,7 +81,8 @@ class RedSyncTrimmed(Sparsifier):
         return survivors[kernels.topk(x[survivors], k)]
 
     def _survivors(self, x: torch.Tensor, k: int, side: int) -> torch.Tensor | None:
-        """What reaches the highest threshold that k elements reach; None where there is none, or these are many."""
+        """Return what reaches the highest threshold that k elements reach; None where there is none, or these are
+        many."""
         from compressors.kernels import backend
 
         mean, largest = _mean_and_largest(x, side)
@@ -176,16 +178,16 @@ class RedSyncThreshold(Sparsifier, Stateful):
         return found
 
     def _accepted(self, k: int) -> tuple[int, int]:
-        """The least number of elements that ends the search, and the least number above it that doesn't."""
+        """Return the least number of elements that ends the search, and the least number above it that doesn't."""
         return (k, 2 * k) if self.accept == "double" else (k // 2 + 1, -(-3 * k // 2))
 
     def _still_gives(self, before: int, now: int, k: int) -> bool:
-        """Whether a threshold that `before` elements reached at its search can be used where `now` do."""
+        """Tell whether a threshold that `before` elements reached at its search can be used where `now` do."""
         fewest, most = self._accepted(k)
         return now > 0 and min(before, fewest) <= _DRIFT * now and now <= _DRIFT * max(before, most)
 
     def _search(self, candidates: magnitudes.Candidates, mean: float, largest: float, k: int) -> int:
-        """The last threshold tried, as bits."""
+        """Return the last threshold tried, as bits."""
         fewest, most = self._accepted(k)
         low, high = 0.0, 1.0
         while True:

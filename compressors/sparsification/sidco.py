@@ -93,7 +93,7 @@ class SIDCo(Sparsifier, Stateful):
         return found
 
     def _threshold(self, x: torch.Tensor, k: int, unit: int) -> float:
-        """The threshold of the last stage; NaN where `x` holds NaN or Inf."""
+        """Return the threshold of the last stage; NaN where `x` holds NaN or Inf."""
         from compressors.kernels import backend
 
         _, absolute, square = backend.load("sums", x.device).moments(x)
@@ -135,7 +135,7 @@ class SIDCo(Sparsifier, Stateful):
         return max(1, math.ceil(math.log2(n / k)) if self.max_stages is None else self.max_stages)
 
     def _stages(self, unit: int, k: int, n: int) -> int:
-        """M of the unit, for k of n elements."""
+        """Return the number of stages M of the unit, for k of n elements."""
         state = self.memory.get(unit)
         return min(self.stages if state is None else int(state["stages"]), self._most_stages(k, n))
 

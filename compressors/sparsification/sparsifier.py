@@ -23,8 +23,8 @@ _HALF_ERROR = 2.0**-21
 
 
 def _chained(name: Any) -> type[Elementwise] | None:
-    """The method `name`, where it can code a vector of kept values without knowing anything else; whether it asks the
-    other workers, its options decide."""
+    """Return the method `name`, where it can code a vector of kept values without knowing anything else; whether it
+    asks the other workers, its options decide."""
     from compressors import aliases, registry
 
     if not isinstance(name, str):
@@ -102,11 +102,11 @@ class Sparsifier(Compressor):
 
     @abstractmethod
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        """The positions of what is kept of `x`, 1-D contiguous float32 with at least one element: ascending
+        """Return the positions of what is kept of `x`, 1-D contiguous float32 with at least one element: ascending
         int64, on the device of `x`. `x` is only to be read."""
 
     def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
-        """The same among the elements above zero (`side` 1) or below (`side` -1); all of `x` is finite.
+        """Return the same among the elements above zero (`side` 1) or below (`side` -1); all of `x` is finite.
 
         By default those of `select` that have this sign.
         """
@@ -116,15 +116,15 @@ class Sparsifier(Compressor):
 
     @abstractmethod
     def kept_bound(self, n: int) -> int:
-        """The most elements of n that are kept."""
+        """Return the most elements of n that are kept."""
 
     def kept_count(self, n: int) -> int | None:
-        """How many of n are kept by `select`, where that is the same for every x; else None."""
+        """Return how many of n `select` keeps, where that is the same for every x; else None."""
         return None
 
     @abstractmethod
     def selection_law(self, n: int) -> Law:
-        """What holds for tensors of n elements when the kept values travel exactly."""
+        """Return what holds for tensors of n elements when the kept values travel exactly."""
 
     @property
     def chained(self) -> Elementwise | None:
@@ -199,7 +199,7 @@ class Sparsifier(Compressor):
         *,
         with_positions: bool = False,
     ) -> torch.Tensor:
-        """The payload of a tensor of n elements with `values` at the positions `kept` and zeros elsewhere.
+        """Return the payload of a tensor of n elements with `values` at the positions `kept` and zeros elsewhere.
 
         `with_positions` keeps to codings from which `kept` can be told, also where all n values are shorter.
         """
@@ -216,7 +216,7 @@ class Sparsifier(Compressor):
             values = torch.zeros(n, dtype=torch.float32, device=values.device).index_copy_(0, kept, values)
         start = positions.HEADER + plan.size
         length = len(values) * width if width else inner.payload_bound((len(values),)) if inner else 0
-        payload = buffers.outgoing(out, start + length, values.device)
+        payload = buffers.prepare(out, start + length, values.device)
         extra = 0
         if inner is not None:
             coded = inner.compress(values, _chained_key(key), payload[start:])
@@ -226,7 +226,7 @@ class Sparsifier(Compressor):
         else:
             buffers.write_floats(values, payload[start:])
         _begin(kernels, kept, plan, extra, payload)
-        return buffers.delivered(payload, out)
+        return buffers.deliver(payload, out)
 
     def _compress_mean(self, x: torch.Tensor, key: Key, out: torch.Tensor | None) -> torch.Tensor:
         import torch
@@ -241,15 +241,15 @@ class Sparsifier(Compressor):
         if len(kept):
             mean = backend.load("sums", x.device).moments(x.index_select(0, kept))[0] / len(kept)
         plan = positions.plan(kernels, kept, len(x), self.indices, None)
-        payload = buffers.outgoing(out, positions.HEADER + plan.size + 4, x.device)
+        payload = buffers.prepare(out, positions.HEADER + plan.size + 4, x.device)
         buffers.write_floats(torch.tensor([mean], dtype=torch.float32, device=x.device), payload[-4:])
         _begin(kernels, kept, plan, 0, payload)
-        return buffers.delivered(payload, out)
+        return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import backend, buffers
 
-        payload = buffers.incoming(payload, out.device)
+        payload = buffers.receive(payload, out.device)
         kernels = backend.load("sparse", out.device)
         kept, values = self.unpack(payload, out.numel(), key)
         with buffers.accumulator(out) as total:
@@ -261,17 +261,17 @@ class Sparsifier(Compressor):
                 kernels.add_at(kept, values.expand(len(kept)).contiguous(), weight, total)
 
     def sent_indices(self, payload: torch.Tensor, count: int, key: Key) -> torch.Tensor | None:
-        """The positions that `payload`, for a tensor of `count` elements, names; None where it names none.
+        """Return the positions that `payload`, for a tensor of `count` elements, names; None where it names none.
 
         Raises:
             CorruptPayload: as in `unpack`.
         """
         from compressors.kernels import buffers
 
-        return self.unpack(buffers.incoming(payload, payload.device), count, key)[0]
+        return self.unpack(buffers.receive(payload, payload.device), count, key)[0]
 
     def unpack(self, payload: torch.Tensor, n: int, key: Key) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """The inverse of `pack`: the positions, None for all of them, and the values; a mean has no dimension.
+        """Return the inverse of `pack`: the positions, None for all of them, and the values; a mean has no dimension.
 
         Raises:
             CorruptPayload: no `compress` of a tensor of n elements gave it.
@@ -305,7 +305,7 @@ class Sparsifier(Compressor):
 
 
 def _chained_key(key: Key) -> Key:
-    """Other draws than those of the selection."""
+    """Return a key for other draws than those of the selection."""
     return dataclasses.replace(key, seed=splitmix64(key.seed ^ _CHAINED_DRAWS))
 
 

@@ -12,7 +12,7 @@ _MOST_THREADS, _MOST_ELEMENTS = 1024, 10**12
 
 
 def positive(text: str) -> int:
-    """An integer from 1 up, with 1_000 and 1e6 for large ones."""
+    """Parse an integer from 1 up, with 1_000 and 1e6 for large ones."""
     value = float(text)
     if value < 1 or not value.is_integer():
         raise ValueError(text)
@@ -20,7 +20,7 @@ def positive(text: str) -> int:
 
 
 def several(text: str) -> int:
-    """An integer from 30 up: fewer draws say nothing of their own spread."""
+    """Parse an integer from 30 up: fewer draws say nothing of their own spread."""
     value = positive(text)
     if value < 30:
         raise ValueError(text)
@@ -28,7 +28,7 @@ def several(text: str) -> int:
 
 
 def probability(text: str) -> float:
-    """A number above 0 and below 1."""
+    """Parse a number above 0 and below 1."""
     value = float(text)
     if not 0 < value < 1:
         raise ValueError(text)
@@ -36,7 +36,7 @@ def probability(text: str) -> float:
 
 
 def elements(text: str) -> int:
-    """How many elements a tensor may have."""
+    """Parse a number of elements that a tensor may have."""
     value = positive(text)
     if value > _MOST_ELEMENTS:
         raise ValueError(text)
@@ -44,7 +44,7 @@ def elements(text: str) -> int:
 
 
 def threads(text: str) -> int:
-    """How many threads a machine may have."""
+    """Parse a number of threads that a machine may have."""
     value = positive(text)
     if value > _MOST_THREADS:
         raise ValueError(text)

@@ -12,7 +12,7 @@ from gradsweep.errors import UsageError
 
 
 def ended(program: str, ask: Callable[[], int], *refusals: type[Exception]) -> int:
-    """The exit status of `ask`, which prints its answer; or of what kept it from that, told in one line.
+    """Run `ask`, which prints its answer, and return its exit status; print one line where it cannot answer.
 
     Args:
         program: as the user has called it, in front of the line.
@@ -45,6 +45,6 @@ def ended(program: str, ask: Callable[[], int], *refusals: type[Exception]) -> i
 
 
 def _drop_output() -> None:
-    """What is still to be written goes nowhere, or Python would try it once more in the end."""
+    """Send what is still to be written nowhere: Python would try it once more in the end."""
     with contextlib.suppress(OSError):  # a stream that is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -27,7 +27,7 @@ def fill(page: Path, part: str, text: str) -> None:
 
 
 def read(page: Path, part: str) -> str:
-    """What stands in the part of `page`.
+    """Return the text in the part of `page`.
 
     Raises:
         UsageError: as `fill`.
@@ -36,7 +36,7 @@ def read(page: Path, part: str) -> str:
 
 
 def _split(page: Path, part: str) -> tuple[str, str, str]:
-    """The page up to the part, the part, and the rest; the comments belong to the first and the last."""
+    """Return the page up to the part, the part, and the rest; the comments belong to the first and the last."""
     try:
         text = page.read_text(encoding="utf-8")
     except OSError as error:

@@ -16,14 +16,14 @@ SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "gradsweep"}
 
 
 def check(path: Path | None) -> None:
-    """Raises UsageError for a `--picture` that is none of SUFFIXES."""
+    """Raise UsageError for a `--picture` that is none of SUFFIXES."""
     if path is not None and path.suffix.lower() not in SUFFIXES:
         raise bad_value("--picture", path, f"a file that ends in {', '.join(SUFFIXES)}")
 
 
 @contextlib.contextmanager
 def writing(option: str, path: Path) -> Iterator[None]:
-    """Within the block, a file is written that was asked for with `option`: raises UsageError where it cannot be."""
+    """Raise UsageError where the file that `option` asks for cannot be written within the block."""
     try:
         yield
     except OSError as error:

@@ -31,7 +31,7 @@ class Table:
 
 
 def console() -> Console:
-    """Standard output, as wide as it is; `COLUMNS` and `NO_COLOR` are honoured."""
+    """Return a console on standard output, as wide as that is; `COLUMNS` and `NO_COLOR` are honoured."""
     from rich.console import Console
 
     class Pipe(Console):
@@ -73,7 +73,7 @@ def show(table: Table) -> None:
 
 
 def markdown(table: Table) -> str:
-    """The table as Markdown, without a newline at its end."""
+    """Return the table as Markdown, without a newline at its end."""
     heads = "| " + " | ".join(column.name for column in table.columns) + " |"
     rule = "|" + "|".join("---:" if column.is_number else "---" for column in table.columns) + "|"
     rows = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in table.rows]

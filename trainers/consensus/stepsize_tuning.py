@@ -146,7 +146,7 @@ def _advanced(mine: Mapping[int, _Candidate], iterations: int, comm: Comm | None
 def _kernels() -> contextlib.AbstractContextManager[None]:
     """The vectors are in main memory, also where a run's tensors are not, and its kernels could work on them only."""
     try:
-        backend.chosen("sums", "cpu")
+        backend.select("sums", "cpu")
     except InvalidParameter:
         return backend.use("auto")
     return contextlib.nullcontext()

@@ -68,8 +68,8 @@ def _flag(
     high: np.uint32,
     kept: npt.NDArray[np.uint8],
 ) -> None:
-    """kept[i] = whether x[i] is drawn. A quotient of 1 and above is cut off to what fits 31 bits, and such elements
-    are kept for being at least `threshold`."""
+    """Compute kept[i] = whether x[i] is drawn. A quotient of 1 and above is cut off to what fits 31 bits, and such
+    elements are kept for being at least `threshold`."""
     for index in range(x.size):
         p = min(abs(x[index]) / scale, np.float32(1.0)) * _RESOLUTION
         cut = np.int32(min(p, np.float32(2147483520.0)))
@@ -86,8 +86,8 @@ def _draw_kept(
     threshold: np.int32,
     found: npt.NDArray[np.int64],
 ) -> int:
-    """Positions of the drawn into `found`; returns their number, of which those that `found` has no room for are
-    only counted."""
+    """Write the positions of the drawn into `found`; return their number, of which those that `found` has no room for
+    are only counted."""
     kept = np.zeros(_BLOCK, np.uint8)
     words = kept.view(np.uint64)
     count = 0

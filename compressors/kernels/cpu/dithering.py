@@ -9,7 +9,7 @@ import torch
 from compressors.kernels.cpu.primitives.arrays import array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
-from compressors.kernels.cpu.primitives.rounding import RESOLUTION, signed
+from compressors.kernels.cpu.primitives.rounding import RESOLUTION, apply_sign
 from compressors.kernels.cpu.primitives.streams import draw
 from compressors.kernels.cpu.scales import (
     INFINITY,
@@ -43,7 +43,7 @@ def _round_block(
     relative_bits: npt.NDArray[np.int32],
     codes: npt.NDArray[np.uint16],
 ) -> None:
-    """The number of the power, with the sign of x, plus `steps`.
+    """Round to powers: codes are the number of the power, with the sign of x, plus `steps`.
 
     In units of the smallest power, |x| / norm is `relative`. From 1 on, 23 random bits added to its fraction
     carry into the exponent with the probability of rounding up; below, it is itself the probability.
@@ -56,7 +56,7 @@ def _round_block(
         small = relative[index] if relative_bits[index] < _ONE else np.float32(0.0)
         hit = np.int32(np.int32(u >> np.uint32(1)) < np.int32(small * RESOLUTION))
         power = np.int32(power if relative_bits[index] >= _ONE else hit)
-        codes[index] = np.uint16(np.int32(steps + signed(power, bits[index])))
+        codes[index] = np.uint16(np.int32(steps + apply_sign(power, bits[index])))
 
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")
@@ -130,7 +130,7 @@ def _add_block(
     value_bits: npt.NDArray[np.int32],
     out: npt.NDArray[np.float32],
 ) -> bool:
-    """out[i] += factor * the power of codes[i]; False when a code is larger than 2 * steps."""
+    """Compute out[i] += factor * the power of codes[i]; return False when a code is larger than 2 * steps."""
     above = np.int32(0)
     for index in range(out.size):
         code = np.int32(codes[index])

@@ -27,7 +27,7 @@ _ONE = np.float32(ONE)
 def _find_codes(
     x: npt.NDArray[np.float32], bits: npt.NDArray[np.int32], scale: np.float32, codes: npt.NDArray[np.uint8]
 ) -> None:
-    """`bits` have the signs of x; |x| / scale is in [0, 1]."""
+    """Find the codes of x; `bits` have its signs, and |x| / scale is in [0, 1]."""
     for index in range(x.size):
         y = abs(x[index]) / scale
         slope = _S0 if y > _0 else np.float32(0.0)
@@ -86,7 +86,7 @@ def _decode_add(
     weight: float,
     out: npt.NDArray[np.float32],
 ) -> bool:
-    """out += weight * Q(x); `payload` has the right length. False where no `encode` wrote its norms."""
+    """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its norms."""
     scale_bits = np.empty(1, np.int32)
     buckets = (out.size + bucket - 1) // bucket
     codes = payload[4 * buckets :]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compressors.kernels import omega
-from compressors.kernels.cpu.elias_writer import reversed_bits
+from compressors.kernels.cpu.elias_writer import reverse_bits
 from compressors.kernels.cpu.primitives.jit import helper
 
 _PEEK = 13  # bits that are looked up at once
@@ -26,7 +26,7 @@ _SYMBOLS = np.array(omega.symbols(_PEEK), np.uint16)
 
 @helper
 def _peek(staged: npt.NDArray[np.uint64], at: int) -> np.uint64:
-    """The 64 bits from bit `at` on."""
+    """Return the 64 bits from bit `at` on."""
     word = at >> 6
     shift = np.uint64(at & 63)
     return (staged[word] >> shift) | ((staged[word + 1] << _1) << (_63 - shift))
@@ -34,7 +34,7 @@ def _peek(staged: npt.NDArray[np.uint64], at: int) -> np.uint64:
 
 @helper
 def _read_omega(staged: npt.NDArray[np.uint64], at: int) -> tuple[np.int64, int]:
-    """A number and where its code ends; 0 for what is no code of a number below 2^_LONGEST_GROUP."""
+    """Return a number and where its code ends; 0 for what is no code of a number below 2^_LONGEST_GROUP."""
     value = np.int64(1)
     begin = at
     while at - begin < 64:
@@ -44,14 +44,14 @@ def _read_omega(staged: npt.NDArray[np.uint64], at: int) -> tuple[np.int64, int]
         length = value + 1
         if length > _LONGEST_GROUP:
             break
-        value = np.int64(reversed_bits(bits, np.uint64(length)))
+        value = np.int64(reverse_bits(bits, np.uint64(length)))
         at += length
     return np.int64(0), at
 
 
 @helper
 def _fill(stream: npt.NDArray[np.uint8], begin: int, staged: npt.NDArray[np.uint64]) -> None:
-    """The bytes of `stream` from `begin` on, as far as there is room; ones behind its end."""
+    """Fill the buffer with the bytes of `stream` from `begin` on, as far as there is room; ones behind its end."""
     read = staged.view(np.uint8)
     count = max(0, min(read.size, stream.size - begin))
     source = stream[begin : begin + count]

@@ -32,8 +32,8 @@ def _bit_length(value: np.uint64) -> np.uint64:
 
 
 @helper
-def reversed_bits(value: np.uint64, length: np.uint64) -> np.uint64:
-    """The lowest `length` bits in the opposite order."""
+def reverse_bits(value: np.uint64, length: np.uint64) -> np.uint64:
+    """Return the lowest `length` bits in the opposite order."""
     result = _0
     for _ in range(length):
         result = (result << _1) | (value & _1)
@@ -43,12 +43,12 @@ def reversed_bits(value: np.uint64, length: np.uint64) -> np.uint64:
 
 @helper
 def _omega(value: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """The code, its first bit lowest, and its length."""
+    """Return the code, its first bit lowest, and its length."""
     code = _0
     length = _1
     while value > _1:
         bits = _bit_length(value)
-        code = (code << bits) | reversed_bits(value, bits)
+        code = (code << bits) | reverse_bits(value, bits)
         length += bits
         value = bits - _1
     return code, length
@@ -97,7 +97,7 @@ def write_stream(
     payload: npt.NDArray[np.uint8],
     position: int,
 ) -> int:
-    """The stream of one bucket from `position` on, filled up with ones to a whole byte; returns its end."""
+    """Return the stream of one bucket from `position` on, filled up with ones to a whole byte; returns its end."""
     words = codes.view(np.uint64)
     nothing = np.uint64(levels) * np.uint64(0x0001000100010001)
     gathered, filled = _0, _0

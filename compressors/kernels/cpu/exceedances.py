@@ -59,7 +59,7 @@ def _moments_above(
 
 @helper
 def _split(bits: npt.NDArray[np.uint64]) -> tuple[int, int]:
-    """Float64 without a sign become their mantissas, a zero one. Returns the sum of the exponents of those that
+    """Replace float64 without a sign by their mantissas, a zero by one; return the sum of the exponents of those that
     are not zero, and how many those are."""
     exponents = np.int64(0)
     count = np.int64(0)
@@ -76,7 +76,7 @@ def _split(bits: npt.NDArray[np.uint64]) -> tuple[int, int]:
 def _multiply(
     mantissas: npt.NDArray[np.float64], lanes: npt.NDArray[np.float64], lane_bits: npt.NDArray[np.uint64]
 ) -> tuple[int, float]:
-    """The product of at most CHUNK mantissas as a power of two and a number below 2^LANES."""
+    """Return the product of at most CHUNK mantissas as a power of two and a number below 2^LANES."""
     lanes[:] = 1.0
     whole = mantissas.size // LANES * LANES
     for row in range(0, whole, LANES):

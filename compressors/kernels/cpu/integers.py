@@ -12,7 +12,7 @@ import torch
 from compressors.kernels.cpu.primitives.arrays import array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
-from compressors.kernels.cpu.primitives.rounding import add_levels, rounded, signed
+from compressors.kernels.cpu.primitives.rounding import add_levels, apply_sign, round_stochastically
 from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, is_scale, load, store
 
@@ -23,7 +23,7 @@ _HUGE = np.float32(2.0**126)
 
 @helper
 def _bounds(bits: npt.NDArray[np.int32], symmetric: bool, found: npt.NDArray[np.int32]) -> None:
-    """found[0] and found[1], as bits: the smallest and the largest element, or 0 and the largest magnitude;
+    """Find found[0] and found[1], as bits: the smallest and the largest element, or 0 and the largest magnitude;
     both NaN where there is a NaN or Inf. Flipped below the sign, the bits of negative numbers are in order."""
     smallest = MAGNITUDE
     largest = np.int32(-MAGNITUDE)
@@ -46,7 +46,7 @@ def _bounds(bits: npt.NDArray[np.int32], symmetric: bool, found: npt.NDArray[np.
 def _place_symmetric(
     x: npt.NDArray[np.float32], scale: np.float32, levels: np.float32, exact: npt.NDArray[np.float32]
 ) -> None:
-    """exact[i] = |x[i]| in levels."""
+    """Compute exact[i] = |x[i]| in levels."""
     for index in range(x.size):
         exact[index] = abs(x[index]) / scale * levels
 
@@ -55,7 +55,8 @@ def _place_symmetric(
 def _place_between(
     x: npt.NDArray[np.float32], low: np.float32, high: np.float32, levels: np.float32, exact: npt.NDArray[np.float32]
 ) -> None:
-    """exact[i] = x[i] in levels above `low`; halves of huge numbers, whose difference float32 could not hold."""
+    """Compute exact[i] = x[i] in levels above `low`; halves of huge numbers, whose difference float32 could not
+    hold."""
     factor = np.float32(0.5) if max(abs(low), abs(high)) >= _HUGE else np.float32(1.0)
     start = low * factor
     length = high * factor - start
@@ -69,13 +70,14 @@ def _place_between(
 def _round(
     exact: npt.NDArray[np.float32], stochastic: bool, stream: np.uint64, first: int, level: npt.NDArray[np.int32]
 ) -> None:
-    """The nearest integer, or one of the two neighbours at random; `first` counts the bucket's elements before."""
+    """Round to the nearest integer, or to one of the two neighbours at random; `first` counts the bucket's elements
+    before."""
     low = np.uint32(stream)
     high = np.uint32(stream >> np.uint64(32))
     start = np.uint32(first)
     if stochastic:
         for index in range(exact.size):
-            level[index] = rounded(exact[index], draw(low, high, np.uint32(start + np.uint32(index))))
+            level[index] = round_stochastically(exact[index], draw(low, high, np.uint32(start + np.uint32(index))))
     else:
         for index in range(exact.size):
             level[index] = np.int32((exact[index] + _WHOLE) - _WHOLE)
@@ -85,13 +87,13 @@ def _round(
 def _write_codes(
     level: npt.NDArray[np.int32], bits: npt.NDArray[np.int32], offset: np.int32, codes: npt.NDArray[np.uint16]
 ) -> None:
-    """The levels, or where there is an offset, this plus the levels with the signs of the elements."""
+    """Write the levels, or where there is an offset, this plus the levels with the signs of the elements."""
     if offset == 0:
         for index in range(bits.size):
             codes[index] = np.uint16(level[index])
     else:
         for index in range(bits.size):
-            codes[index] = np.uint16(np.int32(offset + signed(level[index], bits[index])))
+            codes[index] = np.uint16(np.int32(offset + apply_sign(level[index], bits[index])))
 
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, int64, boolean, boolean, uint8[::1])")
@@ -152,15 +154,15 @@ def _add_between(
     high: np.float32,
     out: npt.NDArray[np.float32],
 ) -> None:
-    """out[i] += the level codes[i] of those from `low`, which is 0, to `high`, which is `top`."""
+    """Compute out[i] += the level codes[i] of those from `low`, which is 0, to `high`, which is `top`."""
     for index in range(out.size):
         code = np.float32(codes[index])
         out[index] += low * ((top - code) / top) + high * (code / top)
 
 
 @helper
-def _allowed(bits: npt.NDArray[np.int32], value: npt.NDArray[np.float32], minmax: bool) -> bool:
-    """Whether an encoder can have written these bounds."""
+def _are_valid_bounds(bits: npt.NDArray[np.int32], value: npt.NDArray[np.float32], minmax: bool) -> bool:
+    """Tell whether an encoder can have written these bounds."""
     if not minmax:
         return is_scale(bits[1])
     if bits[1] == NAN:
@@ -175,7 +177,8 @@ def _allowed(bits: npt.NDArray[np.int32], value: npt.NDArray[np.float32], minmax
 def _decode_add(
     payload: npt.NDArray[np.uint8], width: int, bucket: int, minmax: bool, weight: float, out: npt.NDArray[np.float32]
 ) -> bool:
-    """out += weight * Q(x); `payload` has the right length. False where no `encode` wrote its content."""
+    """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
+    content."""
     codes = np.zeros(BLOCK, np.uint16)
     words = codes.view(np.uint64)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)
@@ -188,7 +191,7 @@ def _decode_add(
     for number in range(buckets):
         for which in range(sent.size):
             sent[which] = load(payload, number * sent.size + which)
-        if not _allowed(bound_bits, bound, minmax):
+        if not _are_valid_bounds(bound_bits, bound, minmax):
             return False
         low = np.float32(weight * np.float64(bound[0]))
         high = np.float32(weight * np.float64(bound[1]))

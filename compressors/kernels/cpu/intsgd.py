@@ -13,7 +13,7 @@ import torch
 
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK
-from compressors.kernels.cpu.primitives.rounding import rounded, signed
+from compressors.kernels.cpu.primitives.rounding import apply_sign, round_stochastically
 from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 from compressors.kernels.cpu.scales import INFINITY, largest
 
@@ -33,11 +33,12 @@ def _round_block(
     counter: np.uint32,
     levels: npt.NDArray[Any],
 ) -> None:
-    """levels[i] = sign(x[i]) * floor(min(|x[i]| * power * factor, limit) + u), u uniform in [0, 1), of 31 bits."""
+    """Compute levels[i] = sign(x[i]) * floor(min(|x[i]| * power * factor, limit) + u), u uniform in [0, 1), of 31
+    bits."""
     for index in range(x.size):
         exact = min(abs(x[index]) * power * factor, limit)
-        level = rounded(exact, draw(low, high, np.uint32(counter + np.uint32(index))))
-        levels[index] = signed(level, bits[index])
+        level = round_stochastically(exact, draw(low, high, np.uint32(counter + np.uint32(index))))
+        levels[index] = apply_sign(level, bits[index])
 
 
 @helper
@@ -51,7 +52,7 @@ def _encode(
     levels: npt.NDArray[Any],
     payload: npt.NDArray[np.uint8],
 ) -> bool:
-    """`levels` is room for BLOCK integers of the payload's width. False where `x` holds NaN or Inf."""
+    """Return `levels` is room for BLOCK integers of the payload's width. False where `x` holds NaN or Inf."""
     staged = levels.view(np.uint8)
     width = staged.size // BLOCK
     for first in range(0, x.size, BLOCK):
@@ -89,7 +90,7 @@ def _encode_either(
 def _decode_add(
     payload: npt.NDArray[np.uint8], factor: float, levels: npt.NDArray[Any], out: npt.NDArray[np.float32]
 ) -> None:
-    """`levels` is room for BLOCK integers of the payload's width."""
+    """Decode and add; `levels` is room for BLOCK integers of the payload's width."""
     staged = levels.view(np.uint8)
     width = staged.size // BLOCK
     for first in range(0, out.size, BLOCK):

@@ -18,7 +18,7 @@ _LARGEST = np.int32(0x7F7FFFFF)
 
 @helper
 def _next_power(bits: np.int32) -> np.int32:
-    """The smallest power of two from 2^-126 on that is no smaller; 2^128 is the largest float32. As bits."""
+    """Return the smallest power of two from 2^-126 on that is no smaller; 2^128 is the largest float32. As bits."""
     if bits == 0 or bits >= INFINITY:
         return bits if bits == 0 else NAN
     return min(np.int32((bits + _FRACTION) & INFINITY), _LARGEST)
@@ -36,8 +36,8 @@ def _round_block(
     relative_bits: npt.NDArray[np.int32],
     codes: npt.NDArray[np.uint8],
 ) -> None:
-    """Adding 23 random bits to the fraction of |x| / scale <= 1 carries into the exponent with just the
-    probability of rounding up; that holds below 2^-126 too, where the two powers are that and 0."""
+    """Round to powers of two: adding 23 random bits to the fraction of |x| / scale <= 1 carries into the exponent with
+    just the probability of rounding up; that holds below 2^-126 too, where the two powers are that and 0."""
     for index in range(x.size):
         relative[index] = abs(x[index]) / scale
     for index in range(x.size):

@@ -17,7 +17,7 @@ from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 def _chunk_sums(
     x: npt.NDArray[np.float32], positive: npt.NDArray[np.float64], negative: npt.NDArray[np.float64]
 ) -> None:
-    """LANES sums of the elements above zero, and of the others, NaN among them."""
+    """Write LANES sums of the elements above zero, and of the others, NaN among them."""
     positive[:] = 0.0
     negative[:] = 0.0
     whole = x.size // LANES * LANES
@@ -97,7 +97,7 @@ def _add_words(
     value_bits: npt.NDArray[np.int32],
     out: npt.NDArray[np.float32],
 ) -> None:
-    """out[i] += the second factor where bit i is set, else the first; at most BLOCK elements.
+    """Compute out[i] += the second factor where bit i is set, else the first; at most BLOCK elements.
 
     The factors are exchanged as bits: a choice between floats is not made into SIMD.
     """
@@ -115,7 +115,7 @@ def _add_words(
 
 @helper
 def _are_means(positive: np.int32, negative: np.int32) -> bool:
-    """Both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
+    """Return both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
     if positive == NAN or negative == NAN:
         return bool(positive == negative)
     below = np.int32(negative & MAGNITUDE)

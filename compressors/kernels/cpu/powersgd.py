@@ -54,7 +54,7 @@ def _products1(out: _Floats, a: _Floats, x: _Floats) -> None:
 
 @helper
 def _products4(out: _Floats, a: _Floats, x: _Floats) -> None:
-    """Four times `_products1`, for four neighbouring pieces of `a` and `x`."""
+    """Compute `_products1` four times, for four neighbouring pieces of `a` and `x`."""
     size = out.size
     for index in range(size):
         two = (out[index] + a[index] * x[index]) + a[size + index] * x[size + index]
@@ -63,7 +63,7 @@ def _products4(out: _Floats, a: _Floats, x: _Floats) -> None:
 
 @helper
 def _dot(a: _Floats, x: _Floats, lanes: _Floats) -> np.float32:
-    """The sum of a * x: element i goes to lane i mod LANES, then halves of the lanes are added to each other."""
+    """Return the sum of a * x: element i goes to lane i mod LANES, then halves of the lanes are added to each other."""
     lanes[:] = 0.0
     first = 0
     while first + 4 * LANES <= a.size:
@@ -126,7 +126,7 @@ def _orthonormal(vectors: npt.NDArray[np.float32], lengths: npt.NDArray[np.float
 
 @helper
 def _reflect(x: _Floats, across: _Floats, lanes: _Floats) -> None:
-    """x - 2 (x . v) v for the unit vector v = `across`."""
+    """Reflect x to x - 2 (x . v) v for the unit vector v = `across`."""
     _add1(x, np.float32(-2.0) * _dot(x, across, lanes), across)
 
 
@@ -155,7 +155,7 @@ def _householder(vectors: npt.NDArray[np.float32]) -> None:
 
 
 @kernel("void(float32[::1], float32[:, ::1], float32[:, ::1])")
-def _left(x: _Floats, right: _Floats, out: _Floats) -> None:
+def _multiply_left(x: _Floats, right: _Floats, out: _Floats) -> None:
     columns = right.shape[1]
     lanes = np.empty(LANES, np.float32)
     for row in range(out.shape[1]):
@@ -165,7 +165,7 @@ def _left(x: _Floats, right: _Floats, out: _Floats) -> None:
 
 
 @kernel("void(float32[::1], float32[:, ::1], float32[:, ::1])")
-def _right(x: _Floats, left: _Floats, out: _Floats) -> None:
+def _multiply_right(x: _Floats, left: _Floats, out: _Floats) -> None:
     columns = out.shape[1]
     out[:] = 0.0
     whole = x.size // columns
@@ -214,12 +214,12 @@ def _add(left: _Floats, right: _Floats, weight: float, out: _Floats) -> None:
             _add1(out[start:stop], np.float32(1.0), total)
 
 
-def left_product(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
-    _left(x.numpy(), right.numpy(), out.numpy())
+def multiply_left(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+    _multiply_left(x.numpy(), right.numpy(), out.numpy())
 
 
-def right_product(x: torch.Tensor, left: torch.Tensor, out: torch.Tensor) -> None:
-    _right(x.numpy(), left.numpy(), out.numpy())
+def multiply_right(x: torch.Tensor, left: torch.Tensor, out: torch.Tensor) -> None:
+    _multiply_right(x.numpy(), left.numpy(), out.numpy())
 
 
 def add_product(left: torch.Tensor, right: torch.Tensor, weight: float, out: torch.Tensor) -> None:

@@ -13,14 +13,14 @@ import torch
 from compressors.kernels.cpu.primitives.arrays import array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
-from compressors.kernels.cpu.primitives.rounding import add_levels, rounded, signed
+from compressors.kernels.cpu.primitives.rounding import add_levels, apply_sign, round_stochastically
 from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 from compressors.kernels.cpu.scales import INFINITY, LARGEST_SQUARE, NAN, is_scale, largest, load, store
 
 
 @helper
 def _euclidean(x: npt.NDArray[np.float32], sums: npt.NDArray[np.float64]) -> np.float32:
-    """l2 norm; NaN or Inf where `x` holds one. Squares are exact in float64 and can't overflow; they are
+    """Return the l2 norm; NaN or Inf where `x` holds one. Squares are exact in float64 and can't overflow; they are
     summed in eight interleaved sums, in a fixed order, to be the same in every implementation.
     A norm beyond float32 becomes the largest float32."""
     sums[:] = 0.0
@@ -47,7 +47,7 @@ def scale_of(
     scale_bits: npt.NDArray[np.int32],
     scale_value: npt.NDArray[np.float32],
 ) -> None:
-    """The norm of `x` to `scale_value[0]`, whose bits `scale_bits` are; NaN where `x` holds NaN or Inf."""
+    """Write the norm of `x` to `scale_value[0]`, whose bits `scale_bits` are; NaN where `x` holds NaN or Inf."""
     if euclidean:
         scale_value[0] = _euclidean(x, sums)
     else:
@@ -67,12 +67,12 @@ def round_block(
     counter: np.uint32,
     codes: npt.NDArray[np.uint16],
 ) -> None:
-    """codes[i] = levels + sign(x[i]) * floor(|x[i]| / scale * levels + u), u uniform in [0, 1)."""
+    """Compute codes[i] = levels + sign(x[i]) * floor(|x[i]| / scale * levels + u), u uniform in [0, 1)."""
     offset = np.int32(levels)
     for index in range(x.size):
         exact = abs(x[index]) / scale * levels
-        level = rounded(exact, draw(low, high, np.uint32(counter + np.uint32(index))))
-        codes[index] = np.uint16(np.int32(offset + signed(level, bits[index])))
+        level = round_stochastically(exact, draw(low, high, np.uint32(counter + np.uint32(index))))
+        codes[index] = np.uint16(np.int32(offset + apply_sign(level, bits[index])))
 
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")
@@ -123,7 +123,8 @@ def _encode(
 def _decode_add(
     payload: npt.NDArray[np.uint8], levels: int, width: int, bucket: int, weight: float, out: npt.NDArray[np.float32]
 ) -> bool:
-    """out += weight * Q(x); `payload` has the right length. False where no `encode` wrote its content."""
+    """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
+    content."""
     codes = np.zeros(BLOCK, np.uint16)
     words = codes.view(np.uint64)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)

@@ -36,7 +36,7 @@ _room = threading.local()
 
 
 def _trailing_zeros(context: Any, bits: Any) -> Any:
-    """The place of the lowest set bit of a 64-bit word; 64 where there is none. One instruction."""
+    """Return the place of the lowest set bit of a 64-bit word; 64 where there is none. One instruction."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], cgutils.false_bit)
@@ -49,7 +49,7 @@ _lowest: Any = intrinsic(_trailing_zeros)
 
 @helper
 def _numbers(key: np.uint64, n: int, chunk: int, numbers: npt.NDArray[np.int64]) -> None:
-    """The draws of one chunk."""
+    """Draw the numbers of one chunk."""
     upper = stream_bits(key, np.uint64(2 * chunk))
     lower = stream_bits(key, np.uint64(2 * chunk + 1))
     upper_low, upper_high = np.uint32(upper), np.uint32(upper >> _32)
@@ -70,7 +70,7 @@ def _numbers(key: np.uint64, n: int, chunk: int, numbers: npt.NDArray[np.int64])
 
 @helper
 def _find(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indices: npt.NDArray[Any]) -> None:
-    """`members` has a bit for each number; `indices` has room for k and one more."""
+    """Find the subset; `members` has a bit for each number, and `indices` has room for k and one more."""
     members[:] = _ZERO
     numbers = np.empty(CHUNK, np.int64)
     left = min(k, n - k)
@@ -115,8 +115,8 @@ def _subset64(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], i
 
 
 @helper
-def _first_from(indices: npt.NDArray[Any], number: int) -> int:
-    """How many of ascending `indices` are below `number`."""
+def _count_below(indices: npt.NDArray[Any], number: int) -> int:
+    """Count the ascending `indices` that are below `number`."""
     low, high = 0, indices.size
     while low < high:
         middle = (low + high) >> 1
@@ -134,11 +134,11 @@ def _gather(
     indices: npt.NDArray[Any],
     values: npt.NDArray[np.float32],
 ) -> bool:
-    """Gathers from every block while it is in the cache from being searched for NaN and Inf."""
+    """Gather from every block while it is in the cache from being searched for NaN and Inf."""
     part = bits.size // (_PARTS * _BLOCK) * _BLOCK
     at = np.empty(_PARTS, np.int64)
     for number in range(_PARTS):
-        at[number] = _first_from(indices, number * part)
+        at[number] = _count_below(indices, number * part)
     largest = np.int32(0)
     for first in range(0, part, _BLOCK):
         last = first + _BLOCK
@@ -149,7 +149,7 @@ def _gather(
                 values[kept] = x[indices[kept]]
                 kept += 1
             at[number] = kept
-    for kept in range(_first_from(indices, _PARTS * part), indices.size):
+    for kept in range(_count_below(indices, _PARTS * part), indices.size):
         values[kept] = x[indices[kept]]
     largest = max(largest, largest_of(bits[_PARTS * part :], _MAGNITUDE, _NO_FLIP))
     return bool(largest < _INFINITY)
@@ -184,7 +184,7 @@ def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
 
 
 def _words(count: int) -> npt.NDArray[np.uint64]:
-    """This thread's room for a map: new memory for every unit would cost more than to draw the numbers."""
+    """Return this thread's room for a map: new memory for every unit would cost more than to draw the numbers."""
     known: npt.NDArray[np.uint64] | None = getattr(_room, "words", None)
     if known is None or known.size < count:
         known = _room.words = np.empty(count, np.uint64)

@@ -19,7 +19,7 @@ PART = 1 << 30
 
 @helper
 def largest(bits: npt.NDArray[np.int32]) -> np.int32:
-    """Largest magnitude, as bits: for them integer order is the order of float32,
+    """Return the largest magnitude, as bits: for them integer order is the order of float32,
     with Inf and then NaN above every number, and an integer maximum is one SIMD instruction."""
     found = np.int32(0)
     for index in range(bits.size):
@@ -29,7 +29,7 @@ def largest(bits: npt.NDArray[np.int32]) -> np.int32:
 
 @helper
 def sum_squares(x: npt.NDArray[np.float32], totals: npt.NDArray[np.float64], lanes: npt.NDArray[np.float64]) -> float:
-    """The sum of x^2, in the order of `reference.sums`; `totals` is room for a number per chunk of `x`."""
+    """Return the sum of x^2, in the order of `reference.sums`; `totals` is room for a number per chunk of `x`."""
     chunks = (x.size + CHUNK - 1) // CHUNK
     for chunk in range(chunks):
         lanes[:] = 0.0
@@ -55,7 +55,7 @@ def store(payload: npt.NDArray[np.uint8], number: int, bits: np.int32) -> None:
 
 @helper
 def load(payload: npt.NDArray[np.uint8], number: int) -> np.int32:
-    """The bits of float32 number `number` of `payload`."""
+    """Return the bits of float32 number `number` of `payload`."""
     bits = np.int32(0)
     for byte in range(4):
         bits |= np.int32(payload[4 * number + byte]) << (8 * byte)
@@ -64,11 +64,11 @@ def load(payload: npt.NDArray[np.uint8], number: int) -> np.int32:
 
 @helper
 def is_scale(bits: np.int32) -> bool:
-    """What an encoder can have written as a scale: a number that is not negative, or the one NaN."""
+    """Tell whether an encoder can have written this scale: a number that is not negative, or the one NaN."""
     return 0 <= bits < INFINITY or bits == NAN
 
 
 @helper
 def stream_of(key: np.uint64, number: int, parts: int, offset: int) -> np.uint64:
-    """The stream of what stands at `offset` in bucket `number`; a full bucket has `parts` of them."""
+    """Return the stream of what stands at `offset` in bucket `number`; a full bucket has `parts` of them."""
     return stream_bits(key, np.uint64(number * parts + offset // PART))

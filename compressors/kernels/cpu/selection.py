@@ -31,13 +31,13 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @helper
 def _size(bits: np.int32, mask: np.int32, flip: np.int32) -> np.int32:
-    """The magnitude as bits; zero for an element of the other side."""
+    """Return the magnitude as bits; zero for an element of the other side."""
     return max(np.int32((bits & mask) ^ flip), np.int32(0))
 
 
 @helper
 def largest_of(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32) -> np.int32:
-    """The largest magnitude, or zero: an integer maximum is one SIMD instruction."""
+    """Return the largest magnitude, or zero: an integer maximum is one SIMD instruction."""
     largest = np.int32(0)
     for index in range(bits.size):
         largest = max(largest, np.int32((bits[index] & mask) ^ flip))
@@ -48,7 +48,7 @@ def largest_of(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32) -> n
 def largest_of_four(
     bits: npt.NDArray[np.int32], part: int, first: int, last: int, mask: np.int32, flip: np.int32
 ) -> np.int32:
-    """The largest magnitude of the elements first ... last - 1 of each of four parts of `part` elements.
+    """Return the largest magnitude of the elements first ... last - 1 of each of four parts of `part` elements.
 
     One core that reads in four places at once gets about half as much again from memory as in one.
     """
@@ -84,7 +84,8 @@ def _count(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, threshol
 def _collect(
     bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, threshold: np.int32, found: npt.NDArray[np.int64]
 ) -> int:
-    """Positions of magnitudes from `threshold` on; -1 where `found`, less _GROUP, has no room for them."""
+    """Write the positions of magnitudes from `threshold` on; return -1 where `found`, less _GROUP, has no room for
+    them."""
     count = 0
     capacity = found.size - _GROUP
     whole = bits.size // _GROUP * _GROUP
@@ -106,7 +107,8 @@ def _collect(
 
 @helper
 def _kth(sizes: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, k: int) -> tuple[np.int32, int]:
-    """The k-th largest magnitude and how many equal to it are among the k largest; 1 <= k <= the number of `sizes`."""
+    """Return the k-th largest magnitude and how many equal to it are among the k largest; 1 <= k <= the number of
+    `sizes`."""
     counts = np.empty(2048, np.int64)
     prefix = np.int32(0)
     left = k
@@ -127,7 +129,7 @@ def _kth(sizes: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, k: int) -
 
 @kernel("int32(int32[::1], int32, int32, int64, int64)")
 def _estimate(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, sample: int, rank: int) -> np.int32:
-    """The `rank`-th largest magnitude of a sample: one element from each of `sample` equal parts of the tensor,
+    """Return the `rank`-th largest magnitude of a sample: one element from each of `sample` equal parts of the tensor,
     at places that follow no period of a layer."""
     taken = np.empty(sample, np.int32)
     part = bits.size // sample
@@ -141,7 +143,7 @@ def _estimate(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, sampl
 def _best_of(
     bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, k: int, candidates: npt.NDArray[np.int64]
 ) -> int:
-    """The k best of ascending `candidates`, at least k, moved to their front; returns how many those are."""
+    """Return the k best of ascending `candidates`, at least k, moved to their front; returns how many those are."""
     sizes = np.empty(candidates.size, np.int32)
     for at in range(candidates.size):
         sizes[at] = _size(bits[candidates[at]], mask, flip)
@@ -161,7 +163,7 @@ def _best_of(
 def _exhaustive(
     bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, k: int, zeros: bool, found: npt.NDArray[np.int64]
 ) -> int:
-    """The k best of all into `found`, which has room for k; `zeros` may be among them."""
+    """Return the k best of all into `found`, which has room for k; `zeros` may be among them."""
     least, ties = _kth(bits, mask, flip, k)
     if least == 0 and not zeros:
         ties = 0

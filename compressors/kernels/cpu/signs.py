@@ -19,7 +19,7 @@ from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 @helper
 def _read_signs(bits: npt.NDArray[np.int32], minus: npt.NDArray[np.uint8]) -> tuple[np.int32, np.int32]:
-    """The sign bit of every element as a byte; the smallest and the largest magnitude, as bits."""
+    """Return the sign bit of every element as a byte; the smallest and the largest magnitude, as bits."""
     smallest = MAGNITUDE
     largest = np.int32(0)
     for index in range(bits.size):
@@ -32,7 +32,7 @@ def _read_signs(bits: npt.NDArray[np.int32], minus: npt.NDArray[np.uint8]) -> tu
 
 @helper
 def _flip_coins(bits: npt.NDArray[np.int32], first: int, stream: np.uint64, minus: npt.NDArray[np.uint8]) -> None:
-    """Zeros get a sign: element i of the tensor has bit i mod 32 of draw i // 32; `first` is a multiple of 32."""
+    """Give zeros a sign: element i of the tensor has bit i mod 32 of draw i // 32; `first` is a multiple of 32."""
     low = np.uint32(stream)
     high = np.uint32(stream >> np.uint64(32))
     for start in range(0, bits.size, 32):
@@ -53,7 +53,7 @@ def _write_block(
     minus: npt.NDArray[np.uint8],
     payload: npt.NDArray[np.uint8],
 ) -> np.int32:
-    """Up to BLOCK elements, `first` of which is the number of the first, into exactly the bytes that they need.
+    """Write up to BLOCK elements into exactly the bytes that they need; `first` is the number of the first one.
     Returns the largest magnitude, as bits."""
     smallest, largest = _read_signs(bits, minus)
     if smallest == 0:
@@ -65,7 +65,7 @@ def _write_block(
 
 @helper
 def _write_flags(count: int, largest: np.int32, payload: npt.NDArray[np.uint8]) -> None:
-    """The two bits behind `count` signs, which are cleared where one of the two is set."""
+    """Write the two bits behind `count` signs, which are cleared where one of the two is set."""
     flag = count if largest == 0 else count + 1
     if largest == 0 or largest >= INFINITY:
         payload[:] = 0
@@ -96,7 +96,7 @@ def _encode_momentum(
     key: np.uint64,
     payload: npt.NDArray[np.uint8],
 ) -> None:
-    """`bits` are those of `momentum`."""
+    """Update and encode the momentum; `bits` are those of `momentum`."""
     minus = np.empty(BLOCK, np.uint8)
     stream = stream_bits(key, np.uint64(0))
     largest = np.int32(0)
@@ -111,7 +111,7 @@ def _encode_momentum(
 
 @helper
 def _magnitudes(x: npt.NDArray[np.float32], lanes: npt.NDArray[np.float64]) -> float:
-    """The sum of |x| over one chunk, in the order of `sums`."""
+    """Return the sum of |x| over one chunk, in the order of `sums`."""
     lanes[:] = 0.0
     whole = x.size // LANES * LANES
     for row in range(0, whole, LANES):
@@ -150,7 +150,7 @@ def _encode_scaled(
 
 @helper
 def _add_signs(signs: npt.NDArray[np.uint8], factor: np.float32, out: npt.NDArray[np.float32]) -> None:
-    """out[i] += factor, or -factor where bit i is 1."""
+    """Compute out[i] += factor, or -factor where bit i is 1."""
     staged = np.zeros(BLOCK // 8 + 4, np.uint8)
     words = staged.view(np.uint32)
     for start in range(0, out.size, BLOCK):

@@ -33,7 +33,7 @@ def _histogram(
     counts: npt.NDArray[np.int64],
     lows: npt.NDArray[np.int64],
 ) -> None:
-    """counts and lows of every cell; `both` is zero, and room for as many."""
+    """Write the counts and lows of every cell; `both` is zero, and room for as many."""
     for first in range(0, bits.size, _RUN):
         part = bits[first : first + _RUN]
         for index in range(part.size):
@@ -79,7 +79,8 @@ def _largest(codes: npt.NDArray[np.uint16]) -> int:
 def _decode_add(
     payload: npt.NDArray[np.uint8], number: int, width: int, weight: float, out: npt.NDArray[np.float32]
 ) -> bool:
-    """out += weight * Q(x); `payload` has the right length. False where no `encode` wrote its content."""
+    """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
+    content."""
     bits = np.zeros(number, np.uint32)
     means = bits.view(np.float32)
     for index in range(number):

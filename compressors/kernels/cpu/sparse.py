@@ -19,7 +19,7 @@ _ONE = np.uint64(1)
 
 @helper
 def _bits(indices: npt.NDArray[np.int64], parameter: int) -> int:
-    """The bits that the Golomb-Rice codes of the gaps take."""
+    """Return the bits that the Golomb-Rice codes of the gaps take."""
     total = indices.size * (1 + parameter)
     if indices.size:
         total += indices[0] >> parameter
@@ -81,7 +81,8 @@ def _write_bitmap(indices: npt.NDArray[np.int64], payload: npt.NDArray[np.uint8]
 
 @kernel("boolean(uint8[::1], int64, int64[::1])")
 def _read_bitmap(payload: npt.NDArray[np.uint8], n: int, indices: npt.NDArray[np.int64]) -> bool:
-    """False unless exactly as many bits are set as `indices` has room for, all of them before bit `n`."""
+    """Read positions; return False unless exactly as many bits are set as `indices` has room for, all of them before
+    bit `n`."""
     found = 0
     for place in range(payload.size):
         byte = payload[place]
@@ -98,7 +99,7 @@ def _read_bitmap(payload: npt.NDArray[np.uint8], n: int, indices: npt.NDArray[np
 
 @kernel("void(int64[::1], int64, uint8[::1])")
 def _write_delta(indices: npt.NDArray[np.int64], parameter: int, payload: npt.NDArray[np.uint8]) -> None:
-    """Bits are gathered in a word, from which whole bytes are stored."""
+    """Write delta codes: bits are gathered in a word, from which whole bytes are stored."""
     word = np.uint64(0)
     filled = 0
     position = 0
@@ -131,7 +132,7 @@ def _write_delta(indices: npt.NDArray[np.int64], parameter: int, payload: npt.ND
 
 @kernel("int64(uint8[::1], int64, int64, int64[::1])")
 def _read_delta(payload: npt.NDArray[np.uint8], n: int, parameter: int, indices: npt.NDArray[np.int64]) -> int:
-    """The bytes that the positions take; -1 where `payload` holds no such."""
+    """Return the bytes that the positions take; -1 where `payload` holds no such."""
     word = np.uint64(0)
     filled = 0
     position = 0

@@ -14,7 +14,7 @@ LANES = 16
 
 @helper
 def fold(lanes: npt.NDArray[np.float64]) -> float:
-    """The sum of LANES lanes: halves are added to each other until one is left. `lanes` are overwritten."""
+    """Return the sum of LANES lanes: halves are added to each other until one is left. `lanes` are overwritten."""
     half = lanes.size >> 1
     while half:
         for lane in range(half):
@@ -25,7 +25,7 @@ def fold(lanes: npt.NDArray[np.float64]) -> float:
 
 @helper
 def combine(totals: npt.NDArray[np.float64], lanes: npt.NDArray[np.float64]) -> float:
-    """The sum of the totals of chunks, by the same rule again; `totals` are overwritten."""
+    """Return the sum of the totals of chunks, by the same rule again; `totals` are overwritten."""
     count = totals.size
     while count > 1:
         rows = (count + CHUNK - 1) // CHUNK

@@ -9,7 +9,7 @@ import torch
 from compressors.kernels.cpu.primitives.arrays import array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
-from compressors.kernels.cpu.primitives.rounding import add_levels, rounded, signed
+from compressors.kernels.cpu.primitives.rounding import add_levels, apply_sign, round_stochastically
 from compressors.kernels.cpu.primitives.streams import draw
 from compressors.kernels.cpu.scales import INFINITY, NAN, PART, is_scale, largest, load, store, stream_of
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
@@ -19,7 +19,7 @@ _ROUNDING = 2.0**-40
 
 @helper
 def _chunk_sums(x: npt.NDArray[np.float32], plain: npt.NDArray[np.float64], square: npt.NDArray[np.float64]) -> None:
-    """LANES sums of x and of x^2."""
+    """Compute LANES sums of x and of x^2."""
     plain[:] = 0.0
     square[:] = 0.0
     whole = x.size // LANES * LANES
@@ -86,12 +86,12 @@ def _round_block(
     counter: np.uint32,
     codes: npt.NDArray[np.uint16],
 ) -> None:
-    """codes[i] = 1 + sign(x[i]) * (u < min(|x[i]|, own) / scale), u uniform in [0, 1)."""
+    """Compute codes[i] = 1 + sign(x[i]) * (u < min(|x[i]|, own) / scale), u uniform in [0, 1)."""
     for index in range(x.size):
         magnitude = abs(x[index])
         magnitude = magnitude if magnitude < own else own
-        level = rounded(magnitude / scale, draw(low, high, np.uint32(counter + np.uint32(index))))
-        codes[index] = np.uint16(np.int32(np.int32(1) + signed(level, bits[index])))
+        level = round_stochastically(magnitude / scale, draw(low, high, np.uint32(counter + np.uint32(index))))
+        codes[index] = np.uint16(np.int32(np.int32(1) + apply_sign(level, bits[index])))
 
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, float32[::1], float32[::1], int32[::1], uint8[::1])")

@@ -6,10 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.launch import float64_bits, launch, signed
+from compressors.kernels.cuda.primitives.launch import float64_bits, launch, wrap_to_int64
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import MAGNITUDE
-from compressors.kernels.cuda.sums import CHUNK, chunks_of, combined, first_places, folded
+from compressors.kernels.cuda.sums import CHUNK, chunks_of, combine, first_places, fold
 from compressors.kernels.reference.atomo import read_flags, write_flags
 
 __all__ = ["draw_kept", "read_flags", "split_at", "write_flags"]
@@ -33,7 +33,7 @@ def _split(
     CHUNKS: tl.constexpr,
     UNROLL: tl.constexpr,
 ) -> None:
-    """Sums of the magnitudes below the threshold, by chunk; how many are not below, and the largest one below."""
+    """Write sums of the magnitudes below the threshold, by chunk; how many are not below, and the largest one below."""
     chunk, exists, place, end = first_places(count.to(tl.int64), count.to(tl.int64), across, CHUNK, CHUNKS)
     lanes = tl.zeros((CHUNKS, 16), tl.float64)
     above = tl.zeros((CHUNKS, 16), tl.int32)
@@ -46,7 +46,7 @@ def _split(
             above += ((sizes >= threshold) & (place < end)).to(tl.int32)
             most = tl.maximum(most, below)
             place += 16
-    tl.store(totals + chunk, folded(lanes, CHUNKS), mask=exists)
+    tl.store(totals + chunk, fold(lanes, CHUNKS), mask=exists)
     tl.atomic_add(found, tl.sum(tl.sum(above, axis=1), axis=0).to(tl.int64))
     tl.atomic_max(largest, tl.max(tl.max(most, axis=1), axis=0))
 
@@ -62,7 +62,7 @@ def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:
         _split, chunks.programs, x, totals, found, largest, len(x), threshold, chunks.across, chunks.steps,
         CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
     )  # fmt: skip
-    above, below, most = torch.cat([found.double(), combined(totals), largest.double()]).tolist()
+    above, below, most = torch.cat([found.double(), combine(totals), largest.double()]).tolist()
     return int(above), below, int(most)
 
 
@@ -76,7 +76,7 @@ def _draw(
     threshold: tl.tensor,
     TILE: tl.constexpr,
 ) -> None:
-    """Flags of what is kept; the scale is the bits of a float64."""
+    """Write flags of what is kept; the scale is the bits of a float64."""
     first = tl.program_id(0).to(tl.int64) * TILE
     index = first + tl.arange(0, TILE)
     value = tl.load(x + index, mask=index < count, other=0.0)
@@ -92,5 +92,5 @@ def _draw(
 def draw_kept(x: torch.Tensor, key: int, scale: float, threshold: int, expected: float) -> torch.Tensor:
     kept = torch.empty(len(x), dtype=torch.uint8, device=x.device)
     programs = -(-len(x) // _TILE)
-    launch(_draw, programs, x, kept, len(x), signed(key), float64_bits(scale), threshold, TILE=_TILE)
+    launch(_draw, programs, x, kept, len(x), wrap_to_int64(key), float64_bits(scale), threshold, TILE=_TILE)
     return kept.nonzero().flatten()

@@ -7,7 +7,14 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, power_of_two, raised, signed
+from compressors.kernels.cuda.primitives.launch import (
+    float64_bits,
+    is_raised,
+    launch,
+    make_flag,
+    power_of_two,
+    wrap_to_int64,
+)
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     NAN,
@@ -15,11 +22,11 @@ from compressors.kernels.cuda.scales import (
     bucket_draws,
     canonical,
     divisor_of,
+    draw_round_up,
     factor_of,
     norms,
     read_codes,
     read_scales,
-    rounded_up,
 )
 
 
@@ -50,7 +57,7 @@ def _encode(
     random = bucket_draws(key, number, inside, bucket, across, COLS)
     power = ((relative.to(tl.int32, bitcast=True) + (random >> 9).to(tl.int32)) >> 23) - 126
     below = tl.where(relative >= 1, 0.0, relative)
-    level = tl.where(relative >= 1, power, rounded_up(below, tl.zeros((ROWS, COLS), tl.int32), random))
+    level = tl.where(relative >= 1, power, draw_round_up(below, tl.zeros((ROWS, COLS), tl.int32), random))
     sign = value.to(tl.int32, bitcast=True) >> 31
     codes = tl.where(exists, steps + ((level ^ sign) - sign), 0)
     write_codes(payload, codes, number, inside, header, count, bucket, WIDTH, BYTES)
@@ -88,16 +95,16 @@ def encode(
     tiles = tiling(len(x), bucket)
     launch(
         _encode, tiles.programs, x, norms(x, bucket, euclidean), payload, len(x), bucket, tiles.across,
-        4 * tiles.buckets, signed(key), steps, WIDTH=width, BYTES=power_of_two(width), ROWS=tiles.rows,
+        4 * tiles.buckets, wrap_to_int64(key), steps, WIDTH=width, BYTES=power_of_two(width), ROWS=tiles.rows,
         COLS=tiles.columns,
     )  # fmt: skip
 
 
 def decode_add(payload: torch.Tensor, steps: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
     tiles = tiling(len(out), bucket)
-    wrong = flag(out)
+    wrong = make_flag(out)
     launch(
         _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 4 * tiles.buckets,
         float64_bits(weight), steps, WIDTH=width, ROWS=tiles.rows, COLS=tiles.columns,
     )  # fmt: skip
-    return not raised(wrong)
+    return not is_raised(wrong)

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from compressors.kernels import dynamic_map
 from compressors.kernels.cuda.primitives.buckets import tile, tiling
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised
+from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     MAGNITUDE,
@@ -30,7 +30,7 @@ _ONE = tl.constexpr(dynamic_map.ONE)
 
 @functools.cache
 def _decades(device: torch.device) -> torch.Tensor:
-    """The starts, slopes and parts of the decades, (3, 8) float32; the numbers below all starts have row 0."""
+    """Return the starts, slopes and parts of the decades, (3, 8) float32; the numbers below all starts have row 0."""
     rows = ((*dynamic_map.STARTS, 0.0), (0.0, *dynamic_map.SLOPES), (0.5, *dynamic_map.PARTS))
     return torch.tensor(rows, dtype=torch.float32, device=device)
 
@@ -54,7 +54,7 @@ def _encode(
     COLS: tl.constexpr,
     GIVEN: tl.constexpr,
 ) -> None:
-    """Norms and codes of one tile; the norms, as bits, are those of `norms` where GIVEN."""
+    """Write norms and codes of one tile; the norms, as bits, are those of `norms` where GIVEN."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     value = tl.load(x + index, mask=exists, other=0.0)
     bits = value.to(tl.int32, bitcast=True)
@@ -108,9 +108,9 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
     tiles = tiling(len(out), bucket)
-    wrong = flag(out)
+    wrong = make_flag(out)
     launch(
         _decode_add, tiles.programs, payload, _values(out.device), out, wrong, len(out), bucket, tiles.across,
         4 * tiles.buckets, float64_bits(weight), ROWS=tiles.rows, COLS=tiles.columns,
     )  # fmt: skip
-    return not raised(wrong)
+    return not is_raised(wrong)

@@ -20,7 +20,7 @@ from compressors.kernels import omega as codes
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.cuda.primitives.buckets import tiling
 from compressors.kernels.cuda.primitives.elias_codes import GUARD, omega, or_bits, peek, read_omega
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised, signed
+from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag, wrap_to_int64
 from compressors.kernels.cuda.qsgd import euclidean_norms, levels_of
 from compressors.kernels.cuda.scales import INFINITY, NAN, add_to, canonical, factor_of, largest_magnitudes
 from compressors.kernels.reference import elias as plain
@@ -56,7 +56,7 @@ def _levels_at(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> tl.tensor:
-    """The levels of the elements `inside` (COLS,) of the buckets `number` (ROWS,); 0 where there is none."""
+    """Return the levels of the elements `inside` (COLS,) of the buckets `number` (ROWS,); 0 where there is none."""
     index = number[:, None] * bucket + inside[None, :]
     exists = (inside >= 0)[None, :] & (inside < bucket)[None, :] & (index < count)
     value = tl.load(x + index, mask=exists, other=0.0)
@@ -77,9 +77,9 @@ def _symbols(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> tl.tensor:
-    """The levels of the next elements of some buckets, the codes of the gaps before them, the codes of their signs
-    and heights, and the lengths of both; zero where the level is. Then the last element of each bucket that has one,
-    which is `before` (ROWS,) for those in front of these elements."""
+    """Return the levels of the next elements of some buckets, the codes of the gaps before them, the codes of their
+    signs and heights, and the lengths of both; zero where the level is. Then the last element of each bucket that has
+    one, which is `before` (ROWS,) for those in front of these elements."""
     level = _levels_at(x, norm, number, inside, count, bucket, key, levels, ROWS, COLS)
     # Of the element before, too, which may be another thread's: what all threads know is only what they compute.
     left = _levels_at(x, norm, number, inside - 1, count, bucket, key, levels, ROWS, COLS)
@@ -107,7 +107,7 @@ def _measure(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> None:
-    """How many bytes the streams of some buckets have."""
+    """Count the bytes of the streams of some buckets."""
     count = count.to(tl.int64)
     bucket = bucket.to(tl.int64)
     number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -140,7 +140,7 @@ def _write(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> None:
-    """The streams of some buckets, which end at the bytes `ends`, into `words`, which are zero."""
+    """Write the streams of some buckets, which end at the bytes `ends`, into `words`, which are zero."""
     count = count.to(tl.int64)
     bucket = bucket.to(tl.int64)
     number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -172,7 +172,7 @@ def encode(
     norms = (euclidean_norms if euclidean else largest_magnitudes)(x, bucket)
     sizes = torch.empty(tiles.buckets, dtype=torch.int64, device=x.device)
     programs = -(-tiles.buckets // tiles.rows)
-    numbers = len(x), bucket, tiles.across, signed(key), levels
+    numbers = len(x), bucket, tiles.across, wrap_to_int64(key), levels
     launch(_measure, programs, x, norms, sizes, *numbers, ROWS=tiles.rows, COLS=tiles.columns)
     ends = sizes.cumsum(0)
     total = int(ends[-1])
@@ -258,11 +258,11 @@ def decode_add(payload: torch.Tensor, levels: int, bucket: int, field: int, weig
         return False
     words = torch.full((-(-len(streams) // 4) + GUARD,), -1, dtype=torch.int32, device=out.device)
     words.view(torch.uint8)[: len(streams)] = streams
-    wrong = flag(out)
+    wrong = make_flag(out)
     launch(
         _add_streams, -(-buckets // _STREAMS), words, _short_symbols(out.device), norms, sizes.cumsum(0), sizes, out,
         wrong, len(out), bucket, levels, float64_bits(weight), STREAMS=_STREAMS, PEEK=_PEEK, num_warps=1,
     )  # fmt: skip
     for numbers, part in rows(out, bucket) if has_spoilt else ():
         part[spoilt[numbers]] = math.nan
-    return not raised(wrong)
+    return not is_raised(wrong)

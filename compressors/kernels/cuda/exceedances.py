@@ -13,7 +13,7 @@ import triton.language as tl
 
 from compressors.kernels.cuda.primitives.launch import float64_bits, launch
 from compressors.kernels.cuda.scales import MAGNITUDE
-from compressors.kernels.cuda.sums import CHUNK, chunks_of, combined, first_places, folded
+from compressors.kernels.cuda.sums import CHUNK, chunks_of, combine, first_places, fold
 
 _CHUNKS = 8
 _FRACTION = tl.constexpr((1 << 52) - 1)
@@ -35,7 +35,7 @@ def _exceedances(
     CHUNKS: tl.constexpr,
     UNROLL: tl.constexpr,
 ) -> None:
-    """The totals of the excesses and of their squares of some chunks, of which there are `total`, (2, total)
+    """Write the totals of the excesses and of their squares of some chunks, of which there are `total`, (2, total)
     float64; how many magnitudes are not below the threshold is added to `found`. The location is the bits of a
     float64."""
     chunk, exists, place, end = first_places(count.to(tl.int64), count.to(tl.int64), across, CHUNK, CHUNKS)
@@ -53,8 +53,8 @@ def _exceedances(
             square += excess * excess
             above += (inside & ((value.to(tl.int32, bitcast=True) & MAGNITUDE) >= threshold)).to(tl.int32)
             place += 16
-    tl.store(totals + chunk, folded(plain, CHUNKS), mask=exists)
-    tl.store(totals + total.to(tl.int64) + chunk, folded(square, CHUNKS), mask=exists)
+    tl.store(totals + chunk, fold(plain, CHUNKS), mask=exists)
+    tl.store(totals + total.to(tl.int64) + chunk, fold(square, CHUNKS), mask=exists)
     tl.atomic_add(found, tl.sum(tl.sum(above, axis=1), axis=0).to(tl.int64))
 
 
@@ -68,21 +68,21 @@ def moments_above(x: torch.Tensor, threshold: int, location: float) -> tuple[int
         _exceedances, chunks.programs, x, totals, found, len(x), threshold, float64_bits(location), chunks.across,
         chunks.steps, chunks.across, CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
     )  # fmt: skip
-    count, excess, squares = torch.cat([found.double(), combined(totals)]).tolist()
+    count, excess, squares = torch.cat([found.double(), combine(totals)]).tolist()
     return int(count), excess, squares
 
 
 @triton.jit
 def _split(values: tl.tensor) -> tl.tensor:
-    """Exponents (int64) and mantissas of float64 without a sign; a zero counts as a one."""
+    """Return exponents (int64) and mantissas of float64 without a sign; a zero counts as a one."""
     bits = values.to(tl.int64, bitcast=True)
     bits = tl.where(bits == 0, _ONE, bits)
     return (bits >> 52) - 1023, ((bits & _FRACTION) | _ONE).to(tl.float64, bitcast=True)
 
 
 @triton.jit
-def _halved(lanes: tl.tensor, LANES: tl.constexpr) -> tl.tensor:
-    """(rows, LANES) -> (rows, LANES // 2): halves of the lanes are multiplied by each other."""
+def _multiply_halves(lanes: tl.tensor, LANES: tl.constexpr) -> tl.tensor:
+    """Multiply the halves of the lanes by each other: (rows, LANES) -> (rows, LANES // 2)."""
     halves = tl.permute(tl.reshape(lanes, (lanes.shape[0], 2, LANES // 2)), (0, 2, 1))
     one, other = tl.split(halves)
     return one * other
@@ -100,7 +100,7 @@ def _products(
     CHUNKS: tl.constexpr,
     UNROLL: tl.constexpr,
 ) -> None:
-    """The products of the mantissas of some chunks. How many magnitudes are not zero is added to `sums[0]`, and
+    """Write the products of the mantissas of some chunks. How many magnitudes are not zero is added to `sums[0]`, and
     all exponents that were split off to `sums[1]`."""
     chunk, exists, place, end = first_places(count.to(tl.int64), count.to(tl.int64), across, CHUNK, CHUNKS)
     lanes = tl.full((CHUNKS, 16), 1.0, tl.float64)
@@ -116,14 +116,16 @@ def _products(
             place += 16
     exponent, lanes = _split(lanes)
     exponents += exponent
-    product = tl.reshape(_halved(_halved(_halved(_halved(lanes, 16), 8), 4), 2), (CHUNKS,))
+    product = tl.reshape(
+        _multiply_halves(_multiply_halves(_multiply_halves(_multiply_halves(lanes, 16), 8), 4), 2), (CHUNKS,)
+    )
     tl.store(products + chunk, product, mask=exists)
     tl.atomic_add(sums, tl.sum(tl.sum(nonzero, axis=1), axis=0).to(tl.int64))
     tl.atomic_add(sums + 1, tl.sum(tl.sum(exponents, axis=1), axis=0))
 
 
-def _multiplied(values: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
-    """One round: a product for every chunk."""
+def _multiply_chunks(values: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+    """Return the product of each chunk."""
     chunks = chunks_of(len(values), len(values))
     products = torch.empty(chunks.across, dtype=torch.float64, device=values.device)
     launch(
@@ -137,9 +139,9 @@ def logarithms(x: torch.Tensor) -> tuple[int, int, float]:
     if not len(x):
         return 0, 0, 1.0
     sums = torch.zeros(2, 2, dtype=torch.int64, device=x.device)  # of the first round, and of those after it
-    products = _multiplied(x, sums[0])
+    products = _multiply_chunks(x, sums[0])
     while len(products) > 1:
-        products = _multiplied(products, sums[1])
+        products = _multiply_chunks(products, sums[1])
     (count, exponent), (_, more) = sums.tolist()
     mantissa, last = math.frexp(float(products[0]))  # in [1/2, 1)
     return count, exponent + more + last - 1, 2.0 * mantissa

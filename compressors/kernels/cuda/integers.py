@@ -7,7 +7,14 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, power_of_two, raised, signed
+from compressors.kernels.cuda.primitives.launch import (
+    float64_bits,
+    is_raised,
+    launch,
+    make_flag,
+    power_of_two,
+    wrap_to_int64,
+)
 from compressors.kernels.cuda.primitives.packing import load_words, store_words
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import (
@@ -16,9 +23,9 @@ from compressors.kernels.cuda.scales import (
     NAN,
     add_to,
     divisor_of,
+    draw_round_up,
     factor_of,
     read_codes,
-    rounded_up,
 )
 
 _HUGE = tl.constexpr(2.0**126)
@@ -29,15 +36,15 @@ _MOST = tl.constexpr(2**31 - 1)
 
 
 @triton.jit
-def _ordered(bits: tl.tensor) -> tl.tensor:
-    """The bits of float32 as integers in the order of the numbers, -0.0 before 0.0; its own inverse."""
+def _order(bits: tl.tensor) -> tl.tensor:
+    """Return the bits of float32 as integers in the order of the numbers, -0.0 before 0.0; its own inverse."""
     return bits ^ ((bits >> 31) & MAGNITUDE)
 
 
 @triton.jit
 def _bounds(bits: tl.tensor, exists: tl.tensor) -> tl.tensor:
-    """The smallest and the largest element of each row, in `_ordered`, and the largest magnitude."""
-    order = _ordered(bits)
+    """Return the smallest and the largest element of each row, by `_order`, and the largest magnitude."""
+    order = _order(bits)
     low = tl.min(tl.where(exists, order, _MOST), axis=1)
     high = tl.max(tl.where(exists, order, _LEAST), axis=1)
     return low, high, tl.max(tl.where(exists, bits & MAGNITUDE, 0), axis=1)
@@ -54,7 +61,7 @@ def _find_bounds(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> None:
-    """`found` is (3, buckets) int32: the three of `_bounds`."""
+    """Find the three `_bounds` of each bucket: `found` is (3, buckets) int32."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     low, high, most = _bounds(tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True), exists)
     tl.atomic_min(found + number, low, mask=real)
@@ -64,7 +71,7 @@ def _find_bounds(
 
 @triton.jit
 def _between(value: tl.tensor, low_bits: tl.tensor, high_bits: tl.tensor, bad: tl.tensor) -> tl.tensor:
-    """(x - a) / (b - a), in [0, 1]; from halves of huge numbers, whose difference float32 could not hold."""
+    """Return (x - a) / (b - a), in [0, 1]; from halves of huge numbers, whose difference float32 could not hold."""
     low = tl.where(bad, 0, low_bits).to(tl.float32, bitcast=True)
     high = tl.where(bad, 0, high_bits).to(tl.float32, bitcast=True)
     factor = tl.where((tl.abs(low) >= _HUGE) | (tl.abs(high) >= _HUGE), 0.5, 1.0)
@@ -94,7 +101,7 @@ def _encode(
     COLS: tl.constexpr,
     GIVEN: tl.constexpr,
 ) -> None:
-    """Bounds, codes and bytes of one tile; the bounds are those of `found` where GIVEN."""
+    """Write bounds, codes and bytes of one tile; the bounds are those of `found` where GIVEN."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     value = tl.load(x + index, mask=exists, other=0.0)
     bits = value.to(tl.int32, bitcast=True)
@@ -105,8 +112,8 @@ def _encode(
     else:
         low, high, most = _bounds(bits, exists)
     bad = most >= INFINITY
-    low = tl.where(bad, NAN, _ordered(low))
-    high = tl.where(bad, NAN, _ordered(high))
+    low = tl.where(bad, NAN, _order(low))
+    high = tl.where(bad, NAN, _order(high))
     most = tl.where(bad, NAN, most)
     if tl.program_id(0) % across == 0:
         if MINMAX:
@@ -122,7 +129,7 @@ def _encode(
     if STOCHASTIC:
         level = exact.to(tl.int32)
         random = draw(stream_bits(key, number.to(tl.uint64))[:, None], inside.to(tl.uint32)[None, :])
-        level += rounded_up(exact, level, random)
+        level += draw_round_up(exact, level, random)
     else:
         level = ((exact + _HALFWAY) - _HALFWAY).to(tl.int32)
     if MINMAX:
@@ -174,7 +181,7 @@ def _decode_add(
 
 
 def _top(width: int, minmax: bool) -> int:
-    """The highest level."""
+    """Return the highest level."""
     return 2**width - 1 if minmax else 2 ** (width - 1) - 1
 
 
@@ -190,7 +197,7 @@ def encode(
             ROWS=tiles.rows, COLS=tiles.columns,
         )  # fmt: skip
     launch(
-        _encode, tiles.programs, x, found, payload, len(x), bucket, tiles.across, tiles.buckets, signed(key),
+        _encode, tiles.programs, x, found, payload, len(x), bucket, tiles.across, tiles.buckets, wrap_to_int64(key),
         MINMAX=minmax, STOCHASTIC=stochastic, TOP=_top(width, minmax), WIDTH=width, BYTES=power_of_two(width),
         ROWS=tiles.rows, COLS=tiles.columns, GIVEN=not tiles.whole,
     )  # fmt: skip
@@ -198,9 +205,9 @@ def encode(
 
 def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, weight: float, out: torch.Tensor) -> bool:
     tiles = tiling(len(out), bucket)
-    wrong = flag(out)
+    wrong = make_flag(out)
     launch(
         _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, tiles.buckets,
         float64_bits(weight), MINMAX=minmax, TOP=_top(width, minmax), WIDTH=width, ROWS=tiles.rows, COLS=tiles.columns,
     )  # fmt: skip
-    return not raised(wrong)
+    return not is_raised(wrong)

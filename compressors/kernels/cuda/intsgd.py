@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised, signed
+from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import load_words, store_words
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, add_to
@@ -28,7 +28,7 @@ def _encode(
     BITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Integers of BITS bits; `wrong` is set where an element is NaN or Inf. The factors are bits of float64."""
+    """Write integers of BITS bits; `wrong` is set where an element is NaN or Inf. The factors are bits of float64."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = index < count
     value = tl.load(x + index, mask=exists, other=0.0)
@@ -67,12 +67,12 @@ def _decode_add(
 def encode(
     x: torch.Tensor, key: int, power: float, factor: float, limit: int, bits: int, payload: torch.Tensor
 ) -> bool:
-    wrong = flag(x)
+    wrong = make_flag(x)
     factors = float64_bits(power), float64_bits(factor), float64_bits(float(limit))
     launch(
-        _encode, -(-len(x) // _BLOCK), x, payload, wrong, len(x), signed(key), *factors, BITS=bits, BLOCK=_BLOCK
+        _encode, -(-len(x) // _BLOCK), x, payload, wrong, len(x), wrap_to_int64(key), *factors, BITS=bits, BLOCK=_BLOCK
     )  # fmt: skip
-    return not raised(wrong)
+    return not is_raised(wrong)
 
 
 def decode_add(payload: torch.Tensor, factor: float, bits: int, out: torch.Tensor) -> None:

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda.primitives.buckets import tile, tiling
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised, signed
+from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     INFINITY,
@@ -26,7 +26,8 @@ _LARGEST_BITS = tl.constexpr(0x7F7FFFFF)
 
 @triton.jit
 def _next_power(bits: tl.tensor) -> tl.tensor:
-    """The smallest power of two from 2^-126 on that is no smaller than a magnitude; 2^128 is the largest float32."""
+    """Return the smallest power of two from 2^-126 on that is no smaller than a magnitude; 2^128 is the largest
+    float32."""
     power = (tl.minimum(bits, _LARGEST_BITS) + _FRACTION) & INFINITY
     return tl.where(bits >= INFINITY, NAN, tl.minimum(power, _LARGEST_BITS))
 
@@ -84,15 +85,15 @@ def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> Non
     tiles = tiling(len(x), bucket)
     launch(
         _encode, tiles.programs, x, largest_magnitudes(x, bucket), payload, len(x), bucket, tiles.across,
-        4 * tiles.buckets, signed(key), ROWS=tiles.rows, COLS=tiles.columns,
+        4 * tiles.buckets, wrap_to_int64(key), ROWS=tiles.rows, COLS=tiles.columns,
     )  # fmt: skip
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
     tiles = tiling(len(out), bucket)
-    wrong = flag(out)
+    wrong = make_flag(out)
     launch(
         _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 4 * tiles.buckets,
         float64_bits(weight), ROWS=tiles.rows, COLS=tiles.columns,
     )  # fmt: skip
-    return not raised(wrong)
+    return not is_raised(wrong)

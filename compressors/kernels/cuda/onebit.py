@@ -8,10 +8,10 @@ import triton.language as tl
 
 from compressors.kernels.buffers import write_floats
 from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised
+from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag
 from compressors.kernels.cuda.primitives.packing import load_words
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to, factor_of, read_codes
-from compressors.kernels.cuda.sums import CHUNK, chunks_of, combined, first_places, folded
+from compressors.kernels.cuda.sums import CHUNK, chunks_of, combine, first_places, fold
 
 _CHUNKS = 8
 
@@ -30,7 +30,7 @@ def _halves(
     CHUNKS: tl.constexpr,
     UNROLL: tl.constexpr,
 ) -> None:
-    """Of some chunks, of which there are `total`: the sums of the positive elements and of the others, (2, total)
+    """Sum the positive elements and the others of some of the `total` chunks, (2, total)
     float64, and how many have the sign bit, (total,) int64."""
     chunk, exists, place, end = first_places(count.to(tl.int64), bucket.to(tl.int64), across, CHUNK, CHUNKS)
     above = tl.zeros((CHUNKS, 16), tl.float64)
@@ -43,13 +43,13 @@ def _halves(
             below += tl.where(value > 0, 0.0, value).to(tl.float64)
             signs += (value.to(tl.int32, bitcast=True) < 0).to(tl.int32)
             place += 16
-    tl.store(totals + chunk, folded(above, CHUNKS), mask=exists)
-    tl.store(totals + total.to(tl.int64) + chunk, folded(below, CHUNKS), mask=exists)
+    tl.store(totals + chunk, fold(above, CHUNKS), mask=exists)
+    tl.store(totals + total.to(tl.int64) + chunk, fold(below, CHUNKS), mask=exists)
     tl.store(negative + chunk, tl.sum(signs, axis=1).to(tl.int64), mask=exists)
 
 
 def _means(x: torch.Tensor, bucket: int) -> torch.Tensor:
-    """The means of the elements without the sign bit and of those with it: (buckets, 2) float32."""
+    """Return the means of the elements without the sign bit and of those with it: (buckets, 2) float32."""
     chunks = chunks_of(len(x), bucket)
     totals = torch.empty(2 * chunks.buckets, chunks.across, dtype=torch.float64, device=x.device)
     negative = torch.zeros(chunks.buckets, chunks.across, dtype=torch.int64, device=x.device)
@@ -57,7 +57,7 @@ def _means(x: torch.Tensor, bucket: int) -> torch.Tensor:
         _halves, chunks.programs, x, totals, negative, len(x), bucket, chunks.across, chunks.steps, negative.numel(),
         CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
     )  # fmt: skip
-    above, below = combined(totals).view(2, -1)
+    above, below = combine(totals).view(2, -1)
     count = negative.sum(1)
     length = torch.full_like(count, min(bucket, len(x)))
     length[-1] = len(x) - (len(length) - 1) * bucket
@@ -77,7 +77,7 @@ def _encode(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> None:
-    """The sign bits of one tile."""
+    """Write the sign bits of one tile."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     bits = tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True)
     write_codes(payload, (bits >> 31) & 1, number, inside, header, count, bucket, 1, 1)
@@ -120,9 +120,9 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
     tiles = tiling(len(out), bucket)
-    wrong = flag(out)
+    wrong = make_flag(out)
     launch(
         _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 8 * tiles.buckets,
         float64_bits(weight), ROWS=tiles.rows, COLS=tiles.columns,
     )  # fmt: skip
-    return not raised(wrong)
+    return not is_raised(wrong)

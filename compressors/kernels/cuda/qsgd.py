@@ -12,7 +12,14 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, power_of_two, raised, signed
+from compressors.kernels.cuda.primitives.launch import (
+    float64_bits,
+    is_raised,
+    launch,
+    make_flag,
+    power_of_two,
+    wrap_to_int64,
+)
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import (
@@ -22,13 +29,13 @@ from compressors.kernels.cuda.scales import (
     add_to,
     canonical,
     divisor_of,
+    draw_round_up,
     factor_of,
     largest_magnitudes,
     read_codes,
     read_scales,
-    rounded_up,
 )
-from compressors.kernels.cuda.sums import halved
+from compressors.kernels.cuda.sums import add_halves
 
 _ROWS = 16
 _LARGEST_SQUARE = tl.constexpr(LARGEST**2)
@@ -44,7 +51,7 @@ def _euclidean(
     ROWS: tl.constexpr,
     UNROLL: tl.constexpr,
 ) -> None:
-    """The l2 norms of ROWS buckets, as bits, summed in the order of `reference.buckets.lane_sums`."""
+    """Write the l2 norms of ROWS buckets, as bits, summed in the order of `reference.buckets.lane_sums`."""
     count = count.to(tl.int64)
     bucket = bucket.to(tl.int64)
     number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -57,7 +64,7 @@ def _euclidean(
             value = tl.load(x + place, mask=place < end, other=0.0).to(tl.float64)
             lanes += value * value
             place += 8
-    total = tl.reshape(halved(halved(halved(lanes, 8), 4), 2), (ROWS,))
+    total = tl.reshape(add_halves(add_halves(add_halves(lanes, 8), 4), 2), (ROWS,))
     norm = tl.sqrt(tl.minimum(total, _LARGEST_SQUARE)).to(tl.float32).to(tl.int32, bitcast=True)
     # A sum of NaN is not below Inf either.
     norm = tl.where(total < float("inf"), norm, NAN)
@@ -84,13 +91,13 @@ def levels_of(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> tl.tensor:
-    """The levels, with their signs, of a tile (ROWS, COLS) of the buckets `number`, whose norms are the bits `norm`
-    (ROWS,); 0 where the norm is NAN."""
+    """Return the levels, with their signs, of a tile (ROWS, COLS) of the buckets `number`, whose norms are the bits
+    `norm` (ROWS,); 0 where the norm is NAN."""
     exact = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(norm)[:, None], (ROWS, COLS))) * levels.to(tl.float32)
     exact = tl.where((norm == NAN)[:, None], 0.0, exact)
     level = exact.to(tl.int32)
     random = draw(stream_bits(key, number.to(tl.uint64))[:, None], inside.to(tl.uint32)[None, :])
-    level += rounded_up(exact, level, random)
+    level += draw_round_up(exact, level, random)
     sign = value.to(tl.int32, bitcast=True) >> 31
     return (level ^ sign) - sign
 
@@ -112,7 +119,7 @@ def _encode(
     COLS: tl.constexpr,
     GIVEN: tl.constexpr,
 ) -> None:
-    """Norms, codes and bytes of one tile; the norms, as bits, are those of `norms` where GIVEN."""
+    """Write norms, codes and bytes of one tile; the norms, as bits, are those of `norms` where GIVEN."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     value = tl.load(x + index, mask=exists, other=0.0)
     if GIVEN:
@@ -141,7 +148,7 @@ def _decode_add(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> None:
-    """out += weight * Q(x) for one tile; `wrong` is set where no `encode` wrote the content."""
+    """Compute out += weight * Q(x) for one tile; `wrong` is set where no `encode` wrote the content."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     norm, bad = read_scales(payload, number, real)
     code = read_codes(payload, number, inside, exists, header, bucket, WIDTH)
@@ -159,16 +166,16 @@ def encode(
     given = euclidean or not tiles.whole
     norms = (euclidean_norms if euclidean else largest_magnitudes)(x, bucket) if given else payload
     launch(
-        _encode, tiles.programs, x, norms, payload, len(x), bucket, tiles.across, 4 * tiles.buckets, signed(key),
+        _encode, tiles.programs, x, norms, payload, len(x), bucket, tiles.across, 4 * tiles.buckets, wrap_to_int64(key),
         levels, WIDTH=width, BYTES=power_of_two(width), ROWS=tiles.rows, COLS=tiles.columns, GIVEN=given,
     )  # fmt: skip
 
 
 def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
     tiles = tiling(len(out), bucket)
-    wrong = flag(out)
+    wrong = make_flag(out)
     launch(
         _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 4 * tiles.buckets,
         float64_bits(weight), levels, WIDTH=width, ROWS=tiles.rows, COLS=tiles.columns,
     )  # fmt: skip
-    return not raised(wrong)
+    return not is_raised(wrong)

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.launch import launch, signed
+from compressors.kernels.cuda.primitives.launch import launch, wrap_to_int64
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.selection import is_finite
 
@@ -20,7 +20,7 @@ CHUNK = 1024
 
 @triton.jit(do_not_specialize=["key", "n"])
 def _draw_numbers(numbers: tl.tensor, key: tl.tensor, n: tl.tensor, LARGE: tl.constexpr, CHUNK: tl.constexpr) -> None:
-    """One chunk of the draws from [0, n)."""
+    """Write one chunk of the draws from [0, n)."""
     chunk = tl.program_id(0).to(tl.uint64)
     place = tl.arange(0, CHUNK)
     high = draw(stream_bits(key, 2 * chunk), place.to(tl.uint32)).to(tl.int64)
@@ -35,7 +35,7 @@ def _draw_numbers(numbers: tl.tensor, key: tl.tensor, n: tl.tensor, LARGE: tl.co
 
 def _numbers(key: int, n: int, chunks: int, device: torch.device) -> torch.Tensor:
     numbers = torch.empty(chunks * CHUNK, dtype=torch.int64, device=device)
-    launch(_draw_numbers, chunks, numbers, signed(key), n, LARGE=n >= 2**31, CHUNK=CHUNK)
+    launch(_draw_numbers, chunks, numbers, wrap_to_int64(key), n, LARGE=n >= 2**31, CHUNK=CHUNK)
     return numbers
 
 

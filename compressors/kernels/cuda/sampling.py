@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.launch import launch, signed
+from compressors.kernels.cuda.primitives.launch import launch, wrap_to_int64
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 
 _BLOCK = 512
@@ -16,7 +16,7 @@ _BLOCK = 512
 def _sample(
     x: tl.tensor, taken: tl.tensor, size: tl.tensor, key: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
-    """Every place of `taken` (count,) gets one of the `size` elements of `x`."""
+    """Fill every place of `taken` (count,) with one of the `size` elements of `x`."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
     bits = stream_bits(key, tl.zeros((BLOCK,), tl.uint64))
@@ -28,5 +28,5 @@ def _sample(
 
 def sample(x: torch.Tensor, key: int, count: int) -> torch.Tensor:
     taken = torch.empty(count, dtype=torch.float32, device=x.device)
-    launch(_sample, -(-count // _BLOCK), x, taken, len(x), signed(key), count, BLOCK=_BLOCK)
+    launch(_sample, -(-count // _BLOCK), x, taken, len(x), wrap_to_int64(key), count, BLOCK=_BLOCK)
     return taken

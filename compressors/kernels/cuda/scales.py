@@ -39,7 +39,7 @@ def _largest(
 
 
 def largest_magnitudes(x: torch.Tensor, bucket: int) -> torch.Tensor:
-    """The largest magnitude of every bucket: (buckets,) int32."""
+    """Return the largest magnitude of every bucket: (buckets,) int32."""
     tiles = tiling(len(x), bucket)
     found = torch.zeros(tiles.buckets, dtype=torch.int32, device=x.device)
     launch(_largest, tiles.programs, x, found, len(x), bucket, tiles.across, ROWS=tiles.rows, COLS=tiles.columns)
@@ -47,8 +47,8 @@ def largest_magnitudes(x: torch.Tensor, bucket: int) -> torch.Tensor:
 
 
 def norms(x: torch.Tensor, bucket: int, euclidean: bool) -> torch.Tensor:
-    """The l2 norms, at most the largest float32, or the largest magnitudes of the buckets: (buckets,) int32. From
-    INFINITY on for a bucket that holds NaN or Inf."""
+    """Return the l2 norms, at most the largest float32, or the largest magnitudes of the buckets: (buckets,) int32.
+    From INFINITY on for a bucket that holds NaN or Inf."""
     if not len(x) or not euclidean:
         return largest_magnitudes(x, bucket)
     squares = bucket_moments(x, bucket)[2]
@@ -58,13 +58,13 @@ def norms(x: torch.Tensor, bucket: int, euclidean: bool) -> torch.Tensor:
 
 @triton.jit
 def canonical(bits: tl.tensor) -> tl.tensor:
-    """Every NaN and Inf as the one NaN that is sent."""
+    """Replace every NaN and Inf by the one NaN that is sent."""
     return tl.where((bits >= INFINITY) | (bits < 0), NAN, bits)
 
 
 @triton.jit
 def divisor_of(bits: tl.tensor) -> tl.tensor:
-    """A scale to divide by: 1 for a bucket of zeros."""
+    """Return a scale to divide by: 1 for a bucket of zeros."""
     scale = bits.to(tl.float32, bitcast=True)
     return tl.where(scale > 0, scale, 1.0)
 
@@ -73,29 +73,29 @@ def divisor_of(bits: tl.tensor) -> tl.tensor:
 def bucket_draws(
     key: tl.tensor, number: tl.tensor, inside: tl.tensor, bucket: tl.tensor, across: tl.tensor, COLS: tl.constexpr
 ) -> tl.tensor:
-    """Uniform uint32 for the elements of a tile; `reference.scales` says which streams they are from."""
+    """Return uniform uint32 for the elements of a tile; `reference.scales` says which streams they are from."""
     part = tl.program_id(0).to(tl.int64) % across * COLS // _PART
     stream = stream_bits(key, (number * ((bucket.to(tl.int64) + _PART - 1) // _PART) + part).to(tl.uint64))
     return draw(stream[:, None], (inside & (_PART - 1)).to(tl.uint32)[None, :])
 
 
 @triton.jit
-def rounded_up(exact: tl.tensor, level: tl.tensor, random: tl.tensor) -> tl.tensor:
-    """1 with the probability exact - level, which is in [0, 1), else 0; int32."""
+def draw_round_up(exact: tl.tensor, level: tl.tensor, random: tl.tensor) -> tl.tensor:
+    """Return 1 with the probability exact - level, which is in [0, 1), else 0; int32."""
     threshold = ((exact - level.to(tl.float32)) * 2147483648.0).to(tl.int32)
     return ((random >> 1).to(tl.int32) < threshold).to(tl.int32)
 
 
 @triton.jit
 def factor_of(bits: tl.tensor, weight: tl.tensor) -> tl.tensor:
-    """weight * scale, rounded once; `weight` is the bits of a float64."""
+    """Return weight * scale, rounded once; `weight` is the bits of a float64."""
     wide = bits.to(tl.float32, bitcast=True).to(tl.float64)
     return (weight.to(tl.int64).to(tl.float64, bitcast=True) * wide).to(tl.float32)
 
 
 @triton.jit
 def read_scales(payload: tl.tensor, number: tl.tensor, real: tl.tensor) -> tl.tensor:
-    """The scales of the buckets `number`, as bits, and whether one of them is what no encoder writes."""
+    """Return the scales of the buckets `number`, as bits, and whether one of them is what no encoder writes."""
     bits = load_words(payload, number, real)
     bad = ((bits < 0) | (bits >= INFINITY)) & (bits != NAN)
     return bits, tl.max(bad.to(tl.int32), axis=0)
@@ -111,12 +111,12 @@ def read_codes(
     bucket: tl.tensor,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """The codes of a tile, whose buckets start at whole bytes behind `header` bytes; int32."""
+    """Return the codes of a tile, whose buckets start at whole bytes behind `header` bytes; int32."""
     start = header + number * ((bucket.to(tl.int64) * WIDTH + 7) // 8)
     return unpack_at(payload, start[:, None], inside[None, :], exists, WIDTH)
 
 
 @triton.jit
 def add_to(out: tl.tensor, index: tl.tensor, exists: tl.tensor, value: tl.tensor) -> None:
-    """out[index] += value."""
+    """Compute out[index] += value."""
     tl.store(out + index, tl.load(out + index, mask=exists, other=0.0) + value, mask=exists)

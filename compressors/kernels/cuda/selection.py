@@ -28,7 +28,7 @@ _SMALL = 1 << 15
 
 @triton.jit
 def _sizes(x: tl.tensor, index: tl.tensor, count: tl.tensor, SIDE: tl.constexpr) -> tl.tensor:
-    """Magnitudes as bits; 0 on the other side, and behind the end -1."""
+    """Return magnitudes as bits; 0 on the other side, and behind the end -1."""
     bits = tl.load(x + index, mask=index < count, other=0.0).to(tl.int32, bitcast=True)
     sizes = bits & _MAGNITUDE
     if SIDE > 0:
@@ -53,7 +53,7 @@ def _largest(
 
 @triton.jit
 def _next_digit(counts: tl.tensor, known: tl.tensor, wanted: tl.tensor) -> tl.tensor:
-    """`wanted` is the rank, from 1 on, among the magnitudes that begin with `known`; sixteen counts say how many
+    """Return `wanted` is the rank, from 1 on, among the magnitudes that begin with `known`; sixteen counts say how many
     of them have which next digit. Returns `known` with the digit that the rank falls on, and the rank there."""
     digit = tl.arange(0, 16)
     below = tl.cumsum(counts, axis=0)
@@ -64,8 +64,8 @@ def _next_digit(counts: tl.tensor, known: tl.tensor, wanted: tl.tensor) -> tl.te
 
 
 @triton.jit
-def _known(counts: tl.tensor, wanted: tl.tensor, STEP: tl.constexpr) -> tl.tensor:
-    """The digits that the passes before STEP have fixed, as a number, and the rank among what begins with them."""
+def _read_known_digits(counts: tl.tensor, wanted: tl.tensor, STEP: tl.constexpr) -> tl.tensor:
+    """Return the digits that the passes before STEP have fixed, as a number, and the rank among those that begin so."""
     known = tl.zeros((), tl.int64)
     for step in tl.static_range(STEP):
         known, wanted = _next_digit(tl.load(counts + 16 * step + tl.arange(0, 16)), known, wanted)
@@ -85,7 +85,7 @@ def _count_digits(
 ) -> None:
     """Add to row STEP of `counts` (8, 16) int64 how often each digit comes next."""
     count = count.to(tl.int64)
-    known, _ = _known(counts, k.to(tl.int64), STEP)
+    known, _ = _read_known_digits(counts, k.to(tl.int64), STEP)
     shift: tl.constexpr = 28 - 4 * STEP
     index = tl.program_id(0).to(tl.int64) * (BLOCK * LOOPS) + tl.arange(0, BLOCK)
     digit = tl.arange(0, 16)
@@ -101,8 +101,8 @@ def _count_digits(
 
 @triton.jit(do_not_specialize=["k"])
 def _finish(counts: tl.tensor, limit: tl.tensor, k: tl.tensor, SIDE: tl.constexpr) -> None:
-    """The k-th largest magnitude and how many that equal it are among the k: what `_collect` needs."""
-    known, wanted = _known(counts, k.to(tl.int64), 8)
+    """Write the k-th largest magnitude and how many that equal it are among the k: what `_collect` needs."""
+    known, wanted = _read_known_digits(counts, k.to(tl.int64), 8)
     if SIDE != 0:
         wanted = tl.where(known == 0, 0, wanted)  # zeros are on no side
     tl.store(limit, known)
@@ -119,7 +119,7 @@ def _count_kept(
     SIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """How many magnitudes of a tile lie above `limit[0]`, and how many equal it."""
+    """Count the magnitudes of a tile that lie above `limit[0]`, and those that equal it."""
     tile = tl.program_id(0).to(tl.int64)
     sizes = _sizes(x, tile * BLOCK + tl.arange(0, BLOCK), count.to(tl.int64), SIDE).to(tl.int64)
     threshold = tl.load(limit)
@@ -170,7 +170,7 @@ def is_finite(x: torch.Tensor) -> bool:
 
 
 def _tile_counts(x: torch.Tensor, limit: torch.Tensor, side: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Running sums, by tile, of the magnitudes above the limit and equal to it."""
+    """Return running sums, by tile, of the magnitudes above the limit and equal to it."""
     tiles = -(-len(x) // _TILE)
     counts = torch.zeros(2, tiles, dtype=torch.int64, device=x.device)
     launch(_count_kept, tiles, x, limit, counts[0], counts[1], len(x), SIDE=side, BLOCK=_TILE)
@@ -178,7 +178,7 @@ def _tile_counts(x: torch.Tensor, limit: torch.Tensor, side: int) -> tuple[torch
     return running[0], running[1]
 
 
-def _collected(
+def _collect_kept(
     x: torch.Tensor, limit: torch.Tensor, running: tuple[torch.Tensor, torch.Tensor], total: int, side: int
 ) -> torch.Tensor:
     kept = torch.empty(total, dtype=torch.int64, device=x.device)
@@ -186,24 +186,24 @@ def _collected(
     return kept
 
 
-def _at_least(x: torch.Tensor, threshold: int) -> torch.Tensor:
+def _make_limit(x: torch.Tensor, threshold: int) -> torch.Tensor:
     return torch.tensor([threshold - 1, 0], dtype=torch.int64, device=x.device)
 
 
 def count_above(x: torch.Tensor, threshold: int, side: int = 0) -> int:
     if not len(x):
         return 0
-    larger, _ = _tile_counts(x, _at_least(x, threshold), side)
+    larger, _ = _tile_counts(x, _make_limit(x, threshold), side)
     return int(larger[-1])
 
 
 def collect_above(x: torch.Tensor, threshold: int, capacity: int, side: int = 0) -> torch.Tensor | None:
     if not len(x):
         return torch.empty(0, dtype=torch.int64, device=x.device)
-    limit = _at_least(x, threshold)
+    limit = _make_limit(x, threshold)
     running = _tile_counts(x, limit, side)
     total = int(running[0][-1])
-    return _collected(x, limit, running, total, side) if total <= capacity else None
+    return _collect_kept(x, limit, running, total, side) if total <= capacity else None
 
 
 def topk(x: torch.Tensor, k: int, side: int = 0) -> torch.Tensor:
@@ -221,4 +221,4 @@ def topk(x: torch.Tensor, k: int, side: int = 0) -> torch.Tensor:
     launch(_finish, 1, counts, limit, k, SIDE=side)
     running = _tile_counts(x, limit, side)
     total = int(running[0][-1] + torch.minimum(running[1][-1], limit[1])) if side else k
-    return _collected(x, limit, running, total, side)
+    return _collect_kept(x, limit, running, total, side)

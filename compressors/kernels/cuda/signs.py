@@ -6,12 +6,12 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised, signed
+from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import load_words, pack_at, store_words, unpack_at
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to, factor_of
 from compressors.kernels.cuda.sums import bucket_moments
-from compressors.kernels.quotients import divided
+from compressors.kernels.quotients import divide
 
 _BLOCK = 1024
 
@@ -23,7 +23,7 @@ def _places(BLOCK: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def _signs(bits: tl.tensor, index: tl.tensor, key: tl.tensor) -> tl.tensor:
-    """1 for minus; a zero has a coin of its own, 32 of which are one draw."""
+    """Return the signs, 1 for minus; a zero has a coin of its own, 32 of which are one draw."""
     coins = draw(stream_bits(key, tl.zeros(index.shape, tl.uint64)), (index >> 5).to(tl.uint32))
     coin = (coins >> (index & 31).to(tl.uint32)).to(tl.int32) & 1
     return tl.where((bits & MAGNITUDE) == 0, coin, (bits >> 31) & 1)
@@ -53,7 +53,7 @@ def _start_momentum(
     rest: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """momentum = beta * momentum + rest * x, and its largest magnitude; the factors are bits of float64."""
+    """Compute momentum = beta * momentum + rest * x, and its largest magnitude; the factors are bits of float64."""
     index = _places(BLOCK)
     kept = beta.to(tl.int64).to(tl.float64, bitcast=True).to(tl.float32)
     added = rest.to(tl.int64).to(tl.float64, bitcast=True).to(tl.float32)
@@ -73,7 +73,7 @@ def _encode(
     key: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """The signs, and behind them the bits for only zeros and for NaN or Inf."""
+    """Write the signs, and behind them the bits for only zeros and for NaN or Inf."""
     index = _places(BLOCK)
     most = tl.load(largest)
     none = (most == 0).to(tl.int32)
@@ -95,7 +95,7 @@ def _encode_scaled(
     key: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """The scale, given as bits, and the signs; no signs where the scale is zero or NaN."""
+    """Write the scale, given as bits, and the signs; no signs where the scale is zero or NaN."""
     index = _places(BLOCK)
     mean = tl.load(scale)
     if tl.program_id(0) == 0:
@@ -114,7 +114,7 @@ def encode(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
 
 def _encode_signs(x: torch.Tensor, largest: torch.Tensor, key: int, payload: torch.Tensor) -> None:
     programs = -(-(len(x) + 2) // _BLOCK)
-    launch(_encode, programs, x, largest, payload, len(x), len(payload), signed(key), BLOCK=_BLOCK)
+    launch(_encode, programs, x, largest, payload, len(x), len(payload), wrap_to_int64(key), BLOCK=_BLOCK)
 
 
 def encode_momentum(momentum: torch.Tensor, x: torch.Tensor, beta: float, key: int, payload: torch.Tensor) -> None:
@@ -128,9 +128,9 @@ def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
     scale = torch.zeros(1, dtype=torch.int32, device=x.device)
     if len(x):
         total = bucket_moments(x, len(x))[1]
-        scale = torch.where(total.isfinite(), divided(total, len(x)).float().view(torch.int32), NAN.value)
+        scale = torch.where(total.isfinite(), divide(total, len(x)).float().view(torch.int32), NAN.value)
     programs = max(1, -(-len(x) // _BLOCK))
-    launch(_encode_scaled, programs, x, scale, payload, len(x), len(payload), signed(key), BLOCK=_BLOCK)
+    launch(_encode_scaled, programs, x, scale, payload, len(x), len(payload), wrap_to_int64(key), BLOCK=_BLOCK)
 
 
 @triton.jit(do_not_specialize=["count", "size", "weight"])
@@ -143,7 +143,7 @@ def _decode_add(
     weight: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Signs, unless one of the bits behind them is set; `wrong` where another one or both are."""
+    """Add the signs, unless one of the bits behind them is set; `wrong` where another one or both are."""
     index = _places(BLOCK)
     behind = count.to(tl.int64) + tl.arange(0, 16)
     last = unpack_at(payload, 0, behind, behind < 8 * size.to(tl.int64), 1)
@@ -176,15 +176,15 @@ def _decode_add_scaled(
 
 
 def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    wrong = flag(out)
+    wrong = make_flag(out)
     programs = max(1, -(-len(out) // _BLOCK))
     bits = float64_bits(weight)
     launch(_decode_add, programs, payload, out, wrong, len(out), len(payload), bits, BLOCK=_BLOCK)
-    return not raised(wrong)
+    return not is_raised(wrong)
 
 
 def decode_add_scaled(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    wrong = flag(out)
+    wrong = make_flag(out)
     programs = max(1, -(-len(out) // _BLOCK))
     launch(_decode_add_scaled, programs, payload, out, wrong, len(out), float64_bits(weight), BLOCK=_BLOCK)
-    return not raised(wrong)
+    return not is_raised(wrong)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.cuda.primitives.launch import launch, power_of_two, raised
+from compressors.kernels.cuda.primitives.launch import is_raised, launch, power_of_two
 from compressors.kernels.cuda.primitives.packing import pack_at, unpack_at
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to
 from compressors.kernels.quantiles import CELLS, buckets
@@ -25,7 +25,7 @@ _COUNT = 40
 
 @triton.jit
 def _cells(x: tl.tensor, index: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    """The upper and the lower 16 bits of elements, int64."""
+    """Return the upper and the lower 16 bits of elements, int64."""
     bits = tl.load(x + index, mask=mask, other=0.0).to(tl.int32, bitcast=True).to(tl.int64)
     return (bits >> 16) & 0xFFFF, bits & 0xFFFF
 
@@ -41,8 +41,8 @@ def _histogram(
     tl.atomic_add(both + high, (one << COUNT) | low, mask=index < last)
 
 
-def _counted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """How many elements a cell has, and the sum of their lower 16 bits: (CELLS,) int64 each."""
+def _count_cells(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Count the elements of each cell, and add up their lower 16 bits: (CELLS,) int64 each."""
     counts, lows = torch.zeros(2, CELLS, dtype=torch.int64, device=x.device)
     for first in range(0, len(x), _RUN):
         last = min(first + _RUN, len(x))
@@ -75,7 +75,7 @@ def _write_codes(
 def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
     if not number:
         return
-    counts, lows = _counted(x)
+    counts, lows = _count_cells(x)
     table, means = buckets(counts.cpu().numpy(), lows.cpu().numpy(), number)
     write_floats(torch.from_numpy(means).to(x.device), payload[: 4 * number])
     width = (number - 1).bit_length()
@@ -96,7 +96,7 @@ def _decode_add(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """out += values[code], for the values of `number` buckets."""
+    """Compute out += values[code], for the values of `number` buckets."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = index < count
     code = unpack_at(payload, 4 * number.to(tl.int64), index, exists, WIDTH)
@@ -115,4 +115,4 @@ def decode_add(payload: torch.Tensor, number: int, weight: float, out: torch.Ten
         _decode_add, -(-len(out) // _BLOCK), payload, values, out, wrong, len(out), number,
         WIDTH=(number - 1).bit_length(), BLOCK=_BLOCK,
     )  # fmt: skip
-    return not raised(wrong)
+    return not is_raised(wrong)

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised
+from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag
 from compressors.kernels.cuda.primitives.packing import load_words, store_words
 from compressors.kernels.reference.sparse import read_bitmap, read_delta
 
@@ -32,7 +32,7 @@ _BLOCK = 512
 
 @triton.jit
 def _gaps(indices: tl.tensor, place: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    """How many positions lie between a kept one and that before it."""
+    """Count the positions between a kept one and that before it."""
     before = tl.load(indices + place - 1, mask=mask & (place > 0), other=-1)
     return tl.load(indices + place, mask=mask, other=0) - before - 1
 
@@ -69,7 +69,7 @@ def write_int32(indices: torch.Tensor, payload: torch.Tensor) -> None:
 def _read_int32(
     payload: tl.tensor, indices: tl.tensor, wrong: tl.tensor, count: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
-    """Positions, and whether they ascend and are below n."""
+    """Read positions, and whether they ascend and are below n."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
     index = load_words(payload, place, mask).to(tl.int64) & 0xFFFFFFFF
@@ -82,9 +82,9 @@ def _read_int32(
 def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
     count = len(payload) // 4
     indices = torch.empty(count, dtype=torch.int64, device=payload.device)
-    wrong = flag(payload)
+    wrong = make_flag(payload)
     launch(_read_int32, -(-count // _BLOCK), payload, indices, wrong, count, n, BLOCK=_BLOCK)
-    return None if raised(wrong) else indices
+    return None if is_raised(wrong) else indices
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -118,7 +118,8 @@ def _write_delta(
     parameter: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """The 1 and the low bits of every code, which ends before bit `ends`; the zeros in front are there already."""
+    """Write the 1 and the low bits of every code, which ends before bit `ends`; the zeros in front are there
+    already."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
     gap = _gaps(indices, place, mask)

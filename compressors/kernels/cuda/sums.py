@@ -36,29 +36,29 @@ class Chunks(NamedTuple):
 
 
 def chunks_of(count: int, bucket: int) -> Chunks:
-    """For `count` elements in buckets of `bucket`, the last one shorter."""
+    """Return the chunks of `count` elements in buckets of `bucket`, the last one shorter."""
     longest = min(bucket, count)
     steps = -(-min(longest, CHUNK) // LANES)
     return Chunks(-(-count // bucket), -(-longest // CHUNK), steps, 8 if steps >= 8 else 1)
 
 
 @triton.jit
-def halved(lanes: tl.tensor, LANES: tl.constexpr) -> tl.tensor:
-    """(rows, LANES) -> (rows, LANES // 2): halves of the lanes are added to each other."""
+def add_halves(lanes: tl.tensor, LANES: tl.constexpr) -> tl.tensor:
+    """Add the halves of the lanes to each other: (rows, LANES) -> (rows, LANES // 2)."""
     return tl.sum(tl.reshape(lanes, (lanes.shape[0], 2, LANES // 2)), axis=1)
 
 
 @triton.jit
-def folded(lanes: tl.tensor, CHUNKS: tl.constexpr) -> tl.tensor:
-    """(CHUNKS, 16) -> (CHUNKS,)."""
-    return tl.reshape(halved(halved(halved(halved(lanes, 16), 8), 4), 2), (CHUNKS,))
+def fold(lanes: tl.tensor, CHUNKS: tl.constexpr) -> tl.tensor:
+    """Add up the lanes of each chunk: (CHUNKS, 16) -> (CHUNKS,)."""
+    return tl.reshape(add_halves(add_halves(add_halves(add_halves(lanes, 16), 8), 4), 2), (CHUNKS,))
 
 
 @triton.jit
 def first_places(
     count: tl.tensor, bucket: tl.tensor, across: tl.tensor, CHUNK: tl.constexpr, CHUNKS: tl.constexpr
 ) -> tl.tensor:
-    """The chunks of this program (CHUNKS,) int64, whether they exist, the places of their first elements
+    """Return the chunks of this program (CHUNKS,) int64, whether they exist, the places of their first elements
     (CHUNKS, 16) int64, by lane, and where their buckets end (CHUNKS, 1)."""
     chunk = tl.program_id(0).to(tl.int64) * CHUNKS + tl.arange(0, CHUNKS)
     begin = chunk // across * bucket
@@ -79,7 +79,7 @@ def _moments(
     CHUNKS: tl.constexpr,
     UNROLL: tl.constexpr,
 ) -> None:
-    """The totals of x, |x| and x^2 of some chunks, of which there are `total`: `totals` is (3, total) float64."""
+    """Write the totals of x, |x| and x^2 of some chunks, of which there are `total`: `totals` is (3, total) float64."""
     chunk, exists, place, end = first_places(count.to(tl.int64), bucket.to(tl.int64), across, CHUNK, CHUNKS)
     plain = tl.zeros((CHUNKS, 16), tl.float64)
     absolute = tl.zeros((CHUNKS, 16), tl.float64)
@@ -92,9 +92,9 @@ def _moments(
             square += value * value
             place += 16
     total = total.to(tl.int64)
-    tl.store(totals + chunk, folded(plain, CHUNKS), mask=exists)
-    tl.store(totals + total + chunk, folded(absolute, CHUNKS), mask=exists)
-    tl.store(totals + 2 * total + chunk, folded(square, CHUNKS), mask=exists)
+    tl.store(totals + chunk, fold(plain, CHUNKS), mask=exists)
+    tl.store(totals + total + chunk, fold(absolute, CHUNKS), mask=exists)
+    tl.store(totals + 2 * total + chunk, fold(square, CHUNKS), mask=exists)
 
 
 @triton.jit(do_not_specialize=["count", "length", "across", "steps"])
@@ -109,18 +109,18 @@ def _again(
     CHUNKS: tl.constexpr,
     UNROLL: tl.constexpr,
 ) -> None:
-    """The totals of the chunks of every row of `values` (rows, length), which has `count` elements."""
+    """Write the totals of the chunks of every row of `values` (rows, length), which has `count` elements."""
     chunk, exists, place, end = first_places(count.to(tl.int64), length.to(tl.int64), across, CHUNK, CHUNKS)
     lanes = tl.zeros((CHUNKS, 16), tl.float64)
     for _ in range(0, steps, UNROLL):
         for _ in tl.static_range(UNROLL):
             lanes += tl.load(values + place, mask=place < end, other=0.0)
             place += 16
-    tl.store(totals + chunk, folded(lanes, CHUNKS), mask=exists)
+    tl.store(totals + chunk, fold(lanes, CHUNKS), mask=exists)
 
 
-def combined(totals: torch.Tensor) -> torch.Tensor:
-    """(rows, n) float64 -> (rows,): the sum of every row; n may be zero."""
+def combine(totals: torch.Tensor) -> torch.Tensor:
+    """Sum every row: (rows, n) float64 -> (rows,); n may be zero."""
     rows, length = totals.shape
     if not length:
         return totals.new_zeros(rows)
@@ -136,7 +136,7 @@ def combined(totals: torch.Tensor) -> torch.Tensor:
 
 
 def bucket_moments(x: torch.Tensor, bucket: int) -> torch.Tensor:
-    """The sums of x, |x| and x^2 of every bucket of `x` (n,), n > 0, without waiting for the device:
+    """Return the sums of x, |x| and x^2 of every bucket of `x` (n,), n > 0, without waiting for the device:
     (3, buckets) float64."""
     chunks = chunks_of(len(x), bucket)
     totals = torch.empty(3 * chunks.buckets, chunks.across, dtype=torch.float64, device=x.device)
@@ -144,7 +144,7 @@ def bucket_moments(x: torch.Tensor, bucket: int) -> torch.Tensor:
         _moments, chunks.programs, x, totals, len(x), bucket, chunks.across, chunks.steps, totals.numel() // 3,
         CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
     )  # fmt: skip
-    return combined(totals).view(3, chunks.buckets)
+    return combine(totals).view(3, chunks.buckets)
 
 
 def moments(x: torch.Tensor) -> tuple[float, float, float]:

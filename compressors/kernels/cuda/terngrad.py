@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised, signed
+from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     NAN,
@@ -17,11 +17,11 @@ from compressors.kernels.cuda.scales import (
     bucket_draws,
     canonical,
     divisor_of,
+    draw_round_up,
     factor_of,
     norms,
     read_codes,
     read_scales,
-    rounded_up,
 )
 from compressors.kernels.cuda.sums import bucket_moments
 
@@ -57,7 +57,7 @@ def _encode(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> None:
-    """Elements are clipped to `own`; the scales `sent` are written."""
+    """Write the scales `sent` and the codes of the elements, which are clipped to `own`."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     value = tl.load(x + index, mask=exists, other=0.0)
     limit = tl.load(own + number, mask=real, other=0.0)
@@ -68,7 +68,7 @@ def _encode(
     exact = tl.div_rn(clipped, tl.broadcast_to(divisor_of(scale)[:, None], (ROWS, COLS)))
     exact = tl.where((scale == NAN)[:, None], 0.0, exact)
     level = exact.to(tl.int32)
-    level += rounded_up(exact, level, bucket_draws(key, number, inside, bucket, across, COLS))
+    level += draw_round_up(exact, level, bucket_draws(key, number, inside, bucket, across, COLS))
     sign = value.to(tl.int32, bitcast=True) >> 31
     codes = tl.where(exists, 1 + ((level ^ sign) - sign), 0)
     write_codes(payload, codes, number, inside, header, count, bucket, 2, 2)
@@ -100,16 +100,17 @@ def encode(
 ) -> None:
     tiles = tiling(len(x), bucket)
     launch(
-        _encode, tiles.programs, x, own, scales, payload, len(x), bucket, tiles.across, 4 * tiles.buckets, signed(key),
+        _encode, tiles.programs, x, own, scales, payload, len(x), bucket, tiles.across, 4 * tiles.buckets,
+        wrap_to_int64(key),
         ROWS=tiles.rows, COLS=tiles.columns,
     )  # fmt: skip
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
     tiles = tiling(len(out), bucket)
-    wrong = flag(out)
+    wrong = make_flag(out)
     launch(
         _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 4 * tiles.buckets,
         float64_bits(weight), ROWS=tiles.rows, COLS=tiles.columns,
     )  # fmt: skip
-    return not raised(wrong)
+    return not is_raised(wrong)

@@ -15,8 +15,10 @@ _BLOCK = 4096
 
 
 def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:
-    """Of `x` (n,) float32: the number of magnitudes from `threshold` on, the bits of a float32, with NaN above
-    all; the sum of those below it; and the largest one below it, as bits."""
+    """Split the magnitudes of `x` (n,) float32 at `threshold`, the bits of a float32; NaN is above all.
+
+    Return the number of those from it on, the sum of those below it, and the largest one below it, as bits.
+    """
     sizes = x.view(torch.int32) & _MAGNITUDE
     below = torch.where(sizes < threshold, sizes, 0)
     largest = int(below.amax()) if len(x) else 0
@@ -24,7 +26,7 @@ def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:
 
 
 def draw_kept(x: torch.Tensor, key: int, scale: float, threshold: int, expected: float) -> torch.Tensor:
-    """Positions, ascending int64, of elements kept with the probability |x| / scale, and certainly where the
+    """Return positions, ascending int64, of elements kept with the probability |x| / scale, and certainly where the
     magnitude is at least `threshold`, the bits of `scale`. About `expected` are kept."""
     kept = []
     for numbers, part in rows(x, _BLOCK):
@@ -36,11 +38,11 @@ def draw_kept(x: torch.Tensor, key: int, scale: float, threshold: int, expected:
 
 
 def write_flags(flags: torch.Tensor, payload: torch.Tensor) -> None:
-    """(k,) booleans as bits, the least significant first, into `payload` of ceil(k / 8) bytes."""
+    """Write (k,) booleans as bits, the least significant first, into `payload` of ceil(k / 8) bytes."""
     payload.copy_(pack(flags, 1))
 
 
 def read_flags(payload: torch.Tensor, count: int) -> torch.Tensor | None:
-    """The inverse of `write_flags`; None where a bit behind the last flag is set."""
+    """Return the inverse of `write_flags`; None where a bit behind the last flag is set."""
     flags = unpack(payload, 8 * len(payload), 1).bool()
     return None if flags[count:].any() else flags[:count]

@@ -28,7 +28,7 @@ def encode(
 
 
 def _round(part: torch.Tensor, norm: torch.Tensor, steps: int, random: torch.Tensor) -> torch.Tensor:
-    """The numbers of the powers, 1 to `steps`, or 0 for zero."""
+    """Return the numbers of the powers, 1 to `steps`, or 0 for zero."""
     divisor = torch.where(norm > 0, norm, 1.0)[:, None]
     relative = part.abs() / divisor * 2.0 ** (steps - 1)
     relative = torch.where(norm.isnan()[:, None], 0.0, relative)
@@ -38,7 +38,7 @@ def _round(part: torch.Tensor, norm: torch.Tensor, steps: int, random: torch.Ten
 
 
 def decode_add(payload: torch.Tensor, steps: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
     position = 4 * -(-len(out) // bucket)
     for numbers, part in rows(out, bucket):
         norm = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])

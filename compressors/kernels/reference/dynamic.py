@@ -25,7 +25,7 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
 
 
 def _ranks(y: torch.Tensor) -> torch.Tensor:
-    """The number of the nearest magnitude for each element of `y`, which are in [0, 1]."""
+    """Return the number of the nearest magnitude for each element of `y`, which are in [0, 1]."""
     starts, slopes, parts = (torch.tensor(values, device=y.device) for values in (STARTS, (0, *SLOPES), (0.5, *PARTS)))
     decade = torch.bucketize(y, starts)
     place = y * slopes[decade] + parts[decade] * EIGHT_NINTHS
@@ -33,7 +33,7 @@ def _ranks(y: torch.Tensor) -> torch.Tensor:
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the norms."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the norms."""
     values = torch.tensor(VALUES, device=out.device)
     codes = payload[4 * -(-len(out) // bucket) :]
     for numbers, part in rows(out, bucket):

@@ -13,10 +13,10 @@ import math
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.quotients import divided
+from compressors.kernels.quotients import divide
 from compressors.kernels.reference.primitives.buckets import rows
 from compressors.kernels.reference.primitives.packing import pack, unpack
-from compressors.kernels.reference.qsgd import quantised
+from compressors.kernels.reference.qsgd import quantise
 from compressors.kernels.reference.scales import are_scales
 
 _LONGEST_GROUP = 32
@@ -28,7 +28,7 @@ def encode(
 ) -> int:
     """Write the payload of `x`, (n,) float32, to the beginning of `payload`; returns its length."""
     norms, steps = [x.new_zeros(0)], [torch.zeros(0, dtype=torch.int64, device=x.device)]
-    for norm, part in quantised(x, key, levels, bucket, euclidean):
+    for norm, part in quantise(x, key, levels, bucket, euclidean):
         norms.append(norm)
         steps.append(part.flatten())
     step = torch.cat(steps)
@@ -42,7 +42,7 @@ def encode(
 
 
 def _streams(step: torch.Tensor, bucket: int, buckets: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """All streams one after the other, uint8, and the bytes of each."""
+    """Return all streams one after the other, uint8, and the bytes of each."""
     index = step.nonzero().flatten()
     number = index // bucket
     before = torch.cat([index.new_full((1,), -1), index[:-1]])
@@ -65,7 +65,7 @@ def _streams(step: torch.Tensor, bucket: int, buckets: int) -> tuple[torch.Tenso
 
 
 def _omega(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The codes of all numbers, their first bits lowest, and their lengths."""
+    """Return the codes of all numbers, their first bits lowest, and their lengths."""
     code, length = torch.zeros_like(value), torch.ones_like(value)
     for _ in range(_GROUPS):
         more = value > 1
@@ -80,7 +80,7 @@ def _omega(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def decode_add(payload: torch.Tensor, levels: int, bucket: int, field: int, weight: float, out: torch.Tensor) -> bool:
-    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
     buckets = -(-len(out) // bucket)
     tables = (4 + field) * buckets
     if len(payload) < tables:
@@ -104,12 +104,12 @@ def decode_add(payload: torch.Tensor, levels: int, bucket: int, field: int, weig
     factor = (norm.double() * weight).float()
     for numbers, part in rows(out, bucket):
         part[norm[numbers].isnan()] = math.nan
-    out[index] += factor[number] * divided(level.float(), levels)
+    out[index] += factor[number] * divide(level.float(), levels)
     return True
 
 
 def _symbols(bits: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
-    """Bucket, gap and level of every symbol of streams of these lengths; None where one is not to be read."""
+    """Return bucket, gap and level of every symbol of streams of these lengths; None where one is not to be read."""
     total = len(bits)
     ends = lengths.cumsum(0)
     number = torch.arange(len(lengths), device=bits.device).repeat_interleave(lengths)
@@ -138,7 +138,7 @@ def _symbols(bits: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, t
 
 
 def _read_omega(bits: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers whose codes begin at `at` and where they end; 0 for what is no code of a number below
+    """Return the numbers whose codes begin at `at` and where they end; 0 for what is no code of a number below
     2^_LONGEST_GROUP. `bits` go on far enough behind the last of `at`."""
     last = len(bits) - 1
     value, done, bad = torch.ones_like(at), torch.zeros_like(at, dtype=torch.bool), torch.zeros_like(at).bool()

@@ -19,17 +19,20 @@ _ONE = 1023 << 52
 
 
 def moments_above(x: torch.Tensor, threshold: int, location: float) -> tuple[int, float, float]:
-    """How many magnitudes of `x` (n,) float32, all finite, are at least `threshold`, the bits of the smallest
-    float32 that is not below `location`; and the sums of the excesses |x| - location of those, and of their
-    squares."""
+    """Count the magnitudes of `x` (n,) float32, all finite, from `threshold` on, and sum their excesses and squares.
+
+    `threshold` are the bits of the smallest float32 that is not below `location`; an excess is |x| - location.
+    """
     above = (x.view(torch.int32) & _MAGNITUDE) >= threshold
     excess = (x.double().abs() - location).clamp(min=0.0)
     return int(above.sum()), float(total(excess)), float(total(excess * excess))
 
 
 def logarithms(x: torch.Tensor) -> tuple[int, int, float]:
-    """Of the elements of `x` (n,) float32, all finite, that are not zero: how many they are, and (e, m) with
-    2^e * m = the product of their magnitudes, m in [1, 2)."""
+    """Count the elements of `x` (n,) float32, all finite, that are not zero, and multiply their magnitudes.
+
+    Return the count and (e, m) with 2^e * m = the product, m in [1, 2).
+    """
     values = x.double().abs()
     count, exponent = int((values.view(torch.int64) != 0).sum()), 0
     while len(values):
@@ -44,14 +47,14 @@ def logarithms(x: torch.Tensor) -> tuple[int, int, float]:
 
 
 def _split(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Exponents and mantissas of float64 without a sign; a zero counts as a one."""
+    """Return exponents and mantissas of float64 without a sign; a zero counts as a one."""
     bits = values.view(torch.int64)
     bits = torch.where(bits == 0, _ONE, bits)
     return (bits >> 52) - 1023, ((bits & _FRACTION) | _ONE).view(torch.float64)
 
 
 def _products(mantissas: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of the rows of `mantissas` (b, n): the sum of all exponents split off on the way, and the products (b,)."""
+    """Multiply the rows of `mantissas` (b, n); return the sum of all exponents split off, and the products (b,)."""
     mantissas = torch.nn.functional.pad(mantissas, (0, -mantissas.shape[1] % LANES), value=1.0)
     product = mantissas.new_ones(len(mantissas), LANES)
     for chunk in mantissas.split(LANES, dim=1):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.quotients import divided
+from compressors.kernels.quotients import divide
 from compressors.kernels.reference.primitives.buckets import rows
 from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.primitives.streams import draws
-from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN, are_scales, rounded
+from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN, are_scales, round_stochastically
 
 _HUGE = 2.0**126
 
@@ -27,7 +27,7 @@ def encode(
         bad = bounds[:, -1:].isnan()
         place = _place_between(part, bounds) if minmax else _place_symmetric(part, bounds)
         exact = torch.where(bad, 0.0, place * _top(width, minmax))
-        level = rounded(exact, draws(key, numbers, part.shape[1])) if stochastic else exact.round().long()
+        level = round_stochastically(exact, draws(key, numbers, part.shape[1])) if stochastic else exact.round().long()
         if not minmax:  # the sign bit: a comparison may take a denormal for zero
             level = offset + torch.where(part.signbit() & ~bad, -1, 1) * level
         codes = pack(level, width)
@@ -36,12 +36,12 @@ def encode(
 
 
 def _top(width: int, minmax: bool) -> int:
-    """The highest level."""
+    """Return the highest level."""
     return 2**width - 1 if minmax else 2 ** (width - 1) - 1
 
 
 def _bounds(part: torch.Tensor, minmax: bool) -> torch.Tensor:
-    """Per bucket, the smallest and the largest element, (b, 2), or the largest magnitude, (b, 1).
+    """Return, per bucket, the smallest and the largest element, (b, 2), or the largest magnitude, (b, 1).
 
     By the order of bits, in which -0.0 is before 0.0.
     """
@@ -57,12 +57,12 @@ def _bounds(part: torch.Tensor, minmax: bool) -> torch.Tensor:
 
 
 def _place_symmetric(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
-    """|x| / m, in [0, 1]."""
+    """Return |x| / m, in [0, 1]."""
     return part.abs() / torch.where(bounds > 0, bounds, 1.0)
 
 
 def _place_between(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
-    """(x - a) / (b - a), in [0, 1]; from halves of huge numbers, whose difference float32 could not hold."""
+    """Return (x - a) / (b - a), in [0, 1]; from halves of huge numbers, whose difference float32 could not hold."""
     factor = torch.where(bounds.abs().amax(1, keepdim=True) >= _HUGE, 0.5, 1.0)
     start = bounds[:, :1] * factor
     length = bounds[:, 1:] * factor - start
@@ -70,14 +70,14 @@ def _place_between(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
 
 
 def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, weight: float, out: torch.Tensor) -> bool:
-    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
     header = 8 if minmax else 4
     top = _top(width, minmax)
     position = header * -(-len(out) // bucket)
     for numbers, part in rows(out, bucket):
         read = read_floats(payload[header * int(numbers[0]) : header * int(numbers[-1]) + header])
         bounds = read.view(len(part), -1)
-        if not _allowed(bounds):
+        if not _are_valid_bounds(bounds):
             return False
         length = -(-part.shape[1] * width // 8)
         packed = payload[position : position + len(part) * length].view(len(part), length)
@@ -85,18 +85,18 @@ def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, wei
         codes = unpack(packed, part.shape[1], width)
         scaled = (bounds.double() * weight).float()
         if minmax:
-            high = divided(codes.float(), top)
-            low = divided((top - codes).float(), top)
+            high = divide(codes.float(), top)
+            low = divide((top - codes).float(), top)
             part += scaled[:, :1] * low + scaled[:, 1:] * high
         elif (codes > 2 * top).any():
             return False
         else:
-            part += scaled * divided((codes - top).float(), top)
+            part += scaled * divide((codes - top).float(), top)
     return True
 
 
-def _allowed(bounds: torch.Tensor) -> bool:
-    """Whether an encoder can have written these bounds, (b, 1) or (b, 2)."""
+def _are_valid_bounds(bounds: torch.Tensor) -> bool:
+    """Tell whether an encoder can have written these bounds, (b, 1) or (b, 2)."""
     if bounds.shape[1] == 1:
         return are_scales(bounds)
     bits = bounds.view(torch.int32)

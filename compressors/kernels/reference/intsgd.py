@@ -6,7 +6,7 @@ import torch
 
 from compressors.kernels.reference.primitives.buckets import rows
 from compressors.kernels.reference.primitives.streams import draws
-from compressors.kernels.reference.scales import rounded
+from compressors.kernels.reference.scales import round_stochastically
 
 STREAM = 1 << 16
 """Elements that share one stream of random numbers."""
@@ -24,7 +24,7 @@ def encode(
         return False
     for numbers, part in rows(x, STREAM):
         exact = (part.abs() * power * factor).clamp(max=float(limit))
-        levels = torch.where(part.signbit(), -1, 1) * rounded(exact, draws(key, numbers, part.shape[1]))
+        levels = torch.where(part.signbit(), -1, 1) * round_stochastically(exact, draws(key, numbers, part.shape[1]))
         start = STREAM * int(numbers[0]) * (bits // 8)
         levels = levels.to(_dtype(bits)).flatten().view(torch.uint8)
         payload[start : start + levels.numel()] = levels
@@ -32,7 +32,7 @@ def encode(
 
 
 def decode_add(payload: torch.Tensor, factor: float, bits: int, out: torch.Tensor) -> None:
-    """out += factor * the integers in `payload`."""
+    """Compute out += factor * the integers in `payload`."""
     if payload.data_ptr() % 4 or payload.storage_offset() % 4:
         payload = payload.clone()
     out += (payload.view(_dtype(bits)).double() * factor).float()

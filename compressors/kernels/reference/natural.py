@@ -27,14 +27,14 @@ def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> Non
 
 
 def _next_power(bits: torch.Tensor) -> torch.Tensor:
-    """The smallest power of two from 2^-126 on that is no smaller; 2^128 is the largest float32."""
+    """Return the smallest power of two from 2^-126 on that is no smaller; 2^128 is the largest float32."""
     power = ((bits.long() + _FRACTION) & INFINITY).int().view(torch.float32).clamp(max=LARGEST)
     nan = torch.tensor(NAN, dtype=torch.int32, device=bits.device).view(torch.float32)
     return torch.where(bits >= INFINITY, nan, power)
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
     position = 4 * -(-len(out) // bucket)
     for numbers, part in rows(out, bucket):
         scale = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])

@@ -29,7 +29,7 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
     position = 8 * -(-len(out) // bucket)
     for numbers, part in rows(out, bucket):
         means = read_floats(payload[8 * int(numbers[0]) : 8 * int(numbers[-1]) + 8]).view(-1, 2)
@@ -44,6 +44,6 @@ def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Ten
 
 
 def _are_means(positive: torch.Tensor, negative: torch.Tensor) -> bool:
-    """Both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
+    """Return both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
     numbers = (positive >= 0) & (positive < INFINITY) & (negative <= 0) & ((negative & MAGNITUDE) < INFINITY)
     return bool((numbers | ((positive == NAN) & (negative == NAN))).all())

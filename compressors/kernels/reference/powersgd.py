@@ -12,8 +12,8 @@ LANES = 256
 _IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: then it was made of rounding
 
 
-def left_product(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
-    """out (r, rows) = (M Q)^T for the matrix M in `x` (n,) and Q^T = `right` (r, columns).
+def multiply_left(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+    """Compute out (r, rows) = (M Q)^T for the matrix M in `x` (n,) and Q^T = `right` (r, columns).
 
     Of a row of products, element i goes to lane i mod LANES, the lanes are summed from left to right, and halves
     of them are added until one is left.
@@ -22,7 +22,7 @@ def left_product(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Non
 
 
 def _dots(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Sums of a * x over the last dimension; the others are broadcast."""
+    """Return sums of a * x over the last dimension; the others are broadcast."""
     lanes = a.new_zeros(*torch.broadcast_shapes(a.shape[:-1], x.shape[:-1]), LANES)
     for one, other in zip(a.split(LANES, -1), x.split(LANES, -1), strict=True):
         lanes[..., : one.shape[-1]] += one * other
@@ -32,15 +32,16 @@ def _dots(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return lanes[..., 0]
 
 
-def right_product(x: torch.Tensor, left: torch.Tensor, out: torch.Tensor) -> None:
-    """out (r, columns) = (M^T P)^T for the matrix M in `x` (n,) and P^T = `left` (r, rows), from top to bottom."""
+def multiply_right(x: torch.Tensor, left: torch.Tensor, out: torch.Tensor) -> None:
+    """Compute out (r, columns) = (M^T P)^T for the matrix M in `x` (n,) and P^T = `left` (r, rows), from top to
+    bottom."""
     out.zero_()
     for row, p in zip(_matrix(x, out.shape[1]), left.T, strict=True):  # the order of the additions matters
         out += p[:, None] * row
 
 
 def add_product(left: torch.Tensor, right: torch.Tensor, weight: float, out: torch.Tensor) -> None:
-    """out (n,) += (weight P) Q^T, one column of P after the other."""
+    """Compute out (n,) += (weight P) Q^T, one column of P after the other."""
     columns = (left.double() * weight).float()[:, :, None]
     total = columns[0] * right[0]
     for p, q in zip(columns[1:], right[1:], strict=True):
@@ -97,7 +98,7 @@ def householder(vectors: torch.Tensor) -> None:
 
 
 def _reflect(x: torch.Tensor, across: torch.Tensor) -> None:
-    """x - 2 (x . v) v, in place, for the unit vectors v = `across` (b, n)."""
+    """Reflect x to x - 2 (x . v) v, in place, for the unit vectors v = `across` (b, n)."""
     x += (-2.0 * _dots(x, across))[:, None] * across
 
 
@@ -109,5 +110,5 @@ def _normalise(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def _matrix(x: torch.Tensor, columns: int) -> torch.Tensor:
-    """`x` (n,) as rows, the last one padded with zeros."""
+    """Return `x` (n,) as rows, the last one padded with zeros."""
     return torch.nn.functional.pad(x, (0, -len(x) % columns)).view(-1, columns)

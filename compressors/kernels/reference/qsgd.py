@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.quotients import divided
+from compressors.kernels.quotients import divide
 from compressors.kernels.reference.primitives.buckets import lane_sums, rows
 from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.primitives.streams import draws
-from compressors.kernels.reference.scales import LARGEST, are_scales, norms, rounded
+from compressors.kernels.reference.scales import LARGEST, are_scales, norms, round_stochastically
 
 
 def encode(
@@ -19,7 +19,7 @@ def encode(
 ) -> None:
     """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
     count, position = 0, 4 * -(-len(x) // bucket)
-    for norm, steps in quantised(x, key, levels, bucket, euclidean):
+    for norm, steps in quantise(x, key, levels, bucket, euclidean):
         write_floats(norm, payload[4 * count : 4 * (count + len(norm))])
         count += len(norm)
         codes = pack(steps + levels, width)
@@ -27,17 +27,17 @@ def encode(
         position += codes.numel()
 
 
-def quantised(
+def quantise(
     x: torch.Tensor, key: int, levels: int, bucket: int, euclidean: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The norms of buckets (b,) and their elements as signed levels (b, length) int64."""
+    """Yield the norms of buckets (b,) and their elements as signed levels (b, length) int64."""
     for numbers, part in rows(x, bucket):
         norm = _norm(part, euclidean)
         yield norm, _round(part, norm, levels, draws(key, numbers, part.shape[1]))
 
 
 def _norm(part: torch.Tensor, euclidean: bool) -> torch.Tensor:
-    """As `scales.norms`, but for the order of the sum."""
+    """Return as `scales.norms`, but for the order of the sum."""
     norm = norms(part, False)
     if not euclidean:
         return norm
@@ -48,11 +48,11 @@ def _round(part: torch.Tensor, norm: torch.Tensor, levels: int, random: torch.Te
     divisor = torch.where(norm > 0, norm, 1.0)[:, None]
     exact = torch.where(norm.isnan()[:, None], 0.0, part.abs() / divisor * levels)
     # not by part < 0: a denormal may count as zero in a comparison, and has a sign bit all the same
-    return torch.where(part.signbit(), -1, 1) * rounded(exact, random)
+    return torch.where(part.signbit(), -1, 1) * round_stochastically(exact, random)
 
 
 def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
     position = 4 * -(-len(out) // bucket)
     for numbers, part in rows(out, bucket):
         norm = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
@@ -64,5 +64,5 @@ def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weig
         steps = unpack(codes, part.shape[1], width) - levels
         if (steps > levels).any():
             return False
-        part += (norm.double() * weight).float()[:, None] * divided(steps.float(), levels)
+        part += (norm.double() * weight).float()[:, None] * divide(steps.float(), levels)
     return True

@@ -19,7 +19,7 @@ CHUNK = 1024
 
 
 def _numbers(key: int, n: int, chunks: int, device: torch.device) -> torch.Tensor:
-    """The draws of the first `chunks` chunks."""
+    """Return the draws of the first `chunks` chunks."""
     halves = draws(key, torch.arange(2 * chunks, device=device), CHUNK).view(chunks, 2, CHUNK)
     high, low = halves[:, 0].flatten(), halves[:, 1].flatten()
     if n < 2**31:
@@ -29,7 +29,7 @@ def _numbers(key: int, n: int, chunks: int, device: torch.device) -> torch.Tenso
 
 
 def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
-    """`k` <= n different numbers below n, ascending: int32 where n < 2^31, else int64."""
+    """Return `k` <= n different numbers below n, ascending: int32 where n < 2^31, else int64."""
     wanted = min(k, n - k)
     chunks = math.ceil(1.5 * wanted / CHUNK)
     chosen = torch.empty(0, dtype=torch.int64, device=device)
@@ -48,6 +48,6 @@ def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
 
 
 def take(x: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> bool:
-    """values = x[indices] for ascending `indices`; returns whether all of `x` (n,) float32 is finite."""
+    """Compute values = x[indices] for ascending `indices`; returns whether all of `x` (n,) float32 is finite."""
     values.copy_(x[indices])
     return bool(x.isfinite().all())

@@ -16,7 +16,7 @@ PART = 1 << 30
 
 
 def sums(values: torch.Tensor) -> torch.Tensor:
-    """The sum of every row of `values` (b, n), n > 0, in the order of `reference.sums`: (b,) float64."""
+    """Return the sum of every row of `values` (b, n), n > 0, in the order of `reference.sums`: (b,) float64."""
     values = values.double()
     while True:
         values = torch.nn.functional.pad(values, (0, -values.shape[1] % CHUNK)).unflatten(1, (-1, CHUNK))
@@ -26,7 +26,7 @@ def sums(values: torch.Tensor) -> torch.Tensor:
 
 
 def norms(part: torch.Tensor, euclidean: bool) -> torch.Tensor:
-    """The l2 norms or the largest magnitudes of the rows of `part` (b, n): (b,) float32.
+    """Return the l2 norms or the largest magnitudes of the rows of `part` (b, n): (b,) float32.
 
     NaN for a row that holds NaN or Inf; a norm beyond float32 becomes the largest float32.
     """
@@ -38,14 +38,15 @@ def _euclidean(part: torch.Tensor) -> torch.Tensor:
     return sums(part.double().square()).clamp(max=LARGEST**2).sqrt().float()
 
 
-def rounded(exact: torch.Tensor, random: torch.Tensor) -> torch.Tensor:
-    """`exact` rounded down, or up where the upper 31 of the 32 bits of `random` are below its fraction; int64."""
+def round_stochastically(exact: torch.Tensor, random: torch.Tensor) -> torch.Tensor:
+    """Return `exact` rounded down, or up where the upper 31 of the 32 bits of `random` are below its fraction;
+    int64."""
     below = exact.long()
     return below + ((random >> 1) < ((exact - below) * 2.0**31).long())
 
 
 def are_scales(scales: torch.Tensor) -> bool:
-    """All are what an encoder can have written: a number that is not negative, or the one NaN."""
+    """Return all are what an encoder can have written: a number that is not negative, or the one NaN."""
     bits = scales.view(torch.int32)
     return not bool((((bits < 0) | (bits >= INFINITY)) & (bits != NAN)).any())
 

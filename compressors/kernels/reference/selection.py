@@ -22,29 +22,29 @@ def _sizes(x: torch.Tensor, side: int) -> torch.Tensor:
 
 
 def largest(x: torch.Tensor, side: int = 0) -> int:
-    """The largest magnitude of `x` (n,) float32, as bits; 0 for an empty tensor."""
+    """Return the largest magnitude of `x` (n,) float32, as bits; 0 for an empty tensor."""
     return int(_sizes(x, side).amax()) if len(x) else 0
 
 
 def is_finite(x: torch.Tensor) -> bool:
-    """No NaN and no Inf in `x`."""
+    """Return no NaN and no Inf in `x`."""
     return largest(x) < _INFINITY
 
 
 def count_above(x: torch.Tensor, threshold: int, side: int = 0) -> int:
-    """How many magnitudes are at least `threshold`, the bits of a float32 above zero."""
+    """Count the magnitudes that are at least `threshold`, the bits of a float32 above zero."""
     return int((_sizes(x, side) >= threshold).sum())
 
 
 def collect_above(x: torch.Tensor, threshold: int, capacity: int, side: int = 0) -> torch.Tensor | None:
-    """The positions of all magnitudes of at least `threshold`, ascending int64; None where they are more than
+    """Return the positions of all magnitudes of at least `threshold`, ascending int64; None where they are more than
     `capacity`."""
     found = (_sizes(x, side) >= threshold).nonzero().flatten()
     return found if len(found) <= capacity else None
 
 
 def topk(x: torch.Tensor, k: int, side: int = 0) -> torch.Tensor:
-    """The positions of the `k` largest magnitudes, ascending int64; of equal ones the first are taken.
+    """Return the positions of the `k` largest magnitudes, ascending int64; of equal ones the first are taken.
 
     All positions where `k` is at least n. With a `side`, only elements that have it: there can be fewer.
     """

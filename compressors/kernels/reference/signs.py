@@ -7,7 +7,7 @@ import math
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.quotients import divided
+from compressors.kernels.quotients import divide
 from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.primitives.streams import draws
 from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, are_scales
@@ -23,14 +23,14 @@ def encode(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
 
 
 def encode_momentum(momentum: torch.Tensor, x: torch.Tensor, beta: float, key: int, payload: torch.Tensor) -> None:
-    """momentum = beta * momentum + (1 - beta) * x, in place; its signs are written as by `encode`."""
+    """Compute momentum = beta * momentum + (1 - beta) * x, in place; its signs are written as by `encode`."""
     momentum.mul_(beta).add_(x * (1.0 - beta))
     encode(momentum, key, payload)
 
 
 def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
     """Write the mean magnitude of `x`, (n,) float32, and its signs into `payload` of 4 + ceil(n / 8) bytes."""
-    scale = divided(total(x.double().abs()), max(1, len(x))).float()
+    scale = divide(total(x.double().abs()), max(1, len(x))).float()
     bad = (_magnitudes(x) >= INFINITY).any()
     scale = torch.where(bad, math.nan, scale)
     write_floats(scale.view(1), payload[:4])
@@ -42,14 +42,15 @@ def _magnitudes(x: torch.Tensor) -> torch.Tensor:
 
 
 def _signs(x: torch.Tensor, key: int) -> torch.Tensor:
-    """(n,) int64, 1 for minus; element i, where it is zero, has bit i mod 32 of draw i // 32 of stream 0."""
+    """Return (n,) int64, 1 for minus; element i, where it is zero, has bit i mod 32 of draw i // 32 of stream 0."""
     number = torch.arange(len(x), device=x.device)
     coins = draws(key, torch.zeros(1, dtype=torch.int64, device=x.device), -(-len(x) // 32))[0]
     return torch.where(_magnitudes(x) == 0, (coins[number >> 5] >> (number & 31)) & 1, x.signbit().long())
 
 
 def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    """out += weight * Q(x), for `out` (n,) float32. False where the bits behind the signs are not allowed."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where the bits behind the signs are not
+    allowed."""
     bits = unpack(payload, 8 * len(payload), 1)
     none, bad, *rest = (bool(bit) for bit in bits[len(out) :])
     if any(rest) or (none and bad):
@@ -62,7 +63,7 @@ def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
 
 
 def decode_add_scaled(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    """out += weight * Q(x), for `out` (n,) float32. False where the mean magnitude is none."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where the mean magnitude is none."""
     scale = read_floats(payload[:4])
     if not are_scales(scale):
         return False

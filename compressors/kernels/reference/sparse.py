@@ -13,7 +13,7 @@ def _gaps(indices: torch.Tensor) -> torch.Tensor:
 
 
 def rice(indices: torch.Tensor) -> tuple[int, int]:
-    """The best Golomb-Rice parameter for ascending `indices` (k,) int64, and the bits that it needs."""
+    """Return the best Golomb-Rice parameter for ascending `indices` (k,) int64, and the bits that it needs."""
     gaps = _gaps(indices)
     bits = [len(gaps) * (1 + r) + int((gaps >> r).sum()) for r in range(_PARAMETERS)]
     return min(range(_PARAMETERS), key=bits.__getitem__), min(bits)
@@ -24,12 +24,12 @@ def write_int32(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
-    """Ascending positions below `n`, or None where they are not."""
+    """Return ascending positions below `n`, or None where they are not."""
     shifts = torch.tensor(_SHIFTS, device=payload.device)
-    return _checked((payload.view(-1, 4).long() << shifts).sum(1), n)
+    return _check((payload.view(-1, 4).long() << shifts).sum(1), n)
 
 
-def _checked(indices: torch.Tensor, n: int) -> torch.Tensor | None:
+def _check(indices: torch.Tensor, n: int) -> torch.Tensor | None:
     good = not len(indices) or bool((indices.diff() > 0).all() and indices[0] >= 0 and indices[-1] < n)
     return indices if good else None
 
@@ -41,10 +41,10 @@ def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 def read_bitmap(payload: torch.Tensor, n: int, count: int) -> torch.Tensor | None:
-    """The positions of `count` set bits, or None where there are others, or one behind the first `n`."""
+    """Return the positions of `count` set bits, or None where there are others, or one behind the first `n`."""
     bits = (payload[:, None] >> torch.arange(8, dtype=torch.uint8, device=payload.device)) & 1
     indices = bits.flatten().nonzero().flatten()
-    return _checked(indices, n) if len(indices) == count else None
+    return _check(indices, n) if len(indices) == count else None
 
 
 def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) -> None:
@@ -86,9 +86,9 @@ def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tup
         low += bits[firsts + 1 + bit] << bit
     # A corrupt payload can be long enough for sums beyond 64 bits only where it has 2^32 bits.
     gaps = ((firsts - starts) << parameter) + low
-    return _checked((gaps + 1).cumsum(0) - 1, n), length
+    return _check((gaps + 1).cumsum(0) - 1, n), length
 
 
 def add_at(indices: torch.Tensor, values: torch.Tensor, weight: float, out: torch.Tensor) -> None:
-    """out[indices] += weight * values, for distinct indices, int32 or int64."""
+    """Compute out[indices] += weight * values, for distinct indices, int32 or int64."""
     out[indices] = out[indices] + values * weight

@@ -16,7 +16,7 @@ LANES = 16
 
 
 def total(values: torch.Tensor) -> torch.Tensor:
-    """The sum of `values` (n,), float64, as a tensor without dimensions."""
+    """Return the sum of `values` (n,), float64, as a tensor without dimensions."""
     values = values.double()
     if not len(values):
         return values.new_zeros(())
@@ -27,6 +27,6 @@ def total(values: torch.Tensor) -> torch.Tensor:
 
 
 def moments(x: torch.Tensor) -> tuple[float, float, float]:
-    """The sums of x, |x| and x^2 of `x` (n,) float32; NaN or Inf where `x` holds one."""
+    """Return the sums of x, |x| and x^2 of `x` (n,) float32; NaN or Inf where `x` holds one."""
     wide = x.double()
     return float(total(wide)), float(total(wide.abs())), float(total(wide.square()))

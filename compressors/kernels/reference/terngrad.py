@@ -7,16 +7,16 @@ import math
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.quotients import divided
+from compressors.kernels.quotients import divide
 from compressors.kernels.reference.primitives.buckets import rows
 from compressors.kernels.reference.primitives.packing import pack, unpack
-from compressors.kernels.reference.scales import are_scales, bucket_draws, norms, rounded, sums
+from compressors.kernels.reference.scales import are_scales, bucket_draws, norms, round_stochastically, sums
 
 _ROUNDING = 2.0**-40
 
 
 def scales(x: torch.Tensor, bucket: int, clip: float) -> torch.Tensor:
-    """The scale of every bucket of `x` (n,): its largest magnitude after clipping; NaN for NaN and Inf.
+    """Return the scale of every bucket of `x` (n,): its largest magnitude after clipping; NaN for NaN and Inf.
 
     Elements are clipped to `clip` standard deviations, unless that is 0 or they do not differ.
     """
@@ -24,8 +24,8 @@ def scales(x: torch.Tensor, bucket: int, clip: float) -> torch.Tensor:
     for _, part in rows(x, bucket):
         scale = norms(part, False)
         if clip > 0:
-            mean = divided(sums(part), part.shape[1])
-            power = divided(sums(part.double().square()), part.shape[1])
+            mean = divide(sums(part), part.shape[1])
+            power = divide(sums(part.double().square()), part.shape[1])
             variance = power - mean * mean
             limit = (clip * variance.clamp(min=0).sqrt()).float()
             limit = torch.where(variance <= power * _ROUNDING, math.inf, limit)
@@ -47,14 +47,14 @@ def encode(
         scale, limit = scales[numbers, None], own[numbers, None]
         exact = torch.minimum(part.abs(), limit) / torch.where(scale > 0, scale, 1.0)
         exact = torch.where(scale.isnan(), 0.0, exact)
-        level = rounded(exact, bucket_draws(key, numbers, part.shape[1], bucket))
+        level = round_stochastically(exact, bucket_draws(key, numbers, part.shape[1], bucket))
         codes = pack(1 + torch.where(part.signbit(), -level, level), 2)
         payload[position : position + codes.numel()] = codes.flatten()
         position += codes.numel()
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
     position = 4 * -(-len(out) // bucket)
     for numbers, part in rows(out, bucket):
         scale = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])

@@ -8,8 +8,10 @@ _LEAF = 32
 
 
 def row_length(count: int) -> int:
-    """Of a (count, count) matrix in float32: an odd number of cache lines from row to row. With a power of two, all
-    rows compete for a few places in the cache."""
+    """Return the distance of rows of a (count, count) matrix in float32: an odd number of cache lines.
+
+    With a power of two, all rows compete for a few places in the cache.
+    """
     return 16 * (-(-count // 16) | 1)
 
 

@@ -42,7 +42,7 @@ class Spectrum:
 
 
 def decompose(a: torch.Tensor, truncate: int | None) -> Spectrum | None:
-    """The left singular vectors and singular values of `a` (m, n), m <= n, on any device.
+    """Return the left singular vectors and singular values of `a` (m, n), m <= n, on any device.
 
     `truncate` is the number of leading vectors that the caller wants, None where it draws among all.
     None for a matrix with NaN or Inf in it.
@@ -50,7 +50,7 @@ def decompose(a: torch.Tensor, truncate: int | None) -> Spectrum | None:
     Raises:
         torch.linalg.LinAlgError: neither eigenvectors nor singular vectors converge.
     """
-    kernels = backend.on_the_host()
+    kernels = backend.select_on_host()
     if kernels == "torch" or "spectral" not in backend.used:  # numba is not forgotten over a small matrix
         backend.used["spectral"] = "torch"
     if a.shape[0] > _SMALL and kernels == "numba":
@@ -80,7 +80,7 @@ def _rows_of(vectors: npt.NDArray[np.floating]) -> Callable[[npt.NDArray[np.int6
 
 
 def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
-    """From a Gram matrix in float32; None where that is not exact enough."""
+    """Decompose a Gram matrix in float32; return None where that is not exact enough."""
     from compressors.low_rank.linear_algebra import tridiagonal  # loads numba, which small layers do without
 
     backend.used["spectral"] = "numba"
@@ -96,7 +96,7 @@ def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
 
 
 def _eigen(matrix: torch.Tensor) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.float64]] | None:
-    """Eigenvectors as columns and eigenvalues, largest first; None where LAPACK gives up."""
+    """Return eigenvectors as columns and eigenvalues, largest first; None where LAPACK gives up."""
     try:
         values, vectors = torch.linalg.eigh(matrix)
     except torch.linalg.LinAlgError:
@@ -106,7 +106,7 @@ def _eigen(matrix: torch.Tensor) -> tuple[npt.NDArray[np.floating], npt.NDArray[
 
 
 def _good_enough(values: npt.NDArray[np.float64], noise: float, truncate: int | None) -> bool:
-    """Whether eigenvalues known to within `noise` do.
+    """Tell whether eigenvalues known to within `noise` do.
 
     A truncation loses at most 2 * noise of energy per vector it keeps, which must be little beside the
     energy that it discards on purpose. A draw stays unbiased, but spends part of its budget on atoms
@@ -119,7 +119,7 @@ def _good_enough(values: npt.NDArray[np.float64], noise: float, truncate: int | 
 
 
 def keep_probabilities(sigma: npt.NDArray[np.float64], budget: float) -> npt.NDArray[np.float64]:
-    """p_i = min(1, c * sigma_i) with the sum `budget`, or 1 for all non-zero values where they are fewer.
+    """Compute p_i = min(1, c * sigma_i) with the sum `budget`, or 1 for all non-zero values where they are fewer.
 
     The exact solution of Wang et al., "ATOMO", NeurIPS 2018, Algorithm 1: with sigma in descending order,
     the first t atoms have p = 1, for the smallest t where the others share what is left without one of

@@ -24,13 +24,13 @@ _IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: 
 
 
 def products(device: torch.device) -> Any:
-    """What has the products, `orthonormal` and `householder` for tensors on `device`."""
+    """Return the module or class with products, `orthonormal` and `householder` for tensors on `device`."""
     kernels = backend.load("powersgd", device)  # notes what is used, also where that is the library
     return kernels if device.type == "cpu" else Library
 
 
 def _split(x: torch.Tensor, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The complete rows of `x` (n,), as a matrix, and the elements of an incomplete last one."""
+    """Return the complete rows of `x` (n,), as a matrix, and the elements of an incomplete last one."""
     whole = x.numel() // columns * columns
     return x[:whole].view(-1, columns), x[whole:]
 
@@ -39,8 +39,8 @@ class Library:
     """The same by the linear algebra of torch."""
 
     @staticmethod
-    def left_product(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
-        """out (r, rows) = (M Q)^T for the matrix M in `x` (n,) and Q^T = `right` (r, columns)."""
+    def multiply_left(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+        """Compute out (r, rows) = (M Q)^T for the matrix M in `x` (n,) and Q^T = `right` (r, columns)."""
         body, tail = _split(x, right.shape[1])
         if not tail.numel():
             torch.mm(right, body.T, out=out)
@@ -49,8 +49,8 @@ class Library:
         out[:, len(body)] = right[:, : len(tail)] @ tail
 
     @staticmethod
-    def right_product(x: torch.Tensor, left: torch.Tensor, out: torch.Tensor) -> None:
-        """out (r, columns) = (M^T P)^T for the matrix M in `x` (n,) and P^T = `left` (r, rows)."""
+    def multiply_right(x: torch.Tensor, left: torch.Tensor, out: torch.Tensor) -> None:
+        """Compute out (r, columns) = (M^T P)^T for the matrix M in `x` (n,) and P^T = `left` (r, rows)."""
         body, tail = _split(x, out.shape[1])
         torch.mm(left[:, : len(body)], body, out=out)
         if tail.numel():
@@ -58,7 +58,7 @@ class Library:
 
     @staticmethod
     def add_product(left: torch.Tensor, right: torch.Tensor, weight: float, out: torch.Tensor) -> None:
-        """out (n,) += weight * P Q^T, in the place of the matrix."""
+        """Compute out (n,) += weight * P Q^T, in the place of the matrix."""
         body, tail = _split(out, right.shape[1])
         body.addmm_(left[:, : len(body)].T, right, alpha=weight)
         if tail.numel():
@@ -66,7 +66,7 @@ class Library:
 
     @staticmethod
     def orthonormal(vectors: torch.Tensor) -> torch.Tensor:
-        """As `kernels.reference.powersgd.orthonormal`, with sums in any order."""
+        """Return as `kernels.reference.powersgd.orthonormal`, with sums in any order."""
         lengths = vectors.new_empty(vectors.shape[:2], dtype=torch.float64)
         for row in range(vectors.shape[1]):
             one, before = vectors[:, row : row + 1], vectors[:, :row]
@@ -83,7 +83,7 @@ class Library:
 
     @staticmethod
     def householder(vectors: torch.Tensor) -> None:
-        """As `kernels.reference.powersgd.householder`, with sums in any order."""
+        """Do what `kernels.reference.powersgd.householder` does, with sums in any order."""
         basis, _ = torch.linalg.qr(vectors.mT)
         vectors.copy_(basis.mT)
 
@@ -109,7 +109,7 @@ def orthonormal(vectors: torch.Tensor, epsilon: float = 0.0) -> torch.Tensor:
 
 
 def orthonormal_by_qr(vectors: torch.Tensor) -> None:
-    """The same by Householder's reflections; for what lies in the span of the others it takes any vector outside of it.
+    """Do the same by Householder's reflections; replace what lies in the span of the others by any vector outside.
 
     Every worker does this for itself, with the sum of all: so on the CPU the bits must not depend on the host's
     linear algebra library, or the workers would drift apart.
@@ -118,7 +118,7 @@ def orthonormal_by_qr(vectors: torch.Tensor) -> None:
 
 
 def gaussian(key: int, rank: int, size: int, device: torch.device) -> torch.Tensor:
-    """(rank, size) standard normal float32 numbers, a function of `key` = Key.bits() (Box and Muller, 1958)."""
+    """Return (rank, size) standard normal float32 numbers, a function of `key` = Key.bits() (Box and Muller, 1958)."""
     pairs = (rank * size + 1) // 2
     u = uniform(key, 2 * pairs)
     radius = np.sqrt(-2.0 * np.log1p(-u[:pairs]))
@@ -152,14 +152,14 @@ class Work:
             self.dense[number].copy_(unit)
 
     def multiply_left(self) -> None:
-        """P = M Q."""
+        """Compute P = M Q."""
         for number, unit in self.low.items():
-            self.products.left_product(unit, self.right[number], self.left[number])
+            self.products.multiply_left(unit, self.right[number], self.left[number])
 
     def multiply_right(self) -> None:
-        """Q = M^T P."""
+        """Compute Q = M^T P."""
         for number, unit in self.low.items():
-            self.products.right_product(unit, self.left[number], self.right[number])
+            self.products.multiply_right(unit, self.left[number], self.right[number])
 
 
 def _stacks(

@@ -44,7 +44,7 @@ class Tridiagonal:
         return 0.5 * (self.low + self.high)
 
     def vectors(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Orthonormal eigenvectors (len(numbers), n) of the eigenvalues `numbers`, 0 is the smallest.
+        """Return orthonormal eigenvectors (len(numbers), n) of the eigenvalues `numbers`, 0 is the smallest.
 
         The vector of a number is the same whatever the other numbers are: the vectors of any two belong to
         one orthogonal basis, also where eigenvalues are equal.
@@ -67,7 +67,7 @@ class Tridiagonal:
     def _with_neighbours(
         self, numbers: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """`numbers` and those of the same eigenvalues up to rounding; the eigenvalues; who belongs together."""
+        """Return `numbers` and those of the same eigenvalues up to rounding; the eigenvalues; who belongs together."""
         count = len(self.diagonal)
         around = numbers[:, None] + np.arange(-_TOGETHER, _TOGETHER + 1)
         members = np.unique(around[(around >= 0) & (around < count)])
@@ -83,7 +83,7 @@ class Tridiagonal:
         return float(max(abs(self.low[0]), abs(self.high[-1])))
 
     def _all_vectors(self) -> npt.NDArray[np.float64]:
-        """For matrices with many equal eigenvalues."""
+        """Return all eigenvectors, for matrices with many equal eigenvalues."""
         beside = torch.from_numpy(self.beside)
         _, vectors = torch.linalg.eigh(torch.diag(torch.from_numpy(self.diagonal)) + torch.diag(beside, -1))
         found = np.ascontiguousarray(vectors.numpy().T)
@@ -92,7 +92,8 @@ class Tridiagonal:
 
 
 def _room(matrix: torch.Tensor, *, overwrite: bool) -> npt.NDArray[np.float32]:
-    """(n, `row_length(n)`) that begins with `matrix` (n, n): its own memory where that may be overwritten."""
+    """Return a matrix (n, `row_length(n)`) that begins with `matrix` (n, n): its own memory where that may be
+    overwritten."""
     count = len(matrix)
     width = row_length(count)
     bytes_needed = 4 * (matrix.storage_offset() + count * width)
@@ -104,7 +105,7 @@ def _room(matrix: torch.Tensor, *, overwrite: bool) -> npt.NDArray[np.float32]:
 
 
 def tridiagonal(matrix: torch.Tensor, *, overwrite: bool = False) -> Tridiagonal | None:
-    """The symmetric `matrix` (n, n) float32, of which the lower triangle is read; None where it is not finite.
+    """Return the symmetric `matrix` (n, n) float32, of which the lower triangle is read; None where it is not finite.
 
     With `overwrite` it need not be what it was afterwards.
     """

@@ -324,7 +324,7 @@ class TwoFaced(QSGD):  # type: ignore[valid-type, misc]
     """Does something else with the kernels of plain torch."""
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        return super().compress(x, dataclasses.replace(key, seed=int(backend.chosen("qsgd", "cpu") == "torch")), out)
+        return super().compress(x, dataclasses.replace(key, seed=int(backend.select("qsgd", "cpu") == "torch")), out)
 
 
 class Failing(QSGD):  # type: ignore[valid-type, misc]

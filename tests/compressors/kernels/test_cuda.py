@@ -161,7 +161,7 @@ every_case = pytest.mark.parametrize("compressor", BITWISE, ids=case_name, indir
 def test_methods_have_triton_kernels() -> None:
     assert {"qsgd", "terngrad", "onebit", "natural", "nuqsgd", "topk", "randomk"} <= {name for name, _ in TRITON_CASES}
     for method in ("qsgd", "selection"):
-        assert backend.chosen(method, DEVICE) == "triton"
+        assert backend.select(method, DEVICE) == "triton"
 
 
 @every_case
@@ -237,7 +237,7 @@ def test_sums_are_those_of_the_reference(count: int) -> None:
 def test_totals_of_many_chunks_are_summed_by_the_same_rule() -> None:
     found, expected = MODULES["sums"], both("sums")[1]
     totals = on_device(gaussian((2, 5000)).double())
-    assert found.combined(totals).tolist() == [float(expected.total(row)) for row in totals]
+    assert found.combine(totals).tolist() == [float(expected.total(row)) for row in totals]
 
 
 @pytest.mark.parametrize("values", ["normal", "equal", "sparse", "nan"])
@@ -393,9 +393,9 @@ def test_codes_of_every_width_are_packed_as_by_the_reference(width: int) -> None
     for count in (1, 7, 8, 9, 1001):
         codes = torch.randint(0, 1 << width, (count,), generator=torch.Generator().manual_seed(width))
         codes = on_device(codes.to(torch.int32))
-        packed = found.packed(codes, width)
+        packed = found.pack_codes(codes, width)
         assert torch.equal(packed, expected.pack(codes, width))
-        assert torch.equal(found.unpacked(packed, count, width), codes)
+        assert torch.equal(found.unpack_codes(packed, count, width), codes)
 
 
 # What the compiler makes of the kernels
@@ -463,7 +463,7 @@ def started_kernels(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
         for name, options in cases:
             compressor, x = build(name, **options), on_device(gaussian((count,)))
             compressor.decompress(compressor.compress(x, key()), x, key())
-    MODULES["packing"].unpacked(MODULES["packing"].packed(torch.ones(9, dtype=torch.int32), 3), 9, 3)
+    MODULES["packing"].unpack_codes(MODULES["packing"].pack_codes(torch.ones(9, dtype=torch.int32), 3), 9, 3)
     MODULES["sums"].moments(gaussian((5000,)))
     MODULES["sampling"].sample(gaussian((50,)), key().bits(), 7)
     MODULES["exceedances"].logarithms(gaussian((5000,)))

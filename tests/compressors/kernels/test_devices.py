@@ -46,16 +46,16 @@ def test_payloads_come_from_and_go_to_memory_of_another_device(
 def test_what_is_elsewhere_is_copied_once() -> None:
     meta = torch.device("meta")
     payload = torch.arange(6, dtype=torch.uint8)
-    assert buffers.incoming(payload, payload.device).data_ptr() == payload.data_ptr()
-    assert buffers.incoming(payload, meta).device == meta
+    assert buffers.receive(payload, payload.device).data_ptr() == payload.data_ptr()
+    assert buffers.receive(payload, meta).device == meta
     out = torch.zeros(9, dtype=torch.uint8)
-    there = buffers.outgoing(out, 6, meta)
+    there = buffers.prepare(out, 6, meta)
     assert there.device == meta and len(there) == 6
-    own = buffers.outgoing(out, 6, out.device)
-    assert own.data_ptr() == out.data_ptr() and buffers.delivered(own, out) is own
-    assert buffers.delivered(there, None) is there
+    own = buffers.prepare(out, 6, out.device)
+    assert own.data_ptr() == out.data_ptr() and buffers.deliver(own, out) is own
+    assert buffers.deliver(there, None) is there
     with pytest.raises(ValueError, match="9 bytes, the payload needs 10"):
-        buffers.outgoing(out, 10, meta)
+        buffers.prepare(out, 10, meta)
 
 
 @every_compressor
@@ -82,9 +82,9 @@ def test_warm_up_elsewhere_encodes_and_decodes_every_shape_and_leaves_no_trace(
 
 @every_compressor
 def test_warm_up_loads_what_is_used(compressor: Compressor) -> None:
-    with backend.noted() as loaded:
+    with backend.record_used() as loaded:
         warm_up.warm_up(compressor)
-    with backend.noted() as used:
+    with backend.record_used() as used:
         for shape in ((24, 40), (3000,)):
             single_worker.quantised(compressor, gaussian(shape), key())
     assert set(used) <= set(loaded) | {"spectral"}
@@ -98,9 +98,9 @@ def test_a_selector_warms_up_for_its_units(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_was_used_is_noted_by_itself() -> None:
-    with backend.noted() as outer:
+    with backend.record_used() as outer:
         backend.load("qsgd", "cpu")
-        with backend.noted() as inner, backend.use("torch"):
+        with backend.record_used() as inner, backend.use("torch"):
             backend.load("sums", "cpu")
     assert inner == {"sums": "torch"} and outer == {"qsgd": "numba", "sums": "torch"}
     assert backend.used["qsgd"] == "numba" and backend.used["sums"] == "torch"
@@ -108,10 +108,10 @@ def test_what_was_used_is_noted_by_itself() -> None:
 
 def test_linear_algebra_is_not_said_to_be_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """PowerSGD and the decompositions have no Triton: on a GPU they are torch's, and named so."""
-    monkeypatch.setattr(backend, "_installed", lambda kernels: True)
-    with backend.noted() as used, backend.use("triton"):
+    monkeypatch.setattr(backend, "_is_installed", lambda kernels: True)
+    with backend.record_used() as used, backend.use("triton"):
         assert products.products(torch.device("cuda")) is products.Library
-        assert backend.chosen("selection", "cuda") == "triton"
+        assert backend.select("selection", "cuda") == "triton"
     assert used == {"powersgd": "torch"}
     with backend.use("numba"), pytest.raises(InvalidParameter, match="kernels"):
         products.products(torch.device("cuda"))
@@ -204,7 +204,7 @@ def test_kernels_count_in_64_bits_from_the_start() -> None:
 
 
 def test_sums_of_floats_are_in_the_hands_of_two_functions() -> None:
-    """The order of a reduction is the compiler's, so only pairs are summed (`sums.halved`); integers may be."""
+    """The order of a reduction is the compiler's, so only pairs are summed (`sums.add_halves`); integers may be."""
     integers = {
         *("packing.pack", "selection._next_digit", "selection._count_digits", "selection._count_kept"),
         *("selection._collect", "sparse._rice", "signs._decode_add", "onebit._halves", "atomo._split"),
@@ -215,4 +215,4 @@ def test_sums_of_floats_are_in_the_hands_of_two_functions() -> None:
         for function in jitted(tree):
             if any(ast.unparse(call.func) in ("tl.sum", "tl.reduce", "tl.xor_sum") for call in calls(function)):
                 found.add(f"{name.removesuffix('.py')}.{function.name}")
-    assert found == {"sums.halved"} | integers
+    assert found == {"sums.add_halves"} | integers

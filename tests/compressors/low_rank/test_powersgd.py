@@ -517,10 +517,10 @@ def test_kernels_and_libraries_multiply_alike(rank: int, count: int, columns: in
     left, right = gaussian((rank, rows), 1), gaussian((rank, columns), 2)
     for products in (kernels.Library, kernels.products(x.device)):
         out = torch.empty(rank, rows)
-        products.left_product(x, right, out)
+        products.multiply_left(x, right, out)
         assert torch.allclose(out.double(), right.double() @ matrix.T, atol=1e-4)
         out = torch.empty(rank, columns)
-        products.right_product(x, left, out)
+        products.multiply_right(x, left, out)
         assert torch.allclose(out.double(), left.double() @ matrix, atol=1e-4)
         total = x.clone()
         products.add_product(left, right, -0.5, total)

@@ -136,7 +136,7 @@ def test_kernels_torch_leaves_matrices_of_any_size_to_lapack(name: str, monkeypa
     compressor = build(name)
 
     def sent(kernels: str) -> tuple[torch.Tensor, str]:
-        with backend.noted() as used, backend.use(kernels):
+        with backend.record_used() as used, backend.use(kernels):
             warm_up(compressor)
             found = [compressor.decompress(compressor.compress(x, key()), x, key()) for x in (a, a[:8])]
         return found[0], used["spectral"]

@@ -67,7 +67,7 @@ def test_choices_of_a_run_are_forgotten() -> None:
     backend.load("qsgd", "cpu")
     staging.use(torch.device("cuda"), direct=True)
     tidy()
-    assert backend.used == {} and backend.chosen("qsgd", "cpu") == "numba"
+    assert backend.used == {} and backend.select("qsgd", "cpu") == "numba"
     assert not staging.is_direct() and not staging.allocate_message(4).is_pinned()
 
 

@@ -10,5 +10,5 @@ import torch
 
 
 def array(x: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The same memory; an array as it is: to make one of a tensor takes as long as to decode a small one."""
+    """Return the same memory; an array as it is: to make one of a tensor takes as long as to decode a small one."""
     return x if isinstance(x, np.ndarray) else x.numpy()

@@ -24,7 +24,8 @@ def _count(
     state: npt.NDArray[np.float64],
     counts: npt.NDArray[np.int64],
 ) -> None:
-    """counts[i] = number of eigenvalues below shifts[i]: the negative pivots of a factorisation without exchanges."""
+    """Compute counts[i] = number of eigenvalues below shifts[i]: the negative pivots of a factorisation without
+    exchanges."""
     state[:] = 1.0
     counts[:] = 0
     for k in range(diagonal.size):
@@ -45,8 +46,8 @@ def count_below(
     shifts: npt.NDArray[np.float64],
     counts: npt.NDArray[np.int64],
 ) -> None:
-    """Eigenvalues of a tridiagonal matrix below each of `shifts`; `squares` are those of what is beside the diagonal,
-    `pivot` is the smallest magnitude that they may be divided by."""
+    """Count the eigenvalues of a tridiagonal matrix below each of `shifts`; `squares` are those of what is beside the
+    diagonal, `pivot` is the smallest magnitude that they may be divided by."""
     state = np.empty(LANES)
     for first in range(0, shifts.size, LANES):
         last = min(first + LANES, shifts.size)
@@ -87,7 +88,7 @@ def _factorise(
     factors: npt.NDArray[np.float64],
     exchanged: npt.NDArray[np.bool_],
 ) -> None:
-    """LU factors of the matrix minus `shift`, with exchanges of neighbouring rows.
+    """Compute the LU factors of the matrix minus `shift`, with exchanges of neighbouring rows.
 
     factors[0:3] are the diagonal of U and the two beside it, factors[3] the multipliers.
     """
@@ -162,10 +163,10 @@ def eigenvectors(
     clusters: npt.NDArray[np.int64],
     out: npt.NDArray[np.float64],
 ) -> None:
-    """Rows of `out` = eigenvectors for the eigenvalues `values` by inverse iteration; those of neighbours with the
-    same number in `clusters` are made orthogonal to each other, as the iteration alone does not see them apart.
-    What it starts from is a function of `numbers`, the places of the eigenvalues among all. `pivot` is of the
-    size of the rounding of the matrix.
+    """Write to the rows of `out` the eigenvectors for the eigenvalues `values` by inverse iteration; those of
+    neighbours with the same number in `clusters` are made orthogonal to each other, as the iteration alone does not see
+    them apart. What it starts from is a function of `numbers`, the places of the eigenvalues among all. `pivot` is of
+    the size of the rounding of the matrix.
     """
     n = diagonal.size
     factors, exchanged = np.zeros((4, n)), np.zeros(n, np.bool_)

@@ -18,7 +18,7 @@ inlined: else the process that compiles a kernel shares one copy between all of 
 
 @_INNER
 def _dot(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> float:
-    """The inner product, in float64."""
+    """Return the inner product, in float64."""
     total = 0.0
     for index in range(a.size):
         total += np.float64(a[index]) * np.float64(b[index])
@@ -34,7 +34,8 @@ def _four_rows(
     u: npt.NDArray[np.float32],
     y: npt.NDArray[np.float32],
 ) -> None:
-    """a -= v w^T + w v^T, then y += a u, as far as rows i to i + 3 left of column i and their mirror image go."""
+    """Compute a -= v w^T + w v^T, then y += a u, as far as rows i to i + 3 left of column i and their mirror image
+    go."""
     v0, v1, v2, v3 = v[i], v[i + 1], v[i + 2], v[i + 3]
     w0, w1, w2, w3 = w[i], w[i + 1], w[i + 2], w[i + 3]
     u0, u1, u2, u3 = u[i], u[i + 1], u[i + 2], u[i + 3]
@@ -67,7 +68,7 @@ def _corner(
     u: npt.NDArray[np.float32],
     y: npt.NDArray[np.float32],
 ) -> None:
-    """The same for the rows `first` to `last` - 1 from column `start` up to and with the diagonal."""
+    """Do the same for the rows `first` to `last` - 1 from column `start` up to and with the diagonal."""
     for i in range(first, last):
         for j in range(start, i):
             value = a[i, j] - (v[i] * w[j] + w[i] * v[j])

@@ -24,7 +24,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 @functools.cache
 def fingerprint() -> str:
-    """Hash of the source of all kernels, and of the tables beside this package that are compiled into them.
+    """Return a hash of the source of all kernels, and of the tables beside this package that are compiled into them.
 
     numba takes a cached kernel for valid as long as the file it stands in is unchanged, and would
     miss a change of a helper in another file; here a change of any file compiles all kernels anew.
@@ -35,7 +35,7 @@ def fingerprint() -> str:
 
 
 def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: compile for exactly this numba signature, using the disk cache where there is one."""
+    """Return a decorator that compiles for exactly this numba signature, using the disk cache where there is one."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
@@ -72,5 +72,5 @@ def _compile_once(cached: Any, signature: str) -> None:
 
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator for a function that kernels call: it is compiled into them, never on its own."""
+    """Return decorate a function that kernels call: it is compiled into them, never on its own."""
     return numba.njit(**_OPTIONS)(function)

@@ -24,7 +24,7 @@ _GATHER = np.uint64(0x0102040810204080)
 
 @helper
 def squeeze(word: np.uint64, width: np.uint64) -> np.uint64:
-    """Four codes in four 16-bit fields -> the same codes in the lowest 4 * width bits."""
+    """Move four codes from four 16-bit fields to the lowest 4 * width bits."""
     field = (np.uint64(1) << width) - np.uint64(1)
     even = field | (field << np.uint64(32))
     odd = even << np.uint64(16)
@@ -35,7 +35,7 @@ def squeeze(word: np.uint64, width: np.uint64) -> np.uint64:
 
 @helper
 def spread(bits: np.uint64, width: np.uint64) -> np.uint64:
-    """The inverse of `squeeze`; what lies above the lowest 4 * width bits is ignored."""
+    """Return the inverse of `squeeze`; what lies above the lowest 4 * width bits is ignored."""
     field = (np.uint64(1) << width) - np.uint64(1)
     low = (field << width) | field
     word = (bits & low) | ((bits & (low << (width + width))) << (np.uint64(32) - width - width))
@@ -45,21 +45,21 @@ def spread(bits: np.uint64, width: np.uint64) -> np.uint64:
 
 @helper
 def pack_bits(eights: npt.NDArray[np.uint64], payload: npt.NDArray[np.uint8]) -> None:
-    """Eight bytes of 0 or 1, which are one of `eights`, become a byte of `payload`."""
+    """Pack eight bytes of 0 or 1, which are one of `eights`, into a byte of `payload`."""
     for index in range(payload.size):
         payload[index] = np.uint8((eights[index] * _GATHER) >> _56)
 
 
 @helper
 def _squeeze_all(words: npt.NDArray[np.uint64], width: np.uint64, fields: npt.NDArray[Any]) -> None:
-    """Four codes fill one element of `fields`: the loop that SIMD can do."""
+    """Fill each element of `fields` with four codes: the loop that SIMD can do."""
     for index in range(words.size):
         fields[index] = squeeze(words[index], width)
 
 
 @helper
 def _join(words: npt.NDArray[np.uint64], width: np.uint64, staged: npt.NDArray[np.uint64]) -> None:
-    """What four codes need, the lowest 4 * width bits, is appended to a word that is stored when full."""
+    """Append the bits of four codes, the lowest 4 * width, to a word that is stored when full."""
     step = width << np.uint64(2)
     gathered = np.uint64(0)
     filled = np.uint64(0)
@@ -109,14 +109,14 @@ def pack(
 
 @helper
 def _spread_all(fields: npt.NDArray[Any], width: np.uint64, words: npt.NDArray[np.uint64]) -> None:
-    """The inverse of `_squeeze_all`."""
+    """Undo `_squeeze_all`."""
     for index in range(words.size):
         words[index] = spread(np.uint64(fields[index]), width)
 
 
 @helper
 def _split(staged: npt.NDArray[np.uint64], width: np.uint64, words: npt.NDArray[np.uint64]) -> None:
-    """The inverse of `_join`, with other bits left above the lowest 4 * width."""
+    """Undo `_join`, with other bits left above the lowest 4 * width."""
     step = width << np.uint64(2)
     taken = np.uint64(0)
     at = 0
@@ -138,7 +138,7 @@ def unpack(
     staged: npt.NDArray[np.uint64],
     words: npt.NDArray[np.uint64],
 ) -> None:
-    """The inverse of `pack`; codes behind `count` in the last word are whatever the padding holds."""
+    """Undo `pack`; codes behind `count` in the last word are whatever the padding holds."""
     read = staged.view(np.uint8)
     for index in range(payload.size):
         read[index] = payload[index]

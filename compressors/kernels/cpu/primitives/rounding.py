@@ -11,8 +11,8 @@ RESOLUTION = np.float32(2.0**31)
 
 
 @helper
-def rounded(exact: np.float32, random: np.uint32) -> np.int32:
-    """`exact`, from 0 to below 2^31, rounded down, or up where the upper 31 bits of `random`, as a number in
+def round_stochastically(exact: np.float32, random: np.uint32) -> np.int32:
+    """Round `exact`, from 0 to below 2^31, down, or up where the upper 31 bits of `random`, as a number in
     [0, 1), are below its fraction: the same in distribution as floor(exact + u).
 
     That sum is not formed, as float32 would round it, and u with it, to 24 bits in all; a fraction is exact.
@@ -23,8 +23,8 @@ def rounded(exact: np.float32, random: np.uint32) -> np.int32:
 
 
 @helper
-def signed(level: np.int32, bits: np.int32) -> np.int32:
-    """`level` with the sign of the float32 whose bits are `bits`."""
+def apply_sign(level: np.int32, bits: np.int32) -> np.int32:
+    """Return `level` with the sign of the float32 whose bits are `bits`."""
     sign = np.int32(bits >> 31)
     return np.int32(np.int32(level ^ sign) - sign)
 
@@ -33,7 +33,7 @@ def signed(level: np.int32, bits: np.int32) -> np.int32:
 def add_levels(
     codes: npt.NDArray[np.uint16], levels: np.float32, factor: np.float32, out: npt.NDArray[np.float32]
 ) -> bool:
-    """out[i] += factor * (codes[i] - levels) / levels; False when a code is larger than 2 * levels."""
+    """Compute out[i] += factor * (codes[i] - levels) / levels; return False when a code is larger than 2 * levels."""
     offset = np.int32(levels)
     above = np.int32(0)
     for index in range(out.size):

@@ -32,7 +32,7 @@ _15, _16 = np.uint32(15), np.uint32(16)
 
 @helper
 def splitmix64(state: np.uint64) -> np.uint64:
-    """One step of SplitMix64: a bijection of 64 bits."""
+    """Return one step of SplitMix64: a bijection of 64 bits."""
     state = state + _GOLDEN
     state = (state ^ (state >> _30)) * _MIX1
     state = (state ^ (state >> _27)) * _MIX2
@@ -41,13 +41,13 @@ def splitmix64(state: np.uint64) -> np.uint64:
 
 @helper
 def stream_bits(key: np.uint64, number: np.uint64) -> np.uint64:
-    """The 64 bits that stream `number` of a key starts from."""
+    """Return the 64 bits that stream `number` of a key starts from."""
     return splitmix64(key ^ splitmix64(number))
 
 
 @helper
 def draw(low: np.uint32, high: np.uint32, counter: np.uint32) -> np.uint32:
-    """Element `counter` of the stream whose bits have these halves: uniform 32 bits."""
+    """Return element `counter` of the stream whose bits have these halves: uniform 32 bits."""
     h = np.uint32(counter + low)
     h = np.uint32((h ^ (h >> _16)) * ROUND1)
     h = np.uint32(h ^ high)

@@ -26,12 +26,12 @@ class Tiling(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """A tile holds whole buckets."""
+        """Whether a tile holds whole buckets."""
         return self.across == 1
 
 
 def tiling(count: int, bucket: int) -> Tiling:
-    """For buckets of `bucket` elements, the last one shorter. COLS is a multiple of eight."""
+    """Return the tiles for buckets of `bucket` elements, the last one shorter. COLS is a multiple of eight."""
     buckets = -(-count // bucket)
     longest = max(1, min(bucket, count))
     columns = max(8, power_of_two(longest)) if longest <= _LONGEST else _TILE
@@ -42,7 +42,7 @@ def tiling(count: int, bucket: int) -> Tiling:
 
 @triton.jit
 def tile(count: tl.tensor, bucket: tl.tensor, across: tl.tensor, ROWS: tl.constexpr, COLS: tl.constexpr) -> tl.tensor:
-    """What this program works on: the buckets (ROWS,) int64, the places of the elements in their bucket
+    """Return what this program works on: the buckets (ROWS,) int64, the places of the elements in their bucket
     (COLS,) int64 and in the tensor (ROWS, COLS) int64, which of the elements exist, and which of the buckets."""
     count = count.to(tl.int64)
     bucket = bucket.to(tl.int64)

@@ -14,7 +14,7 @@ _LONGEST_GROUP = tl.constexpr(32)
 
 @triton.jit
 def _bit_length(value: tl.tensor) -> tl.tensor:
-    """Of int64 from 1 to 2^32 - 1."""
+    """Return the bit lengths of int64 from 1 to 2^32 - 1."""
     length = tl.full(value.shape, 1, tl.int64)
     for step in tl.static_range(5):
         large = (value >> (16 >> step)) > 0
@@ -24,8 +24,8 @@ def _bit_length(value: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _mirrored(value: tl.tensor, length: tl.tensor) -> tl.tensor:
-    """The lowest `length` bits, 1 to 32, of int64 in the opposite order."""
+def _reverse_bits(value: tl.tensor, length: tl.tensor) -> tl.tensor:
+    """Return the lowest `length` bits, 1 to 32, of int64 in the opposite order."""
     value = ((value >> 1) & 0x55555555) | ((value & 0x55555555) << 1)
     value = ((value >> 2) & 0x33333333) | ((value & 0x33333333) << 2)
     value = ((value >> 4) & 0x0F0F0F0F) | ((value & 0x0F0F0F0F) << 4)
@@ -36,12 +36,12 @@ def _mirrored(value: tl.tensor, length: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def omega(value: tl.tensor) -> tl.tensor:
-    """The codes of int64, their first bits lowest, and their lengths, at most 43: both int64."""
+    """Return the codes of int64, their first bits lowest, and their lengths, at most 43: both int64."""
     code = tl.zeros(value.shape, tl.int64)
     length = tl.full(value.shape, 1, tl.int64)
     for _ in tl.static_range(_GROUPS):
         bits = _bit_length(value)
-        code = tl.where(value > 1, (code << bits) | _mirrored(value, bits), code)
+        code = tl.where(value > 1, (code << bits) | _reverse_bits(value, bits), code)
         length = tl.where(value > 1, length + bits, length)
         value = tl.where(value > 1, bits - 1, value)
     return code, length
@@ -63,7 +63,7 @@ def or_bits(words: tl.tensor, begin: tl.tensor, code: tl.tensor, mask: tl.tensor
 
 @triton.jit
 def peek(words: tl.tensor, at: tl.tensor) -> tl.tensor:
-    """The 32 bits from bit `at` on, as int64; what stands above them means nothing."""
+    """Return the 32 bits from bit `at` on, as int64; what stands above them means nothing."""
     low = tl.load(words + (at >> 5)).to(tl.int64) & 0xFFFFFFFF
     high = tl.load(words + (at >> 5) + 1).to(tl.int64)
     return ((high << 32) | low) >> (at & 31)
@@ -71,7 +71,8 @@ def peek(words: tl.tensor, at: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def read_omega(words: tl.tensor, at: tl.tensor) -> tl.tensor:
-    """The numbers whose codes begin at bit `at` and where they end; 0 for what is no code of a number below 2^32."""
+    """Return the numbers whose codes begin at bit `at` and where they end; 0 for what is no code of a number below
+    2^32."""
     value = tl.full(at.shape, 1, tl.int64)
     done = tl.zeros(at.shape, tl.int32)
     bad = tl.zeros(at.shape, tl.int32)
@@ -81,6 +82,6 @@ def read_omega(words: tl.tensor, at: tl.tensor) -> tl.tensor:
         bad = tl.where((done == 0) & (value >= _LONGEST_GROUP), 1, bad)
         more = (done + bad) == 0
         length = tl.minimum(value + 1, 32)
-        value = tl.where(more, _mirrored(bits & 0xFFFFFFFF, length), value)
+        value = tl.where(more, _reverse_bits(bits & 0xFFFFFFFF, length), value)
         at = tl.where(more, at + length, at)
     return tl.where(done > 0, value, 0), at + 1

@@ -1,4 +1,4 @@
-"""How a Triton kernel is started, so that it rounds as the other implementations do.
+"""Start Triton kernels so that they round as the other implementations do.
 
 Triton would contract a * b + c to one rounding; `launch` forbids it. Kernels divide by `tl.div_rn`, as a
 plain division of float32 is off by a bit on a GPU. Denormals are kept.
@@ -7,7 +7,7 @@ What a kernel gets as `tl.constexpr` is compiled into it; kernels name their oth
 `do_not_specialize`, so that a new value compiles nothing. They start with 64-bit indices
 (`.to(tl.int64)`), since a tensor may have more than 2^31 elements.
 
-A decoder that finds what no encoder wrote raises a flag in the memory of the GPU (`flag`, `raised`), which
+A decoder that finds what no encoder wrote raises a flag in the memory of the GPU (`make_flag`, `is_raised`), which
 is read once the kernel is through: one wait for the GPU per payload.
 """
 
@@ -29,27 +29,27 @@ def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> Non
         kernel[(programs,)](*arguments, enable_fp_fusion=False, **constants)
 
 
-def signed(bits: int) -> int:
-    """64 bits as the int64 that Triton takes them for."""
+def wrap_to_int64(bits: int) -> int:
+    """Return 64 bits as the int64 that Triton takes them for."""
     return (bits & (2**64 - 1)) - (2**64 if bits >> 63 & 1 else 0)
 
 
 def float64_bits(value: float) -> int:
-    """The bits of a number: Triton would round a Python float to float32."""
+    """Return the bits of a number: Triton would round a Python float to float32."""
     bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
     return bits
 
 
-def flag(like: torch.Tensor) -> torch.Tensor:
-    """An int32 of zero on the device of `like`, that a kernel sets to 1 to report something."""
+def make_flag(like: torch.Tensor) -> torch.Tensor:
+    """Return an int32 of zero on the device of `like`, that a kernel sets to 1 to report something."""
     return torch.zeros(1, dtype=torch.int32, device=like.device)
 
 
-def raised(status: torch.Tensor) -> bool:
-    """Whether a kernel has set the flag; waits for it."""
+def is_raised(status: torch.Tensor) -> bool:
+    """Tell whether a kernel has set the flag; wait for the kernel."""
     return bool(status.item())
 
 
 def power_of_two(count: int) -> int:
-    """The smallest power of two that is at least `count`, which is positive: blocks have such lengths."""
+    """Return the smallest power of two that is at least `count`, which is positive: blocks have such lengths."""
     return 1 << (count - 1).bit_length()

@@ -18,7 +18,7 @@ _GROUPS = 128
 
 @triton.jit
 def pack(codes: tl.tensor, WIDTH: tl.constexpr, BYTES: tl.constexpr) -> tl.tensor:
-    """(groups, 8) int32 below 2^WIDTH -> (groups, BYTES) uint8, of which the first WIDTH columns count;
+    """Pack (groups, 8) int32 below 2^WIDTH into (groups, BYTES) uint8, of which the first WIDTH columns count;
     BYTES is the power of two from WIDTH on."""
     groups: tl.constexpr = codes.shape[0]
     fields = tl.reshape(codes.to(tl.uint64), (groups, 2, 4)) << (WIDTH * tl.arange(0, 4)[None, None, :]).to(tl.uint64)
@@ -54,7 +54,7 @@ def pack_at(
 def unpack_at(
     payload: tl.tensor, begin: tl.tensor, index: tl.tensor, mask: tl.tensor, WIDTH: tl.constexpr
 ) -> tl.tensor:
-    """Code `index` (int64) of those that start at byte `begin` (int64), as int32; where `mask`, else 0.
+    """Return code `index` (int64) of those that start at byte `begin` (int64), as int32; where `mask`, else 0.
 
     Any shape. Reads no byte behind the one that holds the code's last bit.
     """
@@ -79,7 +79,7 @@ def store_words(payload: tl.tensor, index: tl.tensor, bits: tl.tensor, mask: tl.
 
 @triton.jit
 def load_words(payload: tl.tensor, index: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    """The inverse of `store_words`, for `index` of any shape; 0 where not `mask`."""
+    """Return the inverse of `store_words`, for `index` of any shape; 0 where not `mask`."""
     place = payload + 4 * index
     bits = tl.load(place, mask=mask, other=0).to(tl.int32)
     bits |= tl.load(place + 1, mask=mask, other=0).to(tl.int32) << 8
@@ -110,8 +110,8 @@ def _unpack(payload: tl.tensor, codes: tl.tensor, count: tl.tensor, WIDTH: tl.co
     tl.store(codes + index, unpack_at(payload, 0, index, index < count, WIDTH), mask=index < count)
 
 
-def packed(codes: torch.Tensor, width: int) -> torch.Tensor:
-    """(n,) int32 below 2^width -> their bytes."""
+def pack_codes(codes: torch.Tensor, width: int) -> torch.Tensor:
+    """Return the bytes of (n,) int32 below 2^width."""
     payload = torch.empty((len(codes) * width + 7) // 8, dtype=torch.uint8, device=codes.device)
     programs = -(-len(codes) // (8 * _GROUPS))
     bytes_ = power_of_two(width)
@@ -119,8 +119,8 @@ def packed(codes: torch.Tensor, width: int) -> torch.Tensor:
     return payload
 
 
-def unpacked(payload: torch.Tensor, count: int, width: int) -> torch.Tensor:
-    """The inverse of `packed`: (count,) int32."""
+def unpack_codes(payload: torch.Tensor, count: int, width: int) -> torch.Tensor:
+    """Return the (count,) int32 that `pack_codes` was given."""
     codes = torch.empty(count, dtype=torch.int32, device=payload.device)
     launch(_unpack, -(-count // 1024), payload, codes, count, WIDTH=width, BLOCK=1024)
     return codes

@@ -12,7 +12,7 @@ import torch
 
 
 def rows(x: torch.Tensor, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The buckets of `x` (n,): their numbers (b,) int64 and the buckets as a view (b, length) of `x`."""
+    """Yield the buckets of `x` (n,): their numbers (b,) int64 and the buckets as a view (b, length) of `x`."""
     full = len(x) // size
     if full:
         yield torch.arange(full, device=x.device), x[: full * size].view(full, size)
@@ -21,7 +21,7 @@ def rows(x: torch.Tensor, size: int) -> Iterator[tuple[torch.Tensor, torch.Tenso
 
 
 def lane_sums(values: torch.Tensor, lanes: int = 8) -> torch.Tensor:
-    """Sums of the rows of `values` (b, n) in float64, in the order that is part of every payload's definition.
+    """Return sums of the rows of `values` (b, n) in float64, in the order that is part of every payload's definition.
 
     Element i goes to lane i mod `lanes`, the lanes are summed from left to right, and halves of them are
     added until one is left (`lanes` is a power of two).
