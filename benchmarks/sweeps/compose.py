@@ -26,7 +26,7 @@ schema.register_resolvers()
 with initialize_config_dir(sys.argv[1], version_base="1.3", job_name="multirun"):
     loader = GlobalHydra.instance().config_loader()
     master = loader.load_configuration("config", [], RunMode.MULTIRUN)
-    points = grid.points({}, sys.argv[2:], [], OverridesParser.create(config_loader=loader))
+    points = grid.expand_points({}, sys.argv[2:], [], OverridesParser.create(config_loader=loader))
     some = points[:: max(1, len(points) // 20)]
     began = time.perf_counter()
     for point in some:

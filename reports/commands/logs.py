@@ -4,7 +4,6 @@ The same as python -m sweep logs."""
 
 from __future__ import annotations
 
-from sweep.status.logs import add_arguments as add_arguments
-from sweep.status.logs import run
+from sweep.status.logs import add_arguments, run
 
 __all__ = ["add_arguments", "run"]

@@ -94,7 +94,7 @@ class Composer:
     def __init__(self, loader: ConfigLoader, master: DictConfig, *, silent: bool = False) -> None:
         self.loader, self.master, self.silent = cache_config_files(loader), master, silent
         self.shared = Sections()
-        self.by_hydra = 0  # points and choices of groups that Hydra has composed
+        self.hydra_compositions = 0  # points and choices of groups that Hydra has composed
         self._parser = OverridesParser.create(config_loader=loader)
         self._words: dict[str, _Word] = {}
         self._numbers: dict[str, Override] = {}  # by key, with any number
@@ -180,7 +180,7 @@ class Composer:
         return build_plain_config(config, config.hydra.launcher, self.shared)
 
     def _compose_by_hydra(self, lines: Sequence[str]) -> DictConfig:
-        self.by_hydra += 1
+        self.hydra_compositions += 1
         config = self.loader.load_sweep_config(self.master, list(lines))
         grids = [OmegaConf.select(each, "hydra.sweeper.params") for each in (config, self.master)]
         if grids[0] != grids[1]:

@@ -47,22 +47,22 @@ def run(options: argparse.Namespace) -> int:
     if not numbers and not options.follow:
         raise UsageError(f"{one.name}: no attempt has begun ({one.status()}); valid is a run that has, or -f to wait")
     files = (run_directory.STDERR,) if options.stderr else (run_directory.STDOUT, run_directory.STDERR)
-    shown = LogPrinter(one, files, options.lines)
+    printer = LogPrinter(one, files, options.lines)
     if options.attempt is not None or numbers:
-        shown.show(options.attempt or numbers[-1])
+        printer.print_new(options.attempt or numbers[-1])
     if options.follow:
-        _follow(one, shown, options.attempt, directory)
+        _follow(one, printer, options.attempt, directory)
     return 0
 
 
-def _follow(run: Run, shown: LogPrinter, only: int | None, directory: Path) -> None:
+def _follow(run: Run, printer: LogPrinter, only: int | None, directory: Path) -> None:
     """Show what is added until there will be no more: the run is complete, or nobody works on the sweep."""
     while True:
         over = run.status() in run_directory.COMPLETE or (holder(directory) is None and not _is_scheduled(run))
         numbers = run.attempt_numbers()
         for number in numbers:
-            if number == only or (only is None and number >= shown.number):
-                shown.show(number)
+            if number == only or (only is None and number >= printer.number):
+                printer.print_new(number)
         if over or (only is not None and numbers[-1] > only):
             return
         time.sleep(EVERY_S)
@@ -100,7 +100,7 @@ class LogPrinter:
         self._latest: Path | None = None  # of the files, whose text was printed last
         self._fresh_line = True
 
-    def show(self, number: int) -> None:
+    def print_new(self, number: int) -> None:
         """Print what is new in the logs of an attempt."""
         first = self.number == 0
         self.number = max(self.number, number)

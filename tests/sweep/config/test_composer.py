@@ -128,7 +128,7 @@ def test_options_of_the_launcher_may_depend_on_the_point(loader: ConfigLoaderImp
     points = grid(["compressor=qsgd"], ["workers=2", "workers=5"], ["seed=1", "seed=2"])
     composed = composer.compose(points)
     assert exactly(composed) == exactly(by_hydra(composer, points))
-    assert (composer.by_hydra == 1) == quickly
+    assert (composer.hydra_compositions == 1) == quickly
 
 
 def test_many_points_leave_nothing_behind_in_each_other(loader: ConfigLoaderImpl) -> None:
@@ -147,7 +147,7 @@ def test_a_choice_of_groups_is_composed_once_and_equal_sections_are_kept_once(lo
     composer = composer_of(loader, ["experiment=quick"])
     lines = (["compressor=qsgd", "compressor=svd"], [f"workers={n}" for n in (2, 4)], [f"seed={n}" for n in range(20)])
     composed = composer.compose(grid(["experiment=quick"], *lines))
-    assert composer.by_hydra == 2
+    assert composer.hydra_compositions == 2
     assert [(config["compressor"]["name"], config["workers"], config["seed"]) for config in composed[38:42]] == [
         ("qsgd", 4, 18), ("qsgd", 4, 19), ("svd", 2, 0), ("svd", 2, 1),
     ]  # fmt: skip
