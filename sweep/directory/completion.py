@@ -47,7 +47,7 @@ def is_complete(run: Run) -> bool:
     return status in run_directory.COMPLETE and (status not in run_directory.RESULTS or run.result() is not None)
 
 
-def list_missing(runs: Iterable[Run], settle: Callable[[Run], None] = reconcile_abandoned) -> list[Run]:
+def list_missing(runs: Iterable[Run], reconcile: Callable[[Run], None] = reconcile_abandoned) -> list[Run]:
     """The runs, each once, that have not been computed to an end.
 
     To be called by the holder of the sweep's lock: a run that says it is running has lost its launcher.
@@ -59,7 +59,7 @@ def list_missing(runs: Iterable[Run], settle: Callable[[Run], None] = reconcile_
     for run in runs:
         if is_complete(run):
             continue
-        settle(run)
+        reconcile(run)
         if not is_complete(run):
             wanted.setdefault(run.directory, run)
     return list(wanted.values())

@@ -8,6 +8,7 @@ from typing import Any
 from gradsweep import files, run_directory
 from gradsweep.failure_causes import LOST
 from gradsweep.run_directory import Run
+from sweep.directory.result_check import judge_result
 from sweep.system.processes import kill_processes
 
 
@@ -30,15 +31,31 @@ def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | N
     write_state(run, status=status, reason=reason, attempts=attempts)
 
 
-def finish_by_result(run: Run) -> bool:
-    """Write how a run has ended that has left a result, of which nothing runs any more; returns whether it has one."""
-    from sweep.directory.result_check import judge_result
+def finish_by_files(run: Run, *, is_running: bool) -> bool:
+    """Write how a run has ended of which nothing runs any more, by its result or by what its ranks have saved.
 
+    Args:
+        is_running: the latest attempt has no end yet, so what its ranks have saved is how it ended.
+
+    Returns:
+        Whether either is there; else only the caller can know how the run was lost.
+    """
     ended = judge_result(run)
     if ended is not None:
         status, reason, cause = ended
         finish_attempt(run, status, reason, None, cause)
-    return ended is not None
+        return True
+    stopped = read_stopped(run) if is_running else None
+    if stopped is not None:
+        finish_attempt(run, run_directory.PREEMPTED, stopped.get("reason"), None)
+    return stopped is not None
+
+
+def read_stopped(run: Run) -> dict[str, Any] | None:
+    """Return what the ranks of the latest attempt wrote when they saved and stopped; None where they did not."""
+    attempts = run.state()["attempts"]
+    number = attempts[-1].get("number") if attempts else max(run.attempt_numbers(), default=None)
+    return None if number is None else files.read_json(run.attempt(number) / run_directory.STOPPED)
 
 
 def reconcile_abandoned(run: Run) -> None:
@@ -47,23 +64,17 @@ def reconcile_abandoned(run: Run) -> None:
     What is left running of its attempts is ended, also of one whose launcher died before it wrote of it.
     """
     state = run.state()
-    status = state["status"]
-    if status not in run_directory.COMPLETE:
-        ended = {each.get("number") for each in state["attempts"] if each.get("ended")}  # written when all was gone
-        for number in run.attempt_numbers():
-            if number not in ended:
-                kill_processes(run.attempt(number).absolute())
-                files.remove_partial(run.attempt(number))
-        files.remove_partial(run.directory)
-    if status not in run_directory.COMPLETE and finish_by_result(run):
+    if state["status"] in run_directory.COMPLETE:
         return
-    if status == run_directory.RUNNING:
-        numbers = run.attempt_numbers()
-        stopped = files.read_json(run.attempt(numbers[-1]) / run_directory.STOPPED) if numbers else None
-        if stopped is not None:
-            finish_attempt(run, run_directory.PREEMPTED, stopped.get("reason"), None)
-        else:
-            finish_attempt(run, run_directory.FAILED, "the launcher was killed", None, LOST)
+    is_running = state["status"] == run_directory.RUNNING
+    ended = {each.get("number") for each in state["attempts"] if each.get("ended")}  # written when all was gone
+    for number in run.attempt_numbers():
+        if number not in ended:
+            kill_processes(run.attempt(number).absolute())
+            files.remove_partial(run.attempt(number))
+    files.remove_partial(run.directory)
+    if not finish_by_files(run, is_running=is_running) and is_running:
+        finish_attempt(run, run_directory.FAILED, "the launcher was killed", None, LOST)
 
 
 def exclude(run: Run) -> None:

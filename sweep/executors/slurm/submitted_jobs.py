@@ -11,7 +11,7 @@ from typing import Any
 from gradsweep import files, run_directory
 from gradsweep.failure_causes import LOST, TIME
 from gradsweep.run_directory import Run
-from sweep.directory.run_state import finish_attempt, finish_by_result, write_state
+from sweep.directory.run_state import finish_attempt, finish_by_files, read_stopped, write_state
 from sweep.executors.slurm import queue
 from sweep.executors.slurm.batch import FOLDER, Batch, find_batch_task, read_batch
 from sweep.executors.slurm.queue import ENDED, GONE, ListedJob, SlurmSilent
@@ -101,7 +101,7 @@ def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = 
     ):  # it has said why, and waited for another try
         write_state(run, status=last["status"], reason=last.get("reason"))
         return cause
-    stopped = files.read_json(run.attempt(last["number"]) / run_directory.STOPPED) if running else None
+    stopped = read_stopped(run) if running else None
     saved = stopped or (last if began and last.get("status") == run_directory.PREEMPTED else None)
     if not began and status in (run_directory.FAILED, run_directory.TIMEOUT) and _has_served(run, listed):
         status, cause, why = run_directory.FAILED, LOST, f"{why}, and before its turn had come"
@@ -110,11 +110,10 @@ def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = 
     if status == run_directory.CANCELLED and reason is not None:
         why = reason
     with contextlib.suppress(OSError):  # a full disk: a resume settles it again
-        if finish_by_result(run):
+        was_saved = running and status != run_directory.CANCELLED and cause not in (LOST, TIME)
+        if finish_by_files(run, is_running=was_saved):
             return cause
-        if stopped is not None and status != run_directory.CANCELLED and cause not in (LOST, TIME):
-            finish_attempt(run, run_directory.PREEMPTED, stopped.get("reason"), None)
-        elif began:
+        if began:
             why = f"{saved.get('reason')}; {why}" if saved is not None and status != run_directory.CANCELLED else why
             finish_attempt(run, status, why, last.get("exit_code"), cause)
         else:

@@ -13,9 +13,8 @@ from typing import Any
 
 from gradsweep import failure_causes, file_lock, run_directory
 from gradsweep.file_lock import FileLock
-from gradsweep.files import read_json
 from gradsweep.run_directory import Run
-from sweep.directory.run_state import finish_attempt, finish_by_result, write_state
+from sweep.directory.run_state import finish_attempt, finish_by_files, write_state
 from sweep.executors.slurm_job.job_signals import JobSignals
 from sweep.settings.slurm_launcher import SlurmOptions
 from sweep.system.slurm_allocation import Allocation
@@ -64,18 +63,15 @@ class AllocatedJob(abc.ABC):
     def _reconcile(self, run: Run) -> None:
         """Write what an earlier job has left of a run: its result counts, else it was preempted or lost."""
         state = run.state()
-        if state["status"] in run_directory.COMPLETE or finish_by_result(run):
-            return
         last = state["attempts"][-1] if state["attempts"] else {}
-        if last.get("status") == run_directory.RUNNING:
-            stopped = read_json(run.attempt(last["number"]) / run_directory.STOPPED)
-            if stopped is not None:
-                finish_attempt(run, run_directory.PREEMPTED, stopped.get("reason"), None)
-            elif last.get("job") == self.allocation.job:
-                reason = "SLURM ended it and queued it again: preempted, or a node failed"
-                finish_attempt(run, run_directory.PREEMPTED, reason, None, failure_causes.LOST)
-            else:
-                finish_attempt(run, run_directory.FAILED, "its job was lost", None, failure_causes.LOST)
+        is_running = last.get("status") == run_directory.RUNNING
+        if state["status"] in run_directory.COMPLETE or finish_by_files(run, is_running=is_running):
+            return
+        if is_running and last.get("job") == self.allocation.job:
+            reason = "SLURM ended it and queued it again: preempted, or a node failed"
+            finish_attempt(run, run_directory.PREEMPTED, reason, None, failure_causes.LOST)
+        elif is_running:
+            finish_attempt(run, run_directory.FAILED, "its job was lost", None, failure_causes.LOST)
         elif last.get("status") == run_directory.CANCELLED and last.get("job") == self.allocation.job:
             reason = "SLURM ended it and queued it again: preempted before it could be saved"
             finish_attempt(run, run_directory.PREEMPTED, reason, last.get("exit_code"), failure_causes.LOST)
