@@ -25,7 +25,7 @@ from reports.tables.pivot import check_against
 from reports.tables.sweep_tables import build_tables
 
 if TYPE_CHECKING:
-    from reports.plots import Drawing, Picture  # loads matplotlib
+    from reports.plots.picture import Drawing, Picture  # loads matplotlib
 
 TABLES = "tables"
 PLOTS = "plots"
@@ -164,11 +164,12 @@ def _write_tables(made: Sequence[ReportTable], directory: Path, formats: Sequenc
 def _start_drawing(built: BuiltReport, pictures: Sequence[str]) -> contextlib.AbstractContextManager[Drawing | None]:
     if not pictures:
         return contextlib.nullcontext()
-    from reports import plots
+    from reports.plots.picture import Drawing
+    from reports.plots.sweep_plots import list_makers
 
     (built.directory / PLOTS).mkdir(exist_ok=True)
-    makers = plots.list_makers(built.grid, built.report.epochs, built.report.profile)
-    return plots.Drawing(makers, built.directory / PLOTS, ["png", *pictures])
+    makers = list_makers(built.grid, built.report.epochs, built.report.profile)
+    return Drawing(makers, built.directory / PLOTS, ["png", *pictures])
 
 
 def _merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from reports.reading.text import format_setting
 from reports.tables.sweep_tables import write_headline
 
 if TYPE_CHECKING:
-    from reports.plots import Picture  # loads matplotlib, which a page without plots does not need
+    from reports.plots.picture import Picture  # loads matplotlib, which a page without plots does not need
 
 _TEMPLATE = Path(__file__).parent / "report.html"
 _REST = "Across settings"

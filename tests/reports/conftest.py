@@ -11,7 +11,7 @@ import pytest
 
 from gradsweep import run_directory
 from reports.building.sweep_report import PLOTS, BuiltReport, build_report, render_report
-from reports.plots import Picture
+from reports.plots.picture import Picture
 from tests.reports import fabricate
 
 if TYPE_CHECKING:

@@ -17,7 +17,9 @@ from reports.analysis.grid import Grid, lay_out_runs
 from reports.building.sweep_report import read_report
 from reports.exports import runs as exports
 from reports.page import cells
-from reports.plots import Plot, layout, list_makers, style
+from reports.plots import layout, style
+from reports.plots.picture import Plot
+from reports.plots.sweep_plots import list_makers
 from reports.tables.sweep_tables import build_tables, write_headline
 from tests.reports import fabricate
 

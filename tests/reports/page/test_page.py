@@ -19,7 +19,7 @@ from gradsweep import run_directory
 from reports.analysis.grid import lay_out_runs
 from reports.building.sweep_report import BuiltReport, build_report, read_report, render_report
 from reports.page import assets, cells
-from reports.plots import Picture
+from reports.plots.picture import Picture
 from reports.reading.report import Report
 from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE, illustrate

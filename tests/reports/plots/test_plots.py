@@ -31,9 +31,11 @@ from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import lay_out_runs
 from reports.analysis.statistics import summarize
 from reports.building.sweep_report import BuiltReport
-from reports.plots import Drawing, Maker, Picture, Plot, list_makers, make_plots, style
+from reports.plots import style
 from reports.plots.layout import GREY, label_more_ticks
 from reports.plots.marks import _spread_heights
+from reports.plots.picture import Drawing, Maker, Picture, Plot
+from reports.plots.sweep_plots import list_makers, make_plots
 from reports.reading.text import format_number
 from reports.tables.file_formats import PICTURES
 from tests.reports import fabricate
@@ -496,7 +498,7 @@ KILLED = """
 import os, signal, sys, time
 from pathlib import Path
 from matplotlib.figure import Figure
-from reports.plots import Drawing, Plot
+from reports.plots.picture import Drawing, Plot
 
 def slow(name):
     time.sleep(0.5)

@@ -16,10 +16,12 @@ import reports
 from gradsweep import run_directory
 from reports.analysis.grid import lay_out_runs
 from reports.analysis.statistics import compute_band, summarize
-from reports.plots import Plot, curves, list_makers, style
+from reports.plots import curves, style
 from reports.plots.layout import lay_out_panels as panels_of
 from reports.plots.lines import MAX_LINES, collect_points, make_lines, make_outline
 from reports.plots.pareto import find_front
+from reports.plots.picture import Plot
+from reports.plots.sweep_plots import list_makers
 from reports.plots.swept import _place_values, find_swept_keys
 from tests.reports import fabricate
 from tests.reports.plots.test_plots import drawn, mean_lines

@@ -1,0 +1,67 @@
+"""Plots of a sweep, chosen by what was swept.
+
+Where algorithms were swept, a label is an algorithm with its compressor (`Grid.by_method`). Runs that differ only in
+their seed are one line, bar or point, their mean with its 95 % interval (Student's t). A run without numbers is named
+with its status. Many compressors become small multiples, or bars sorted by their length; more than can be seen are
+summarized. A plot without any data is not made.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator
+
+import matplotlib
+import pandas as pd
+
+from reports.analysis.grid import Grid
+from reports.plots import bars, curves, pareto, scaling, style, swept
+from reports.plots.layout import lay_out_panels
+from reports.plots.picture import Maker, Plot
+
+
+def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str, Maker]:
+    """Return the functions that make the plots of a sweep, by their names, in the order of a report; none without runs.
+
+    Args:
+        grid: its layout.
+        epochs, profile: those of `Report`.
+    """
+    methods = grid.by_method
+    workers = pd.to_numeric(methods.runs["workers"], errors="coerce").astype("float64")
+    runs = methods.runs.assign(workers=workers)[workers >= 1]
+    if runs.empty:
+        return {}
+    if runs["cell"].duplicated().any():
+        importlib.import_module("scipy.special")  # for the intervals: once for all forks
+    apart, together = lay_out_panels(methods, runs, ["workers"]), lay_out_panels(methods, runs, [])
+    time = curves.make_time_axis(epochs["time_s"].max())
+    make = functools.partial
+    found: dict[str, Maker] = {
+        "throughput": make(scaling.plot_throughput, together),
+        "efficiency": make(scaling.plot_efficiency, together),
+    }
+    for measure in (curves.ACCURACY, curves.LOSS):
+        for axis in (curves.EPOCH, time, curves.BYTES):
+            found[f"{measure.name}_{axis.name}"] = make(curves.plot_curves, apart, epochs, axis, measure)
+    for cost in (pareto.SPEED, pareto.BYTES):
+        found[f"pareto_{cost.name}"] = make(pareto.plot_pareto, apart, cost)
+    found["heatmap_accuracy"] = make(swept.plot_heat_map, grid, "accuracy", "Test accuracy", "%", 100)
+    found["heatmap_throughput"] = make(swept.plot_heat_map, grid, "iterations_per_second", "Throughput", "it/s")
+    found["parallel"] = make(swept.plot_parallel_coordinates, grid)
+    found["breakdown"] = make(bars.plot_breakdown, apart)
+    for measure in (curves.ERROR, curves.MEMORY):
+        found[f"{measure.name}_step"] = make(curves.plot_curves, apart, profile, curves.STEP, measure)
+    local = ((curves.LOCAL, curves.EPOCH), (curves.CONSENSUS, curves.EPOCH), (curves.CONSENSUS, curves.BYTES))
+    for measure, axis in local if epochs[curves.CONSENSUS.column].notna().any() else ():
+        found[f"{measure.name}_{axis.name}"] = make(curves.plot_curves, apart, epochs, axis, measure)
+    return found
+
+
+def make_plots(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> Iterator[Plot]:
+    """Yield the plots of `list_makers` that have something to show, not yet drawn."""
+    with matplotlib.rc_context(fname=style.STYLE):
+        for maker in list_makers(grid, epochs, profile).values():
+            if plot := maker():
+                yield plot
