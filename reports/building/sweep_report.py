@@ -109,10 +109,10 @@ def read_report(
 
 def render_report(built: BuiltReport, pictures: Mapping[Path, Picture] | None = None) -> str:
     """Return the page of a report."""
-    from reports import page
+    from reports.page.render import render_page
 
     report = built.report
-    return page.render_page(
+    return render_page(
         built.directory,
         built.grid,
         built.tables,

@@ -10,7 +10,7 @@ from gradsweep import errors, run_directory
 from gradsweep.cli.tables import console, say
 from gradsweep.text import plural
 from reports.commands.build import format_path
-from reports.exports import PACKAGES, check_installed, export
+from reports.exports.export import PACKAGES, check_installed, export
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

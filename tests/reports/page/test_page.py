@@ -92,7 +92,7 @@ def test_pictures_that_are_too_large_together_lie_beside_it(
     pictures = {path: Picture(path.stem, f"Title {path.stem}", HOSTILE) for path in good_directory.glob("plots/*.png")}
     sentence = "The pictures are too large to be in this page: its links lead to them, beside it in plots/"
     for most, count in ((sum(held), len(held)), (sum(held) - 4 * len(held) - 1, 0)):
-        monkeypatch.setattr("reports.page._PICTURES", most)
+        monkeypatch.setattr("reports.page.render._PICTURES", most)
         (good_directory / "other.html").write_text(render_report(built, pictures), encoding="utf-8")
         shown = Page(good_directory / "other.html")
         assert len(shown.all("img")) == count and (sentence in shown.words) == (not count)

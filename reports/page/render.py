@@ -1,0 +1,197 @@
+"""Render report.html, one file that shows a sweep without a network and without other files.
+
+All that comes from a config, a log or a path is escaped: text by the template's autoescape, data for the page's scripts
+by `assets.embed_json`; the scripts show it as text. The page's policy allows only these scripts to run and nothing to
+be fetched. Without scripts the page has the tables and the pictures.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup, escape
+
+from reports.analysis import measures
+from reports.analysis.grid import BASELINE, Grid
+from reports.analysis.table import ReportTable, TableCell
+from reports.page import assets, cells, runs
+from reports.plots import style
+from reports.reading.report import LeftOut, get_sweep_name
+from reports.reading.text import format_setting
+from reports.tables.sweep_tables import write_headline
+
+if TYPE_CHECKING:
+    from reports.plots.picture import Picture  # loads matplotlib, which a page without plots does not need
+
+_TEMPLATE = Path(__file__).parent / "report.html"
+_REST = "Across settings"
+_SECTIONS = {
+    # by the topic of its tables: first words of the names of its pictures, and its interactive plots
+    measures.THROUGHPUT_TOPIC: (("throughput", "efficiency"), ("scaling",)),
+    measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto", "local", "consensus"), ("accuracy", "pareto")),
+    measures.TARGET_TOPIC: ((), ()),
+    measures.COMMUNICATION_TOPIC: (("compression", "memory"), ("error",)),
+    measures.STEP_TOPIC: (("breakdown",), ("breakdown",)),
+    _REST: ((), ("heatmap", "parallel")),
+}
+_TOPICS = {*_SECTIONS, measures.RUNS_TOPIC}
+_LONG = 400  # characters; what is longer is shown on demand
+_ROWS = 100  # of a table that the page shows, the rest is in its CSV
+_PICTURES = 4_000_000  # characters that the pictures of a page may have together; else it links to their files
+_ROWS_OF_RUNS = 1000  # the same for the table of runs where there are no scripts
+
+
+def render_page(
+    directory: Path,
+    grid: Grid,
+    tables: Sequence[ReportTable],
+    plots: Mapping[Path, Picture],
+    info: Mapping[str, Any],
+    left_out: Sequence[LeftOut],
+    epochs: pd.DataFrame,
+    profile: pd.DataFrame,
+) -> str:
+    """Return the page of one sweep.
+
+    Args:
+        directory: the sweep's; the page's links are relative to it.
+        grid: the layout of its runs.
+        tables: all of `tables.tables(grid)`.
+        plots: by the files that hold them; only PNGs are shown, or linked to where they are too large together.
+        info: the content of sweep.yaml.
+        left_out: what the report does not contain.
+        epochs: `Report.epochs`.
+        profile: `Report.profile`.
+    """
+    table_of_runs = next(table for table in tables if table.name == "runs")
+    details = runs.collect_details(grid, directory)
+    pictures = {path: plot for path, plot in plots.items() if path.suffix == ".png"}
+    has_pictures = sum(4 * path.stat().st_size // 3 for path in pictures) <= _PICTURES
+    library, own = assets.read_scripts()
+    head = assets.read_head_script()
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        cells=_render_cells,
+        name=get_sweep_name(directory),
+        long=_LONG,
+        most=_ROWS,
+        most_runs=_ROWS_OF_RUNS,
+        style=assets.read_style(),
+        head=head.text,
+        library=library.text,
+        own=own.text,
+        sources=" ".join(script.source for script in (head, library, own)),
+        data=assets.embed_json(_collect_data(grid, table_of_runs, details, epochs, profile)),
+        headline=write_headline(grid),
+        command=_format_value(info.get("command", "")),
+        caption=grid.caption,
+        options=grid.options,
+        sections=list(_make_sections(directory, tables, pictures, has_pictures)),
+        beside="" if has_pictures else runs.quote_link(os.path.relpath(next(iter(pictures)).parent, directory)) + "/",
+        runs=table_of_runs,
+        details=list(zip(table_of_runs.rows, details, strict=True)),
+        left_out=[(os.path.relpath(entry.path, directory), entry.reason) for entry in left_out],
+        provenance=[(key, text) for key, text in _list_provenance(info) if text and key not in ("format", "command")],
+    )
+
+
+def _collect_data(
+    grid: Grid, table: ReportTable, details: Sequence[Mapping[str, Any]], epochs: pd.DataFrame, profile: pd.DataFrame
+) -> dict[str, Any]:
+    """Return the data of the page's scripts."""
+    methods = grid.by_method
+    return {
+        "runs": runs.encode_table(table, details),
+        "configs": runs.collect_configs(grid),
+        "facts": runs.collect_facts(grid),
+        "label": "compressor" if methods is grid else "method",
+        "keys": methods.keys,
+        "cells": cells.collect_cells(methods, epochs, profile),
+        "curves": cells.collect_run_curves(grid, epochs),
+        "labels": [
+            {"name": label, "colour": look.colour, "marker": look.marker}
+            for label, look in style.choose_looks(methods.labels).items()
+        ],
+        "phases": style.PHASES,
+        "baseline": next((label for label in methods.labels if label in style.BASELINES), BASELINE),
+    }
+
+
+def _make_sections(
+    directory: Path, tables: Sequence[ReportTable], pictures: Mapping[Path, Picture], has_pictures: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the sections of the page; tables and pictures without a section of their own come last."""
+    placed = {word for words, _ in _SECTIONS.values() for word in words}
+    for title, (words, interactive) in _SECTIONS.items():
+        is_rest = title == _REST
+        shown = [table for table in tables if table.topic == title or (is_rest and table.topic not in _TOPICS)]
+        counts = collections.Counter(note for table in shown for note in table.notes)
+        first = [(path, plot, plot.name.partition("_")[0]) for path, plot in pictures.items()]
+        yield {
+            "title": title,
+            "tables": [(table, [note for note in table.notes if counts[note] == 1]) for table in shown],
+            "notes": [note for note, count in counts.items() if count > 1],
+            "pictures": [
+                _describe_picture(directory, path, plot, has_pictures)
+                for path, plot, word in first
+                if word in words or (is_rest and word not in placed)
+            ],
+            "interactive": interactive,
+        }
+
+
+def _render_cells(table: ReportTable, row: Sequence[TableCell], first: int = 0, last: int | None = None) -> Markup:
+    """Return cells of a row as elements: there are too many of them for a loop in the template."""
+    parts = []
+    for place, cell in enumerate(row[first:last], first):
+        if place < table.headers:
+            parts.append(f'<th scope="row">{escape(cell.text)}</th>')
+        else:
+            kind = "word" if cell.is_word else "number" if table.columns[place].is_number else ""
+            parts.append(f'<td class="{kind}">{escape(cell.text)}</td>')
+    return Markup("".join(parts))
+
+
+def _describe_picture(directory: Path, path: Path, plot: Picture, is_held: bool) -> dict[str, Any]:
+    content = path.read_bytes()
+    return {
+        "width": assets.measure_width(content),
+        "title": plot.title,
+        "alt": plot.alt,
+        "href": runs.quote_link(os.path.relpath(path, directory)),
+        "formats": [
+            (other.suffix[1:].upper(), runs.quote_link(os.path.relpath(other, directory)))
+            for other in (path, path.with_suffix(".svg"), path.with_suffix(".pdf"))
+            if other.exists()
+        ],
+        "base64": base64.b64encode(content).decode() if is_held else "",
+    }
+
+
+def _list_provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the known facts by name; a long one within a group, such as git's diff, stands by itself."""
+    for key, value in info.items():
+        group = value if isinstance(value, Mapping) else {}
+        long = {name: text for name, item in group.items() if len(text := _format_value(item)) > _LONG}
+        yield (
+            str(key),
+            _format_value({name: item for name, item in group.items() if name not in long} if long else value),
+        )
+        yield from ((f"{key} {name}", text) for name, text in long.items())
+
+
+def _format_value(value: Any) -> str:
+    """Return a value of sweep.yaml, with all that is nested in it, as one line."""
+    if isinstance(value, Mapping):
+        texts = {key: _format_value(item) for key, item in value.items()}
+        return ", ".join(f"{key} {text}" for key, text in texts.items() if text)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_format_value, value))
+    return format_setting(value)
