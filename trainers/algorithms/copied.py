@@ -93,7 +93,7 @@ class ECD(Copied):
         return unit
 
     def mix(self, unit: Unit) -> None:
-        scale = 2.0 / self.gossip.make_step
+        scale = 2.0 / self.gossip.step
         self.copy.view(unit).mul_(1.0 - scale)
         self.pull.view(unit).mul_(1.0 - scale)
         self.gossip.add_own(self.copy, unit, scale)

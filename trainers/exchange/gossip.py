@@ -72,7 +72,7 @@ class Gossip(Exchange):
         return isinstance(self.collectives, ThreadCollectiveQueue)
 
     @property
-    def make_step(self) -> int:
+    def step(self) -> int:
         """Of which the last message is."""
         return self._step
 
