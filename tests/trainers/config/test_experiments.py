@@ -37,7 +37,7 @@ import hydra
 from omegaconf import OmegaConf
 from hydra.core.global_hydra import GlobalHydra
 from sweep.config import schema
-from sweep.config.cached_repository import remembering
+from sweep.config.cached_repository import cache_config_files
 from trainers.config.groups import GROUPS
 from trainers.config.run_config import RunConfig
 from trainers.rules.resolve import resolve
@@ -45,7 +45,7 @@ schema.register(RunConfig, GROUPS)
 schema.register_resolvers()
 with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
     main = GlobalHydra.instance().hydra
-    main.config_loader = remembering(main.config_loader)
+    main.config_loader = cache_config_files(main.config_loader)
     for line in sys.stdin:
         print(json.dumps(resolve(OmegaConf.to_container(hydra.compose("config", shlex.split(line))))))
 """
