@@ -1,4 +1,4 @@
-"""One try at a run, with its files: how it begins, what it may take, and what its end means."""
+"""An attempt at a run: writes its start, enforces its limits, and concludes from its end how the run stands."""
 
 from __future__ import annotations
 
@@ -24,27 +24,26 @@ if TYPE_CHECKING:
     from sweep.attempts.run_task import RunTask
 
 DUMP_S = 3.0
-"""For the ranks of a run that hangs to say where they are."""
+"""Time for the ranks of a run that hangs to write where they are."""
 SAVE_S = 120.0
-"""For a run whose time is over to write a checkpoint."""
+"""Time for a run that is over its limit to write a checkpoint."""
 AGAIN_S = 5.0
-"""Between two requests to save: an MPI launcher that has not started its ranks yet may lose one."""
+"""Time between two requests to save: an MPI launcher that has not started its ranks yet may lose one."""
 UNHEARD = (-signal.SIGUSR1, 128 + signal.SIGUSR1)
-"""Exit statuses of an MPI launcher where the request to save has killed it, or a rank: before they listened to it."""
+"""Exit statuses of an MPI launcher if it, or a rank, was killed by the request to save before it listened to it."""
 
 ReportedEnd = Callable[[], tuple[str, str, str | None] | None]
 """Waits for those who watch an attempt to learn why it ended: returns status, reason and cause; None: nobody knows."""
 
 
 class Attempt(abc.ABC):
-    """One try at a run; what computes it is the subclass's.
+    """An attempt at a run; subclasses start what computes it.
 
-    One that makes no sense (the run's config, or the copy of the code, is not what it was) has failed from the
-    beginning: `status` says so.
+    If the run's config or the copy of the code has changed, the attempt has failed when it is made: see `status`.
 
     Args:
         cores: that its processes may run on.
-        lease: what of the machine is its own.
+        lease: the cores and GPUs that it has for itself.
         await_reported_end: asked about an end that nothing else explains.
 
     Raises:
@@ -52,7 +51,7 @@ class Attempt(abc.ABC):
     """
 
     saves = False
-    """It is ended by having it saved."""
+    """Whether `terminate` has it save first."""
 
     def __init__(
         self, task: RunTask, cores: Sequence[int], lease: Lease, await_reported_end: ReportedEnd | None = None
@@ -84,11 +83,11 @@ class Attempt(abc.ABC):
 
     @abc.abstractmethod
     def poll(self) -> str | None:
-        """The final status once it has ended, else None. Ends what takes too long, without waiting for it."""
+        """Return the final status once it has ended, else None; ask it to end if it is over its limits."""
 
     @abc.abstractmethod
     def _send(self, number: signal.Signals) -> None:
-        """Have the ranks save and end (SIGUSR1), say where they are (SIGUSR2), or be ended (SIGTERM, SIGKILL)."""
+        """Have the ranks save and end (SIGUSR1), write where they are (SIGUSR2), or end (SIGTERM, SIGKILL)."""
 
     @abc.abstractmethod
     def preempt(self) -> None:
@@ -100,13 +99,13 @@ class Attempt(abc.ABC):
 
     @abc.abstractmethod
     def stop(self, status: str, reason: str, grace_s: float = GRACE_S) -> None:
-        """End it: politely, then after `grace_s`, or when the user is in a hurry, by force.
+        """End it and wait until none of its processes is left.
 
-        Returns when nothing of it is left.
+        It is asked to end, and killed after `grace_s` or when the user is in a hurry.
         """
 
     def _write_start(self, pid: int | None, **more: Any) -> None:
-        """Write that the attempt has begun, or that it has failed at once."""
+        """Write into state.json that the attempt has begun, or that it has failed at once."""
         now = files.now()
         record = {
             "number": self.number,
@@ -134,11 +133,11 @@ class Attempt(abc.ABC):
         )
 
     def _count_cores(self) -> int:
-        """How many cores there are for the ranks."""
+        """Return how many cores there are for the ranks."""
         return len(self.cores)
 
     def _build_watch(self) -> Watch | None:
-        """The watch on the files that a run writes while it makes progress."""
+        """Return a watch on the files that a run writes while it makes progress; None without a limit."""
         if self.task.limits.hang_s is None:
             return None
         files = [self.run.path(name) for name in (run_directory.STEPS, run_directory.EPOCHS, run_directory.CHECKPOINT)]
@@ -146,7 +145,7 @@ class Attempt(abc.ABC):
         return Watch(files, self.task.limits.hang_s)
 
     def _enforce_limits(self) -> None:
-        """Begin to end an attempt that is over its limits, or go on with that."""
+        """Send the signals that are due to an attempt that is over its limits."""
         now = time.monotonic()
         limits = self.task.limits
         if self._stopping is None and limits.time_s is not None and now - self._began >= limits.time_s:
@@ -170,17 +169,17 @@ class Attempt(abc.ABC):
             self._send(self._signals.pop(0)[1])
 
     def note_disturbance(self) -> None:
-        """Note that another sweep was allowed to use the run's cores meanwhile."""
+        """Write into state.json that another sweep may have used the run's cores meanwhile."""
         if self.run.state().get("shared_cores") is not True:
             with contextlib.suppress(OSError):
                 write_state(self.run, shared_cores=True)
 
     def _find_lost_nodes(self) -> list[str]:
-        """The nodes of the run that cannot be reached any more."""
+        """Return the nodes of the run that cannot be reached any more."""
         return []
 
     def _conclude(self, code: int) -> None:
-        """Settle how it has ended, with the exit status `code` of the MPI launcher, and write it."""
+        """Decide from the files and the exit status of the MPI launcher how it has ended, and write that."""
         self.exit_code = code
         ended = result_check.judge_result(self.run, self.number)
         stopped = files.read_json(self.directory / run_directory.STOPPED)
@@ -207,9 +206,9 @@ class Attempt(abc.ABC):
                 self.directory, code, out_of_memory=self._killed_for_memory.has_recent()
             )
             lost = self._find_lost_nodes() if self.cause in failures.ANYTHING else []
-            if lost:  # nothing that the run can help: it goes on from what it has saved, on other nodes
+            if lost:  # not the run's fault: it goes on from its checkpoint, on other nodes
                 self.status, self.cause = run_directory.PREEMPTED, failure_causes.LOST
                 reason = f"lost {', '.join(lost)}: nothing can be started there"
         self.reason = reason
-        with contextlib.suppress(OSError):  # a full disk: the sweep goes on, a resume settles this run
+        with contextlib.suppress(OSError):  # a full disk: the sweep goes on, and a resume reconciles this run
             finish_attempt(self.run, self.status, reason, code, self.cause)

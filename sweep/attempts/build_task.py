@@ -1,4 +1,4 @@
-"""From the config of a run to what an executor is given."""
+"""Builds the tasks that executors are given from the configs of runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sweep.settings.resolved_point import ResolvedPoint
 
 
 class TaskBuilder:
-    """Makes the tasks of an open sweep's runs; all of one process run the same code.
+    """Builds the tasks of an open sweep's runs; all that one process builds run the same code.
 
     Args:
         directory: of the sweep.
-        keep_code: runs start from a copy of the code, which is made where it is not there yet (sweep.snapshot).
-        about: what is known of the sweep; None: what its sweep.yaml says.
+        keep_code: runs start from a copy of the code, which is made if it does not exist yet (sweep.snapshot).
+        about: the description of the sweep; None: its sweep.yaml.
 
     Raises:
         UsageError: the copy cannot be written.
@@ -37,7 +37,7 @@ class TaskBuilder:
 
     @functools.cached_property
     def _about(self) -> Mapping[str, Any]:
-        """What sweep.yaml says when the first task is made: the machine has been calibrated by then."""
+        """The description of the sweep; sweep.yaml is read for the first task, after the machine was calibrated."""
         return read_description(self._directory) if self._given is None else self._given
 
     def __call__(self, run: Run, point: ResolvedPoint) -> RunTask:
@@ -60,6 +60,6 @@ class TaskBuilder:
 
 
 def weigh(config: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return what orders runs on as many cores by their length, as far as it can be told: steps at most, epochs."""
+    """Return a key that is greater for longer runs on as many cores: steps at most, epochs."""
     steps = config["max_steps"]
     return (math.inf if steps is None else float(steps), float(config["epochs"]))

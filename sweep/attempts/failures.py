@@ -1,4 +1,4 @@
-"""Why an attempt ended without a result, and whether another may do better."""
+"""Explains why an attempt ended without a result, or could not be started."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gradsweep import disk_errors, files
 from gradsweep.failure_causes import DISK, ERROR, KILLED, LOST_CONNECTION, MEMORY, START, UNKNOWN
 
 ROOM = 64 * 1024
-"""Bytes: a disk with less room left is full, as far as an attempt that failed on it is concerned."""
+"""Bytes: with less room left, a full disk is taken for the cause of a failure."""
 
 ANYTHING = (KILLED, UNKNOWN)
-"""Causes that say how something ended, not why: a node may have been lost, too."""
+"""Causes that say how an attempt ended, but not why: a node may have been lost."""
 
 
 def explain_exit(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tuple[str, str]:
-    """The reason and the cause of a failed attempt: what the first rank that raised has left, else the exit code's.
+    """Return the reason and the cause of a failed attempt, from the first rank's failure report or the exit code.
 
     Args:
         attempt: its directory.
-        exit_code: of the MPI launcher, negative where a signal has ended it.
-        out_of_memory: whether the kernel has lately killed a process for want of memory.
+        exit_code: of the MPI launcher, negative if a signal has ended it.
+        out_of_memory: whether the kernel has lately killed a process because memory ran out.
     """
     reports = [report for path in attempt.glob("failure-*.json") if (report := files.read_json(path)) is not None]
     if reports:
@@ -54,17 +54,17 @@ def explain_exit(attempt: Path, exit_code: int, *, out_of_memory: bool = False) 
 
 
 def explain_start_error(error: OSError) -> tuple[str, str]:
-    """Why a run could not be started: the reason for people, and the cause."""
+    """Return why a run could not be started: the reason for people, and the cause."""
     return f"could not be started: {error}", DISK if disk_errors.is_trouble(error) else START
 
 
 def find_disk_trouble(directory: Path) -> str | None:
-    """Why nothing more can be written there: no space, no file, a quota, a disk that fails. None: it can be."""
+    """Return why nothing can be written there (no space, no file, a quota, a failing disk); None if it can."""
     try:
         found = os.statvfs(directory)
         if found.f_bavail * found.f_frsize < ROOM or (found.f_files > 0 and found.f_favail == 0):
             return disk_errors.TROUBLE[errno.ENOSPC]
-        with tempfile.TemporaryFile(dir=directory) as file:  # a quota shows where something is written, only
+        with tempfile.TemporaryFile(dir=directory) as file:  # a quota shows only when something is written
             file.write(bytes(ROOM))
             file.flush()
             os.fsync(file.fileno())

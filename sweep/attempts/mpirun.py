@@ -25,9 +25,10 @@ from sweep.system.slurm_allocation import Allocation
 
 
 class MpirunAttempt(Attempt):
-    """One try at a run: a running mpirun and the files that tell of it.
+    """An attempt at a run as a running mpirun.
 
-    An attempt that makes no sense (the run's config is not what it was) has failed from the beginning.
+    Args:
+        allocation: of the SLURM job around us, in which it is started.
 
     Raises:
         OSError: it cannot be started.

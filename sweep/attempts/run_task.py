@@ -1,4 +1,4 @@
-"""A run as a job: the plain fields that an executor is given, and that a job of SLURM gets as JSON."""
+"""The task to compute a run, as executors get it; a job of SLURM gets its fields as JSON."""
 
 from __future__ import annotations
 
@@ -16,11 +16,20 @@ from sweep.settings.limits import Limits
 
 @dataclasses.dataclass
 class RunTask:
-    """Trains the run in `directory` with `workers` ranks (with a dedicated server one more than the config's workers).
+    """The task to train the run in `directory`.
 
-    Plain fields: it travels as JSON.
-
-    `command` is the MPI launcher with its arguments, with {workers} where the number goes.
+    Attributes:
+        workers: ranks; with a dedicated server one more than the config's workers.
+        command: the MPI launcher with its arguments, with {workers} in place of the number.
+        environment: more variables for it.
+        code: directory of the packages that the ranks run; None: the packages of this process.
+        code_version: version of that code (sweep/provenance/code_snapshot.py).
+        origin: command, commit and the like (sweep/provenance/record.py).
+        gpus: that the run needs for itself.
+        alone: nothing may run beside it, because memory ran out when something may have.
+        launcher: the options of hydra/launcher for this run.
+        module: the module that Python runs as each rank, and its arguments before the directory.
+        network: the config's section of that name if the network is to be emulated.
     """
 
     directory: str
@@ -29,22 +38,14 @@ class RunTask:
     command: list[str]
     environment: dict[str, str]
     code: str | None = None
-    """Directory of the packages that the ranks run; None: of those that run here."""
     code_version: str | None = None
-    """Of that code, as sweep/provenance/code_snapshot.py has it."""
     origin: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Command, commit and the like: what sweep/provenance/record.py says of the run."""
     limits: Limits = dataclasses.field(default_factory=Limits)
     gpus: int = 0
-    """GPUs that the run needs for itself."""
     alone: bool = False
-    """Nothing may run beside it: no memory was left when something may have."""
     launcher: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """The options of hydra/launcher for this run."""
     module: list[str] = dataclasses.field(default_factory=lambda: ["trainers"])
-    """What Python runs as each rank, with arguments before the directory."""
     network: dict[str, Any] | None = None
-    """The config's section of that name where it is to be emulated."""
 
     @property
     def run(self) -> Run:
@@ -52,11 +53,11 @@ class RunTask:
 
     @property
     def cores(self) -> int:
-        """Cores that the run would like to have for itself."""
+        """The cores that the run would like to have for itself."""
         return self.workers * self.threads_per_worker
 
     def build_command(self) -> list[str]:
-        """The full command line of the job."""
+        """Return the full command line of the job."""
         words = [word.replace("{workers}", str(self.workers)) for word in self.command]
         job = [*words, sys.executable, "-m", *self.module, self.directory]
         if self.network is None:
@@ -65,7 +66,7 @@ class RunTask:
 
 
 def load_task(fields: Mapping[str, Any]) -> RunTask:
-    """The task that `dataclasses.asdict` was given."""
+    """Return the task that `dataclasses.asdict` has turned into `fields`."""
     return cast(RunTask, _from_dict(RunTask, fields))
 
 

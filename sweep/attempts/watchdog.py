@@ -1,4 +1,4 @@
-"""What an attempt may take: time, time without progress, and room for its logs."""
+"""Tells when an attempt makes no progress: when no file of its run has changed for too long."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 class Watch:
     """Tells when files have not changed for too long.
 
-    Only time during which somebody looked counts: after a launcher and its ranks have been stopped for an hour
-    (Ctrl-Z), nothing has hung. The clock is the monotonic one, and times of files are only compared for equality:
-    a wall clock that jumps means nothing here.
+    Only time between regular calls counts: after a launcher and its ranks have been stopped for an hour (Ctrl-Z),
+    nothing has hung. A wall clock that jumps does no harm: time is monotonic, and the times of files are only compared
+    for equality.
     """
 
     def __init__(self, files: Sequence[Path], hang_s: float) -> None:
@@ -33,7 +33,7 @@ class Watch:
         return found
 
     def has_hung(self) -> bool:
-        """Whether it has been too long; may be asked at any rate."""
+        """Tell whether nothing has changed for `hang_s` seconds; may be called at any rate."""
         now = time.monotonic()
         if (passed := now - self._looked) >= self.interval_s:
             self._looked = now

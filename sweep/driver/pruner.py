@@ -74,7 +74,7 @@ class Pruner:
                 self._report(run)
                 self._tell(run)
             elif job.status == run_directory.CANCELLED and job.reason == self._asked.get(run.directory):
-                job.status = run_directory.PRUNED
+                job.mark_pruned()
                 self._note(run, str(job.reason))
                 self._over.add(run.directory)
                 ended.append(job)

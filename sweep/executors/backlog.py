@@ -1,10 +1,10 @@
-"""Which run is next: the longest first, and a smaller one before it only where that costs it nothing.
+"""Chooses the run that starts next: the longest first, or a smaller one if that does not delay the first.
 
-EASY backfill (Lifka, 1995): the first run in the queue has a reservation, the moment when, by the estimates for those
-that are running, enough will be free for it. A later run may start before it if it will have ended by then, or if it
-leaves enough of everything for it at that moment. Without estimates for what is running, all start in order.
+EASY backfill (Lifka, 1995): the first run in the queue has a reservation, the time at which enough will be free for it
+by the estimates for the running ones. A later run may start before it if it will have ended by then, or if it leaves
+enough of every resource at that time. Without estimates for the running ones all start in order.
 
-Everything here is arithmetic on what there is of each resource: cores, GPUs, places among those running at a time.
+Amounts are numbers of cores, GPUs and places; a place is one of the runs that may run at the same time.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from typing import Any, Generic, TypeVar
 Item = TypeVar("Item")
 Amounts = tuple[int, ...]
 UNLIMITED = 1 << 30
-"""Places, where only cores limit how many runs there are at a time."""
+"""Places if only cores limit how many runs there are at the same time."""
 
 
 def count_places(max_parallel: int | None, cores: int, share_cores: bool) -> int:
-    """Runs at the same time at most; those that share all cores are as many as there are cores."""
+    """Return how many runs there are at the same time at most: as many as cores if all share them."""
     if max_parallel is not None:
         return max_parallel
     return cores if share_cores else UNLIMITED
 
 
 def fits(wanted: Amounts, free: Amounts) -> bool:
+    """Tell whether as much as is wanted is free of everything."""
     return all(some <= there for some, there in zip(wanted, free, strict=True))
 
 
@@ -43,7 +44,11 @@ def subtract(some: Amounts, other: Amounts) -> Amounts:
 class Entry(Generic[Item]):
     """A run in the queue.
 
-    `seconds` is how long it will take, None where nobody knows; `weight` ranks those of equal wants that nobody knows.
+    Attributes:
+        wants: its amounts.
+        seconds: how long it will take; None: unknown.
+        weight: greater for runs that take longer, for those without an estimate.
+        promised: the latest time at which it could have started, by its first reservation at the head.
     """
 
     item: Item
@@ -51,7 +56,6 @@ class Entry(Generic[Item]):
     seconds: float | None = None
     weight: tuple[float, ...] = ()
     promised: float = math.inf
-    """When it could have started at the latest, by its first reservation at the head."""
 
     @property
     def priority(self) -> tuple[Any, ...]:
@@ -59,7 +63,7 @@ class Entry(Generic[Item]):
 
 
 def priority(cores: int, seconds: float | None, weight: Sequence[float]) -> tuple[Any, ...]:
-    """Smaller for what is to start earlier."""
+    """Return a sort key that is smaller for runs that are to start earlier."""
     cores = max(1, cores)
     heavy = tuple(-each for each in weight)
     if seconds is None:  # may be the longest of all
@@ -68,9 +72,9 @@ def priority(cores: int, seconds: float | None, weight: Sequence[float]) -> tupl
 
 
 class Backlog(Generic[Item]):
-    """The runs that wait. Those added together are ordered, the most core seconds first; those added later follow them.
+    """The runs that wait. Those added together are ordered, the most core seconds first.
 
-    So nothing that is added can hold up for ever what is there.
+    Those added later come after them, so that nothing waits for ever.
     """
 
     def __init__(self) -> None:
@@ -93,11 +97,11 @@ class Backlog(Generic[Item]):
         self._entries.remove(entry)
 
     def backfill(self, free: Amounts, running: Sequence[tuple[Amounts, float | None]], now: float) -> list[Entry[Item]]:
-        """Who may start now though the head cannot: all of them together.
+        """Return the entries that may start now, all together, though the head cannot.
 
         Args:
             free: what could be leased now; the head wants more.
-            running: what each running run has, and when it will end by its estimate.
+            running: the amounts of each running run, and when it will end by its estimate.
             now: seconds, on the clock of the ends.
         """
         head = self.head
@@ -106,7 +110,7 @@ class Backlog(Generic[Item]):
         start, spare = reserved
         head.promised = min(head.promised, start)
         if now > head.promised:
-            return []  # an estimate was wrong: nobody else may cost the head time
+            return []  # an estimate was wrong: the head must not wait any longer for others
         found = []
         for entry in self._entries[1:]:
             if not fits(entry.wants, free):
@@ -122,7 +126,7 @@ class Backlog(Generic[Item]):
 def reserve(
     wants: Amounts, free: Amounts, running: Sequence[tuple[Amounts, float | None]], now: float
 ) -> tuple[float, Amounts] | None:
-    """When so much will be free, and what will be free beside it; None where that cannot be known."""
+    """Return when so much will be free, and what will be free beside it; None if that is unknown."""
     ends = sorted((math.inf if end is None else max(end, now), has) for has, end in running)
     start = math.inf
     for end, has in ends:

@@ -1,4 +1,4 @@
-"""The interface of all executors of runs: a queue that `poll` moves on, and no thread."""
+"""The interface of all executors of runs: a queue that `poll` moves on, without threads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sweep.directory.run_state import reconcile_abandoned, write_state
 from sweep.system.processes import GRACE_S
 
 Estimate = Callable[[RunTask], float | None]
-"""Returns how many seconds a run will take, None where nobody knows."""
+"""Returns how many seconds a run will take; None if that is unknown."""
 Weigh = Callable[[RunTask], tuple[float, ...]]
-"""Returns more for longer runs, as far as that can be told without an estimate."""
+"""Returns a key that is greater for runs that are longer, as far as their configs tell."""
 
-POLL_S = 0.03  # between two looks at what has ended: of each second of a core, the looks take a thousandth
+POLL_S = 0.03  # between two polls, which then take a thousandth of a core
 
 
 class Job:
@@ -32,9 +32,9 @@ class Job:
         self.executor, self.task = executor, task
         self.status = run_directory.PENDING
         self.reason: str | None = None
-        self.cause: str | None = None  # of failure_causes.py
-        self.waits_for: str | None = None  # other sweeps, while it is first in its queue; or SLURM, and why
-        self.shared_cores = False  # its times tell nothing: others may have used the cores that it ran on
+        self.cause: str | None = None  # see gradsweep/failure_causes.py
+        self.waits_for: str | None = None  # other sweeps, if it is first in its queue; or SLURM, and why
+        self.shared_cores = False  # others may have used its cores, so its times tell nothing
 
     @property
     def ended(self) -> bool:
@@ -48,18 +48,26 @@ class Job:
             time.sleep(POLL_S)
             self.executor.poll()
 
+    def finish(self, status: str, reason: str | None, cause: str | None = None) -> None:
+        """Note how the job has ended."""
+        self.status, self.reason, self.cause = status, reason, cause
+
+    def mark_pruned(self) -> None:
+        """Count the cancelled job as pruned: it was cancelled because other runs do better."""
+        self.status = run_directory.PRUNED
+
     def cancel(self, grace_s: float = GRACE_S) -> None:
         """End the job's processes, or take it out of the queue."""
         self.executor.cancel([self], "cancelled", grace_s)
 
 
 class RunExecutor(abc.ABC):
-    """Computes tasks. What becomes of them is in their directories; `poll` brings jobs up to date.
+    """Computes tasks; results are in the directories of their runs, and `poll` brings the jobs up to date.
 
     Args:
         folder: of the sweep.
         estimate: runs may be ordered by it.
-        weigh: likewise, where there is no estimate.
+        weigh: runs without an estimate may be ordered by it.
     """
 
     can_leave = False
@@ -69,14 +77,14 @@ class RunExecutor(abc.ABC):
         self.folder = Path(folder).absolute()
         self.estimate, self.weigh = estimate, weigh
         self.news: list[tuple[Job, int | None, str]] = []
-        """Jobs whose attempt has ended and that will begin another by themselves (a scheduler has queued them again, or
-        their MPI world has died), which attempt that was, and why; for who takes it."""
+        """Jobs that will begin another attempt by themselves, because a scheduler has queued them again or their MPI
+        world has died: each with the attempt that has ended, and why. Whoever reads the list empties it."""
 
     def reconcile(self, run: Run) -> None:
-        """Bring the state of a run in line with what has become of it, before any is submitted.
+        """Write how a run stands that an earlier launcher may have left, before any is submitted.
 
         Raises:
-            UsageError: this cannot be learned, or a job of SLURM computes it.
+            UsageError: this cannot be found out, or a job of SLURM computes it.
         """
         reconcile_abandoned(run)
 
@@ -86,10 +94,10 @@ class RunExecutor(abc.ABC):
 
     @abc.abstractmethod
     def submit_runs(self, tasks: Sequence[RunTask]) -> list[Job]:
-        """Queue runs; returns their jobs, in order. What is queued or running already is adopted.
+        """Queue runs and return their jobs, in order; what a scheduler has queued or runs already is adopted.
 
         Raises:
-            UsageError: what they want can never be had; nothing was queued.
+            UsageError: a run wants more than there is; nothing was queued.
         """
 
     @property
@@ -99,22 +107,19 @@ class RunExecutor(abc.ABC):
 
     @abc.abstractmethod
     def poll(self) -> None:
-        """Note which jobs have begun and ended, and start what can be. May be called at any rate."""
+        """Note which jobs have begun and ended, and start what can be started; may be called at any rate."""
 
     @abc.abstractmethod
     def cancel(self, jobs: Sequence[Job], reason: str, grace_s: float = GRACE_S) -> None:
-        """End these jobs, all at once; returns when nothing of them is left."""
+        """End these jobs, all at once, and wait until nothing of them is left."""
 
     def ask_to_end(self, jobs: Sequence[Job], reason: str) -> None:
-        """Have these jobs ended as `cancel` does, where that takes long without waiting for it: `poll` tells of it.
-
-        Where a scheduler cannot be asked at the moment, it is asked again.
-        """
+        """Have these jobs ended without waiting for a scheduler, which is asked again if it does not answer."""
         self.cancel(jobs, reason)
 
     @abc.abstractmethod
     def preempt_all(self) -> None:
-        """Have what is running save and end by itself; what is queued does not begin."""
+        """Have running jobs save and end, and cancel queued ones."""
 
     @abc.abstractmethod
     def cancel_all(self, reason: str) -> None:
@@ -122,6 +127,6 @@ class RunExecutor(abc.ABC):
 
 
 def write_job_state(job: Job) -> None:
-    """Write the state of a job that has no attempt to write it."""
+    """Write the state of a job that has no attempt to write it into state.json."""
     with contextlib.suppress(OSError):  # a full disk: a resume finds the run pending, which is as good
         write_state(job.task.run, status=job.status, reason=job.reason)

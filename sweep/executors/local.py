@@ -1,8 +1,6 @@
-"""Runs on this machine: a queue with slots, on submitit's executor interface.
+"""Runs on this machine: a queue with slots.
 
-submitit's own LocalExecutor starts everything at once, costs two Python start-ups a job and leaves
-MPI ranks alive when a job is cancelled. Here a task is started directly; it waits until as
-many cores and GPUs as it needs are free, and these are its own until it ends.
+A run waits until as many cores and GPUs as it needs are free, and has them for itself until it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from sweep.executors.slots import Slots
 from sweep.system.lease import Lease
 from sweep.system.processes import GRACE_S
 
-LOOK_S = 1.0  # between two looks at what other sweeps do
+LOOK_S = 1.0  # between two checks of what other sweeps do
 
 
 class SlotJob(Job):
@@ -40,18 +38,17 @@ class SlotJob(Job):
 
 
 class SlotExecutor(RunExecutor):
-    """Runs the longest first, as many at a time as find free slots; see sweep/executors/backlog.py and
-    sweep/executors/slots.py.
+    """Computes the longest run first, and as many at a time as find free slots (backlog.py, slots.py).
 
     Args:
-        folder: of the sweep; no files are written there but those of the runs.
+        folder: of the sweep; only files of its runs are written.
         cores: the cores to share out; default: those that this process may run on.
-        max_parallel: runs at the same time at most; None: no limit but the slots, or with `share_cores` as many as
-            there are cores.
-        gpus: gives the GPUs to share out; asked when a run wants one.
+        max_parallel: runs at the same time at most; None: limited by the slots only, or with `share_cores` by the
+            number of cores.
+        gpus: returns the GPUs to share out; called when a run wants one.
         most: cores at the same time at most, whichever of `cores` are free; None: all.
         share_cores: runs may use all cores, and start whether these are free or not.
-        slots: what to share out, where it is not the machine's that all sweeps share.
+        slots: what to share out instead of the machine's slots that all sweeps share.
         refuse: raises UsageError for a run that must not be computed here.
 
     Raises:
@@ -82,7 +79,7 @@ class SlotExecutor(RunExecutor):
         self.backlog: Backlog[SlotJob] = Backlog()
         self.running: list[SlotJob] = []
         self._changes = 0
-        self._examined: object = None  # how everything was when nobody could overtake the head
+        self._examined: object = None  # changes and free amounts when no run could be backfilled
         self._looked_at = 0.0
 
     @property
@@ -91,11 +88,11 @@ class SlotExecutor(RunExecutor):
 
     @property
     def places(self) -> int:
-        """Runs at the same time at most."""
+        """The number of runs at the same time at most."""
         return count_places(self.max_parallel, self.slots.total, self.slots.share_cores)
 
     def compute_wants(self, task: RunTask) -> Amounts:
-        """Cores, GPUs and places of a run; one that is to be alone has all there are."""
+        """Return the cores, GPUs and places of a run; one that is to be alone gets all cores and places."""
         alone = task.alone
         cores = 0 if self.slots.share_cores else self.slots.total if alone else min(task.cores, self.slots.total)
         return (cores, task.gpus, self.places if alone and self.places != UNLIMITED else 1)
@@ -132,11 +129,11 @@ class SlotExecutor(RunExecutor):
                 self._notice_disturbance(job)
         self._dispatch(now)
         if is_time_to_look and (head := self.backlog.head) is not None:
-            own = head.wants[2] > self._count_free_places()  # it waits for runs of ours, whatever others have
+            own = head.wants[2] > self._count_free_places()  # it waits for runs of this sweep
             head.item.waits_for = None if own else ", ".join(self.slots.list_others()) or None
 
     def _dispatch(self, now: float) -> None:
-        """Start what can be started."""
+        """Start the head of the queue as long as it gets its slots, then what can be backfilled."""
         while (head := self.backlog.head) is not None:
             if head.wants[2] > self._count_free_places():
                 return
@@ -155,7 +152,7 @@ class SlotExecutor(RunExecutor):
         return self.places - sum(job.wants[2] for job in self.running)
 
     def _try_to_start(self, entry: Entry[SlotJob], *, first: bool) -> bool:
-        """Start a run if it gets its slots."""
+        """Start a run if it gets its slots; tell whether it did."""
         job = entry.item
         lease = self.slots.lease(job.wants[0], job.wants[1], first=first, run=job.task.run.name)
         if lease is None:
@@ -168,7 +165,7 @@ class SlotExecutor(RunExecutor):
         try:
             job.attempt = self._start_attempt(job, lease)
             job.status = run_directory.RUNNING
-        except OSError as error:  # this run cannot start (a full disk, say); others may
+        except OSError as error:  # a full disk, say: other runs may start all the same
             self._note_end(job, run_directory.FAILED, *explain_start_error(error))
             write_job_state(job)
         return True
@@ -178,7 +175,7 @@ class SlotExecutor(RunExecutor):
         return MpirunAttempt(job.task, lease.cores, lease)
 
     def _notice_disturbance(self, job: SlotJob) -> None:
-        """A run on whose cores another sweep's may run as well is no longer timed fairly."""
+        """Note whether another sweep may run on the job's cores: its times are no longer comparable."""
         if job.lease is not None and not job.shared_cores and self.slots.is_disturbed(job.lease):
             job.shared_cores = True
             if job.attempt is not None:
@@ -186,7 +183,7 @@ class SlotExecutor(RunExecutor):
 
     def _note_end(self, job: SlotJob, status: str, reason: str | None, cause: str | None = None) -> None:
         self._notice_disturbance(job)
-        job.status, job.reason, job.cause = status, reason, cause
+        job.finish(status, reason, cause)
         self.running.remove(job)
         self._changes += 1
         if job.lease is not None:
@@ -201,20 +198,20 @@ class SlotExecutor(RunExecutor):
                     self.slots.withdraw_ticket()
                 self.backlog.remove(waiting[job])
                 self._changes += 1
-                job.status, job.reason, job.waits_for = run_directory.CANCELLED, reason, None
+                job.waits_for = None
+                job.finish(run_directory.CANCELLED, reason)
                 write_job_state(job)
             elif job.attempt is not None:
                 job.attempt.terminate(run_directory.CANCELLED, reason)
-            elif job in self.running:  # the signal came while it was being started, which has been taken back
+            elif job in self.running:  # the signal interrupted its start, which has been undone
                 self._note_end(job, run_directory.CANCELLED, reason)
                 write_job_state(job)
         deadline = time.monotonic() + grace_s
         for job in asked:
             if job in self.running and job.attempt is not None:
                 job.attempt.stop(run_directory.CANCELLED, reason, max(0.0, deadline - time.monotonic()))
-                self._note_end(
-                    job, job.attempt.status or run_directory.CANCELLED, job.attempt.reason, job.attempt.cause
-                )
+                status = job.attempt.status or run_directory.CANCELLED
+                self._note_end(job, status, job.attempt.reason, job.attempt.cause)
 
     def preempt_all(self) -> None:
         self.cancel([entry.item for entry in self.backlog], "SIGUSR1 came before its turn")

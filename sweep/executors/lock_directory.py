@@ -1,7 +1,7 @@
 """A directory of lock files that all sweeps of a user on this machine share.
 
-A lock (file_lock.py) belongs to an open file and all copies of its descriptor: the kernel takes it back when the last
-process that has one is gone, however that ended. Nothing here has to be tidied up after a kill.
+A lock (file_lock.py) belongs to an open file and all copies of its descriptor: the kernel releases it when the last
+process that has one has ended, so nothing has to be tidied up after a kill.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from gradsweep.errors import UsageError
 from gradsweep.file_lock import FileLock
 
 VARIABLE = "GRADSWEEP_SLOTS"
-"""Environment variable: the directory to use in place of the one in /tmp."""
+"""The environment variable that names a directory to use instead of the one in /tmp."""
 
 _MASTER = "master"
 _LONGEST = 65536  # bytes of a note
 
 
 def find_default_path() -> Path:
-    """Where all sweeps of this user look, whatever their TMPDIR is.
+    """Return the directory that all sweeps of this user share, whatever their TMPDIR is.
 
-    Not in /dev/shm nor /run/user: systemd empties these when the user logs out, also while a sweep goes on.
+    It is not in /dev/shm nor /run/user: systemd empties these when the user logs out, also while a sweep goes on.
     """
     base = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else tempfile.gettempdir()
     return Path(os.environ.get(VARIABLE) or Path(base, f"gradsweep-slots-{os.geteuid()}"))
 
 
 class LockDirectory:
-    """Lock files by name, with a note each of who holds it.
+    """Lock files by name, each with a note about its holder.
 
     Args:
-        path: of the directory, which is made where it is missing; default: `find_default_path()`.
+        path: of the directory, which is made if it is missing; default: `find_default_path()`.
 
     Raises:
         UsageError: it is not a directory that this user alone can change.
@@ -73,7 +73,7 @@ class LockDirectory:
         return UsageError(f"{VARIABLE}={self.path}: {why}; valid is a directory of your own with mode 0700")
 
     def _build_path(self, name: str) -> Path:
-        """Of a file in the directory that was opened, whatever its name is now."""
+        """Return the path of a file in the directory that was opened, which may have been renamed since."""
         return Path(f"/proc/self/fd/{self._descriptor}/{name}")
 
     def _open(self, name: str, flags: int = 0) -> int:
@@ -81,12 +81,12 @@ class LockDirectory:
 
     @property
     def is_gone(self) -> bool:
-        """Whether somebody has removed the directory since it was opened."""
+        """Whether the directory was removed since it was opened."""
         return os.fstat(self._descriptor).st_nlink == 0
 
     @contextlib.contextmanager
     def hold_master(self, patience_s: float = 0.0) -> Iterator[bool]:
-        """Whether this process is, in this block, the only one that takes locks; False: another one is at it."""
+        """Take the master lock for this block, so that no other process takes locks; yield False if another has it."""
         try:
             lock = file_lock.take(self._build_path(_MASTER), wait_s=patience_s)
         except BlockingIOError:
@@ -96,11 +96,11 @@ class LockDirectory:
             yield True
 
     def take(self, name: str, *, shared: bool = False, new: bool = False) -> int | None:
-        """The descriptor of a lock that is now held, until `give_back`; None where somebody else holds it.
+        """Take a lock until `give_back` and return its descriptor; None if another process holds it.
 
         Args:
-            shared: others may hold it as well, shared as this one.
-            new: the file must not be there yet.
+            shared: others may hold it as well, if they share it, too.
+            new: the file must not exist yet.
         """
         try:
             lock = file_lock.take(self._build_path(name), shared=shared, new=new)
@@ -110,7 +110,7 @@ class LockDirectory:
         return lock.descriptor
 
     def give_back(self, descriptor: int) -> None:
-        """Give back what `take` has given: free as soon as no process is left that has inherited it."""
+        """Give back a lock; it is free when no process that has inherited the descriptor is left."""
         lock = self._locks.pop(descriptor, None)
         if lock is None:  # of a directory that is gone
             os.close(descriptor)
@@ -118,7 +118,7 @@ class LockDirectory:
             lock.close()
 
     def is_held(self, name: str, *, shared: bool = False) -> bool:
-        """Whether anybody holds a lock: this process or another. To be asked in a block of `hold_master`.
+        """Tell whether this process or another holds a lock; only valid in a block of `hold_master`.
 
         Args:
             shared: the lock is one of those that several may hold.
@@ -126,13 +126,13 @@ class LockDirectory:
         return file_lock.is_held(self._build_path(name), shared=shared)
 
     def write_note(self, descriptor: int, about: Mapping[str, Any]) -> None:
-        """Write into a lock's file what others are told of its holder."""
+        """Write into a lock's file what others may read about its holder."""
         data = json.dumps(about).encode()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, data, 0)
 
     def read_note(self, name: str) -> dict[str, Any]:
-        """What is written in a lock's file; empty where that is nothing one can read."""
+        """Return what is written in a lock's file; empty if it cannot be read."""
         try:
             descriptor = self._open(name)
         except OSError:
@@ -146,7 +146,7 @@ class LockDirectory:
         return value if isinstance(value, dict) else {}
 
     def list_names(self, prefix: str) -> list[str]:
-        """The files whose names begin so, sorted."""
+        """Return the names of files with a prefix, sorted."""
         return sorted(name for name in os.listdir(self._descriptor) if name.startswith(prefix))
 
     def remove(self, name: str) -> None:

@@ -1,12 +1,11 @@
-"""The cores and GPUs of this machine, leased to one run at a time, whichever sweep it belongs to.
+"""Leases the cores and GPUs of this machine to one run at a time, among all sweeps of a user.
 
-Each core and each GPU has a lock file in a directory that all sweeps of a user share (`lockdir.py`). A lease is all
-of what a run wants or nothing, taken under a master lock, so that two sweeps never wait for each other's halves. Its
-descriptors go on to mpirun: cores are free when the last process that was given them is gone.
+Each core and each GPU has a lock file in a directory that these sweeps share (lock_directory.py). A lease is all that a
+run wants or nothing, and is taken under a master lock, so that no two sweeps wait for each other's halves. mpirun
+inherits its descriptors: cores are free when the last process that has them is gone.
 
-A run that waits at the head of its sweep's queue leaves a ticket. Whoever comes later, from whichever sweep, leaves
-free cores alone that older tickets want: a large run gets its cores though another sweep starts small ones all the
-time.
+A run that waits at the head of its sweep's queue leaves a ticket. Runs that come later, from any sweep, leave cores
+alone that older tickets want, so that a large run gets its cores though another sweep keeps starting small ones.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from typing import Any
 from sweep.executors.lock_directory import LockDirectory
 from sweep.system.lease import Lease
 
-RETRY_S = (0.03, 0.5)  # between two looks at what other sweeps have given back, at least and at most
-_SHARE = 20  # in between, this part of the time waited so far: who waits for hours need not look often
-PATIENCE_S = 0.02  # for another sweep's look to be over
+RETRY_S = (0.03, 0.5)  # between two attempts at a lease, at least and at most
+_SHARE = 20  # in between, a twentieth of the time waited so far
+PATIENCE_S = 0.02  # for another sweep to release the master lock
 
 _TICKET = "ticket-"
 _SHARING = "sharing-"
 
 
 class Slots:
-    """Cores and GPUs that this process may use, and the leases it has on them.
+    """The cores and GPUs that this process may use, and its leases of them.
 
     Args:
         cores: their numbers; default: those that this process may run on.
         gpus: as CUDA_VISIBLE_DEVICES names them.
         most: cores at the same time at most, whichever are free; None: all.
-        share_cores: every lease has all cores, which others may have as well; GPUs are leased as ever.
+        share_cores: every lease has all cores, which others may have as well; GPUs are not shared.
         place: directory of the locks; default: that of all sweeps of this user.
-        sweep: name of the sweep, for people who wait for it.
+        sweep: name of the sweep, shown to people whose sweep waits for it.
 
     Raises:
         UsageError: the directory of the locks cannot be used.
@@ -58,31 +57,31 @@ class Slots:
         self.total = len(self.cores) if most is None else min(most, len(self.cores))
         self.share_cores, self.sweep = share_cores, sweep
         self.available = (self.total, len(self.gpus))
-        """Cores and GPUs that could have been leased when a lease was refused last."""
+        """The cores and GPUs that could have been leased when a lease was refused last."""
         self._place = place
         self._locks = LockDirectory(place)
         self._leases: list[Lease] = []
-        self._ticket: tuple[str, int, tuple[int, int]] | None = None  # its file, its descriptor, what it asks for
+        self._ticket: tuple[str, int, tuple[int, int]] | None = None  # its file, its descriptor, cores and GPUs
         self._waits_since: float | None = None
         self._looks_at = 0.0  # not before this time, on the clock of time.monotonic()
 
     @property
     def leased(self) -> list[int]:
-        """The cores that this sweep's runs have to themselves."""
+        """The cores that this sweep's runs have for themselves."""
         return sorted(core for lease in self._leases if not lease.is_shared for core in lease.cores)
 
     def lease(self, cores: int, gpus: int = 0, *, first: bool = True, run: str = "") -> Lease | None:
-        """So many cores and GPUs, or None while too few are free. More cores than there are means all of them.
+        """Lease cores (at most all that there are) and GPUs; return None while too few are free.
 
         Args:
-            first: of its sweep's queue: where it has to wait, it leaves a ticket. Others don't, and leave alone what
-                any ticket of another sweep wants.
-            run: its name, for people who wait for what it has.
+            first: the run is the first of its sweep's queue, and leaves a ticket if it has to wait. Others leave none,
+                and do not take what tickets of other sweeps want.
+            run: its name, shown to people whose sweep waits.
         """
         cores = 0 if self.share_cores else min(cores, self.total)
         if cores > self.total - len(self.leased) and self.total < len(self.cores):
             self.available = (self.total - len(self.leased), self.available[1])
-            return None  # the sweep's own limit: a ticket would keep idle what it may not take
+            return None  # the sweep's own limit: a ticket would keep cores idle that it may not take
         now = time.monotonic()
         if first and now < self._looks_at:
             return None
@@ -117,7 +116,7 @@ class Slots:
                 lease.cores = tuple(self.cores[: self.total])
                 lease.descriptors += self._take_all(f"{_SHARING}{core}" for core in lease.cores)
             self._leases.append(lease)
-            with contextlib.suppress(OSError):  # a full disk: nobody is told whom they wait for
+            with contextlib.suppress(OSError):  # a full disk: others do not learn for whom they wait
                 for descriptor in lease.descriptors:
                     self._locks.write_note(descriptor, {"pid": os.getpid(), "sweep": self.sweep, "run": run})
         for free in taken.values():
@@ -128,7 +127,7 @@ class Slots:
         return lease
 
     def _take_free(self, kind: str, slots: Sequence[Any], enough: int | None) -> dict[Any, int]:
-        """The slots whose locks could be taken, with their descriptors; after `enough` no more are tried."""
+        """Take the locks of free slots, at most `enough`, and return the slots with their descriptors."""
         own = {slot for lease in self._leases for slot in (lease.cores if kind == "core" else lease.gpus)}
         free: dict[Any, int] = {}
         for slot in slots:
@@ -141,15 +140,15 @@ class Slots:
     def _take(self, name: str) -> int | None:
         try:
             return self._locks.take(name, shared=name.startswith(_SHARING))
-        except OSError:  # no inode or descriptor is left: it cannot be had now
+        except OSError:  # no inode or descriptor is left: as if it were not free
             return None
 
     def _take_all(self, names: Iterable[str]) -> list[int]:
-        """The descriptors of those locks that could be taken."""
+        """Take those of the locks that are free, and return their descriptors."""
         return [descriptor for name in names if (descriptor := self._take(name)) is not None]
 
     def _read_tickets(self, before: str | None = None) -> Iterator[dict[str, Any]]:
-        """What runs of other sweeps wait for, the oldest first; tickets of dead processes are thrown away."""
+        """Yield the tickets of other sweeps, the oldest first; tickets of dead processes are removed."""
         for name in self._locks.list_names(_TICKET):
             if self._ticket is not None and name == self._ticket[0]:
                 if before is not None:
@@ -176,11 +175,11 @@ class Slots:
             assert descriptor is not None
             self._ticket = (name, descriptor, (cores, gpus))
             self._locks.write_note(descriptor, {**about, "pid": os.getpid(), "sweep": self.sweep})
-        except OSError:  # a full disk: it waits without one
+        except OSError:  # a full disk: it waits without a ticket
             self.withdraw_ticket()
 
     def withdraw_ticket(self) -> None:
-        """The run at the head of the queue waits no longer."""
+        """Remove the ticket: the run at the head of the queue waits no longer."""
         self._waits_since, self._looks_at = None, 0.0
         if self._ticket is not None:
             self._locks.remove(self._ticket[0])
@@ -188,12 +187,12 @@ class Slots:
             self._ticket = None
 
     def is_disturbed(self, lease: Lease) -> bool:
-        """Whether a sweep that shares cores is running on those of `lease` at this moment."""
+        """Tell whether a sweep that shares cores is running on those of `lease` at this moment."""
         with self._locks.hold_master(PATIENCE_S) as alone:
             return alone and any(self._locks.is_held(f"{_SHARING}{core}", shared=True) for core in lease.cores)
 
     def release(self, lease: Lease) -> None:
-        """Give back: free as soon as no process that has inherited the locks is left."""
+        """Give back what was leased; it is free when no process that has inherited the locks is left."""
         self._leases.remove(lease)
         for descriptor in lease.descriptors:
             self._locks.give_back(descriptor)
@@ -201,7 +200,7 @@ class Slots:
         self._looks_at = 0.0
 
     def list_others(self) -> list[str]:
-        """Whom of other processes this sweep waits for: `pid 4711 (output/...)`; those that have what it may use."""
+        """Return the processes that have what this sweep may use, or wait for it longer: `pid 4711 (output/...)`."""
         names = [f"core-{core}" for core in self.cores] + [f"gpu-{gpu}" for gpu in self.gpus]
         with self._locks.hold_master(PATIENCE_S) as alone:
             if not alone:
@@ -213,7 +212,7 @@ class Slots:
         return [f"pid {pid} ({sweep})" for pid, sweep in sorted(found - {mine})]
 
     def _renew_locks(self) -> None:
-        """Where somebody has removed the directory of the locks, take what is leased in a new one."""
+        """If the directory of the locks was removed, take the locks of all leases in a new one."""
         if not self._locks.is_gone:
             return
         self.withdraw_ticket()

@@ -1,6 +1,6 @@
-"""What each launcher does: checks runs, builds the executor, asks its scheduler about jobs and ends them.
+"""Launchers: each checks runs, builds the executor for them, and asks its scheduler about jobs or to end them.
 
-sweep/settings/{local,slurm}_launcher.py have the options; an executor's module is loaded when one is built.
+Their options are in sweep/settings/{local,slurm}_launcher.py. The modules of executors are loaded when one is built.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class Launcher(Protocol):
         """The checked options of a run."""
 
     def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
-        """Hold the options against a run and its sweep.
+        """Check that the run and its sweep can be started with these options.
 
         Raises:
-            UsageError: they do not fit.
+            UsageError: they cannot.
         """
 
     def build_executor(
         self, directory: Path, settings: SweepSettings, estimate: Estimate | None = None, weigh: Weigh | None = None
     ) -> RunExecutor:
-        """Return what computes the runs of a sweep, which may order them by `estimate` and `weigh`."""
+        """Return the executor for the runs of a sweep, which may order them by `estimate` and `weigh`."""
 
     @classmethod
     def find_living_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
@@ -78,11 +78,11 @@ class LocalLauncher:
     options: LocalOptions
 
     def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
-        """Hold the options against a run; one that is too large for this machine's cores is oversubscribed.
+        """Check that the run has its GPUs, socket and network here; with too few cores it is oversubscribed.
 
         Raises:
-            UsageError: there are not so many GPUs, no place for what a packed sweep needs, or the network cannot be
-                emulated.
+            UsageError: there are not so many GPUs, the path of a packed sweep's socket is too long, or the network
+                cannot be emulated.
         """
         self.options.count_gpus(config)
         if (network := find_emulation(config)) is not None:
@@ -98,7 +98,7 @@ class LocalLauncher:
     def build_executor(
         self, directory: Path, settings: SweepSettings, estimate: Estimate | None = None, weigh: Weigh | None = None
     ) -> RunExecutor:
-        """Return what computes the runs of a sweep, which refuses those that SLURM still has."""
+        """Return the executor for the runs of a sweep; it refuses those that SLURM still has."""
         kind: type[SlotExecutor]
         if settings.pack:
             from sweep.executors.packed.executor import PackedExecutor as kind

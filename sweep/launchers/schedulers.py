@@ -43,7 +43,7 @@ def find_living_jobs(jobs: Iterable[Job], *, believed: bool = True) -> dict[Job,
 
 
 def cancel_jobs(jobs: Mapping[Run, Job], reason: str) -> None:
-    """End the jobs of runs; one that others need, too, goes on with these.
+    """End the jobs of runs; a job that others need, too, goes on with these.
 
     Raises:
         UsageError: a scheduler does not answer or refuses.

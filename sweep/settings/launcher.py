@@ -1,6 +1,6 @@
-"""Where runs are started: the options of conf/hydra/launcher, checked.
+"""The options of conf/hydra/launcher, by launcher.
 
-The options of a point are the section `launcher` of its config.yaml: a place, not part of its signature.
+The options of a point are the section `launcher` of its config.yaml, which is not part of its signature.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Options = LocalOptions | SlurmOptions
 """The checked options of a launcher, for one point."""
 
 OPTIONS: dict[str, type[LocalOptions] | type[SlurmOptions]] = {"local": LocalOptions, "slurm": SlurmOptions}
-"""Classes of options by what `hydra.launcher.cluster` may say."""
+"""The classes of options by the values of `hydra.launcher.cluster`."""
 
 
 def parse_options(launcher: Mapping[str, Any]) -> Options:
-    """The options in a config's section `launcher`, checked.
+    """Return the checked options of a config's section `launcher`.
 
     Raises:
         UsageError: an unknown cluster or key, another launcher's options, or a value out of range.
@@ -40,5 +40,5 @@ def parse_options(launcher: Mapping[str, Any]) -> Options:
 
 
 def _list_keys(options: type[LocalOptions] | type[SlurmOptions]) -> set[str]:
-    """What conf/hydra/launcher has for them."""
+    """Return the keys that conf/hydra/launcher has for them."""
     return {field.name for field in dataclasses.fields(options)}

@@ -1,4 +1,4 @@
-"""What an attempt may take: time, time without progress, and room for its logs."""
+"""The limits of an attempt: time, time without progress, and room for its logs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ MEGABYTE = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Plain fields: they travel with their RunTask."""
+    """The limits of an attempt; plain fields, which travel as JSON.
+
+    Attributes:
+        hang_s: seconds without a change in any file of the run after which it is ended; None: never.
+        time_s: seconds after which an attempt is asked to save and to end; None: never.
+        log_bytes: of stdout.log and of stderr.log, each.
+    """
 
     hang_s: float | None = None
-    """Seconds without a change in any file of the run after which it is ended; None: never."""
     time_s: float | None = None
-    """Seconds after which an attempt is told to save and to end; None: never."""
     log_bytes: int = 20 * MEGABYTE
-    """Of stdout.log and of stderr.log, each."""

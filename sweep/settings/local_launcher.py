@@ -30,7 +30,7 @@ class LocalOptions:
     gpus_per_worker: int | None = None
 
     ONE: ClassVar[tuple[str, ...]] = ("cores", "gpus")
-    """Options that all points of a sweep have alike."""
+    """Options that must be equal for all points of a sweep."""
     HERE: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -50,24 +50,24 @@ class LocalOptions:
             raise bad_value("hydra.launcher.gpus", self.gpus, valid)
 
     def describe_location(self) -> dict[str, Any]:
-        """What says where a run is computed: here."""
+        """Return where a run is computed, as its provenance has it."""
         return {"cluster": "local"}
 
     def list_gpus(self) -> list[str]:
-        """The GPUs to share out."""
+        """Return the GPUs to share out."""
         if self.gpus is not None:
             return [str(name) for name in self.gpus]
         inherited = gpus.list_inherited()
         return list(gpus.list_installed()) if inherited is None else inherited
 
     def count_gpus(self, config: Mapping[str, Any]) -> int:
-        """GPUs that a run gets for itself.
+        """Return how many GPUs a run gets for itself.
 
         Raises:
             UsageError: more than there are.
         """
         if config.get("device", "cpu") == "cpu":
-            return 0  # nvidia-smi, which may take seconds, need not be asked
+            return 0  # no need to ask nvidia-smi, which may take seconds
         there = self.list_gpus()
         wanted = gpus.count_wanted(config, self.gpus_per_worker, len(there))
         if wanted > len(there):
@@ -81,7 +81,7 @@ class LocalOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> LocalOptions:
-        """The options in a config's section `launcher`, without `cluster`.
+        """Return the options of a config's section `launcher` without `cluster`.
 
         Raises:
             UsageError: an unknown key, or a value out of range.

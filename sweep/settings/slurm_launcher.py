@@ -1,4 +1,4 @@
-"""The options of `hydra/launcher=slurm`: checked, and as what sbatch is asked for."""
+"""The options of `hydra/launcher=slurm`, their checks, and the request for sbatch that they make."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ OURS = (
     *("array", "chdir", "cluster", "error", "job-name", "ntasks", "open-mode", "output", "parsable"),
     *("requeue", "no-requeue", "signal", "test-only", "wait", "wrap"),
 )
-"""Options of sbatch that are not passed through: what the launcher itself needs to be one way."""
+"""Options of sbatch that are refused, because the launcher sets or forbids them itself."""
 
 LISTED_BY = "python multirun.py hydra/launcher=slurm --help"
 
 PLACES = ("partition", "constraint", "nodelist", "nodes", "cpus", "gpus_per_node", "gres", "exclusive")
-"""Options that say on what kind of nodes a run is computed, and how much of them it has."""
+"""Options that say on which nodes a run is computed, and how much of them it has."""
 
 SAME = {"cpus-per-task": "cpus"}
 """An option of sbatch that has a key of another name."""
 
 EXCLUSIVE = ("user", "mcs")
-"""With whom a job may share its nodes, as sbatch has it."""
+"""The values of --exclusive that say with whom a job may share its nodes."""
 
 ADDITIONAL = "a long option of sbatch without --, such as reservation, that has no key of its own"
 _NAMED = {
@@ -45,15 +45,15 @@ _NAMED = {
 }
 
 LONGEST = 366 * 24 * 60
-"""Minutes; what is far longer SLURM takes for something else."""
+"""Minutes; SLURM misreads times that are far longer."""
 
 EARLY_S = 60
-"""The signal before a time limit may come so much earlier than asked for."""
+"""SLURM may send the signal before a time limit so much earlier than asked for."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SlurmOptions:
-    """What a run asks SLURM for. Whatever may depend on the run's config: `nodes=${ceil:${workers},8}`."""
+    """What a run asks SLURM for. Each value may depend on the run's config, as in `nodes=${ceil:${workers},8}`."""
 
     partition: str | None = None
     account: str | None = None
@@ -80,12 +80,12 @@ class SlurmOptions:
     additional: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     ONE: ClassVar[tuple[str, ...]] = ("poll_s",)
-    """Options that all points of a sweep have alike."""
+    """Options that must be equal for all points of a sweep."""
     HERE: ClassVar[bool] = False
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> SlurmOptions:
-        """The options in a config's section `launcher`, without `cluster`; a key that is none is an option of sbatch.
+        """Return the options of a config's section `launcher` without `cluster`; unknown keys are options of sbatch.
 
         Raises:
             UsageError: a value out of range.
@@ -101,7 +101,7 @@ class SlurmOptions:
         return options
 
     def check(self) -> None:
-        """Raises UsageError for a value out of range."""
+        """Raise UsageError for a value out of range."""
         for key, valid in _NAMED.items():
             value = getattr(self, key)
             if value is not None and not _is_name(value):
@@ -166,7 +166,7 @@ class SlurmOptions:
         for key in ("allocations", "side_by_side"):
             if not settings.pack and getattr(self, key) != 1:
                 raise _bad_value(key, getattr(self, key), "1 without sweep.pack=true: a job is for one run")
-        if self.nodes > 1 and self.side_by_side > 1:  # they would not lie on the nodes as when they are alone
+        if self.nodes > 1 and self.side_by_side > 1:  # they would be spread over the nodes otherwise than alone
             raise _bad_value("side_by_side", self.side_by_side, f"1 with hydra.launcher.nodes={self.nodes}")
         if settings.share_cores:
             valid = "false with hydra/launcher=slurm: which cores a job has is up to SLURM"
@@ -185,24 +185,24 @@ class SlurmOptions:
                 raise bad_value(f"sweep.{key}", value, valid)
 
     def describe_location(self) -> dict[str, Any]:
-        """What says where a run is computed: `cluster`, and what is asked for of which nodes."""
+        """Return where a run is computed, as its provenance has it: `cluster` and what is asked for of which nodes."""
         return {"cluster": "slurm", **{key: getattr(self, key) for key in PLACES}}
 
     def count_gpus(self, config: Mapping[str, Any]) -> int:
-        """None for us to find: SLURM gives a job what gpus_per_node or gres ask for."""
+        """Return 0: SLURM gives a job the GPUs that gpus_per_node or gres ask for, so none are leased."""
         return 0
 
     @property
     def delay_s(self) -> int:
-        """So long before the time limit a run is asked to save: not at once where the limit is short."""
+        """Seconds before the time limit at which a run is asked to save; fewer if the limit is short."""
         return min(90, 15 * self.time) if self.signal_delay_s is None else self.signal_delay_s
 
     def build_request(self, ranks: int, threads: int, room: int = 1) -> dict[str, Any]:
-        """What sbatch is asked for, as parameters of submitit's SlurmExecutor: equal for runs that may share an array.
+        """Return the request for sbatch as parameters of submitit's SlurmExecutor; runs with equal ones share an array.
 
         Args:
             ranks: of the run.
-            threads: cores that a rank gets where `cpus` says nothing.
+            threads: cores of a rank if `cpus` is null.
             room: for so many such runs at the same time.
 
         Raises:
@@ -210,7 +210,7 @@ class SlurmOptions:
         """
         if self.nodes > ranks:
             raise _bad_value("nodes", self.nodes, f"at most the number of ranks, {ranks}")
-        # lists have been checked: of the modules only names reach the shell, the setup is the user's own shell
+        # the lists have been checked: modules are quoted names, and the setup is the user's own shell
         setup = [*(f"module load {shlex.quote(module)} || exit 1" for module in self.modules), *self.setup]
         asked = {
             "partition": self.partition,
@@ -238,27 +238,27 @@ class SlurmOptions:
 
 
 def parse_slurm_options(launcher: Mapping[str, Any]) -> SlurmOptions:
-    """The options in a config's section `launcher` that is known to be of SLURM."""
+    """Return the options of a config's section `launcher` whose cluster is slurm."""
     return SlurmOptions.parse({key: value for key, value in launcher.items() if key != "cluster"})
 
 
 def list_keys() -> list[str]:
-    """What hydra/launcher=slurm has keys for."""
+    """Return the keys of hydra/launcher=slurm."""
     return ["cluster", *(field.name for field in dataclasses.fields(SlurmOptions))]
 
 
 def _bad_value(key: str, value: object, valid: str) -> UsageError:
-    shown = repr(value) if isinstance(value, str) and not value.isprintable() else value  # it is one line
+    shown = repr(value) if isinstance(value, str) and not value.isprintable() else value  # an error is one line
     return bad_value(f"hydra.launcher.{key}", shown, valid)
 
 
 def _is_printable(value: object) -> bool:
-    """One line of characters: a line break would end the comment that an option of sbatch is in a script."""
+    """Tell whether it is one line: a line break would end the comment that is an option of sbatch in a script."""
     return isinstance(value, (str, int, float)) and str(value) != "" and str(value).isprintable()
 
 
 def _is_name(value: object) -> bool:
-    """Text, or an integer that a command line has made of some; not the 100000.0 of an account 1e5."""
+    """Tell whether it is text, or an integer that was typed as text; not the 100000.0 of an account 1e5."""
     return _is_printable(value) and not isinstance(value, (bool, float))
 
 

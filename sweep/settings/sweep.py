@@ -1,4 +1,4 @@
-"""The settings of a sweep and of the MPI that starts its runs: places, not part of what a run computes."""
+"""The settings of a sweep, which are no part of what its runs compute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INVALID = CORNERS, REFUSE, SKIP = "corners", "refuse", "skip"
 """The values of sweep.invalid."""
 
 MOST = 1e9
-"""Of minutes, and of megabytes: more is a slip, and more than numbers of bytes and seconds can be is an error later."""
+"""Minutes or megabytes at most: more is a slip, and would overflow in seconds or bytes later."""
 
 
 def _name() -> Any:
@@ -67,7 +67,7 @@ class SweepSettings:
 
     @property
     def limits(self) -> Limits:
-        """Of every attempt."""
+        """The limits of every attempt."""
         hang, minutes = self.hang_minutes, self.time_minutes
         return Limits(
             hang_s=None if hang is None else 60 * hang,
@@ -77,11 +77,11 @@ class SweepSettings:
 
     @property
     def most_failures(self) -> int | None:
-        """How many runs may fail for good until the sweep ends; None: all."""
+        """The number of runs that may fail for good until the sweep ends; None: all."""
         return 1 if self.fail_fast else self.max_failures
 
     def check(self) -> None:
-        """Raises UsageError for a value out of range."""
+        """Raise UsageError for a value out of range."""
         try:
             check(self)
         except InvalidParameter as error:
@@ -99,7 +99,7 @@ class SweepSettings:
         notify.check(self.on_end or [])
 
     def read_expressions(self, key: str) -> list[str]:
-        """The expressions of `exclude` or `include`; one may stand there without a list.
+        """Return the expressions of `exclude` or `include`; a single one needs no list.
 
         Raises:
             UsageError: there is something else.
@@ -114,7 +114,7 @@ class SweepSettings:
 
 
 def parse_settings(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSettings]:
-    """The sections `sweep` and `mpi` of a composed config, checked.
+    """Return the checked sections `sweep` and `mpi` of a composed config.
 
     Raises:
         UsageError: a value out of range, or an MPI launcher that does not exist.
