@@ -1,1 +1,1 @@
-"""What `python -m sweep` can do, a module each: `arguments(parser)` says what may be typed, `run(options)` does it."""
+"""The commands of `python -m sweep`, a module each: `add_arguments(parser)`, and `run(options)` -> exit status."""

@@ -1,4 +1,4 @@
-"""The other side of sweep/directory/requests.py: ask the launcher of a sweep, or take its place where there is none."""
+"""Ask the launcher of a sweep (sweep/directory/requests.py), or take its place where there is none."""
 
 from __future__ import annotations
 

@@ -52,6 +52,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_standing(run: Run) -> tuple[str, object]:
-    """Status and reason."""
+    """Return status and reason."""
     state = run.state()
     return state["status"], state.get("reason")

@@ -1,4 +1,4 @@
-"""Many points composed quickly: Hydra composes each choice of groups once, then single values are put into it.
+"""Compose many points quickly: Hydra composes each choice of groups once, and the values of each point are put into it.
 
 What a point's config is, Hydra decides: for the groups by composing them, for values by the very function that
 it applies overrides with. Only what the values cannot touch is taken over from point to point. Where that is not
@@ -34,7 +34,7 @@ _OUTSIDE = re.compile(r"hydra(?!\.launcher\b)|\boc\.|\$\{\s*\$\{|\$\{[^:}]*\$\{"
 
 
 def build_plain_config(config: DictConfig, launcher: DictConfig, shared: Sections | None = None) -> dict[str, Any]:
-    """The resolved config as plain data; of Hydra's own section, only the launcher's options belong to a run."""
+    """Return the resolved config as plain data; of Hydra's own section, only the launcher's options belong to a run."""
     shared = shared or Sections()
     return {name: shared.share(name, _extract_section(config, launcher, name)) for name in _list_sections(config)}
 
@@ -69,7 +69,7 @@ class _Word:
 
     @property
     def plain_value(self) -> bool:
-        """Whether it does no more than to put something at a place of the config of a run."""
+        """Whether it only puts a value at a key of a run's config."""
         override = self.override
         renames = "." not in self.key and (override.is_add() or override.is_force_add() or override.is_delete())
         return (
@@ -100,7 +100,7 @@ class Composer:
         self._numbers: dict[str, Override] = {}  # by key, with any number
 
     def compose(self, points: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        """The configs of points, each given by its overrides, in order.
+        """Compose points, each given by its overrides; return their configs in order.
 
         Raises:
             Exception: what Hydra raises for the first point that it cannot compose.
@@ -125,7 +125,7 @@ class Composer:
         return composed
 
     def _group_alike(self, points: Sequence[Sequence[str]]) -> list[list[int]]:
-        """The numbers of points that choose the same groups, in order of the first of them."""
+        """Group the numbers of points that choose the same groups, in the order of the first of each."""
         found: dict[tuple[str, ...], list[int]] = {}
         for number, lines in enumerate(count_through("points read", points, silent=self.silent)):
             try:
@@ -144,7 +144,7 @@ class Composer:
         return self._words[line]
 
     def _parse(self, line: str) -> Override:
-        """An override; of one key many have whole numbers, of which the parser, which is slow, is given the first."""
+        """Parse an override; of the whole numbers of one key, the slow parser is given only the first."""
         key, _, value = line.partition("=")
         if _NUMBER.fullmatch(value) is None:
             return self._parser.parse_override(line)
@@ -153,7 +153,7 @@ class Composer:
         return dataclasses.replace(self._numbers[key], _value=int(value), input_line=line)
 
     def _build_base(self, points: Sequence[Sequence[str]]) -> _Base | None:
-        """What these points, of one choice of groups, have in common; None where that is not sure."""
+        """Compose what these points, of one choice of groups, share; return None where they may share less."""
         if self.master.hydra.searchpath:  # where groups may be that are not known here
             return None
         common = set(points[0]).intersection(*points[1:])
@@ -192,7 +192,7 @@ class Composer:
 
 
 class _Base:
-    """A composed config that lends itself to the points that differ from it in values only."""
+    """A composed config from which the configs of points that differ in values only are made."""
 
     def __init__(self, config: DictConfig, common: frozenset[str], shared: Sections) -> None:
         self.config, self.common, self.shared = config, common, shared
@@ -203,7 +203,7 @@ class _Base:
         self._read: dict[tuple[str, tuple[str, ...]], Any] = {}  # by section and the lines that change it
 
     def insert_values(self, words: Sequence[_Word]) -> dict[str, Any]:
-        """The config with these values."""
+        """Return the config with these values."""
         changes: dict[str, tuple[str, ...]] = {name: () for name in self.names}
         moving = set(self.interpolated)  # these may depend on any value
         for word in words:
@@ -222,7 +222,7 @@ class _Base:
 
     @contextmanager
     def _apply_temporarily(self, words: Sequence[_Word]) -> Iterator[DictConfig]:
-        """The config with the values in it: itself for as long as that lasts, or where they change its shape a copy."""
+        """Yield the config with the values in it: for that long itself, or a copy where they change its shape."""
         if not all(self._is_leaf(word) for word in words):
             changed = copy.deepcopy(self.config)
             ConfigLoaderImpl._apply_overrides_to_config([word.override for word in words], changed)
@@ -237,7 +237,7 @@ class _Base:
                 OmegaConf.update(self.config, key, value)
 
     def _is_leaf(self, word: _Word) -> bool:
-        """Whether the word replaces a single value by another, so that putting the old one back undoes it."""
+        """Tell whether the word replaces one value by another, so that putting the old one back undoes it."""
         override = word.override
         if override.is_add() or override.is_force_add() or override.is_delete() or word.section in self.interpolated:
             return False

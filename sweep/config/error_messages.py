@@ -1,4 +1,4 @@
-"""Errors in what a user asked Hydra for, in one line each: key, value, what is valid."""
+"""Explain errors in overrides and configs in one line each: key, value, what is valid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SWEPT = re.compile(r"^Sweeping over Hydra's configuration is not supported : '(
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> str | None:
-    """One line for an error in what the user asked for; None where it is a fault of the program.
+    """Return one line for an error in what the user asked for; None for a fault of the program.
 
     Args:
         error: what composing the config, or checking it, has raised.
@@ -69,7 +69,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
 
 
 def _prepend_words(line: str, arguments: Sequence[str]) -> str:
-    """A line of Hydra's with what was typed before it, where it names no key: the words that have what it quotes."""
+    """Put the words that have what a line of Hydra's quotes in front of it, where it names no key."""
     words = [word for word in arguments if "=" in word or word.startswith("~")]
     if any(word.partition("=")[0].lstrip("+") in line for word in words):
         return line
@@ -79,7 +79,7 @@ def _prepend_words(line: str, arguments: Sequence[str]) -> str:
 
 
 def _explain_launcher(error: BaseException, arguments: Sequence[str]) -> str | None:
-    """What Hydra has against an option of the launcher, where it does not say which or why; else None."""
+    """Explain an error of the launcher's options that Hydra reports without its key or reason; else return None."""
     message = str(error).splitlines()[0] if str(error) else ""
     if (swept := _SWEPT.match(str(error))) is not None:
         key, _, value = swept[1].partition("=")
@@ -130,14 +130,14 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
 
 
 def _find_value(key: str, arguments: Sequence[str]) -> str | None:
-    """The value that was typed for a key; None where it was not."""
+    """Return the value that was typed for a key; None where it was not typed."""
     same = (key, re.sub(r"\[(\d+)\]", r".\1", key))
     values = [word.partition("=")[2] for word in arguments if word.partition("=")[0].lstrip("+") in same]
     return values[-1] if values else None
 
 
 def _find_enclosing(key: str, arguments: Sequence[str]) -> tuple[str, str] | None:
-    """What was typed with a key in it, as `batch={size:a}` has batch.size: the key there, and the value."""
+    """Return the key and the value that were typed around a key, such as `batch={size:a}` around batch.size."""
     while key:
         key = key[: max(key.rfind("."), key.rfind("["), 0)]
         if key and (value := _find_value(key, arguments)) is not None and value[:1] in ("[", "{"):
@@ -146,7 +146,7 @@ def _find_enclosing(key: str, arguments: Sequence[str]) -> tuple[str, str] | Non
 
 
 def _find_below(key: str, arguments: Sequence[str]) -> str | None:
-    """A word that was typed for a key in a value that has none, as `batch.size.x=3`."""
+    """Return a word that was typed for a key inside of a value without keys, such as `batch.size.x=3`."""
     words = [word.lstrip("+") for word in arguments]
     return next((word for word in words if word.partition("=")[0].startswith((f"{key}.", f"{key}["))), None)
 
@@ -155,7 +155,7 @@ _KINDS: Mapping[Any, str] = {bool: "true or false", int: "an integer", float: "a
 
 
 def _describe_valid(key: str, arguments: Sequence[str], parent: Any = None) -> str | None:
-    """What a key accepts, in words; None where that is not known.
+    """Describe in words what a key accepts; None where that is not known.
 
     Args:
         parent: the section that the key is in, of a config that is being composed, if there is one.
@@ -169,7 +169,7 @@ def _describe_valid(key: str, arguments: Sequence[str], parent: Any = None) -> s
 
 
 def _find_classes(group: str, arguments: Sequence[str], parent: Any) -> list[type]:
-    """The classes that a section of a config may have: the one that is chosen, or all where that is not known."""
+    """List the classes that a section may have: the chosen one, or all where the choice is not known."""
     members = MEMBERS[group]
     name = _find_value(group, arguments)
     if OmegaConf.is_config(parent):
@@ -178,7 +178,7 @@ def _find_classes(group: str, arguments: Sequence[str], parent: Any) -> list[typ
 
 
 def _find_valid(prefix: str, cls: type, key: str) -> Iterator[str]:
-    """What a key accepts, in words, by the fields of a dataclass whose keys begin with `prefix`."""
+    """Yield what a key accepts, in words, by the fields of a dataclass whose keys begin with `prefix`."""
     if not key.startswith(prefix):
         return
     hints = typing.get_type_hints(cls)

@@ -1,4 +1,4 @@
-"""From what was typed to the points of a grid: keys given once, products, and keys whose values go together."""
+"""Expand overrides into the points of a grid: keys given once, products, and keys whose values go together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ZIP_IS = "a list of lists of keys, such as [[optimizer.lr,workers]]"
 
 
 def refuse_duplicates(words: Sequence[str]) -> None:
-    """See that no key is given twice on a command line; to take a mapping away and add another (~key +key=...) is fine.
+    """Refuse a key that is given twice on a command line, other than to replace a mapping (~key +key=...).
 
     Args:
         words: all of the command line; those that are no overrides are ignored.
@@ -40,7 +40,7 @@ def refuse_duplicates(words: Sequence[str]) -> None:
 def expand_points(
     params: Mapping[str, Any], arguments: Sequence[str], zipped: Any, parser: OverridesParser
 ) -> list[list[str]]:
-    """The overrides of each point of a grid, the last key changing fastest.
+    """Return the overrides of each point of a grid, the last key changing fastest.
 
     Args:
         params: the grid of the config (hydra.sweeper.params), of which null takes a key out.
@@ -87,7 +87,7 @@ def _list_values(override: Override) -> list[str]:
 
 
 def _check_groups(zipped: Any, lengths: Mapping[str, int]) -> list[list[str]]:
-    """The groups of `sweep.zip`, checked against the keys of a grid and how many values these have."""
+    """Return the groups of `sweep.zip`, checked against a grid's keys and their numbers of values."""
     check_zip(zipped)
     groups = [[str(key) for key in group] for group in zipped]
     given = "[" + ",".join(f"[{','.join(group)}]" for group in groups) + "]"
@@ -109,7 +109,7 @@ def _check_groups(zipped: Any, lengths: Mapping[str, int]) -> list[list[str]]:
 
 
 def check_zip(zipped: Any) -> None:
-    """Raises UsageError where `sweep.zip` is not a list of lists of keys."""
+    """Raise UsageError where `sweep.zip` is not a list of lists of keys."""
     if not _is_list(zipped) or not all(
         _is_list(group) and group and all(isinstance(key, str) for key in group) for group in zipped
     ):

@@ -1,4 +1,4 @@
-"""`multirun.py --help`: groups, aliases, and options with the comments that stand beside them in conf/.
+"""The help of multirun.py: groups, aliases, and options with their comments in conf/.
 
 Each option shows its composed value: `compressor=topk --help` shows the options of compressor=topk, and --help those of
 the default choices.
@@ -77,7 +77,7 @@ def _is_ours(group: str) -> bool:
 
 
 def _list_groups(hydra: Hydra, folders: Sequence[Path]) -> Iterator[str]:
-    """The names that each group has, and of those that are other names which."""
+    """Yield lines with the names of each group, and with the aliases among them and what they stand for."""
     yield "Groups (GROUP=NAME; `python multirun.py GROUP=NAME --help` shows the options of NAME):"
     yield ""
     for group in sorted(hydra.list_all_config_groups()):
@@ -96,14 +96,14 @@ def _wrap(line: str, indent: str = "") -> list[str]:
 
 
 def _find_meaning(path: Path | None) -> str:
-    """What a file of a group stands for, such as `topk` or `topk ratio=0.001`; empty: for itself."""
+    """Return what a file of a group is an alias of, such as `topk` or `topk ratio=0.001`; empty: it is no alias."""
     base = _find_base(path)
     options = [f"{key}={_dump_in_line(value)}" for key, value in _read(path).items() if key != "defaults"]
     return " ".join([base, *options]) if base else ""
 
 
 def _find_base(path: Path | None) -> str:
-    """The name in the same group that a file is another name of; empty: of none, as an experiment, which sets more."""
+    """Return the name in the same group that a file is an alias of; empty: none, as for an experiment."""
     first = (_read(path).get("defaults") or [""])[0]
     if not isinstance(first, str) or first.startswith("/") or _is_global(path):
         return ""
@@ -111,7 +111,7 @@ def _find_base(path: Path | None) -> str:
 
 
 def _is_global(path: Path | None) -> bool:
-    """Whether what is in a file belongs to the whole config instead of the section of its group."""
+    """Tell whether the content of a file belongs to the whole config instead of the section of its group."""
     return path is not None and path.read_text(encoding="utf-8").startswith("# @package _global_")
 
 
@@ -134,7 +134,7 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Page:
-    """A file of conf/ as people read it: its comments, and its options with the values of a config."""
+    """A file of conf/ as the help shows it: its comments, and its options with the values of a config."""
 
     folders: Sequence[Path]
     group: str
@@ -164,7 +164,7 @@ class _Page:
         return [title, *(f"  {line}" for line in body)]
 
     def _find_origin(self) -> Path | None:
-        """The file that the options stand in: of another name that of the method, say."""
+        """Find the file that the options stand in; for an alias, that of the method."""
         name = self.name
         for _ in range(10):
             path = _find_file(self.folders, self.group, name)
@@ -174,7 +174,7 @@ class _Page:
         return None
 
     def _read_lines(self, path: Path | None, comments: bool = False) -> list[str]:
-        """The lines of a file without its defaults and what is Hydra's; or the comments at its beginning only."""
+        """Return the lines of a file without its defaults and Hydra's keys, or only the comments at its beginning."""
         if path is None:
             return []
         kept, skipping = [], False

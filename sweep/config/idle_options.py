@@ -1,4 +1,4 @@
-"""What was typed and decides nothing: refused before anything starts, as whoever types it wants it to do something.
+"""Refuse options that were typed and decide nothing, before anything starts.
 
 Of a run's options `trainers/rules/idle_options.py` knows when they decide something. Here is what holds of a grid: a
 value is
@@ -86,7 +86,7 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
 
 
 def _split_mappings(typed: Mapping[str, str]) -> dict[str, str]:
-    """What was typed, with the options of a mapping (`scaling={rule:sqrt,by:batch}`) as if each was typed by itself."""
+    """Return what was typed, with each option of a mapping (`scaling={rule:sqrt,by:batch}`) as if typed alone."""
     found = dict(typed)
     for key, value in typed.items():
         if value.startswith("{"):
@@ -129,6 +129,6 @@ def refuse_settings(
 
 
 def _find_last_pruning(config: Mapping[str, Any]) -> int:
-    """The last epoch after which a run could be pruned."""
+    """Return the last epoch after which a run could be pruned."""
     every: int = config["evaluate_every"]
     return (config["epochs"] - 1) // every * every

@@ -1,4 +1,4 @@
-"""hydra/sweeper=optuna: the defaults of its package, where others suit us better.
+"""Our defaults for searches by Optuna (hydra/sweeper=optuna), and checks of what is searched.
 
 A file in conf/ cannot have the name of a config that comes with a package, so what it has registered is changed.
 """
@@ -21,7 +21,7 @@ HINT = "; optuna needs `pip install 'gradsweep[optuna]'`"
 
 
 def choose_direction(metric: str) -> str:
-    """The resolver behind hydra.sweeper.direction: which way sweep.metric is better."""
+    """Return which way sweep.metric is better; the resolver behind hydra.sweeper.direction."""
     return METRICS[metric].goal if metric in METRICS else MAXIMIZE  # a wrong one is found where settings are checked
 
 

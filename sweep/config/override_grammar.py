@@ -1,4 +1,4 @@
-"""Words of a command line that Hydra's grammar, or the type of a key, does not have: what would be valid."""
+"""Explain words that Hydra's grammar, or the type of a key, refuses, by what would be valid."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = (
 
 
 def find_valid_kind(message: str) -> str | None:
-    """What a key accepts whose value has the wrong type, by what OmegaConf says of it; None: that does not tell."""
+    """Return what a key accepts, by OmegaConf's message about a wrong type; None: the message does not tell."""
     return next((kind for said, kind in _KINDS if said in message), None)
 
 
@@ -109,7 +109,7 @@ def explain_override(
 
 
 def _lacks_name(word: str) -> bool:
-    """Whether a word may choose a group's member, and one of its values is no text, as of compressor=null."""
+    """Tell whether a word may choose a member of a group, but a value of it is no text, as in compressor=null."""
     override = parse(word)
     if override is None or "." in str(override.key_or_group):
         return False
@@ -120,7 +120,7 @@ def _lacks_name(word: str) -> bool:
 
 
 def _quote(key: str, value: str) -> str | None:
-    """The word for a shell that gives `key` this text; None where quotes do not help."""
+    """Return the shell's word that gives `key` this text; None where quotes do not help."""
     for quote in ('"', "'"):
         word = f"{key}={quote}{value}{quote}"
         parsed = parse(word)

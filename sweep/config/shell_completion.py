@@ -1,4 +1,4 @@
-"""Completion by the shell after a comma, and without words that a user should not type."""
+"""Complete words for the shell after a comma, and leave out words that a user should not type."""
 
 from __future__ import annotations
 

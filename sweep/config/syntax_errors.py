@@ -1,4 +1,4 @@
-"""Where a word of a command line stops being one of Hydra's grammar, and why."""
+"""Find where a word leaves Hydra's grammar, and why."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Stop(Exception):
 
 
 class _First(ErrorListener):
-    """Keeps where the first error is."""
+    """Keeps the place of the first error."""
 
     place: int | None = None
 

@@ -1,4 +1,4 @@
-"""Keys that a config does not have: which one is meant, and which choice has it."""
+"""Explain keys that a config does not have: which one may be meant, and which choice has it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def explain_unknown(key: str, parent: Any) -> str:
 
 
 def _suggest(key: str, section: str, known: list[str], parent: Any, members: Mapping[str, type]) -> str:
-    """A hint: of the section itself, of its other choices, of the whole config."""
+    """Return a hint: a key of the section, of its other choices, or of the whole config."""
     name = key.rpartition(".")[2]
     ours = _ELSEWHERE.get(name.lower(), name)
     above = f"{section}." if section else ""
@@ -74,7 +74,7 @@ def _suggest(key: str, section: str, known: list[str], parent: Any, members: Map
 
 
 def _list_keys(parent: Any) -> list[str]:
-    """All keys of a config, and of what could be chosen in it."""
+    """List all keys of a config, and those of everything that could be chosen in it."""
     root = parent._get_root()
     plain = OmegaConf.to_container(root, resolve=False) if isinstance(root, DictConfig) else {}
     assert isinstance(plain, dict)
@@ -87,7 +87,7 @@ def _list_keys(parent: Any) -> list[str]:
 
 
 def _find_members(section: str) -> Mapping[str, type]:
-    """What can be chosen for a section; empty where it is no group."""
+    """Return what can be chosen for a section, by name; empty where it is no group."""
     return OPTIONS if section == _LAUNCHER else MEMBERS.get(section, {})
 
 
@@ -100,7 +100,7 @@ def _list_fields(cls: Any) -> list[str]:
 
 
 def _name_choices(section: str, name: str) -> str:
-    """The choices that have a key, the shortest names first, which are those of the plain methods; empty: none."""
+    """Name the choices that have a key, the shortest first, which are the plain methods; empty: none has it."""
     having = [member for member, cls in _find_members(section).items() if name in _list_fields(cls)]
     having.sort(key=lambda member: (len(member), member))
     if not having:
@@ -112,6 +112,6 @@ def _name_choices(section: str, name: str) -> str:
 
 
 def list_groups() -> list[str]:
-    """The groups of conf/, and what of Hydra's is chosen by name."""
+    """List the groups of conf/, and the groups of Hydra that we let users choose from."""
     conf = ROOT / "conf"
     return [*sorted(path.name for path in conf.glob("*") if path.is_dir() and path.name != "hydra"), *_HYDRAS]

@@ -1,4 +1,4 @@
-"""A cluster's network on one Linux machine, for the time of one MPI job (docs/guide/networks.md).
+"""Emulate a cluster's network on one Linux machine, for the time of one MPI job (docs/guide/networks.md).
 
 `possible` says before a start whether this machine can do it; `command` is what starts a job in it. The program behind
 that, `python -m sweep.emulation`, lives in throw-away namespaces: whatever ends it takes hosts, links and ranks along.
@@ -13,13 +13,13 @@ from typing import Any
 
 
 def find_emulation(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The section `network` of a run's config where it asks for emulation: only then it names a bandwidth."""
+    """Return the section `network` of a run's config where it asks for emulation, as a bandwidth in it does."""
     network = config.get("network") or {}
     return dict(network) if "bandwidth" in network else None
 
 
 def build_command(network: Mapping[str, Any], ranks: int, threads: int, job: Sequence[str]) -> list[str]:
-    """What to type instead of `job`, a full command line of Open MPI's mpirun, to have it run on emulated hosts.
+    """Build the command that runs `job`, a full command line of Open MPI's mpirun, on emulated hosts.
 
     The environment must have ATTEMPT_VARIABLE, the directory for emulation.json, and TMPDIR, one of the job's own.
 

@@ -31,7 +31,7 @@ ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
 class Job:
-    """An MPI job in a sandbox, from the first process of that."""
+    """An MPI job in the namespaces of an emulated cluster, run by their first process."""
 
     def __init__(self, asked: dict[str, Any], words: Sequence[str]) -> None:
         self.cluster = Cluster.from_config(asked["network"], asked["ranks"])
@@ -117,18 +117,18 @@ class Job:
 
 
 def _keep_if_equal(asked: float, there: float) -> float | None:
-    """What was asked for; None where it could not be had."""
+    """Return what was asked for; None where it could not be had."""
     return asked if asked == there else None
 
 
 def _count_cores() -> float:
-    """The cores' time that all hosts can have together: of those leased to the run, as far as a container allows."""
+    """Return the cores' time that all hosts have together: the run's leased cores, within a container's limit."""
     leased = float(len(os.sched_getaffinity(0)))
     return min(leased, cgroups.read_cpu_limit() or leased)
 
 
 class Signals:
-    """Those that come go on to mpirun, and those that come before it is there as soon as it is."""
+    """Passes signals on to mpirun; those that come before it runs, as soon as it does."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -149,7 +149,7 @@ class Signals:
 
     @staticmethod
     def _send(pid: int, number: int) -> None:
-        """Not by Popen, which may take the status of an mpirun that has just ended: `Job.run` waits for it."""
+        """Send a signal without Popen, which could take the status of an mpirun that has just ended from `Job.run`."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 

@@ -1,4 +1,4 @@
-"""The namespaces and links of a cluster, made for real, in the first process of a sandbox."""
+"""Make the namespaces and links of a cluster, in the first process of its namespaces."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAY_BE_MISSING = (ip_tc_commands.MASK, "net/ipv6")
 
 
 def find_program(program: str) -> str | None:
-    """The path of a program of the system."""
+    """Find a program of the system; return its path."""
     return shutil.which(program) or shutil.which(program, path=OF_ROOT)
 
 
 class BuiltCluster:
-    """A cluster that is there, in this process's namespaces, with the kernel's bridge as its switch.
+    """A cluster in this process's namespaces, with the kernel's bridge as its switch.
 
     Args:
         place: an empty directory of a file system that ends with the sandbox.
@@ -59,7 +59,7 @@ class BuiltCluster:
             namespaces.bind(place / "names", Path("/etc/hosts"))
 
     def net(self, host: Host) -> Path:
-        """The file of a host's network namespace."""
+        """Return the file of a host's network namespace."""
         return self.place / f"{host.name}.net"
 
     def _make(self, host: Host, cores: Sequence[int]) -> None:
@@ -73,7 +73,7 @@ class BuiltCluster:
 
 
 def set_receive_cores(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
-    """What commands.MASK does, for interfaces that are there: how older kernels have it, for root only.
+    """Set for existing interfaces what MASK sets for later ones; older kernels have it, for root only.
 
     Raises:
         OSError: the kernel refuses.
@@ -107,12 +107,12 @@ MODULES = {"qdisc kind": "sch_", "device type": ""}
 
 
 def name_module(name: str) -> str:
-    """A module of the kernel, with the packages that bring it."""
+    """Name a module of the kernel and the packages that bring it."""
     return f"module {name} of the kernel (package linux-modules-extra-{os.uname().release} or kernel-modules-extra)"
 
 
 def _explain_missing(said: str, line: str) -> str:
-    """The module that the kernel lacks for a line of `ip` or `tc`, by what was said; empty: it is something else."""
+    """Name the module that the kernel lacks for a line of `ip` or `tc`, by their message; empty: it lacks none."""
     kind = next((begin for what, begin in MODULES.items() if "nknown" in said and what in said), None)
     known = next((word for word in ("netem", "tbf", "veth", "bridge") if word in line.split()), None)
     return "" if kind is None or known is None else f"; it lacks the {name_module(kind + known)}"

@@ -1,4 +1,4 @@
-"""What this machine can emulate, tried out before anything starts: in a process of its own, once for each of ours."""
+"""Try out what this machine can emulate, before anything starts: once for a process, in one of its own."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def _build_refusal(name: str, problem: str) -> UsageError:
 
 
 def _read_memory() -> int:
-    """That of the machine, as far as a container allows, in bytes."""
+    """Return the machine's memory in bytes, as far as a container allows."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(there, cgroups.read_memory_limit() or there)
 
 
 @functools.cache
 def _is_open_mpi(program: str) -> bool:
-    """Whether a launcher is Open MPI's, of a version that has the options that are needed."""
+    """Tell whether a launcher is Open MPI's, of a version that has the options that are needed."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=SECONDS)
     except (OSError, subprocess.SubprocessError):
@@ -117,7 +117,7 @@ def _is_open_mpi(program: str) -> bool:
 
 @functools.cache
 def try_emulation() -> dict[str, Any]:
-    """What came of an attempt: `problem` where it failed, else `netem`."""
+    """Try to make a cluster; return `problem` where that failed, else `netem`."""
     command = [sys.executable, "-m", "sweep.emulation.capability_check"]
     try:
         with tempfile.TemporaryDirectory(prefix="gradsweep-") as scratch:
@@ -129,7 +129,7 @@ def try_emulation() -> dict[str, Any]:
 
 
 def has_netem() -> bool:
-    """Whether the kernel delays packets itself, tried in this network namespace."""
+    """Tell whether the kernel delays packets itself, by trying it in this network namespace."""
     try:
         run_batch("tc", ["qdisc add dev lo root netem delay 1us", "qdisc del dev lo root"])
     except RuntimeError:
@@ -163,7 +163,7 @@ HINDERING = (
 
 
 def _suggest_setting(settings: Path = Path("/proc/sys")) -> str:
-    """What lets a user have namespaces, as far as the kernel's settings tell."""
+    """Suggest what lets a user have namespaces, by the kernel's settings."""
     for name, hindering, value in HINDERING:
         try:
             now = (settings / name).read_text().strip()

@@ -1,4 +1,4 @@
-"""The hosts of an emulated cluster and their links, by the numbers. Pure."""
+"""The hosts of an emulated cluster and their links, in numbers. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Host:
 
     @property
     def mac(self) -> str:
-        """Its last two bytes are the host's number: the switch need not learn who is where."""
+        """The address, with the host's number in its last two bytes: the switch need not learn where a host is."""
         return f"02:00:0a:4d:{self.number >> 8:02x}:{self.number & 255:02x}"
 
 
@@ -70,7 +70,7 @@ class Cluster:
 
     @classmethod
     def from_config(cls, network: Mapping[str, Any], ranks: int) -> Cluster:
-        """The cluster that the section `network` of a config describes, as far as so many ranks fill it."""
+        """Make the cluster that the section `network` of a config describes, as far as so many ranks fill it."""
         bandwidth, latency = _read_bandwidth(network), _read_latency(network)
         own = network.get("hosts") or {}
         hosts = []
@@ -87,7 +87,7 @@ class Cluster:
         return Host(len(self.hosts))
 
     def compute_latency(self, one: Host, other: Host) -> float:
-        """One way, in s: the mean of the two hosts'."""
+        """Return the latency one way, in s: the mean of the two hosts'."""
         return (one.latency + other.latency) / 2
 
     @property
@@ -97,13 +97,13 @@ class Cluster:
         return one, other
 
     def replace_latency(self, latency: float, loss: float) -> Cluster:
-        """The same with one latency for all hosts, in s, and another share of losses."""
+        """Return the same cluster with one latency for all hosts, in s, and another share of losses."""
         hosts = tuple(dataclasses.replace(host, latency=latency) for host in self.hosts)
         return dataclasses.replace(self, hosts=hosts, latency=latency, loss=loss)
 
     @property
     def has_latency(self) -> bool:
-        """Whether two hosts are to be apart at all."""
+        """Whether any two hosts are to be apart."""
         return len(self.hosts) > 1 and any(host.latency > 0 for host in self.hosts)
 
     @property
@@ -113,7 +113,7 @@ class Cluster:
 
 
 def count_hosts(network: Mapping[str, Any], ranks: int) -> int:
-    """How many hosts so many ranks fill."""
+    """Return how many hosts so many ranks fill."""
     return -(-ranks // int(network["workers_per_host"]))
 
 
@@ -145,7 +145,7 @@ class Shape:
 
     @classmethod
     def from_rate(cls, rate: float, packet: int) -> Shape:
-        """For packets of up to `packet` bytes: a larger one than the bucket would be cut up, at ten times the CPU.
+        """Make a bucket for packets of up to `packet` bytes: it would cut larger ones up, at ten times the CPU.
 
         Beyond that the bucket has room for what a timer that is 150 us late has missed. 100 ms of the rate or 4 MB may
         wait, as in a switch with deep buffers: nothing is lost unless many send to one. Our own switch (switch.c)
@@ -155,7 +155,7 @@ class Shape:
 
 
 def compute_packet_bytes(cluster: Cluster) -> int:
-    """The largest packet that the kernel may hand over at once instead of frames.
+    """Return the size of the largest packet that the kernel may hand over at once instead of frames.
 
     Where packets get lost it is one frame, so that frames are what is lost.
     """
@@ -163,6 +163,6 @@ def compute_packet_bytes(cluster: Cluster) -> int:
 
 
 def compute_bulk_bytes(cluster: Cluster) -> int:
-    """What the slowest link sends in 500 us, within the sizes that the kernel takes at once."""
+    """Return the bytes that the slowest link sends in 500 us, within the sizes that the kernel takes at once."""
     slowest = min(host.bandwidth for host in cluster.hosts)
     return int(min(max(slowest / 8 * 500e-6, 2 * MTU), 65536))

@@ -1,4 +1,4 @@
-"""Our C programs, compiled once for a user: kept by the hash of source and machine, whoever compiles them first."""
+"""Compile our C programs once for a user; they are kept by the hash of source and machine."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ COMPILERS = ("cc", "gcc", "clang")
 
 
 class NotCompiled(Exception):
-    """A program cannot be had; `str()` says why, and which package helps."""
+    """A program cannot be compiled; `str()` says why, and which package helps."""
 
 
 def find_compiler() -> str | None:
-    """The C compiler of this machine."""
+    """Find a C compiler; return its path."""
     return next((found for name in COMPILERS if (found := shutil.which(name))), None)
 
 
 def find_cache() -> Path:
-    """Where compiled programs are kept: the user's cache."""
+    """Return the directory of compiled programs, in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradsweep"
 
 
 def compile_program(name: str, scratch: Path) -> Path:
-    """The compiled program or library of `name`.c.
+    """Compile `name`.c to a program or a library where that is not done yet; return its path.
 
     Args:
         scratch: a directory for it where the user's cache cannot be written.

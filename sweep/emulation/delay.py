@@ -1,4 +1,4 @@
-"""How long packets take between two hosts: measured, and delayed until it is what the network is to have."""
+"""Measure how long packets take between two hosts, and delay them until they take as long as the network asks for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_HELD = 64 << 20
 
 
 class Delayer(Protocol):
-    """What delays the packets between the hosts."""
+    """Delays the packets between the hosts."""
 
     name: str
     own: float
@@ -48,7 +48,7 @@ class Delayer(Protocol):
 
 
 class Netem:
-    """The kernel's own, at the switch's ports: the same for all pairs of hosts."""
+    """The kernel's netem at the switch's ports: the same delay for all pairs of hosts."""
 
     name = "netem"
 
@@ -66,7 +66,7 @@ class Netem:
 
 
 class Switch:
-    """Ours (switch.c), in the place of the kernel's bridge.
+    """Our switch (switch.c), in the place of the kernel's bridge.
 
     Raises:
         NotCompiled: it cannot be had.
@@ -106,7 +106,7 @@ class Switch:
 
 
 def explain_small_buffer(cluster: Cluster, held: int) -> str | None:
-    """What to say where our switch can hold fewer bytes for a port than may wait there; None: it can hold them all.
+    """Explain that our switch holds fewer bytes for a port than may wait there; None: it can hold them all.
 
     The kernel lets it have as much as it wants only for a user with rights.
     """
@@ -121,7 +121,7 @@ def explain_small_buffer(cluster: Cluster, held: int) -> str | None:
 
 
 def build_table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
-    """What switch.c is told: of 2^32 packets the lost ones, then ns from each port to each; the last is no host's.
+    """Build the table for switch.c: lost packets of 2^32, then ns from each port to each; the last port is no host's.
 
     Args:
         own: s that the machine takes by itself.
@@ -199,7 +199,7 @@ def _start_delayer(built: BuiltCluster, has_netem: bool) -> Delayer | None:
 
 
 def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
-    """Seconds that a small message takes from one host to another: half a round trip of TCP, the `typical` of many."""
+    """Measure the seconds of a small message from one host to another: half a round trip of TCP, typical of many."""
     results, into = os.pipe()
 
     def answer() -> None:
@@ -235,13 +235,13 @@ def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
 
 
 def compute_typical(times: Sequence[float]) -> float:
-    """The least median of blocks that follow each other: what others do on this machine for a moment does not count."""
+    """Return the least median of blocks that follow each other, so that other programs' short work does not count."""
     blocks = [times[start : start + BLOCK] for start in range(0, max(1, len(times) - BLOCK + 1), BLOCK)]
     return min(map(statistics.median, blocks))
 
 
 def _connect(address: str) -> socket.socket:
-    """A connection to a server that may not listen yet."""
+    """Connect to a server that may not listen yet."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

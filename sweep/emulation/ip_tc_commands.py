@@ -1,4 +1,4 @@
-"""What is told to `ip`, `tc`, the kernel and mpirun to make a cluster. Pure: texts out of numbers."""
+"""Build what `ip`, `tc`, the kernel and mpirun are told to make a cluster. Pure: texts out of numbers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Settings = Mapping[str, str]
 
 
 def format_mask(cores: Iterable[int]) -> str:
-    """Cores as the kernel takes them: hexadecimal, in groups of 32."""
+    """Format cores as the kernel takes them: hexadecimal, in groups of 32."""
     mask = sum(1 << core for core in cores)
     groups = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(1, mask.bit_length()), 32)]
     return ",".join(reversed(groups))
 
 
 def build_switch_settings(cores: Iterable[int]) -> Settings:
-    """For the switch's namespace, before any link is there."""
+    """Build the settings of the switch's namespace, before any link is there."""
     return {
         "net/ipv6/conf/all/disable_ipv6": "1",  # whose announcements are traffic that nobody asked for
         "net/ipv6/conf/default/disable_ipv6": "1",
@@ -43,7 +43,7 @@ def build_switch_settings(cores: Iterable[int]) -> Settings:
 
 
 def build_host_settings(cluster: Cluster, cores: Iterable[int]) -> Settings:
-    """For a host's namespace, before its link is there."""
+    """Build the settings of a host's namespace, before its link is there."""
     slowest_answer = 2 * max(host.latency for host in cluster.hosts)
     fastest = max(host.bandwidth for host in cluster.hosts)
     window = round(min(max(WINDOW, 2 * slowest_answer * fastest / 8), MOST_WINDOW))
@@ -60,7 +60,7 @@ def build_host_settings(cluster: Cluster, cores: Iterable[int]) -> Settings:
 
 
 def build_host_links(cluster: Cluster, host: Host, switch_namespace: str) -> list[str]:
-    """For `ip -batch` in a host's namespace: its link, whose other end is the switch's, and its neighbours."""
+    """Build lines for `ip -batch` in a host's namespace: its link to the switch, and its neighbours."""
     packet = compute_packet_bytes(cluster)
     cut = "gso_max_segs 1" if cluster.loss else f"gso_max_size {packet}"
     others = [each for each in (*cluster.hosts, cluster.switch) if each != host]
@@ -76,12 +76,12 @@ def build_host_links(cluster: Cluster, host: Host, switch_namespace: str) -> lis
 
 
 def build_host_shapes(cluster: Cluster, host: Host) -> list[str]:
-    """For `tc -batch` in a host's namespace: what it sends."""
+    """Build lines for `tc -batch` in a host's namespace, for what the host sends."""
     return [f"qdisc replace dev eth0 root handle 1: {_format_bucket(cluster, host)}"]
 
 
 def build_switch_links(cluster: Cluster) -> list[str]:
-    """For `ip -batch` in the switch's namespace, when the hosts are there: its own place, and the kernel's bridge."""
+    """Build lines for `ip -batch` in the switch's namespace, after the hosts: its own link and the kernel's bridge."""
     here = cluster.switch
     return [
         "link set lo up",
@@ -96,17 +96,17 @@ def build_switch_links(cluster: Cluster) -> list[str]:
 
 
 def build_detach_links(cluster: Cluster) -> list[str]:
-    """For `ip -batch` in the switch's namespace: the ports are free for a switch of our own."""
+    """Build lines for `ip -batch` in the switch's namespace that free the ports for our switch."""
     return [f"link set {host.port} nomaster" for host in (*cluster.hosts, cluster.switch)]
 
 
 def build_attach_links(cluster: Cluster) -> list[str]:
-    """For `ip -batch` in the switch's namespace: the ports are the kernel's bridge's again."""
+    """Build lines for `ip -batch` in the switch's namespace that give the ports back to the kernel's bridge."""
     return [f"link set {host.port} master {BRIDGE}" for host in (*cluster.hosts, cluster.switch)]
 
 
 def build_switch_shapes(cluster: Cluster, delay: float | None = None) -> list[str]:
-    """For `tc -batch` in the switch's namespace: what each host is sent.
+    """Build lines for `tc -batch` in the switch's namespace, for what each host is sent.
 
     Args:
         delay: that the kernel's netem adds, in s; None: no netem.
@@ -124,7 +124,7 @@ def build_switch_shapes(cluster: Cluster, delay: float | None = None) -> list[st
 
 
 def build_delay_change(cluster: Cluster, delay: float, loss: float = 0.0) -> list[str]:
-    """For `tc -batch` in the switch's namespace: another delay of netem, in s, and what it loses."""
+    """Build lines for `tc -batch` in the switch's namespace that change netem's delay, in s, and its losses."""
     return [f"qdisc change dev {host.port} root handle 1: {_format_netem(delay, loss)}" for host in cluster.hosts]
 
 
@@ -138,7 +138,7 @@ def _format_bucket(cluster: Cluster, host: Host) -> str:
 
 
 def build_hosts_file(cluster: Cluster) -> str:
-    """What /etc/hosts is on all hosts."""
+    """Build the text of /etc/hosts, which is the same on all hosts."""
     lines = ["127.0.0.1 localhost", f"{cluster.switch.address} switch"]
     return "".join(f"{line}\n" for line in [*lines, *(f"{host.address} {host.name}" for host in cluster.hosts)])
 
@@ -149,7 +149,7 @@ def build_hostfile(cluster: Cluster) -> str:
 
 
 def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, prefix: str, plain: str) -> str:
-    """A shell script that stands in for ssh: `agent [options] HOST COMMAND...` runs a command on a host.
+    """Build a shell script that stands in for ssh: `agent [options] HOST COMMAND...` runs a command on a host.
 
     Args:
         cores: leased to the run, which all here may use. A host has its own where there are enough; else it is told of
@@ -186,12 +186,12 @@ def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str
 
 
 def _escape(text: str) -> str:
-    """A text as a pattern of sed, between bars, that is nothing but itself."""
+    """Escape a text as a pattern of sed between bars."""
     return re.sub(r"[][\\.*^$|]", r"\\\g<0>", text)
 
 
 def build_mpi_arguments(hostfile: str, agent_file: str, preload: str | None) -> list[str]:
-    """What Open MPI's mpirun is told beyond what the user tells it: one daemon a host, and TCP between all ranks.
+    """Build the arguments of mpirun that come before the user's: one daemon a host, and TCP between all ranks.
 
     Args:
         preload: a library for the ranks alone; None: none.

@@ -1,4 +1,4 @@
-"""Ranks correct the delay by what their own messages take, which is more than what a bare connection does.
+"""Correct the delay by what the ranks' own messages take, which is more than messages of a bare connection take.
 
 A rank sends a line with the seconds that messages take too long (too short: below 0) through a socket in the file
 system, which all hosts share, and goes on when it is told that the delay is another one.
@@ -20,7 +20,7 @@ ANSWER = b"done\n"
 
 
 class LatencyCorrection(threading.Thread):
-    """Listens until the process ends.
+    """Takes corrections from ranks until the process ends.
 
     Args:
         path: of the socket.
@@ -51,7 +51,7 @@ class LatencyCorrection(threading.Thread):
                     link.sendall(ANSWER)
 
     def _correct(self, excess: float) -> None:
-        """The delay stays between none and twice the latency, however wrong the word of a rank is."""
+        """Correct the delay; it stays between none and twice the latency, whatever a rank has sent."""
         if not math.isfinite(excess):
             return
         latency = self.cluster.compute_latency(*self.cluster.farthest)

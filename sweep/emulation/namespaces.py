@@ -1,4 +1,4 @@
-"""Throw-away namespaces around a job, by system calls: nothing of what is made in them outlives their first process.
+"""Put throw-away namespaces around a job, by system calls: what is made in them ends with their first process.
 
 Python's own `os.unshare` and `os.setns` came with 3.12.
 """
@@ -138,14 +138,14 @@ def separate() -> None:
 
 
 def _die_with_parent(alive: int) -> None:
-    """Be killed with the outer process, of which getppid() says nothing here: it has the other end of `alive`."""
+    """Have this process killed with the outer one, which getppid() hides here: it has the other end of `alive`."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if select.select([alive], [], [], 0)[0]:
         os._exit(1)
 
 
 def isolate(place: Path) -> None:
-    """In the first process: namespaces of its own for mounts, network, names and IPC; an empty file system in `place`.
+    """Move this process to new namespaces for mounts, network, names and IPC, with an empty file system in `place`.
 
     Raises:
         OSError: the kernel refuses.
@@ -176,7 +176,7 @@ def enter(namespace: Path) -> None:
 
 
 def set_name(name: str) -> None:
-    """The host name of this namespace."""
+    """Set the host name of this namespace."""
     text = name.encode()
     _check(_libc.sethostname(text, len(text)), "sethostname")
 
@@ -215,7 +215,7 @@ def start(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def mount_sys(target: Path) -> None:
-    """In `target`, /sys with the interfaces of this network namespace."""
+    """Mount /sys in `target`, with the interfaces of this network namespace."""
     target.mkdir()
     _mount("sysfs", str(target), "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 

@@ -1,4 +1,4 @@
-"""The code that runs is the code that was submitted: a copy that all runs of a sweep start from.
+"""Copy the code that a sweep is submitted with, so that all its runs start from that copy.
 
 A run may wait for hours. What is edited meanwhile must not change it, so ranks import a copy of our packages as they
 were when the sweep was started: tracked files with their uncommitted changes, and new files that git does not ignore.
@@ -52,7 +52,7 @@ _HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of renameat2
 
 @dataclasses.dataclass(frozen=True)
 class Code:
-    """The files of our packages at a moment."""
+    """The files of our packages at one moment."""
 
     root: Path
     files: tuple[str, ...]
@@ -63,7 +63,7 @@ class Code:
 
 
 def read(root: Path = ROOT) -> Code:
-    """The code in `root` as it is now."""
+    """Read the code in `root` as it is now."""
     files = sorted(set(_list_files(root)))  # in the midst of a merge git lists some twice
     hashes = snapshot_integrity.hash_files(root, files)
     computing = [(name, content) for name, content in hashes.items() if name.startswith(COMPUTING)]
@@ -77,12 +77,12 @@ def read(root: Path = ROOT) -> Code:
 
 @functools.cache
 def read_current() -> Code:
-    """The code that this process is made of, as it was when this was asked first."""
+    """Return the code that this process is made of, as it was at the first call."""
     return read()
 
 
 def _list_files(root: Path) -> Iterable[str]:
-    """Names of the files in ROOMS, without what git ignores where this is a checkout."""
+    """List the files in ROOMS, without those that git ignores where this is a checkout."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *ROOMS]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         if (root / ".git").exists():
@@ -98,12 +98,12 @@ def _list_files(root: Path) -> Iterable[str]:
 
 
 def find_store(sweep: Path) -> Path:
-    """Where copies for a sweep are kept: beside all dates where it is output/<date>/<time>, else within it."""
+    """Return the directory for copies of a sweep's code: beside the dates for output/<date>/<time>, else in it."""
     return (sweep_locations.root_of(sweep) if sweep_locations.is_dated(sweep) else sweep) / STORE
 
 
 def take(code: Code, store: Path) -> Path:
-    """The directory in `store` with a copy of `code`; made where it is not there yet, or is damaged.
+    """Return the directory in `store` with a copy of `code`, which is made where it is missing or damaged.
 
     Raises:
         UsageError: it cannot be written, belongs to a stranger, or the code changes while it is copied.
@@ -129,7 +129,7 @@ def take(code: Code, store: Path) -> Path:
 
 
 def explain_unfit(code: str | None) -> str | None:
-    """Why an attempt cannot start from `code`: it is a copy that has changed, and cannot be mended; else None."""
+    """Explain why an attempt cannot start from `code`: a copy has changed and cannot be mended. None: it can."""
     if code is None or (copy := Path(code)).parent.name != STORE:
         return None
     if (
@@ -144,7 +144,7 @@ def explain_unfit(code: str | None) -> str | None:
 
 
 def _close_to_others(store: Path) -> bool:
-    """See that nobody else can put anything into `store`; returns whether its file system can keep that so.
+    """Take from other users the right to write to `store`; return whether its file system can keep them out.
 
     Raises:
         UsageError: it belongs to a user who is not trusted.
@@ -168,7 +168,7 @@ def _withdraw_writing(path: Path) -> None:
 
 
 def _find_earlier(store: Path, guarded: bool) -> Path | None:
-    """The latest copy of other code that is whole: what was compiled there is as good as its code."""
+    """Return the latest copy of other code that is whole, so that what was compiled in it can be used; else None."""
     copies = [path for path in store.iterdir() if path.is_dir() and not path.name.startswith(".")]
     for path in sorted(copies, key=lambda path: path.stat().st_mtime, reverse=True):
         with contextlib.suppress(UsageError):

@@ -1,4 +1,4 @@
-"""Whose files a command is about to go by: what another user has written may run whatever that user likes, as us."""
+"""Refuse files of other users, whose content would run as us."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_trusted(owner: int) -> bool:
 
 
 def find_stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
-    """The first of the paths that belongs to somebody who is not trusted, and to whom; of a link both ends count."""
+    """Return the first path whose owner is not trusted, and the owner; of a link both ends count."""
     for path in paths:
         for look in (os.lstat, os.stat):
             try:
@@ -41,7 +41,7 @@ def find_stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
 
 
 def name_user(number: int) -> str:
-    """A user's name and number for people."""
+    """Return a user's name and number for people."""
     try:
         return f"{pwd.getpwuid(number).pw_name} (uid {number})"
     except KeyError:
@@ -49,7 +49,7 @@ def name_user(number: int) -> str:
 
 
 def refuse_strangers(sweep: Path, runs: Iterable[Run] = ()) -> None:
-    """See that a sweep which is to be gone on with has been written by who goes on with it, or by somebody trusted.
+    """Refuse to go on with a sweep of a user who is not trusted.
 
     Args:
         runs: of the sweep, whose files decide what is started.

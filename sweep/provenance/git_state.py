@@ -1,4 +1,4 @@
-"""What git says of the code: the commit, what was changed since, and which files it does not know."""
+"""Describe the state of a checkout by git: the commit, changes since, and files that git does not know."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_BYTES = 100_000_000  # of them, which are read
 
 
 def describe(project: Path) -> dict[str, Any] | None:
-    """The state of a checkout; None where `project` is none.
+    """Describe the state of a checkout; None where `project` is none.
 
     Returns:
         `commit`, `branch`; `dirty`: lines of `git status --porcelain`; `diff`: from the commit to the tracked files as
@@ -57,7 +57,7 @@ def _decode(said: bytes) -> str:
 
 
 def _hash_files(project: Path, files: list[bytes]) -> dict[str, str | None]:
-    """SHA-256 by name, as far as MOST_BYTES go; None also of what cannot be read."""
+    """Return SHA-256 of files by name, of the first MOST_BYTES; None for others and for files that cannot be read."""
     found: dict[str, str | None] = {}
     left = MOST_BYTES
     for name in files:

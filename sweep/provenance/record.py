@@ -1,4 +1,4 @@
-"""What has to be known of a sweep to compare it honestly with another: code, packages, machine."""
+"""Describe the code, packages and machine of a sweep, so that it can be compared with another."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def read_command_line() -> list[str]:
-    """The command as typed, with `python` for this interpreter, and without secrets."""
+    """Return the command as typed, with `python` for this interpreter, and without secrets."""
     return ["python", *map(hide_in_word, sys.orig_argv[1:])]
 
 
@@ -58,7 +58,7 @@ def _read_output(*command: str) -> str | None:
 
 
 def list_packages() -> dict[str, str]:
-    """Versions of the installed packages that matter to a result."""
+    """Return the versions of installed packages that matter to a result."""
     found = {}
     for name in PACKAGES:
         try:
@@ -69,7 +69,7 @@ def list_packages() -> dict[str, str]:
 
 
 def describe_cpu() -> dict[str, Any]:
-    """Model, cores of the machine and cores that this process may use."""
+    """Describe the CPU: model, cores of the machine and cores that this process may use."""
     model = platform.processor()
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -82,13 +82,13 @@ def describe_cpu() -> dict[str, Any]:
 
 
 def list_gpus() -> list[str]:
-    """Model, memory and driver of each GPU that nvidia-smi knows of."""
+    """List model, memory and driver of each GPU that nvidia-smi sees."""
     query = "--query-gpu=name,memory.total,driver_version"
     return (_read_output("nvidia-smi", query, "--format=csv,noheader") or "").splitlines()
 
 
 def select_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of the variables that are on the list of what may be recorded."""
+    """Return the variables that may be recorded."""
     return {
         name: value
         for name, value in sorted(variables.items())
@@ -98,7 +98,7 @@ def select_environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 @functools.cache
 def describe_machine() -> dict[str, Any]:
-    """What this process runs on and with."""
+    """Describe the machine and the software of this process."""
     return {
         "packages": list_packages(),
         "python": platform.python_version(),
@@ -110,7 +110,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def describe(mpi_program: Sequence[str]) -> dict[str, Any]:
-    """What sweep.yaml records of a command."""
+    """Describe a command for sweep.yaml."""
     code = code_snapshot.read_current()
     return {
         "command": shlex.join(read_command_line()),
@@ -123,13 +123,13 @@ def describe(mpi_program: Sequence[str]) -> dict[str, Any]:
 
 
 def describe_mpi(program: Sequence[str]) -> str:
-    """The MPI launcher and what it says of itself."""
+    """Describe the MPI launcher and its version."""
     version = (_read_output(program[0], "--version") or "").splitlines()
     return f"{program[0]}: {version[0]}" if version else program[0]
 
 
 def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launcher: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run takes along from its sweep: the difference to the commit stands in sweep.yaml only, here its hash.
+    """Return what runs take along of their sweep's description: a hash stands for the difference to the commit.
 
     Args:
         launcher: what says where the run is computed: `where` of its options (launchers.py).
@@ -144,7 +144,7 @@ def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launche
 
 
 def describe_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any]:
-    """What is so where this process runs, in place of what a run takes along from where it was submitted.
+    """Describe the node of this process; it replaces what a run takes along from where it was submitted.
 
     Args:
         program: that starts the ranks.
@@ -154,5 +154,5 @@ def describe_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any
 
 
 def describe_attempt(origin: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """What an attempt records where it is started: `origin` of its run, this machine, and its environment."""
+    """Describe an attempt where it starts: `origin` of its run, this machine, and its environment."""
     return {**origin, **describe_machine(), "environment": select_environment(variables)}

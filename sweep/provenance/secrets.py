@@ -1,4 +1,4 @@
-"""Secrets have no place in the files of a sweep: told by what they are called, refused where they would be written.
+"""Hide secrets, which are told by their names, and refuse them where they would be written to a sweep's files.
 
 A secret in the environment of the command gets to the ranks all the same: they inherit it.
 """
@@ -22,12 +22,12 @@ HIDDEN = "***"
 
 
 def is_secret(name: str) -> bool:
-    """Whether what is called so is taken for a secret: WANDB_API_KEY or db-password, not TOKENIZERS_PARALLELISM."""
+    """Tell whether a name is one of a secret, such as WANDB_API_KEY or db-password, not TOKENIZERS_PARALLELISM."""
     return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
 
 
 def hide(text: str) -> str:
-    """A text without the secrets that it gives by name: `X_TOKEN=abc` and `X_TOKEN: abc` lose their abc.
+    """Hide the secrets that a text gives by name: of `X_TOKEN=abc` and `X_TOKEN: abc`, the abc.
 
     What a shell has to look up (`X_TOKEN=$(cat file)`) is none.
     """
@@ -41,7 +41,7 @@ def hide(text: str) -> str:
 
 @functools.lru_cache(maxsize=4096)  # the points of a grid have most words in common
 def hide_in_word(word: str) -> str:
-    """A word of a command line, such as an override, without secrets: of `+mpi.environment.X_TOKEN=...` all is gone."""
+    """Hide the secrets in a word of a command line, such as the value of `+mpi.environment.X_TOKEN=...`."""
     name, sign, value = word.partition("=")
     if re.fullmatch(r"[\w.@/~+-]+", name) and is_secret(name):
         return name + sign + (value and HIDDEN)
@@ -49,7 +49,7 @@ def hide_in_word(word: str) -> str:
 
 
 def refuse_names(key: str, names: Iterable[str]) -> None:
-    """Raises UsageError where one of these variables of an environment is called as a secret is."""
+    """Raise UsageError where the name of an environment variable is one of a secret."""
     for name in filter(is_secret, names):
         raise UsageError(
             f"{key}.{name}={HIDDEN}: a secret, by its name, that would stand in the sweep's files; valid is to leave "
@@ -58,7 +58,7 @@ def refuse_names(key: str, names: Iterable[str]) -> None:
 
 
 def refuse_texts(key: str, texts: Iterable[object]) -> None:
-    """Raises UsageError where a text gives a secret by name."""
+    """Raise UsageError where a text gives a secret by name."""
     for text in texts:
         if isinstance(text, str) and (shown := hide(text)) != text:
             shown = shown if shown.isprintable() else repr(shown)

@@ -1,4 +1,4 @@
-"""What the nodes of a SLURM job are: each tells of itself, at the same time, before any rank is there.
+"""Describe the nodes of a SLURM job: all nodes describe themselves at the same time, before any rank starts.
 
 srun ... python -m sweep.provenance.slurm_nodes MPI_PROGRAM
 """
@@ -24,7 +24,7 @@ RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops", "steadiness")  # of a calib
 
 
 def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, Any]:
-    """What is so where a job runs, in place of what a run takes along from where it was submitted.
+    """Describe the nodes of a job; it replaces what a run takes along from where it was submitted.
 
     Args:
         program: that starts the ranks.
@@ -68,7 +68,7 @@ def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes
 
 
 def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[str, dict[str, Any]]:
-    """What nodes have said of themselves, by their names; those that are not heard in time are not among them."""
+    """Return what nodes have answered in time, by their names."""
     with asked:
         try:
             said, _ = asked.communicate(timeout=patience_s)
@@ -90,7 +90,7 @@ def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[
 
 
 def _find_differences(node: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-    """What a node's own record says that is not in that of this one; a calibration is always its own."""
+    """Return what a node's record has and the record of this node has not; a calibration is always its own."""
     measured = node.get("calibration") or {}
     alike = {"host", "calibration", *(key for key in node if node[key] == here.get(key))}
     different = {key: value for key, value in node.items() if key not in alike}

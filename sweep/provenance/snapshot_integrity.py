@@ -1,4 +1,4 @@
-"""Whether a copy of the code is still what it was made of, down to the last file, and nobody else could change it."""
+"""Check that a copy of the code is unchanged, down to the last file, and that nobody else could change it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ File = tuple[str, int, int, int, int]
 
 
 def hash_files(root: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of each file, in hex."""
+    """Return the SHA-256 of each file, in hex."""
     return {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in names}
 
 
 def compute_digest(hashes: Iterable[tuple[str, str]]) -> str:
-    """SHA-256 over names and content of files, in hex."""
+    """Return the SHA-256 over names and content of files, in hex."""
     whole = hashlib.sha256()
     for name, content in hashes:
         whole.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
@@ -34,7 +34,7 @@ def compute_digest(hashes: Iterable[tuple[str, str]]) -> str:
 
 
 def find_flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
-    """What is wrong with a copy, in words; None: it is whole.
+    """Explain in words what is wrong with a copy; None: it is whole.
 
     What Python and numba have compiled in it cannot be held against anything. It is taken for theirs where nobody else
     could have written it.
@@ -71,12 +71,12 @@ def find_flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
 
 @functools.lru_cache(maxsize=4)
 def _digest_once(copy: Path, files: tuple[File, ...]) -> str:
-    """Of the files' content, which is read once as long as nothing tells of a change."""
+    """Return the digest of the files' content, which is read again only where times or sizes have changed."""
     return compute_digest(hash_files(copy, [file[0] for file in files]).items())
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Everything in a tree, itself first, links not followed: path, state, and whether only its owner gets there."""
+    """Yield the paths of a tree, root first, with their state and whether only the owner gets there; follow no link."""
     left = [(root, os.lstat(root), False)]
     while left:
         path, found, closed = left.pop()

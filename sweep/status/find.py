@@ -1,4 +1,4 @@
-"""From words on the command line to the directory of a sweep and runs in it."""
+"""Find the sweep and the runs in it that words on the command line name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_words(parser: argparse.ArgumentParser, runs: str) -> None:
 
 
 def find_sweep(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """The directory of a sweep that the first word names, or else the last sweep, and the words that name runs.
+    """Return the directory of the sweep that the first word names, else of the last sweep, and words that name runs.
 
     The directory of a run names both, and so does SWEEP/RUN.
 
@@ -45,7 +45,7 @@ def find_sweep(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def find_last() -> Path:
-    """The sweep below output/ that was started or resumed last.
+    """Return the sweep below output/ that was started or resumed last.
 
     Raises:
         UsageError: there is none.
@@ -57,7 +57,7 @@ def find_last() -> Path:
 
 
 def choose_runs(directory: Path, words: Sequence[str], missing: Sequence[str] = ()) -> list[Run]:
-    """The runs that words name, in the order of names; all without any.
+    """Return the runs that words name, in the order of names; all without words.
 
     Args:
         missing: names of runs that are to be there, too.
@@ -77,7 +77,7 @@ def choose_runs(directory: Path, words: Sequence[str], missing: Sequence[str] = 
 
 
 def choose_run(words: Sequence[str]) -> tuple[Path, Run]:
-    """The run that words name, and its sweep.
+    """Return the sweep and the run that words name.
 
     Raises:
         UsageError: they name none, or several.
@@ -90,7 +90,7 @@ def choose_run(words: Sequence[str]) -> tuple[Path, Run]:
 
 
 def match_names(word: str, known: Sequence[str]) -> list[str]:
-    """The names of runs that a word stands for.
+    """Return the names of the runs that a word stands for.
 
     Raises:
         UsageError: there is none, or the word is the beginning of several.

@@ -72,7 +72,7 @@ _asked: dict[scheduler_job.Job, tuple[float, bool]] = {}
 
 
 def _is_scheduled(run: Run) -> bool:
-    """Whether a scheduler has the run; it is asked now and then only, and where it is silent, what runs is believed."""
+    """Tell whether a scheduler has the run; ask it only now and then, and where it is silent, believe a running run."""
     job = scheduler_job.read_job(run)
     settled = run.status() in (run_directory.FAILED, run_directory.TIMEOUT, run_directory.CANCELLED)
     if job is None:
@@ -85,7 +85,7 @@ def _is_scheduled(run: Run) -> bool:
 
 
 class LogPrinter:
-    """Prints the logs of a run: of the first attempt that is shown the last lines, and then what is added.
+    """Prints the logs of a run: the last lines of the first attempt that it is given, and then what is added.
 
     Args:
         files: which logs of an attempt.
@@ -140,7 +140,7 @@ class LogPrinter:
 
 
 def find_last_lines(path: Path, lines: int, most: int = 1 << 22) -> int:
-    """Where the last lines of a file begin, but not more than `most` bytes before its end."""
+    """Return where the last lines of a file begin, which is at most `most` bytes before its end."""
     try:
         with open_regular(path) as file:
             end = file.seek(0, os.SEEK_END)

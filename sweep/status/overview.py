@@ -1,4 +1,4 @@
-"""How all runs of a sweep stand, from the files that they have left: quick enough for ten thousand.
+"""Read the status of all runs of a sweep from their files, quickly enough for ten thousand runs.
 
 What is torn or missing is told as what it is. Nothing is written. Reads a file again only where it has changed.
 """
@@ -98,16 +98,16 @@ class Overview:
 
     @property
     def active(self) -> bool:
-        """Whether anybody works on the sweep, as of the last `refresh`."""
+        """Whether a launcher or a scheduler works on the sweep, as of the last `refresh`."""
         return self.holder is not None or bool(self._alive[2])
 
     def count_statuses(self) -> dict[str, int]:
-        """How many runs have which status, in the order of names.STATUSES."""
+        """Count the runs of each status, in the order of STATUSES."""
         counted = collections.Counter(view.status for view in self.views.values())
         return {status: counted[status] for status in (*run_directory.STATUSES, LOST, MISSING) if counted[status]}
 
     def _find_missing(self, views: Mapping[str, View]) -> list[str]:
-        """The names of the recorded runs that are not there, also by no other name."""
+        """Return the names of the recorded runs that are not there, by this or any other name."""
         changed = stamp_file(f"{self.directory}/{planned_runs.FILE}")
         if changed != self._recorded[0]:
             self._recorded = (
@@ -159,12 +159,12 @@ class Overview:
             view.waits_for = alive[again[view.name]] if view.queued else None
 
     def _choose_pause(self, ended: Iterable[Job]) -> float:
-        """Seconds between two questions about jobs, of which some have been ended."""
+        """Return the seconds between two questions about jobs, of which some have been ended."""
         alive = self._alive[2]
         return ASK_SOON_S if any(alive.get(job) == COMPLETING for job in ended) else ASK_EVERY_S
 
     def _show_waiting(self) -> None:
-        """What the launcher knows of jobs that wait: it asks their scheduler, so nobody else need do so."""
+        """Show what the launcher knows of jobs that wait: it asks their scheduler, so that others need not."""
         noted = {} if self.holder is None else scheduler_job.read_waiting(self.directory, self.holder)
         for view in self.views.values():
             if self.holder is not None and view.status == run_directory.PENDING:
@@ -174,7 +174,7 @@ class Overview:
         return scheduler_job.read_job(Run(self.directory / run_directory.RUNS / view.name))
 
     def _is_driven(self, view: View) -> bool:
-        """Whether the holder is who runs it: an earlier launcher may have left it behind."""
+        """Tell whether the holder of the sweep runs it: an earlier launcher may have left it behind."""
         if self.holder is None:
             return False
         attempts = Run(self.directory / run_directory.RUNS / view.name).state()["attempts"]
@@ -219,7 +219,7 @@ def read_view(above: str, name: str) -> View:
 
 
 def _read_object(run: str, name: str, view: View, needed: bool) -> dict[str, Any] | None:
-    """A JSON object of the run; a file that should be there and is none is noted."""
+    """Read a JSON object of the run; note a file that should be there and is missing or damaged."""
     try:
         found = json.loads(regular_files.read_bytes(run + name))
     except FileNotFoundError:
@@ -237,7 +237,7 @@ def _read_object(run: str, name: str, view: View, needed: bool) -> dict[str, Any
 
 
 def _read_rows(run: str, view: View) -> None:
-    """How far a run is that has no result, from the last lines of what it appends to."""
+    """Read how far a run without a result is, from the last rows of its CSV files."""
     try:
         step, epoch = (
             files.last_row(Path(run + run_directory.STEPS)),
@@ -260,7 +260,7 @@ def _read_rows(run: str, view: View) -> None:
 
 
 def _read_setting(config: str, key: str) -> int | None:
-    """A number at the top of a config.yaml that Gradsweep has written, without reading all of it."""
+    """Return a number at the top of a config.yaml of ours, without parsing all of it."""
     found = re.search(rf"^{key}: (\d+)$", config, re.MULTILINE)
     return int(found[1]) if found else None
 
@@ -281,7 +281,7 @@ def _to_whole(value: object) -> int | None:
 
 
 def _compute_seconds(attempt: Mapping[str, Any]) -> float | None:
-    """How long an attempt has taken, or takes so far. A clock that was put back makes it 0."""
+    """Return how long an attempt has taken, or takes so far; 0 where the clock was put back."""
     try:
         started = datetime.datetime.fromisoformat(str(attempt["started"]))
         ended = datetime.datetime.fromisoformat(str(attempt.get("ended") or files.now()))

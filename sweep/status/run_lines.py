@@ -1,4 +1,4 @@
-"""Runs as lines of text, for `status` and `watch`."""
+"""Format runs as lines of text, for `status` and `watch`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RIGHT = (2, 3, 4, 5, 6)
 
 
 def format_table(views: Iterable[View]) -> list[str]:
-    """A line with headings, and one for each run."""
+    """Format a line with headings, and one for each run."""
     return aligned([HEADINGS, *(_format_cells(view) for view in views)], RIGHT)
 
 
@@ -38,7 +38,7 @@ def _format_cells(view: View) -> tuple[str, ...]:
 
 
 def format_run(view: View) -> str:
-    """One run without a table around it."""
+    """Format one run as a line without a table around it."""
     words = [view.status, one_line(view.name)]
     if view.accuracy is not None:
         words.append(f"accuracy {number(view.accuracy, '.4f')}")
@@ -49,7 +49,7 @@ def format_run(view: View) -> str:
 
 
 def format_remark(view: View) -> str:
-    """Why a run stands as it does."""
+    """Explain why a run stands as it does."""
     is_queued_again = view.queued and view.waits_for != COMPLETING
     words = [view.reason or "", "queued again" if is_queued_again else "", *view.damaged]
     if view.iterations_per_second is not None and (few := timed_steps.remark(view.timed_steps)):
@@ -62,13 +62,13 @@ def format_remark(view: View) -> str:
 
 
 def format_headline(overview: Overview) -> str:
-    """The directory, and how many runs have which status."""
+    """Format the directory, and how many runs have which status."""
     counts = ", ".join(f"{count} {status}" for status, count in overview.count_statuses().items())
     return f"{os.path.relpath(overview.directory)}: {plural(len(overview.views), 'run')}" + (counts and f": {counts}")
 
 
 def describe_holder(overview: Overview) -> str:
-    """Who runs the sweep."""
+    """Name who runs the sweep."""
     if overview.holder is not None:
         return f"run by {who(overview.holder)} since {one_line(str(overview.holder.get('since')))}"
     return "run by its scheduler's jobs" if overview.active else "nobody is running it"

@@ -22,7 +22,7 @@ INTERVAL_S = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Of everybody who follows a sweep."""
+    """Add the arguments of all commands that follow a sweep."""
     parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
     parser.add_argument(
         "--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two looks (%(default)g)"
@@ -64,7 +64,7 @@ def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
 
 
 class Lines:
-    """For a log or a pipe: a line for each run that ends."""
+    """Prints a line for each run that ends, to a log or a pipe."""
 
     def __init__(self, console: Console, overview: Overview) -> None:
         self.console, self.overview = console, overview
@@ -86,7 +86,7 @@ class Lines:
 
 
 class Table:
-    """For a terminal: as many runs as there is room for."""
+    """Shows as many runs on a terminal as there is room for."""
 
     def __init__(self, console: Console, overview: Overview) -> None:
         self.console, self.overview = console, overview
@@ -103,7 +103,7 @@ class Table:
         self.live.update(self.render(self.console.height), refresh=True)
 
     def render(self, height: int) -> RenderableType:
-        """The runs, in so many lines where that are enough for some."""
+        """Draw the runs in `height` lines, or in more where these are too few for any."""
         above = [run_lines.format_headline(self.overview), run_lines.describe_holder(self.overview), ""]
         room = max(3, height - len(above) - 2)
         shown = "\n".join([*above, *run_lines.format_table(select_visible(list(self.overview.views.values()), room))])
@@ -111,7 +111,7 @@ class Table:
 
 
 def select_visible(views: Sequence[View], room: int) -> list[View]:
-    """The runs to show where there is `room` for so many: those that run, are lost, ended, wait, in this order."""
+    """Select the runs to show where there is `room` for so many, in this order: running, lost, ended, waiting."""
     ranks = {run_directory.RUNNING: 0, LOST: 1, run_directory.PENDING: 3}
     first = sorted(views, key=lambda view: (ranks.get(view.status, 2), view.status in run_directory.COMPLETE))[:room]
     chosen = {view.name for view in first}

@@ -1,4 +1,4 @@
-"""What the control groups of this process allow it of its machine, as a container's options set it."""
+"""Read what the control groups of this process allow it to use of its machine, as a container's options set it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def read_cpu_limit(root: Path = Path("/")) -> float | None:
-    """How many cores' time it may have (`docker run --cpus=2`); None: no limit.
+    """Return how many cores' time the process may have (`docker run --cpus=2`); None: no limit.
 
     Args:
         root: of the file system to look in.
@@ -16,7 +16,7 @@ def read_cpu_limit(root: Path = Path("/")) -> float | None:
 
 
 def read_memory_limit(root: Path = Path("/")) -> int | None:
-    """How many bytes it may have (`docker run --memory=4g`); None: no limit.
+    """Return how many bytes the process may have (`docker run --memory=4g`); None: no limit.
 
     Args:
         root: of the file system to look in.
@@ -26,7 +26,7 @@ def read_memory_limit(root: Path = Path("/")) -> int | None:
 
 
 def _find_least_limit(controller: str, allowed: Callable[[Path], float | None], root: Path) -> float | None:
-    """The least that is allowed by this process's group, or one that it is a part of."""
+    """Return the least limit of this process's group and of those that it is a part of."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -43,7 +43,7 @@ def _find_least_limit(controller: str, allowed: Callable[[Path], float | None], 
 
 
 def _read_cpu_time(group: Path) -> float | None:
-    """Seconds of CPU time per second, by the files of a control group: version 2 has one, version 1 two."""
+    """Return the seconds of CPU time per second by the files of a group: version 2 has one, version 1 two."""
     words = _read_words(group, "cpu.max") or [
         *_read_words(group, "cpu.cfs_quota_us"),
         *_read_words(group, "cpu.cfs_period_us"),

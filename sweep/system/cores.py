@@ -1,4 +1,4 @@
-"""Which cores a sweep may share out: what this process may use, or the part of it that the user names."""
+"""Choose the cores that a sweep may share out: those that this process may use, or the user's part of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 1 << 16  # cores that a range may name
 
 
 def choose_cores(value: object) -> tuple[list[int], int]:
-    """The cores to share out and how many of them at the same time, from `hydra.launcher.cores`.
+    """Return the cores to share out and how many of them at the same time, by `hydra.launcher.cores`.
 
     Args:
         value: None: all, or as many at a time as a container's quota of CPU time is worth; a number: so many at a
@@ -55,7 +55,7 @@ def _parse_cores(value: object) -> list[int] | None:
 
 
 def format_cores(cores: Iterable[int]) -> str:
-    """Numbers for people, as taskset takes them: 0-3,8."""
+    """Format numbers of cores for people, as taskset takes them: 0-3,8."""
     groups = (list(group) for _, group in groupby(enumerate(sorted(cores)), lambda pair: pair[1] - pair[0]))
     runs = ((group[0][1], group[-1][1]) for group in groups)
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -1,4 +1,4 @@
-"""Which GPUs a sweep may share out, and how many a run wants. Loads no torch: the launcher starts quickly."""
+"""Find the GPUs that a sweep may share out, and count those that a run wants. Loads no torch, to start quickly."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PATIENCE_S = 30
 
 
 def is_name(text: str) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES may call a GPU so: its number, or its UUID."""
+    """Tell whether a text can name a GPU in CUDA_VISIBLE_DEVICES, by its number or UUID."""
     return _NAME.fullmatch(text) is not None
 
 
 def list_inherited() -> list[str] | None:
-    """The GPUs in CUDA_VISIBLE_DEVICES; None where that is not set. As for CUDA, what is no GPU ends the list."""
+    """List the GPUs in CUDA_VISIBLE_DEVICES, as CUDA up to the first word that is none; None where it is not set."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return None
@@ -36,7 +36,7 @@ def list_inherited() -> list[str] | None:
 
 
 def parse_listing(text: str) -> list[str]:
-    """The GPUs that `nvidia-smi -L` has printed: their numbers, and in place of one that is partitioned its parts."""
+    """List the GPUs that `nvidia-smi -L` has printed: their numbers, and the parts of those that are partitioned."""
     found: list[str] = []
     whole = None
     for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
@@ -53,7 +53,7 @@ def parse_listing(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def list_installed() -> tuple[str, ...]:
-    """The GPUs that nvidia-smi sees; none without it."""
+    """List the GPUs that nvidia-smi sees; none without it."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()
@@ -72,7 +72,7 @@ def list_installed() -> tuple[str, ...]:
 
 
 def build_environment(gpus: tuple[str, ...]) -> dict[str, str]:
-    """The variables of a run that was leased these; numbers are nvidia-smi's unless the user has CUDA_ variables."""
+    """Build the variables of a run that leases these; numbers are nvidia-smi's unless the user has CUDA_ variables."""
     own = "CUDA_VISIBLE_DEVICES" in os.environ or "CUDA_DEVICE_ORDER" in os.environ
     order = {} if own else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **order} if gpus else {}
@@ -80,7 +80,7 @@ def build_environment(gpus: tuple[str, ...]) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1)
 def can_torch_use_gpus() -> bool:
-    """Whether torch was built for GPUs, by the files it came with; True where these tell nothing."""
+    """Tell whether torch was built for GPUs, by the files that it came with; True where these tell nothing."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return True
@@ -91,7 +91,7 @@ def can_torch_use_gpus() -> bool:
 
 
 def count_wanted(config: Mapping[str, Any], per_worker: int | None, there: int) -> int:
-    """GPUs that a run needs for itself.
+    """Count the GPUs that a run needs for itself.
 
     Args:
         config: of the run.

@@ -1,4 +1,4 @@
-"""The environment of an MPI job: nothing of an MPI job or an allocation around us, and our own packages in it."""
+"""Build the environment of an MPI job: without that of another MPI job or an allocation, and with our packages."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _KEPT = ("OMPI_ALLOW_RUN_AS_ROOT", "HYDRA_FULL_ERROR", "SLURM_CONF")
 
 
 def is_inside_mpi(environment: Mapping[str, str]) -> bool:
-    """Whether this is the environment of an MPI rank."""
+    """Tell whether this is the environment of an MPI rank."""
     return any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"))
 
 
 def clean_environment(environment: Mapping[str, str], *, allocated: bool = False) -> dict[str, str]:
-    """`environment` without what an MPI job or a SLURM allocation around us has left in it.
+    """Drop what an MPI job or a SLURM allocation around us has left in `environment`.
 
     An mpirun that believes to be inside another one, or inside an allocation, binds its ranks to the
     wrong cores or refuses to start. The user's own OMPI_MCA_ settings stay, unless an mpirun set them.
@@ -47,7 +47,7 @@ def clean_environment(environment: Mapping[str, str], *, allocated: bool = False
 
 
 def build_python_environment(code: str | None = None) -> dict[str, str]:
-    """What lets our programs find our packages from any working directory, and not the files that lie there.
+    """Build the variables by which our programs find our packages, and no files of the working directory.
 
     Args:
         code: directory of the packages; None: of those that run here.
@@ -59,7 +59,7 @@ def build_python_environment(code: str | None = None) -> dict[str, str]:
 def build_job_environment(
     variables: Mapping[str, str], code: str | None, scratch: str, allocation: Allocation | None = None
 ) -> dict[str, str]:
-    """The environment of an MPI job with `variables` of its own and a directory for temporary files.
+    """Build the environment of an MPI job with `variables` of its own and a directory for temporary files.
 
     Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
     """

@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass(eq=False)
 class Lease:
-    """What a run may use until `Slots.release`.
+    """The cores, GPUs and locks that a run has until `Slots.release`.
 
     `descriptors` are the locks; a child process that inherits them keeps them locked as long as it lives.
     """

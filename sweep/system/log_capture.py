@@ -1,4 +1,4 @@
-"""The logs of an attempt, as a program of its own: from the pipes that its processes write to, to files with a limit.
+"""Write the logs of an attempt, as a program of its own, from the pipes of its processes to files with a limit.
 
     python -I -S capture.py LIMIT SCRATCH PIPE FILE [PIPE FILE ...]
 
@@ -23,7 +23,7 @@ BLOCK = 1 << 16
 
 
 class Log:
-    """One file, written to from its beginning.
+    """One log file, written from its beginning.
 
     Args:
         file: descriptor, open for reading and writing.
@@ -59,7 +59,7 @@ class Log:
             self.lost += len(data)
 
     def _try_write(self, data: bytes | memoryview) -> bool:
-        """Whether all of it could be written; a part that could is not kept."""
+        """Write `data`; return whether all of it could be written. No part of it is kept otherwise."""
         done = 0
         try:
             while done < len(data):
@@ -88,12 +88,12 @@ class Log:
         self._write(kept)
 
     def _find_line_end(self, start: int, end: int) -> int:
-        """Behind the last newline between two places; 0: there is none."""
+        """Return the place behind the last newline between two places; 0: there is none."""
         start = max(0, start)
         return start + 1 + at if (at := os.pread(self.file, end - start, start).rfind(b"\n")) >= 0 else 0
 
     def _find_line_start(self, start: int, end: int) -> int:
-        """Behind the first newline after `start`, where it is near; 0: there is none."""
+        """Return the place behind the first newline after `start`, where one is near; 0: there is none."""
         at = os.pread(self.file, min(BLOCK, (end - start) // 2), start).find(b"\n")
         return start + 1 + at if at >= 0 else 0
 

@@ -1,4 +1,4 @@
-"""Starts the program that writes the logs of an attempt (capture.py)."""
+"""Start the program that writes the logs of an attempt (log_capture.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 5.0
 
 
 class Capture:
-    """The running program; to be closed when the attempt is over, for its last words to be in the files.
+    """The running program, to be closed after the attempt, so that all that was written is in the files.
 
     Args:
         attempt: directory of the attempt.
@@ -65,7 +65,7 @@ class Capture:
             os.sched_setaffinity(self.process.pid, cores)
 
     def close_inputs(self) -> None:
-        """To be called when those who write have the descriptors: the program ends when nobody has them any more."""
+        """Close our ends of the pipes, once the processes have theirs: the program ends when all ends are closed."""
         while self.inputs:
             os.close(self.inputs.pop())
 

@@ -1,4 +1,4 @@
-"""Whether the kernel has killed for want of memory: by its own counter, since a killed process cannot say why."""
+"""Tell whether the kernel has killed a process for want of memory, by its counter: a killed process cannot say why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RECENT_S = 10.0
 
 
 def find_counter_file(cgroups: str, root: Path = ROOT) -> Path | None:
-    """The file with our cgroup's `oom_kill`; None where there is none that can be read.
+    """Find the file with our cgroup's `oom_kill`; None where none can be read.
 
     Args:
         cgroups: what is in /proc/self/cgroup: lines of `number:controllers:path`.
@@ -42,7 +42,7 @@ def _read(path: Path) -> str:
 
 
 class OomKills:
-    """Follows the counter of this process's cgroup; without one, nothing is ever said to have been killed."""
+    """Follows the counter of this process's cgroup; without one, no process is ever said to have been killed."""
 
     def __init__(self) -> None:
         self._file = find_counter_file(_read(Path("/proc/self/cgroup")))
@@ -62,5 +62,5 @@ class OomKills:
                 self._samples.popleft()
 
     def has_recent(self) -> bool:
-        """Whether the counter has risen lately."""
+        """Tell whether the counter has risen lately."""
         return bool(self._samples) and self._count() > self._samples[0][1]

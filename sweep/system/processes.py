@@ -1,4 +1,4 @@
-"""The processes of an attempt: found by a mark in their environment, whoever is their parent by now."""
+"""Find and end the processes of an attempt by a mark in their environment, whatever their parent is by now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRACE_S = 5.0
 
 
 def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
-    """The processes of this user that were started for an attempt (or a world), whoever is their parent by now."""
+    """Find this user's processes that were started for an attempt (or a world), whatever their parent is by now."""
     needle = f"{mark}={directory}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -44,7 +44,7 @@ def kill_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> None:
 
 
 def prepare_child(cores: Sequence[int], parent: int) -> None:
-    """In the child, before it becomes mpirun: take the leased cores, where any are, and end when the launcher does.
+    """Take the leased cores, if any, and end with the launcher; called in the child before it becomes mpirun.
 
     mpirun ends its ranks on SIGTERM; a rank in turn dies with its mpirun (see trainers/mpi/process.py).
     """

@@ -1,4 +1,4 @@
-"""The signals that end programs, as an exception that lets everything be tidied up."""
+"""Turn the signals that end programs into an exception, so that everything is tidied up."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PATIENCE = 2
 
 
 class Interrupted(SystemExit):
-    """A signal asked the program to end; its exit status will be 128 + the signal's number."""
+    """A signal has asked the program to end with 128 + its number as exit status."""
 
     reported = False  # whether the user has been told so
 
 
 def is_hurried() -> bool:
-    """Whether the user has asked twice: nothing is to be waited for any more."""
+    """Tell whether the user has asked twice: nothing is to be waited for any more."""
     return _received > 1
 
 
@@ -64,7 +64,7 @@ def raise_on_signals() -> Iterator[None]:
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Within this block, `Interrupted` is raised by `check` and at the end only, not in the middle of anything."""
+    """Raise `Interrupted` within this block only where `raise_deferred` is called, and at the block's end."""
     global _deferring
     _deferring = True
     try:

@@ -21,7 +21,7 @@ BESIDE = ("srun", "--overlap", "--mem=0", "--mpi=none", "--quiet")
 
 @dataclasses.dataclass(frozen=True)
 class Allocation:
-    """One job of SLURM; of an array, one of its tasks.
+    """One job of SLURM, or one task of an array.
 
     Attributes:
         job: its id, such as 123_4.
@@ -43,7 +43,7 @@ class Allocation:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Allocation:
-        """The allocation that the environment of a batch script tells of."""
+        """Read the allocation from the environment of a batch script."""
         array, index = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
         cores = os.sched_getaffinity(0)
         usable = len(cores)
@@ -67,7 +67,7 @@ class Allocation:
         return sorted(os.sched_getaffinity(0)) if self.confined and self.nodes == 1 and not self.shared else []
 
     def build_environment(self, scratch: str) -> dict[str, str]:
-        """Variables for what starts the ranks.
+        """Build variables for the program that starts the ranks.
 
         Args:
             scratch: an empty directory on this node: the place of temporary files, where there is no other node.
@@ -78,22 +78,22 @@ class Allocation:
         return given
 
     def build_record(self) -> dict[str, Any]:
-        """What an attempt's record says of it."""
+        """Build what an attempt's record says of the allocation."""
         return {"job": self.job, "nodes": self.hosts, "restarts": self.restarts}
 
     def query_job(self) -> dict[str, str]:
-        """What SLURM says of this job at this moment, by its names; empty where it does not answer in time."""
+        """Query SLURM for this job now; return its fields, empty where SLURM does not answer in time."""
         return _query("job", self.job)
 
     def is_oversubscribed(self) -> bool:
-        """Whether SLURM may give our cores to other jobs as well, as far as it answers.
+        """Tell whether SLURM may give our cores to other jobs as well, as far as it answers.
 
         Because the partition says so (OverSubscribe=FORCE), whatever was asked for, or this job.
         """
         return self.query_job().get("OverSubscribe") == "YES"
 
     def is_overcounted(self) -> bool:
-        """Whether SLURM hands out more CPUs of this node than there are (config_overrides), as far as it answers.
+        """Tell whether SLURM hands out more CPUs of this node than exist (config_overrides), as far as it answers.
 
         Then jobs that it keeps apart are on the same cores.
         """
@@ -102,7 +102,7 @@ class Allocation:
         return counted.isdigit() and int(counted) > (os.cpu_count() or 1)
 
     def find_lost_nodes(self, timeout: float = 30) -> list[str]:
-        """Those of several nodes on which nothing can be started any more; empty where this cannot be told.
+        """Find the other nodes on which nothing can be started any more; empty where this cannot be told.
 
         SLURM itself takes minutes to notice (SlurmdTimeout), while an mpirun that has lost a node ends at once.
         """
@@ -114,7 +114,7 @@ class Allocation:
         return [node for node, answered in _try_nodes(others, timeout).items() if not answered]
 
     def list_other_nodes(self, timeout: float = 2) -> list[str]:
-        """The names of all nodes but this one; empty where they cannot be told."""
+        """List the names of all nodes but this one; empty where they cannot be told."""
         if self.nodes < 2:
             return []
         command = ["scontrol", "show", "hostnames", self.hosts]  # which asks nobody
@@ -134,7 +134,7 @@ class Allocation:
 
 
 def _query(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
-    """What SLURM says of a job or a node, by its names; empty where it does not answer in time."""
+    """Query SLURM for a job or a node; return its fields, empty where it does not answer in time."""
     try:
         command = ["scontrol", "show", kind, name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
@@ -144,7 +144,7 @@ def _query(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
 
 
 def _try_nodes(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
-    """Whether a command can be started on each of some nodes of this job."""
+    """Tell for each of some nodes of this job whether a command can be started on it."""
     nothing = subprocess.DEVNULL
     asked: dict[str, subprocess.Popen[bytes]] = {}
     answers = dict.fromkeys(nodes, False)
@@ -167,7 +167,7 @@ def _try_nodes(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
 
 
 def _count_physical(cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Of how many cores these are hyperthreads."""
+    """Count the physical cores of these hyperthreads."""
     found = set()
     for core in cores:
         try:
@@ -178,7 +178,7 @@ def _count_physical(cores: Collection[int], root: Path = Path("/sys/devices/syst
 
 
 def parse_cpu_counts(text: str) -> list[int]:
-    """The CPUs of each node, as SLURM counts them: '4(x2),2' is [4, 4, 2]."""
+    """Parse the CPUs of each node as SLURM writes them: '4(x2),2' is [4, 4, 2]."""
     counts: list[int] = []
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
         counts += [int(count)] * int(times or 1)
@@ -186,12 +186,12 @@ def parse_cpu_counts(text: str) -> list[int]:
 
 
 def is_preempted(described: Mapping[str, str]) -> bool:
-    """Whether SLURM has chosen a job to make room for others."""
+    """Tell whether SLURM has chosen a job to make room for others."""
     return described.get("PreemptTime", "None") not in ("None", "")
 
 
 def compute_seconds_left(described: Mapping[str, str]) -> float | None:
-    """Until a job's time limit; None where nothing is known of it."""
+    """Return the seconds until a job's time limit; None where it is not known."""
     try:
         end = datetime.datetime.fromisoformat(described["EndTime"])
     except (KeyError, ValueError):
