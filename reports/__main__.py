@@ -16,7 +16,7 @@ from gradsweep.cli.arguments import Parser, Version
 from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean
 
-BUILD = "build"  # what is done where no command is named
+BUILD = "build"  # the command where none is named
 COMMANDS = {
     "list": "every sweep: when, how its runs stand, and the best of them",
     "show": "one run: its config, result, attempts and files",
@@ -35,7 +35,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status; an error is printed in one line."""
     typed = sys.argv[1:] if arguments is None else arguments
-    if sys.stdout is None:  # it was closed before the start: reports are files in the first place
+    if sys.stdout is None:  # it was closed before the start; the reports are files anyway
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     # A log's or a terminal's encoding may lack the signs that names and tables have.
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         meant = f"; {did_you_mean(typed[0], COMMANDS)}".removesuffix("; ").rstrip() if is_mistyped else ""
         print(f"reports: {error}{meant}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except KeyboardInterrupt:

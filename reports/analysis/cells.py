@@ -19,7 +19,7 @@ from reports.analysis.table import LEVEL, MARKS, MISSING, STAR, TableCell, find_
 from reports.reading.text import format_setting, format_settings, format_spread, shorten_list
 
 AGAINST: Mapping[str, str] = {"compressor": BASELINE}
-"""The config keys, and their values, of what cells are compared with."""
+"""The config keys, with their values, of the runs that others are compared with."""
 
 NUMBERS = ("n", "mean", "std", "low", "high", "boot_low", "boot_high", "median")
 """The attributes of a `Summary` that a record has."""
@@ -235,7 +235,7 @@ def choose_baseline(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping
 def _find_baselines(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:
     """Return for each run the position of its baseline, which is equal in all keys but those of `against`."""
     own = {*against, *(grid.hyper if "compressor" in against else ())}
-    own |= {key for key in grid.keys if ALGORITHM in against and is_method_key(key)}  # another has other options
+    own |= {key for key in grid.keys if ALGORITHM in against and is_method_key(key)}  # another method has other options
     seeds = [SEED] if SEED in runs else []
     match = [key for key in ("compressor", *grid.hyper, *grid.keys, "workers", *seeds) if key not in own]
     is_baseline = pd.Series(True, index=runs.index)

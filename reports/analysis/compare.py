@@ -36,16 +36,16 @@ from reports.reading.report import RUN_COLUMNS
 from reports.reading.text import format_number, format_setting, format_settings, format_spread, join_words
 
 WORDS = {THROUGHPUT: ("faster", "slower"), ACCURACY: ("better", "worse")}
-"""For more and for less of a measure."""
+"""The verdicts for more and for less of a measure."""
 FAILED = "failed"
 VERDICTS = (*(word for words in WORDS.values() for word in words), FAILED)
-"""What `--fail-on` may name."""
+"""The words that `--fail-on` takes."""
 SAME = "no difference beyond noise"
 UNKNOWN = "one seed: no noise known"
 FEW = "too few timed steps"
 NEITHER = "not done in either"
 NEW = "not done before"
-_EQUAL = 1e-9  # a difference below this share of what is compared is that of arithmetic
+_EQUAL = 1e-9  # a relative difference below this is rounding
 
 CellKey = tuple[str, ...]
 """The values that name a cell."""
@@ -263,7 +263,7 @@ def _decide_verdict(change: Change, measure: Measure) -> str:
         return NEITHER if before.n == after.n else NEW if after.n else FAILED
     if gap is None or gap.n < 2:
         return FEW if PARALLEL in change.marks else UNKNOWN
-    is_constant = math.isnan(gap.p)  # without any spread there is no test, and no need of one
+    is_constant = math.isnan(gap.p)  # without any spread there is no test, and none is needed
     is_known = abs(gap.mean) > _EQUAL * abs(before.mean) if is_constant else gap.p_holm < LEVEL
     return WORDS[measure][gap.mean < 0] if is_known else SAME
 

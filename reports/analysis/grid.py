@@ -16,12 +16,12 @@ from reports.reading.report import RUN_COLUMNS
 from reports.reading.text import format_setting, join_words, make_sort_key
 
 AXES = ["compressor", "workers"]
-BASELINE, SGD = "none", "sgd"  # compressor and algorithm that others are compared with
+BASELINE, SGD = "none", "sgd"  # the compressor and the algorithm that others are compared with
 SEED = "seed"
 ALGORITHM, TOPOLOGY = "algorithm", "topology"
-NO_TOPOLOGY = "none"  # of an algorithm that is not decentralised
+NO_TOPOLOGY = "none"  # the topology of an algorithm that is not decentralised
 _HYPER = "compressor."
-_FEW = 8  # labels with a topology in them
+_FEW = 8  # most labels that may contain a topology
 
 
 def is_method_key(key: str) -> bool:
@@ -119,7 +119,7 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     typed = list(dict.fromkeys(_normalise_key(key) for key in swept))
     distinct = runs[config].nunique(dropna=False)
     keys = [key for key in typed if key in config and key not in named and distinct[key] > 1]
-    # Groups first: what differs between two models because they are two models needs no row of its own.
+    # Groups first: a key that differs only because the model differs needs no row of its own.
     groups = set(config)
     inner = [key for key in config if any(above in groups for above in _list_parents(key))]
     outer = [key for key in config if key not in inner]
@@ -148,7 +148,7 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     entangled = tuple(key for key in varying if not all(key in values for values in specific.values()))
 
     places = zip(
-        (format_setting(name) != BASELINE for name in runs["compressor"]),  # of a damaged config it is unknown
+        (format_setting(name) != BASELINE for name in runs["compressor"]),  # it is unknown for a damaged config
         *(map(_choose_order(key), runs[key]) for key in ["compressor", *hyper, *keys, *named[1:]]),
         strict=True,
     )

@@ -78,7 +78,7 @@ EQUAL = {
         "accuracy_equal_bytes", "Test accuracy at equal bytes sent", "accuracy_equal_bytes", NOT_EVALUATED
     ),
 }
-"""By the column of `Report.epochs` that is equal."""
+"""The measures at equal progress, by the column of `Report.epochs` that is equal."""
 SHARES = tuple(
     Measure(f"share_{phase}", phase, f"share_{phase}", "fraction", 100, "%", topic=STEP_TOPIC, is_tested=False)
     for phase in (*csv_columns.PHASES, "other")
@@ -241,7 +241,7 @@ def _derive_progress(
     return columns, notes
 
 
-_MOST_SAID = 6  # comparisons of which each is told
+_MOST_SAID = 6  # comparisons that a note lists one by one
 
 
 def _describe_limits(runs: pd.DataFrame, comparisons: Sequence[str], by: str) -> str:
@@ -275,7 +275,7 @@ def _format_amount(value: float, by: str) -> str:
 
 
 _RATES = (*RATES, "network_bandwidth")
-"""Of which more is better."""
+"""Columns in which more is better."""
 
 _UNITS = {
     **{column: "s" for column in RUN_COLUMNS if column.endswith("_s")},
@@ -283,7 +283,7 @@ _UNITS = {
     **dict.fromkeys(("loss", "train_loss"), "nats"),
     "network_bandwidth": "bit/s",
 }
-"""Of columns of `Report.runs` that no other measure is made of."""
+"""The units of columns of `Report.runs` that belong to no other measure."""
 
 
 def list_measures(targets: Sequence[float]) -> dict[str, Measure]:

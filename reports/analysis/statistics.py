@@ -19,7 +19,7 @@ import numpy as np
 CONFIDENCE = 0.95
 RESAMPLES = 1999
 _BATCH = 100  # resamples held at once: memory is this x cells x seeds
-_ROUNDING = 1e-9  # a spread below this share of what is compared is that of arithmetic, not of seeds
+_ROUNDING = 1e-9  # a relative spread below this is rounding, not seeds
 _NAN = math.nan
 _quietly = np.errstate(over="ignore", invalid="ignore")  # losses just before they diverge have infinite squares
 
@@ -104,7 +104,7 @@ def compare_cells(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
         if len(both) < 2:
             found[place] = Difference(1, float(both[0, 0] - both[0, 1]), _NAN, _NAN, _NAN) if len(both) else None
     for places, block in _group_by_length(cells):
-        # Where differences are the same but for rounding, a t test would find certainty in the last bits.
+        # If differences vary only by rounding, a t test would find significance in the last bits.
         gaps = block[:, :, 0] - block[:, :, 1]
         is_tested = gaps.std(1, ddof=1) > _ROUNDING * np.abs(block).max((1, 2))
         means, p = gaps.mean(1), np.full(len(block), _NAN)
@@ -233,7 +233,7 @@ def _bootstrap(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     from scipy import stats
 
     low, high = block[:, 0].copy(), block[:, 0].copy()
-    varies = block.min(1) < block.max(1)  # the others, such as sizes of messages, have nothing to be resampled
+    varies = block.min(1) < block.max(1)  # resampling constant values, such as sizes of messages, changes nothing
     if not varies.any():
         return low, high
     found = stats.bootstrap(
@@ -256,7 +256,7 @@ def _test_paired(block: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     from scipy import stats
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of differences that hardly vary
+        warnings.simplefilter("ignore", RuntimeWarning)  # for differences that hardly vary
         tested = stats.ttest_rel(block[:, :, 0], block[:, :, 1], axis=1)
         interval = tested.confidence_interval(CONFIDENCE)
     return interval.low, interval.high, tested.pvalue

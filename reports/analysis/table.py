@@ -33,7 +33,7 @@ MARKS = {
     "network_cpu_limited": PILCROW,
     "few_steps": PARALLEL,
 }
-"""What is written behind the numbers of a run, by the column of `Report.runs` that says why its times are not fair."""
+"""The marks behind the numbers of a run, by the column of `Report.runs` that makes its times unfair."""
 
 MEANINGS = {
     STAR: f"differs from the baseline: p < {LEVEL} in a paired t test (pairs are equal in seed and keys), "

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 RUN = ["sweep", "run"]
-"""What names a run in `Report.epochs`, and the index of what is returned here."""
+"""The columns that name a run in `Report.epochs`, and the index of the results of this module."""
 
 _ROUND = (*(tenths / 10 for tenths in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 0.999)
-_SLACK = 1 + 1e-12  # of sums that were rounded differently
+_SLACK = 1 + 1e-12  # for sums that were rounded differently
 
 
 def compare_at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None = None) -> pd.DataFrame:

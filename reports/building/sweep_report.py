@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TABLES = "tables"
 PLOTS = "plots"
 PAGE = "report.html"
-PICTURES = ("png",)  # unless others are asked for: drawing is most of the time of a report
+PICTURES = ("png",)  # by default; drawing takes most of the time of a report
 
 _INSTANT = "%Y-%m-%dT%H:%M:%S.%f%z"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")

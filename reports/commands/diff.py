@@ -11,7 +11,7 @@ from gradsweep.text import aligned, one_line
 from reports.commands import run_text
 from sweep.status import find
 
-NOTHING = "-"  # where one of them has no such key
+NOTHING = "-"  # for a key that one of them lacks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -62,7 +62,7 @@ def _choose_directories(program: str, into: str | None, sweeps: list[Path]) -> d
     for directory in (place.resolve(), *place.resolve().parents):
         if directory.parent.name == run_directory.RUNS and (directory / run_directory.CONFIG).exists():
             raise errors.bad_value("--into", into, "a directory outside those of runs")
-    # a store holds many sweeps; of event files it is the directories that tell them apart
+    # a store holds many sweeps; event files of sweeps are told apart by their directories
     return {place: sweeps} if program == "mlflow" else {place / get_sweep_name(sweep): [sweep] for sweep in sweeps}
 
 
@@ -71,7 +71,7 @@ def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -
     from reports.reading.report import Report
 
     out = console()
-    report = Report(sweeps).merge() if options.program == "mlflow" else Report(sweeps)  # one run of each signature
+    report = Report(sweeps).merge() if options.program == "mlflow" else Report(sweeps)  # one run for each signature
     written = [is_new for _, is_new in export(options.program, read_ended_runs(report, options.every), into)]
     if not options.quiet:
         unchanged = f", {written.count(False)} there already" if False in written else ""

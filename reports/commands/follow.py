@@ -45,7 +45,7 @@ class SweepFollower:
         """Return the sweeps whose files have changed since the last call, and set `is_active`: whether to look
         again."""
         sweeps = list(self.find())
-        # First, so that what is written until a sweep ends is seen after its end.
+        # First, so that the last files of a sweep are seen after its end.
         self.is_active = any([self._is_active(sweep) for sweep in sweeps])
         before, self._stamps = self._stamps, {sweep: stamp_sweep(sweep) for sweep in sweeps}
         return [sweep for sweep in sweeps if self._stamps[sweep] != before.get(sweep)]

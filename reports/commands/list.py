@@ -20,7 +20,7 @@ from sweep.status.overview import LOST, Overview, View
 
 FAILED = (run_directory.FAILED, run_directory.TIMEOUT, run_directory.DIVERGED, LOST)
 HEADINGS = ("sweep", "created", "runs", "done", "failed", "best accuracy", "of", "")
-_HEAD_BYTES = 4096  # of a sweep.yaml, whose end may tell of ten thousand points
+_HEAD_BYTES = 4096  # of a sweep.yaml, which may go on with ten thousand points
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class SweepEntry:
     runs: int
     done: int
     failed: int
-    others: dict[str, int]  # how many runs have which status besides
+    others: dict[str, int]  # number of runs by each other status
     best_accuracy: float | None  # on the test set, after the last epoch, of the runs that are done
     best_run: str | None
 

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             print("nothing was deleted")
             return 0
     failed = 0
-    with unheld(directory) as is_free:  # nobody who is about to resume it begins meanwhile
+    with unheld(directory) as is_free:  # no resume can begin meanwhile
         now = {each.path for each in _find_deletions(directory, runs, options, is_free)[0]}
         for each in doomed:
             if each.path not in now:
@@ -117,7 +117,7 @@ def _find_checkpoint(one: Run, status: str) -> Iterator[tuple[Path, str]]:
 
 def _find_attempts(one: Run, status: str) -> Iterator[tuple[Path, str]]:
     if status not in run_directory.COMPLETE and one.path(run_directory.CHECKPOINT).exists():
-        return  # who goes on from it needs to know what it was made on
+        return  # a resume needs the records of the machines that made it
     kept = {*one.contributors(), *one.attempt_numbers()[-1:]}
     for attempt in one.state()["attempts"]:
         number, ended = attempt.get("number"), attempt.get("status")

@@ -20,7 +20,7 @@ from reports.tables.file_formats import PICTURES, TABLES
 
 if TYPE_CHECKING:
     from reports.analysis.table import ReportTable
-    from reports.scaling.measured.links import Links  # what loads numpy comes later
+    from reports.scaling.measured.links import Links  # these load numpy, which --help does without
     from reports.scaling.model.predict import Predictor
 
 PLACE = "scaling"  # below a sweep's directory
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     if not links:
         raise bad_value("--network", options.network, "one network or more, where the runs have measured none")
     if len(names := [one.name for one in links]) > len(set(names)):
-        links = list({one.name: one for one in reversed(links)}.values())[::-1]  # the first of a name
+        links = list({one.name: one for one in reversed(links)}.values())[::-1]  # keeps the first of each name
     place.mkdir(parents=True, exist_ok=True)
     latency = options.latency or _MAP_LATENCY
     tables, closest = _write(predictor, links, workers, latency, place, formats, pictures)

@@ -20,7 +20,10 @@ from reports.commands.table_options import FORMATS_BY_DEFAULT
 from reports.tables.file_formats import TABLES
 
 if TYPE_CHECKING:
-    from reports.scaling.output.simulated import SimulatedSteps, SimulationSettings  # what loads numpy comes later
+    from reports.scaling.output.simulated import (
+        SimulatedSteps,
+        SimulationSettings,
+    )  # loads numpy, which --help does without
 
 _EXCHANGES = (
     "ring",
@@ -35,9 +38,9 @@ _EXCHANGES = (
     "gossip_exponential",
     "gossip_one_peer",
 )
-_INNER, _STALENESS = "infiniband", 4  # where nothing else is typed
+_INNER, _STALENESS = "infiniband", 4  # defaults
 _DENSE = {"hierarchical", "server", "asynchronous"}
-"""Exchanges that also send what is not compressed."""
+"""Exchanges that also send uncompressed bytes."""
 _LONGEST_S = 3600.0
 _LARGEST = 1e13
 _MOST_WORKERS = 16384

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 add_arguments = watch.add_arguments
 SHOWN = ("throughput", "accuracy")
-FEW = 10  # lines that the runs have at least, with what stands above them
+FEW = 10  # least number of lines for the runs and their heading
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reports.exports.runs import EndedRun  # loads pandas, which --help does without
 
 PACKAGES: Mapping[str, str] = {"tensorboard": "tensorboardX", "mlflow": "mlflow"}
-"""The package that each module needs; the extra that installs it is called like the module."""
+"""The package that each module needs; the extra that installs it has the name of the module."""
 
 
 def export(name: str, runs: Iterable[EndedRun], into: Path | str) -> Iterator[tuple[EndedRun, bool]]:

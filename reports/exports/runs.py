@@ -18,7 +18,7 @@ from reports.reading.report import RUN_COLUMNS, LeftOut, Report
 
 NOT_ENDED = (run_directory.PENDING, run_directory.RUNNING)
 _TOGETHER = 100  # runs whose steps are in memory at once
-LAST = ("step", "epoch", "time_s", "lr")  # of several steps as one point: these are the last one's, others means
+LAST = ("step", "epoch", "time_s", "lr")  # columns whose last value represents several steps; of others it is the mean
 RESULTS = [name for name, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "float64") and name not in machines.RATES]
 
 
@@ -128,7 +128,7 @@ def make_points(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every
     steps, epochs = map(_convert_to_numbers, (steps, epochs))
     steps = _average(steps, every_s) if every_s else steps
     evaluated = np.concatenate([[0.0], epochs["evaluate_s"].fillna(0.0).cumsum()])
-    # a row of epochs.csv is written after its evaluation, that of its last step before it
+    # a row of epochs.csv is written after the evaluation, the row of its last step before it
     step_at = steps["time_s"] + evaluated[np.searchsorted(epochs["step"], steps["step"], side="left")]
     epoch_at = epochs["time_s"] + evaluated[1:]
     begin = max(ended_s - max([0.0, *step_at[-1:], *epoch_at[-1:]]), 0.0)

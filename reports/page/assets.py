@@ -104,7 +104,7 @@ def round_digits(values: np.ndarray, digits: int = 4) -> np.ndarray:
     known = np.isfinite(values) & (values != 0)
     decimals = np.zeros(values.shape)
     decimals[known] = digits - 1 - np.floor(np.log10(np.abs(values[known])))
-    # By powers of ten that floats hold exactly, so that what comes out is the float of so many digits.
+    # By powers of ten that are exact floats, so that the result is the float nearest to so many digits.
     power = 10.0 ** np.abs(decimals)
     with np.errstate(invalid="ignore", over="ignore"):
         scaled = np.rint(np.where(decimals < 0, values / power, values * power))

@@ -42,7 +42,7 @@ X = ("epoch", "time_s", "sent_bytes")
 Y = ("test_accuracy", "test_loss", "train_loss", "local_test_accuracy", "consensus_distance")
 PROFILE_X, PROFILE_Y = ("step",), ("compression_error", "memory_norm")
 _POINTS, _FEWEST = 60, 12  # of a curve
-_ROOM = 300_000  # numbers in the curves of all cells; as many again for those of runs, and for the profiles
+_ROOM = 300_000  # numbers in the curves of all cells; as many in those of runs, and in the profiles
 
 
 def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def _align(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
     parts = [part for part in parts if len(part)]
     if not parts:
         return np.empty((0, 0, 0))
-    if all(np.array_equal(part[:, 0], parts[0][:, 0]) for part in parts):  # as they nearly always are
+    if all(np.array_equal(part[:, 0], parts[0][:, 0]) for part in parts):  # the usual case
         return np.stack(parts)[:, list(thin_places(len(parts[0]), points))]
     every = np.unique(np.concatenate([part[:, 0] for part in parts]))
     grid = every[list(thin_places(len(every), points))]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _TEMPLATE = Path(__file__).parent / "report.html"
 _REST = "Across settings"
 _SECTIONS = {
-    # by the topic of its tables: first words of the names of its pictures, and its interactive plots
+    # by the topic of the tables: first words of the pictures' names, and the interactive plots
     measures.THROUGHPUT_TOPIC: (("throughput", "efficiency"), ("scaling",)),
     measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto", "local", "consensus"), ("accuracy", "pareto")),
     measures.TARGET_TOPIC: ((), ()),
@@ -42,10 +42,10 @@ _SECTIONS = {
     _REST: ((), ("heatmap", "parallel")),
 }
 _TOPICS = {*_SECTIONS, measures.RUNS_TOPIC}
-_LONG = 400  # characters; what is longer is shown on demand
-_ROWS = 100  # of a table that the page shows, the rest is in its CSV
-_PICTURES = 4_000_000  # characters that the pictures of a page may have together; else it links to their files
-_ROWS_OF_RUNS = 1000  # the same for the table of runs where there are no scripts
+_LONG = 400  # characters; longer values are shown on demand
+_ROWS = 100  # rows of a table on the page; the rest is in its CSV
+_PICTURES = 4_000_000  # characters of all pictures in a page; above, the page links to their files
+_ROWS_OF_RUNS = 1000  # rows of the table of runs without scripts
 
 
 def render_page(

@@ -29,12 +29,12 @@ from reports.plots.lines import (
 from reports.plots.picture import Plot
 from reports.reading.text import format_number, join_words
 
-_NOT_DONE = "x"  # marks the end of a curve that should go on
+_NOT_DONE = "x"  # marks the end of an unfinished curve
 _DASHES = (0, (2.5, 1.5))  # of a line of the training set
 _THIN = 0.8  # points
 _MAX_LABELLED = 8  # lines with their last value beside them
 _MAX_BANDS = 4  # of one label in a panel, above which bands would hide each other
-_PLAIN = FuncFormatter(lambda value, _: f"{value:g}")  # setting formulas is most of the time of a picture
+_PLAIN = FuncFormatter(lambda value, _: f"{value:g}")  # typesetting formulas takes most of the time of a picture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,9 +299,11 @@ def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> Non
         least = min(filter(None, map(_find_least, axes)), default=None)
         for axis in axes:
             axis.set_yscale("log")
-            axis.set_ylim(bottom=least and least / 1.3)  # of lines: an interval may reach down to zero
+            axis.set_ylim(
+                bottom=least and least / 1.3
+            )  # the limit is that of lines: an interval may reach down to zero
             axis.yaxis.set_major_formatter(_PLAIN)
-            axis.yaxis.set_minor_locator(NullLocator())  # it draws none, but takes its time
+            axis.yaxis.set_minor_locator(NullLocator())  # the default draws none, but takes time
     for axis in axes:
         if x.column == "sent_bytes":
             axis.set_xscale("log" if is_wide else "linear")

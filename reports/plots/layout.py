@@ -36,9 +36,9 @@ UNFAIR = {
     "shared_cores": "cores shared with other runs",
     "network_off": "network not as described",
     "network_cpu_limited": "CPUs slower than the network",
-    "few_steps": "few timed steps",  # and how many
+    "few_steps": "few timed steps",  # followed by their number
 }
-"""Why times cannot be compared, by the column of `Report.runs` that says so."""
+"""The reasons why times cannot be compared, by column of `Report.runs`."""
 COLUMN, TEXT = 3.5, 7.2  # inches: widths of one column of a paper, and of both
 LEGEND = 0.4  # inches above all panels
 SMALL = 7.0  # points
@@ -221,7 +221,7 @@ def make_small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[d
             axis.set_title("\n".join(map(escape_label, names[label])), fontsize=SMALL, pad=3)
             axis.tick_params(labelsize=SMALL)
             axis.locator_params(nbins=4)
-            # Ticks are most of the time of small axes; `draw_grid` draws what inner axes need of them.
+            # Ticks take most of the time of small axes; `draw_grid` draws the grid of inner axes.
             axis.xaxis.set_visible(place + _ACROSS >= len(names))
             axis.yaxis.set_visible(place % _ACROSS == 0)
         blocks.append(block)

@@ -12,13 +12,13 @@ from gradsweep import run_directory
 from reports.analysis.statistics import compute_band
 
 MAX_LINES = 40  # of one label in a panel; more are summed up
-_MAX_POINTS = 200  # of one line, which no eye tells from more
+_MAX_POINTS = 200  # of one line; more make no visible difference
 _MAX_OUTLINE = 40  # of one in a backdrop
 
 RunKey = tuple[str, str]
 """Sweep and name of a run."""
 RunPoints = Mapping[RunKey, np.ndarray]
-"""Of each run its points, (points, 2), with ascending x."""
+"""The points of each run, (points, 2), with ascending x."""
 
 
 @dataclasses.dataclass(frozen=True)

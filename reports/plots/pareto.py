@@ -33,7 +33,7 @@ _OFFSETS: tuple[tuple[float, float, str], ...] = (
     (-6, 0, "right"),
     *((x, y, side) for y in (15, -15) for x, side in ((4, "left"), (-4, "right"), (0, "center"))),
 )
-"""Places (points) and alignments of a name beside its point, the best first."""
+"""Offsets (points) and alignments of a name beside its point, the best first."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,7 @@ _NO_DATES: Mapping[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-"""What else would differ between two drawings of one figure, by format; PNG first, whose layout the others have."""
+"""Metadata that would differ between two drawings of one figure, by format; PNG first, which sets the layout."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Plot(Picture):
 
 
 Maker = Callable[[], Plot | None]
-"""Makes a plot, or nothing where there is nothing to show."""
+"""Makes a plot, or None if there is nothing to show."""
 
 
 class Drawing:
@@ -119,10 +119,10 @@ class Drawing:
         """
         pictures: dict[str, Picture | None] = {}
         for _, result in self._forks:
-            with contextlib.suppress(EOFError):  # killed: by lack of memory, say
+            with contextlib.suppress(EOFError):  # the fork was killed, perhaps for lack of memory
                 pictures |= result.recv()
         for name, maker in self._makers.items():
-            if name not in pictures:  # once more, here, where the error is told, if it is one
+            if name not in pictures:  # draws again, so that an error is raised here
                 pictures[name] = _draw(maker, self._directory, self._formats)
             if pictures[name] is None:
                 for suffix in PICTURES:
@@ -159,7 +159,7 @@ def _draw(maker: Maker, directory: Path, formats: Sequence[str]) -> Picture | No
 def _draw_some(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str], end: Connection) -> None:
     """Draw a share of the pictures and send them; failures are left to the parent, which draws again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    gc.disable()  # figures are many small objects: to look for garbage among them takes as long as to draw some
+    gc.disable()  # figures are many small objects: collecting garbage takes as long as drawing some
     pictures, parent = {}, multiprocessing.parent_process()
     assert parent is not None
     for name, maker in makers.items():

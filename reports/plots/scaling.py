@@ -20,7 +20,7 @@ from reports.plots.lines import average_groups
 from reports.plots.picture import Plot
 
 _IDEAL = (0, (1, 1.5))  # dashes
-_HIGHER = 1.5  # times as high as for the lines alone may axes be for the ideal
+_HIGHER = 1.5  # most that the ideal may stretch the axes of the lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _draw_ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]
     done = runs[(runs["label"] == find_baseline(labels)) & runs["value"].notna()]
     means = done.groupby("workers")[["samples_per_second", "value"]].mean().sort_index()
     if len(means) > 1 and means["samples_per_second"].iloc[0] > 0:
-        # As many samples per second and worker; what a step holds depends on how the batch is divided.
+        # As many samples per second and worker; the size of a step depends on how the batch is divided.
         batch = means["samples_per_second"] / means["value"]
         ideal = means["samples_per_second"].iloc[0] * means.index / means.index[0] / batch
         axis.plot(means.index, ideal, linestyle=_IDEAL, color=GREY, linewidth=1, zorder=1.3)

@@ -29,14 +29,14 @@ PHASES = {
     "other": "#FFFFFF",
 }
 
-# Where colours could not tell so many apart: those that are compared with, and bars that have a name beside them.
+# For backdrops, and for bars with a name beside them: so many could not be told apart by colour.
 BACKDROP, BAR = "#D6D6D6", "#8FB3D1"
 
 # Yellow lines are too light on white paper; black is the baseline's.
 _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INDIGO, WINE, OLIVE, BROWN, VIOLET, PINE)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "h", "p")
 BASELINES = ("none", "sgd")
-"""What others are compared with, as a label: a compressor, or where algorithms were swept an algorithm. In black."""
+"""The labels, drawn in black, that others are compared with: a compressor, or if algorithms were swept an algorithm."""
 _KNOWN = (
     "qsgd",
     "svd",
@@ -83,8 +83,8 @@ def _choose_colours(names: Sequence[str]) -> dict[str, int]:
     for name in names:
         if name in places:
             continue
-        # That of an unknown name follows from its letters, so that it has the same in every sweep, or is the next
-        # one that nobody beside it has.
+        # The colour of an unknown name is derived from its letters, so that it is the same in every sweep; if it is
+        # taken, the next free one follows.
         wanted = zlib.crc32(name.encode())
         taken = {place % count for place in places.values()}
         free = (place for place in range(wanted, wanted + count) if place % count not in taken)

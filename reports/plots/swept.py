@@ -31,7 +31,7 @@ _MAX_AXES = 8  # keys in parallel coordinates
 _ORDINAL = 9  # values of a key, up to which each has its tick at an equal distance
 _BESIDE = 0.12  # of their distance: how far lines through the same value lie apart
 _MAX_TICKS = 24
-_MAX_LINES = 500  # above, lines that go together from one axis to the next are one, and the wider the more they are
+_MAX_LINES = 500  # above, lines that run together between two axes become one, wider the more they are
 _TILES = 40
 
 
@@ -99,7 +99,9 @@ def _draw_panel(
     fields = runs.groupby([down[0], across[0]], dropna=False, sort=False)
     shares = fields.agg(value=("value", "mean"), status=("status", "first"))
     found = {tuple(map(format_setting, names)): (value, status) for names, value, status in shares.itertuples()}
-    is_method = is_method_key(down[0]) and is_method_key(across[0])  # what is not there cannot be: sgd on a ring
+    is_method = is_method_key(down[0]) and is_method_key(
+        across[0]
+    )  # missing combinations are impossible: sgd on a ring
     shown = np.full((len(down[1]), len(across[1])), np.nan)
     colours = matplotlib.colormaps[_COLOURS]
     for y, row in enumerate(down[1]):

@@ -31,15 +31,15 @@ from reports.reading.run_files import Stamp, read_stamp
 
 DIRECTORY = ".report-cache"
 PLACE = "place"
-"""The column that says which run a row belongs to: in a part by the order of its `runs`, else by that of the names."""
+"""The column with the run of a row: its position in the `runs` of a part, or among the names that were asked for."""
 
 Stamps = Mapping[str, Stamp]
-"""By its path in the run's directory, each file that something was made from."""
+"""The stamps of the files that rows were made from, by their paths in the run's directory."""
 
 _NAME = re.compile(r"[a-z]+-(?P<version>[0-9a-f]{16})-[0-9a-f]{32}\.(parquet|new)")
-_SETTLED_NS = 2_000_000_000  # some file systems count in seconds: what changed just now can change again unnoticed
+_SETTLED_NS = 2_000_000_000  # some file systems count in seconds: a file can change again unnoticed within one
 _ABANDONED_S = 3600.0
-_MANY = 8  # parts, which are then made one
+_MANY = 8  # parts, which are then merged into one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Cache:
             self._remove([*old, *self._find_abandoned()])
 
     def _is_unchanged(self, name: str, stamps: Stamps) -> bool:
-        within = f"{self._runs}{name}{os.sep}"  # joined by hand: os.path.join takes longer than asking the system
+        within = f"{self._runs}{name}{os.sep}"  # joined by hand: os.path.join takes longer than os.stat
         return all(read_stamp(within + path) == known for path, known in stamps.items())
 
     def _list_parts(self, kind: str) -> list[Path]:

@@ -20,22 +20,22 @@ RUN_COLUMNS = {
     "run": "string",  # name of the run's directory
     "directory": "string",  # its path
     "signature": "string",
-    "status": "string",  # as in state.json; what result.json says where that has not caught up
+    "status": "string",  # as in state.json, or in result.json if that is newer
     "reason": "string",  # why it is not done
     "attempts": "Int64",
     "oversubscribed": "boolean",  # more workers than cores
     "shared_cores": "boolean",  # other runs may have had its cores as well: sweep.share_cores of any sweep, or SLURM
     "hosts": "string",  # separated by commas
-    "cpu": "string",  # models of the machines that started its attempts (of several nodes the first), by semicolons
+    "cpu": "string",  # models of the machines that started its attempts (the first of several nodes), with semicolons
     "gpu": "string",  # likewise what nvidia-smi lists there, used or not: model, memory, driver
     **dict.fromkeys(
         machines.RATES, "float64"
     ),  # of one core there, before the run or its sweep (docs/guide/provenance.md)
     "network_latency_s": "float64",  # one way, of 8 bytes between its first two hosts, measured before the first step
-    "network_bandwidth": "float64",  # then: bit/s of the slowest host when all send to the next at once
-    "network_off": "boolean",  # by more than 10 % not what the network's options say; NA where nothing was measured
+    "network_bandwidth": "float64",  # at the same time: bit/s of the slowest host when all send to the next at once
+    "network_off": "boolean",  # by more than 10 % off the network's options; NA where nothing was measured
     "network_cpu_limited": "boolean",  # the CPUs, not the network, were the limit; likewise
-    "network_problems": "string",  # what of it could not be emulated
+    "network_problems": "string",  # options that could not be emulated
     "few_steps": "boolean",  # fewer than 30 timed steps, or the warm-up among them; NA where none was timed
     "started": "datetime64[us, UTC]",  # first attempt
     "ended": "datetime64[us, UTC]",  # last attempt
@@ -49,25 +49,25 @@ RUN_COLUMNS = {
     "train_loss": "float64",
     "iterations_per_second": "float64",  # after warm-up
     "samples_per_second": "float64",  # after warm-up, all workers together
-    "time_s": "float64",  # training, evaluation is not in it
+    "time_s": "float64",  # training, without evaluation
     "evaluate_s": "float64",
     "total_s": "float64",
     "payload_bytes": "float64",  # per step and worker: its message
-    "sent_bytes": "float64",  # per step and worker: what it put on the wire
+    "sent_bytes": "float64",  # per step and worker: bytes put on the wire
     "compression_ratio": "float64",  # bytes of the fp32 gradient / payload_bytes
     "compression_error": "float64",  # ||x - Q(x)|| / ||x||, mean
     "local_accuracy": "float64",  # of decentralised runs after the last epoch: mean over the workers' own models
     "local_accuracy_least": "float64",  # of the worst of them
-    "consensus_distance": "float64",  # then: sqrt(mean_i ||x_i - mean x||^2)
+    "consensus_distance": "float64",  # after the last epoch: sqrt(mean_i ||x_i - mean x||^2)
     "spectral_gap": "float64",  # of the mixing matrix
     "messages_per_step": "float64",  # that one worker sends, mean
     "step_s": "float64",  # mean after warm-up
-    **{f"{phase}_s": "float64" for phase in csv_columns.PHASES},  # the same, of the step's phases
+    **{f"{phase}_s": "float64" for phase in csv_columns.PHASES},  # the same for the step's phases
 }
 """The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
 
 ADDED = {key: section["name"] for key, section in signature.ADDED.items()}
-"""Keys that the runs of earlier versions lack, and what they have by that, beside runs that have such a key."""
+"""Keys that the runs of earlier versions lack, and their values for these runs, beside runs that have such a key."""
 
 _NAMES = {"sweep": "category", "run": "category"}
 _COUNTS = ("step", "epoch", "samples")
@@ -77,14 +77,14 @@ EPOCH_COLUMNS = {
     **{name: "Int64" if name in _COUNTS else "float64" for name in csv_columns.EPOCH_COLUMNS},
     **dict.fromkeys(csv_columns.LOCAL_EPOCH_COLUMNS, "float64"),  # NaN where a run is not decentralised
 }
-"""Those of `Report.epochs`; units are in `gradsweep.csv_columns.EPOCH_COLUMNS`, and of the last in
+"""The columns of `Report.epochs`; units are in `gradsweep.csv_columns.EPOCH_COLUMNS`, and of the last in
 `LOCAL_EPOCH_COLUMNS`."""
 
 STEP_COLUMNS = {**_NAMES, **{name: "Int64" if name in _COUNTS else "float64" for name in csv_columns.STEP_COLUMNS}}
-"""Those of `Report.steps`; units are in `gradsweep.csv_columns.STEP_COLUMNS`."""
+"""The columns of `Report.steps`; units are in `gradsweep.csv_columns.STEP_COLUMNS`."""
 
 PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
-"""Those of `Report.profile`: `step`, `epoch` and `time_s` at the end of a bin, all others are means over its steps."""
+"""The columns of `Report.profile`: `step`, `epoch` and `time_s` at the end of a bin, all others are means over it."""
 
 
 def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -101,7 +101,7 @@ def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         elif dtype == "Int64":
             values = convert_to_counts(values.astype("float64"))
         columns[column] = values.astype(dtype)
-    # Whole numbers stay whole where other runs lack the key.
+    # Integers stay integers where other runs lack the key.
     return pd.concat([pd.DataFrame(columns, index=frame.index), frame[keys].convert_dtypes()], axis=1)
 
 

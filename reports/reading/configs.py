@@ -18,7 +18,7 @@ from reports.reading.columns import RUN_COLUMNS
 from reports.reading.text import clean
 
 _SECTION = re.compile(rb"^[A-Za-z_]\w*:(?=[ \n]).*\n(?:(?:[ ].*|- .*|-)?\n)*", re.MULTILINE)
-"""A section; lines of a list may begin where its key does. A plain config consists of nothing else."""
+"""A section, in which lines of a list may begin where its key does. A plain config consists of sections only."""
 _NOT_PLAIN = re.compile(rb"[&\r]")  # anchors, which reach beyond their section, and other ends of lines
 
 

@@ -20,11 +20,11 @@ from pyarrow import csv
 from gradsweep import csv_columns, regular_files, run_directory
 
 Problem = Exception | str | None
-"""Why a file, or lines of it, are left out; None where nothing is."""
+"""The reason why a file, or lines of it, are left out; None where nothing is."""
 
 _BATCH_BYTES = 4_000_000  # parsed together
 _BATCH_FILES = 256
-_BLOCK_BYTES = 1 << 26  # more than a batch: what is parsed at once belongs together
+_BLOCK_BYTES = 1 << 26  # more than a batch, which is one block
 _QUOTED_NEVER = csv.ParseOptions(quote_char=False, double_quote=False)  # a stray quote could swallow many lines
 
 

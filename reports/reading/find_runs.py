@@ -40,7 +40,7 @@ def is_sweep(directory: Path) -> bool:
         return any(_list_directories(directory))
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # there are some, of which its report says that they cannot be read
+    except OSError:  # there are runs, which the report lists as unreadable
         return True
 
 
@@ -71,7 +71,7 @@ def _list_directories(sweep: Path) -> Iterator[str]:
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to where nobody may look
+    except OSError:  # a link into a directory without permission
         return True
 
 

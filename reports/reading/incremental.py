@@ -39,7 +39,7 @@ class CsvSeries:
 
 
 EPOCHS = CsvSeries("epochs", csv_rows.EPOCHS)
-STEPS = CsvSeries("steps", csv_rows.STEPS, is_kept=False)  # as much again as the files
+STEPS = CsvSeries("steps", csv_rows.STEPS, is_kept=False)  # a cache would be as large as the files
 PROFILE = CsvSeries("profile", csv_rows.STEPS, step_profile.average_steps)
 
 _ROWS = pa.schema([(PLACE, pa.int32()), ("row", pa.string())])

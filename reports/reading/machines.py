@@ -17,9 +17,9 @@ RATES = {
     "copy_gb_s": "GB/s of a copy",
     "loop_mops": "million rounds/s of a loop",
 }
-"""The columns of a calibration (docs/guide/provenance.md), and what they are."""
+"""The columns of a calibration (docs/guide/provenance.md), with their meanings."""
 ALIKE = 1.5
-"""The highest rate over the lowest up to which machines pass for equally fast: on a shared one it is never 1."""
+"""The ratio of rates up to which machines pass for equally fast; on a shared machine it is never 1."""
 
 
 def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -68,4 +68,6 @@ def write_remarks(runs: pd.DataFrame) -> list[str]:
 
 
 def _join_words(words: Any) -> str | None:
-    return "; ".join(sorted({clean(str(word)) for word in words if word})) or None  # whichever node is the first
+    return (
+        "; ".join(sorted({clean(str(word)) for word in words if word})) or None
+    )  # in an order that does not depend on which node is first

@@ -86,7 +86,7 @@ class Report:
         runs = self.runs
         if not runs["signature"].duplicated().any():
             return self
-        # What names a run is the beginning of its signature, which two configs of different sweeps may share.
+        # A run is named by the beginning of its signature, which two configs of different sweeps may share.
         same = ["signature", *(column for column in runs if column not in RUN_COLUMNS)]
         rank = pd.DataFrame({"done": (runs["status"] == run_directory.DONE).fillna(False), "ended": runs["ended"]})
         best = rank.sort_values(["done", "ended"], na_position="first", kind="stable").index

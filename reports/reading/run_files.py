@@ -13,7 +13,7 @@ from reports.reading import configs
 from reports.reading.text import clean
 
 Stamp = tuple[int, int]
-"""Size in bytes and time of the last change in nanoseconds of a file: one that is written to gets another."""
+"""A file's size in bytes and time of the last change in nanoseconds: they change when it is written."""
 NO_FILE: Stamp = (-1, -1)
 
 

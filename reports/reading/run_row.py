@@ -49,7 +49,7 @@ def _read_results(files: DirectoryFiles, state: Mapping[str, Any], warmup: Any) 
     result = files.read_json(run_directory.RESULT)
     status = _clean_word(state.get("status")) or run_directory.PENDING
     if result and status in (run_directory.PENDING, run_directory.RUNNING):
-        # The ranks finished, but who watches them was ended before noting it.
+        # The ranks finished, but their launcher was ended before it noted that.
         status = _clean_word(result.get("status")) or run_directory.DONE
     if status in run_directory.RESULTS and not files.exists(run_directory.RESULT):
         files.leave_out(run_directory.RESULT, f"missing, though the run is {status}")
@@ -90,7 +90,9 @@ def _read_provenance(
     """Return the provenance of the attempts that the figures of a run come from."""
     numbers = run_directory.contributors(run, attempts, result)
     for attempt in attempts:
-        files.exists(f"attempt-{attempt.get('number')}/{run_directory.PROVENANCE}")  # those that are not there may come
+        files.exists(
+            f"attempt-{attempt.get('number')}/{run_directory.PROVENANCE}"
+        )  # notes the missing ones, which may appear later
     found = [files.read_json(f"attempt-{number}/{run_directory.PROVENANCE}") for number in numbers]
     return [record for record in found if record is not None]
 
@@ -148,7 +150,7 @@ _NUMERIC = [column for column, dtype in RUN_COLUMNS.items() if dtype in ("Int64"
 
 
 def _read_columns(files: DirectoryFiles, table: csv_rows.CsvColumns) -> dict[str, np.ndarray]:
-    files.exists(table.name)  # notes what it is read from
+    files.exists(table.name)  # notes the file's stamp
     values, problem = csv_rows.read(files.directory / table.name, table)
     if problem is not None:
         files.leave_out(table.name, problem)

@@ -8,7 +8,7 @@ from gradsweep import csv_columns
 
 BINS = 100  # at most, of a run
 ENDS = ("step", "epoch", "time_s")
-"""Columns that tell where a bin ends; all others are means over the steps in it."""
+"""Columns with the value at the end of a bin; all others are means over the steps in it."""
 
 _ENDS = [csv_columns.STEP_COLUMNS.index(name) for name in ENDS]
 

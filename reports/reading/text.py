@@ -40,7 +40,7 @@ def format_spread(mean: float, std: float, digits: int = 3) -> str:
     if not (math.isfinite(std) and 1e-4 <= abs(mean) < 1e9 and std < 1e9):
         return f"{format_number(mean, digits)} ± {format_number(std, 2)}"
     decimals = digits - 1 - _exponent(mean)
-    if std > 1e-9 * abs(mean):  # less is the rounding of equal values
+    if std > 1e-9 * abs(mean):  # a smaller one is rounding
         decimals = max(decimals, -_exponent(std))
     return " ± ".join(f"{round(value, decimals):,.{max(decimals, 0)}f}" for value in (mean, std))
 
@@ -64,7 +64,7 @@ def format_setting(value: Any) -> str:
 
 def format_settings(values: pd.Series) -> list[str]:
     """Return `format_setting` of each value."""
-    return list(map(format_setting, values.to_numpy("object")))  # which is ten times as fast as going through `values`
+    return list(map(format_setting, values.to_numpy("object")))  # ten times as fast as iterating over `values`
 
 
 def make_sort_key(value: Any) -> tuple[int, float, str]:

@@ -45,7 +45,7 @@ def parse_target(target: str) -> tuple[str, ...] | None:
 def _is_served(names: Sequence[str]) -> bool:
     if names == (run_directory.SUMMARY,):
         return True
-    # In runs/ what is in a run's directory; not the list of all runs, which is the report.
+    # In runs/ the content of a run's directory; not the list of all runs, which is the report.
     return (
         len(names) > 1
         and names[1] != ""
@@ -71,7 +71,7 @@ def open_file(root: Path, names: Sequence[str]) -> Iterator[int]:
         for name in above:
             descriptor = _open_in(descriptor, name, os.O_DIRECTORY)
         if last:
-            descriptor = _open_in(descriptor, last, os.O_NONBLOCK)  # a fifo would be waited for
+            descriptor = _open_in(descriptor, last, os.O_NONBLOCK)  # opening a FIFO would block
         if last and not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileNotFoundError(last)
         yield descriptor
@@ -91,7 +91,7 @@ def render_listing(descriptor: int, names: Sequence[str]) -> bytes:
     for name in sorted(os.listdir(descriptor)):
         try:
             found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-        except OSError:  # it has gone meanwhile
+        except OSError:  # it was removed meanwhile
             continue
         is_directory = stat.S_ISDIR(found.st_mode)
         if name.startswith(".") or not (is_directory or stat.S_ISREG(found.st_mode)):

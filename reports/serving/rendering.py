@@ -17,7 +17,7 @@ class Page:
 
     plain: bytes
     zipped: bytes
-    version: str  # another one for another page
+    version: str  # changes with the page
 
     @classmethod
     def from_text(cls, text: str) -> Page:
@@ -59,7 +59,7 @@ class Renderer(threading.Thread):
                 if self.has_changed():
                     self.page = Page.from_text(self.render())
                 self.problem = ""
-            except Exception as error:  # whatever it is, the page that there is stays, and the next may do
+            except Exception as error:  # whatever it is, the present page stays, and the next may succeed
                 problem = " ".join(f"{type(error).__name__}: {error}".split())
                 if problem != self.problem:
                     print(f"reports: the page could not be made: {problem}", file=sys.stderr)

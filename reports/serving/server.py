@@ -59,7 +59,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     """
 
     daemon_threads = True
-    request_queue_size = 128  # connections that wait to be answered; of more than these a browser would wait seconds
+    request_queue_size = 128  # waiting connections; with fewer, a browser would wait for seconds
 
     def __init__(self, host: str, port: int, root: Path, renderer: Renderer) -> None:
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -74,7 +74,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exc_info()[1]
-        if not isinstance(error, OSError):  # whoever asked has gone
+        if not isinstance(error, OSError):  # the client has gone
             print(f"reports: a request failed: {type(error).__name__}: {error}", file=sys.stderr)
 
     def is_ours(self, host: str | None) -> bool:

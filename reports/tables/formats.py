@@ -110,7 +110,7 @@ def to_html(table: ReportTable) -> bytes:
 FORMATS: dict[str, Callable[[ReportTable], bytes]] = dict(
     zip(TABLES, (to_csv, to_markdown, to_latex, to_html, to_parquet), strict=True)
 )
-"""By the suffix of their files."""
+"""The writers of tables by the suffix of the file."""
 
 
 def save_table(table: ReportTable, directory: Path, formats: Sequence[str] = TABLES_BY_DEFAULT) -> list[Path]:
@@ -146,7 +146,7 @@ def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-_MARKDOWN = re.compile(r"[\\|`*\[~$]|_(?![^\W_])|(?<![^\W_])_")  # an underscore within a word is none
+_MARKDOWN = re.compile(r"[\\|`*\[~$]|_(?![^\W_])|(?<![^\W_])_")  # an underscore within a word is no markup
 
 
 def _escape_markdown(text: str) -> str:
@@ -168,7 +168,7 @@ _LATEX = str.maketrans(
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
         '"': r"{\char34}",
-        "[": "{[}",  # after a row's end it would be an option
+        "[": "{[}",  # after a row's end it would begin an option
         "]": "{]}",
         "`": r"\textasciigrave{}",
         "±": r"$\pm$",

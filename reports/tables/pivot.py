@@ -22,7 +22,7 @@ from reports.reading.report import RUN_COLUMNS
 from reports.reading.text import format_setting, join_words, make_sort_key
 from reports.tables import sweep_tables
 
-_PLACES = ("sweep", "run", "status")  # columns that are no config keys, but may be asked for
+_PLACES = ("sweep", "run", "status")  # columns that are no config keys, but valid
 _LONGEST = 100  # characters of a file's name
 
 

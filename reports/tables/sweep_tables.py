@@ -60,12 +60,12 @@ _RUN_LOCAL = (
     Measure("", "consensus", "consensus_distance", "l2", absent=ONE_MODEL),
     Measure("", "spectral gap", "spectral_gap", "1 - rho", absent=ONE_MODEL),
 )
-"""Where some run has local models."""
+"""Columns if some run has local models."""
 _RUN_NETWORK = (
     Measure("", "one way", "network_latency_s", "s", 1e3, "ms"),
     Measure("", "link", "network_bandwidth", "bit/s", 1e-6, "Mbit/s"),
 )
-"""Where the network of some run was measured."""
+"""Columns if the network of some run was measured."""
 
 
 def build_tables(

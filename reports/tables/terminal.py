@@ -66,7 +66,7 @@ def _measure_widths(table: ReportTable) -> list[int]:
 
 
 def _render(table: ReportTable, places: Sequence[int], width: int) -> RichTable:
-    # A cell that tells of many failures may be wider than the terminal: then, too, no number is cut.
+    # A cell that lists many failures may be wider than the terminal; even then no number is cut.
     fits = sum(need + _GAP for place, need in enumerate(_measure_widths(table)) if place in places) - _GAP <= width
     rendered = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in (table.columns[place] for place in places):

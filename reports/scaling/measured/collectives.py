@@ -287,7 +287,7 @@ COLLECTIVES: dict[str, dict[str, Callable[[float, int], CollectiveCost]]] = {
 """The algorithms of each collective. `workers` counts the root, and of gossip a worker with its neighbours."""
 
 DEFAULTS = {collective: next(iter(algorithms)) for collective, algorithms in COLLECTIVES.items()}
-"""The algorithm of each that runs use: conf/mpi/openmpi.yaml asks for rings."""
+"""The algorithm of each collective in our runs: conf/mpi/openmpi.yaml sets rings."""
 
 
 def compute_cost(collective: str, algorithm: str | None, n: float, workers: int) -> CollectiveCost:

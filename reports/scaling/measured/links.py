@@ -14,7 +14,7 @@ from gradsweep.files import read_json
 from reports.reading.json_values import as_number
 
 PAYLOAD_SHARE = 1448 / 1514
-"""Of an Ethernet frame with its header, what TCP over IP leaves for a message (MTU 1500, time stamps)."""
+"""The share of an Ethernet frame with its header that TCP over IP leaves for a message (MTU 1500, time stamps)."""
 
 LOWEST_BIT_S, HIGHEST_BIT_S = 10e3, 1e13
 LONGEST_S = 1.0
@@ -41,7 +41,7 @@ class Links:
 
 
 MEMORY = Links("none", 0.0, 0.0)
-"""No network: what MPI's own work costs is all."""
+"""No network: only MPI's own work costs time."""
 
 NOMINAL: Mapping[str, tuple[float, float, float]] = {
     "infiniband": (200e9, 1.5e-6, 0.97),
@@ -52,7 +52,7 @@ NOMINAL: Mapping[str, tuple[float, float, float]] = {
 """Bit/s, one-way s, and the share of the payload. infiniband is HDR; the others are those of conf/network."""
 
 _LATENCIES = ((25e9, 10e-6), (5e9, 30e-6), (0.0, 50e-6))
-"""One-way s of MPI over TCP in one building, by the least bit/s for which it is meant: of 100gbit 10 us."""
+"""One-way s of MPI over TCP in one building, by the least bit/s of the link: 10 us for 100gbit."""
 
 
 def parse_network(word: str, latency: float | None = None) -> Links:

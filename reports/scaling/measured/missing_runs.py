@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 GROWING = frozenset({"exponential", "hypercube"})
 """Topologies in which a worker has lg W neighbours."""
 _ALIKE = frozenset({"complete", "ring", "one_peer_exponential", "random_regular"})
-"""Topologies in which it has as many with any number of workers, or all."""
+"""Topologies in which a worker has as many neighbours with any number of workers, or all others."""
 
 
 def join_counts(counts: Sequence[int]) -> str:

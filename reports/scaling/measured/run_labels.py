@@ -28,7 +28,7 @@ _OF_REPETITION = frozenset(
     }
     | {"evaluate_every", "warmup_steps", "check_every", "checkpoint", "mpi", "data", "trackers"}
 )
-"""Sections and keys of a config that change neither what a step computes nor what it sends, and the samples in it."""
+"""Sections and keys of a config that do not change the compute and the messages of a step, and those of its samples."""
 
 RunRow = Mapping[str, Any]
 """A run, by the columns of `Report.runs` and the keys of its config."""
@@ -47,7 +47,7 @@ def name_runs(rows: Sequence[RunRow], keys: Sequence[str]) -> list[RunRow]:
     by_root = {key: key.partition(".")[0] for key in keys}
     told = [key for key, root in by_root.items() if root in _OF_METHOD]
     others = [key for key, root in by_root.items() if root not in (*_OF_METHOD, *_OF_REPETITION, NETWORK, "optimizer")]
-    # Also what need not tell runs apart, since each compressor, or each number of workers, has another one.
+    # Also keys that are not needed to tell runs apart, because they differ with the compressor or the workers.
     others = list(dict.fromkeys([*(key for key in _OF_WORK if _count_values(rows, key) > 1), *others]))
     of_label = group_rows(rows, "label").values()
     mixed = [key for key in _OF_MESSAGES if any(_count_values(group, key) > 1 for group in of_label)]
@@ -78,7 +78,7 @@ def _count_values(rows: Sequence[RunRow], key: str) -> int:
 
 
 def _format_settings(row: RunRow, keys: Sequence[str]) -> list[str]:
-    shown = {f"{NETWORK}.bandwidth": "", f"{NETWORK}.latency": ""}  # whose units tell what they are
+    shown = {f"{NETWORK}.bandwidth": "", f"{NETWORK}.latency": ""}  # their units make the keys superfluous
     return [
         f"{shown.get(key, key.removeprefix('network.') + '=')}{text}"
         for key in keys

@@ -17,22 +17,23 @@ from reports.scaling.measured import collectives
 from reports.scaling.measured.collectives import COLLECTIVES, DEFAULTS
 
 PART = 1.5 * 2**20
-"""Bytes of a usual part of a message of layers: one leaves when it may have 1 MiB, and sums are cut after 2 MiB. Only
-runs that have not counted their calls are taken to have such parts, and those of the next two constants."""
+"""Bytes of a usual part of a message of layers: a part leaves at 1 MiB or more, and sums are cut after 2 MiB.
+
+This and the next two constants only serve to estimate the calls of runs that have not counted them."""
 DENSE_PART = 3 * 2**20
-"""Bytes of the gradient in a part, where a payload may be as long as the gradient, so that a large layer is one."""
+"""Bytes of the gradient in a part if a payload may be as long as the gradient: a large layer is a part then."""
 SEGMENT = 2**21
-"""Bytes of a sum, where units are longer than that."""
+"""Bytes of a sum if units are longer than that."""
 
 EAGER = 2**16
-"""Bytes above which Open MPI's TCP asks before it sends: request, answer and data are three messages one way."""
+"""Bytes above which Open MPI over TCP asks before it sends: request, answer and data are three one-way messages."""
 RENDEZVOUS = 3
 
 DENSE_BOUNDS = frozenset({"adaptive_threshold", "gaussiank", "none", "redsync_threshold", "sidco", "svd", "thresholdv"})
-"""Compressors whose payloads may be as long as the gradient, which counts for when a part leaves."""
+"""Compressors whose payloads may be as long as the gradient, which decides when a part leaves."""
 SUMMED = frozenset({"none", "fp16", "bf16", "randomk", "block_randomk", "intsgd", "powersgd", "batched_powersgd"})
-"""Compressors whose payloads the network adds where `exchange` is auto: asked for runs of two workers only, whose bytes
-do not tell."""
+"""Compressors whose payloads the network adds if `exchange` is auto; used for runs of two workers, whose bytes are
+ambiguous."""
 SIZED = frozenset(
     {"adaptive_threshold", "atomo", "dgc", "gaussiank", "qsvd", "redsync_threshold", "redsync_trimmed", "sidco", "svd"}
     | {"thresholdv", "topk"}
@@ -41,7 +42,7 @@ SIZED = frozenset(
 AGREEING = frozenset({"intsgd"})
 """Compressors for which the workers sum a few numbers before they encode."""
 ROUNDS = {"powersgd": 2, "batched_powersgd": 2}
-"""Sums one after another, where they are more than one."""
+"""Sums one after another, for compressors with more than one."""
 
 _MATCHES = 0.05  # relative difference up to which two amounts of bytes are the same
 

@@ -23,9 +23,9 @@ from reports.scaling.measured.links import Links
 from reports.scaling.measured.traffic import Traffic
 
 GAMMA = 1.05
-"""The paper measures that overlap slows backward down by a few percent."""
+"""The slow-down of backward by overlap; the paper measures a few percent."""
 BUCKET = 25 * 2**20
-"""Bytes of a bucket of PyTorch's DistributedDataParallel, which the paper takes."""
+"""Bytes of a bucket of PyTorch's DistributedDataParallel, as in the paper."""
 
 
 def time_ring(size: float, workers: int, links: Links) -> float:

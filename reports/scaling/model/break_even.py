@@ -79,7 +79,7 @@ def _compute_totals(
     rates: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
     betas = 8 / (rates * PAYLOAD_SHARE)
-    if predictor.best:  # which algorithm is best depends on the bandwidth
+    if predictor.best:  # the best algorithm depends on the bandwidth
         found = [
             predictor.predict_step(workload, method, workers, Links("", latency, float(beta))).total for beta in betas
         ]
@@ -155,7 +155,7 @@ def find_needed(predictor: Predictor, predictions: Sequence[Prediction], links: 
 
         def factor(one: Prediction = one, best: Prediction = best, **changed: npt.NDArray[np.float64]) -> float:
             step = predictor.predict_step(one.workload, one.method, one.workers, links[one.network])
-            # What was measured is not just what the model says: it has to be so many times as fast as it is.
+            # A measured step differs from the model's: the factor is relative to the measured one.
             goal = step.total * best.step.total / one.step.total
             step = predictor.predict_step(one.workload, one.method, one.workers, links[one.network], **changed)
             return _find_least_factor(step.total, goal)
@@ -167,7 +167,7 @@ def find_needed(predictor: Predictor, predictions: Sequence[Prediction], links: 
 
 
 _FACTORS = np.geomspace(1.0, 1e4, 401)
-"""How many times as fast, or as short, something may be: more is no answer."""
+"""The factors that are tried; a larger one counts as impossible."""
 
 
 def _find_least_factor(totals: npt.ArrayLike, goal: float) -> float:

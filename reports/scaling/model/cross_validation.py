@@ -14,9 +14,9 @@ from reports.scaling.measured.measurements import Measurements
 from reports.scaling.model.fit import CostModel, StepTimes, fit_model
 
 WORST_MEDIAN, WORST_P90 = 1.3, 2.0
-"""Times too long or too short for cells left out, above which nothing is extrapolated: the model misses something."""
+"""The factors of error for cells left out above which nothing is extrapolated."""
 FEWEST = 4
-"""Cells that can be left out one by one, below which the errors say nothing."""
+"""The number of cells left out one by one below which the errors say nothing."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,15 +36,15 @@ from reports.scaling.measured.traffic import Traffic
 Array = npt.NDArray[np.float64]
 
 PRIOR = np.array([1.0, 1.0, 2e-6, 2e-10, 0.02])
-"""k_a, k_b, m in s a message, b in s a byte, s: what a cluster with TCP usually has."""
+"""k_a, k_b, m in s a message, b in s a byte, s: the usual values of a cluster with TCP."""
 SPREAD = np.array([0.2, 0.1, 2e-5, 1e-9, 0.1])
-"""How far from these is not surprising."""
-_NOISE = 0.03  # of a step: what a deviation of SPREAD counts as much as
+"""The deviations from PRIOR that are not surprising."""
+_NOISE = 0.03  # of a step: an error that counts as much as a deviation of SPREAD
 _HUBER = 0.05  # of a step: residuals above count less
 _KAPPAS = np.linspace(0.0, 1.5, 31)
 
 _APART = 1.5
-"""Times as many samples tell the part of a step's compute that does not depend on them."""
+"""The ratio of samples from which the part of the compute that does not depend on them can be fitted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _fit_work(cells: Sequence[MeasuredCell], kappa: float) -> ComputeCost:
     return ComputeCost(*_fit_compute(samples, times), backward)
 
 
-@functools.lru_cache(maxsize=4096)  # most are the same whichever cell is left out
+@functools.lru_cache(maxsize=4096)  # most calls repeat, whichever cell is left out
 def _fit_method(cells: tuple[MeasuredCell, ...], kappa: float, traffic: Traffic) -> MethodCost:
     crowds = np.array([_compute_crowding(cell, kappa) for cell in cells])
     encode = float(np.median(np.array([cell.encode_s for cell in cells]) / crowds))
@@ -252,7 +252,7 @@ def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str],
         if cell.overlaps and share:
             hidden = sent.compute_overlap(cell.beside_s, cell.encode_s)
             if cell.communicate_s < hidden * max(0.1, 1.1 * (1 - share) / share):
-                continue  # little but what left last was waited for: how long the others took is not known
+                continue  # only the last calls were waited for: the time of the others is unknown
         crowd = _compute_crowding(cell, kappa)
         network = (cell.links.alpha * asked.latencies, cell.links.beta * asked.bytes)
         own = (asked.messages * crowd, asked.bytes * crowd)

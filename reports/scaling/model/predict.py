@@ -24,7 +24,7 @@ from reports.scaling.model.cross_validation import CrossValidation
 from reports.scaling.model.fit import CostModel, StepTimes, stack_models
 
 LEVEL = 0.9
-"""Of the intervals."""
+"""The level of the intervals."""
 _SAME_SAMPLES = 0.05
 """Relative difference up to which steps have the same samples: the last batch of an epoch may be shorter."""
 

@@ -18,7 +18,7 @@ DASHES = (0, (4, 2))
 PREDICTED = Line2D([], [], color=GREY, linestyle=DASHES, marker="o", markerfacecolor="white", label="predicted")
 _MEASURED = Line2D([], [], color=GREY, marker="o", label="measured")
 MOST_BANDS = 6
-"""Lines whose intervals can be told apart."""
+"""The most lines whose intervals can be told apart."""
 
 Point = tuple[int, float, float, float, bool]
 """Workers, the value, its interval, and whether it was measured, which has none."""
@@ -37,7 +37,7 @@ def draw_line(axis: Axes, line: Sequence[Point], look: style.Look, has_band: boo
             markersize=3.5,
             markerfacecolor=look.colour if is_measured else "white",
         )
-    # Solid between two neighbours of which both were measured.
+    # Solid between two measured neighbours.
     axis.plot(x, [value if kind else math.nan for value, kind in zip(y, measured, strict=True)], color=look.colour)
     if has_band:
         low, high = (

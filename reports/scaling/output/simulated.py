@@ -14,10 +14,10 @@ from reports.scaling.simulator import Asynchronous, Cluster, Compute, Link, Step
 from reports.scaling.simulator.exchanges import EXCHANGES, SimulatedTraining
 
 ROUGH = "≈"
-"""Behind the figures of a simulation that is not exact."""
+"""The mark behind the figures of a simulation that is not exact."""
 
 MOST_PUSHES = 25_000
-"""Gradients that the server of one simulation of `asynchronous` takes: some minutes (docs/guide/networks.md)."""
+"""The most gradients that the server of a simulation of `asynchronous` takes: some minutes (docs/guide/networks.md)."""
 
 _STEPS = (10, 100)
 _SAMPLES = 2000
@@ -156,5 +156,5 @@ def build_table(found: Sequence[SimulatedSteps]) -> ReportTable:
 
 def _make_cell(one: SimulatedSteps, key: str, factor: float) -> TableCell:
     value = getattr(one, key)
-    shown = 0.0 if abs(value) < 1e-9 else value * factor  # what is nothing but rounding
+    shown = 0.0 if abs(value) < 1e-9 else value * factor  # rounding errors
     return TableCell(value, format_number(shown) + ("" if one.exact else f" {ROUGH}"))

@@ -63,7 +63,7 @@ def _draw_panel(axis: Axes, found: Sequence[Speedup], methods: Sequence[str]) ->
     axis.axhline(1.0, color=GREY, linewidth=0.8)
     for method, look in style.choose_looks(methods).items():
         line = [(one.workers, one.times, one.low, one.high, one.is_measured) for one in found if one.method == method]
-        if line:  # only another workload may have it
+        if line:  # perhaps only another workload has it
             lines.draw_line(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
     axis.set_yscale("log")
     lines.format_ticks(axis.yaxis)

@@ -15,7 +15,7 @@ from reports.scaling.model.break_even import BASELINE, BreakEven, Needed, find_b
 from reports.scaling.model.predict import LEVEL, Prediction, Predictor
 
 EXTRAPOLATED = "~"
-"""In front of what was not measured just so."""
+"""The mark before a value that was not measured under just these circumstances."""
 TOPIC = "Scaling"
 
 SAID = (

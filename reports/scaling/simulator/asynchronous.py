@@ -20,8 +20,8 @@ class _ServerPlayer:
         self.times = np.zeros((3, steps, cluster.workers))  # ready, exchanged, finished
         self.before = [step.draw_before(cluster.workers, number, seed) for number in range(steps)]
         self.taken = [0] * cluster.workers  # gradients of each that the server has taken
-        self.queue: deque[int] = deque()  # whose gradients have come
-        self.held: list[int] = []  # who is too far ahead to be answered
+        self.queue: deque[int] = deque()  # workers whose gradients have come
+        self.held: list[int] = []  # workers too far ahead to be answered
         self.is_busy = False
 
     def play(self) -> Course:

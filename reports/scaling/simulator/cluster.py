@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _AT_ONCE = 1e-30
-"""s a byte of a link that is no limit: a capacity that is a number, so that shares of it are."""
+"""s a byte of a link without a limit: a finite capacity, so that its shares are finite."""
 
 
 @dataclasses.dataclass(frozen=True)

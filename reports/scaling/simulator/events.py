@@ -12,7 +12,7 @@ from reports.scaling.simulator.cluster import Cluster, Ints
 from reports.scaling.simulator.sharing import fair_rates
 
 _SAME = 1 + 1e-12
-"""Times so near each other are one: they are sums of the same parts in another order."""
+"""Relative difference of times that count as equal: they are sums of the same parts in another order."""
 
 Action = Callable[[], None]
 
@@ -30,13 +30,13 @@ class Events:
         s_per_byte = cluster.s_per_byte
         self._capacities, self._is_limited = 1 / s_per_byte, s_per_byte > s_per_byte[-1]
         self._heap: list[tuple[float, int, Action]] = []
-        self._numbers = itertools.count()  # what is due at the same time happens in the order in which it was asked for
+        self._numbers = itertools.count()  # actions at the same time are done in the order in which they were scheduled
         self._ways: dict[tuple[int, int], tuple[Ints, float]] = {}
         self._paths = np.zeros((0, 3), np.int64)
         self._rates = self._ends = np.zeros(0)
         self._left = np.zeros(0, object)  # what to do when the last byte of each message has left
         self._new: list[tuple[Ints, float, Action]] = []
-        self._changed = np.zeros(len(s_per_byte), bool)  # links whose messages are others since rates were given
+        self._changed = np.zeros(len(s_per_byte), bool)  # links whose messages have changed since the last rates
         self._has_changed = False
         self._places = np.zeros(len(s_per_byte), np.int64)  # of links among those that are looked at
 
@@ -63,7 +63,7 @@ class Events:
         """Do all actions until none is left."""
         while True:
             due = self._heap[0][0] if self._heap else np.inf
-            if self._has_changed and due > self.now * _SAME:  # what happens at the same time is shared once
+            if self._has_changed and due > self.now * _SAME:  # rates are set once for all actions at the same time
                 self._share()
             end = self._ends.min() if len(self._ends) else np.inf
             if due <= end and due < np.inf:

@@ -73,7 +73,7 @@ class SimulatedExchange:
         }
         if not self.is_asynchronous:
             return Step(training.compute, self.schedule(cluster, training), **work)
-        # the server decodes and updates; what it answers are parameters
+        # the server decodes and updates; it answers with parameters
         return Asynchronous(
             training.compute,
             push_bytes=training.payload_bytes,

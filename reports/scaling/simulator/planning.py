@@ -12,7 +12,7 @@ from reports.scaling.simulator.schedules import Round, Schedule
 from reports.scaling.simulator.sharing import fair_rates
 
 SAME = 1e-9
-"""Relative: times and rates so near each other are one."""
+"""Relative difference of times and rates that count as equal."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -58,7 +58,7 @@ class _EventPlayer:
         self.times = np.zeros((3, steps, cluster.endpoints))  # ready, exchanged, finished
         self.before = [step.draw_before(cluster.workers, number, seed) for number in range(steps)]
         self.place = [(-1, -1)] * cluster.endpoints  # step and place of the turn that each is in
-        self.open: dict[_Place, int] = defaultdict(int)  # messages that are to leave or come, less what has come early
+        self.open: dict[_Place, int] = defaultdict(int)  # messages still to leave or come, less those that came early
         self.announced: dict[_Place, list[tuple[int, float]]] = defaultdict(list)  # and wait for their receiver
 
     def play(self) -> Course:

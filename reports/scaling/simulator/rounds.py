@@ -14,7 +14,7 @@ from reports.scaling.simulator.sharing import fair_rates
 from reports.scaling.simulator.step import Step
 
 _Play = Callable[[Floats], Floats]
-"""From when endpoints begin to when they are through."""
+"""Returns when endpoints are through from when they begin."""
 
 
 def _never_meet(rounds: list[PlannedRound], cluster: Cluster) -> bool:
@@ -176,7 +176,7 @@ class _RoundPlayer:
                 of whole schedules 2, as between two who swap it comes back in the second.
             rounds: the repeated rounds.
         """
-        if repeats < 2 * period:  # as most are: they are over before it shows
+        if repeats < 2 * period:  # the usual case: they are over before a period shows
             for _ in range(repeats):
                 times = once(times)
             return times
@@ -191,7 +191,7 @@ class _RoundPlayer:
             is_same = np.ptp(moved) <= SAME * moved.max()
             periods = periods + 1 if is_same else 0
             begun = times
-            if periods > 1:  # the second has seen how it follows the first
+            if periods > 1:  # the second shows that the first is a period
                 more, rest = divmod(repeats - done, period)
                 times = times.copy()
                 times[ends] += more * moved.max()

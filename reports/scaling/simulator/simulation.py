@@ -8,7 +8,7 @@ from reports.scaling.simulator.course import Course
 from reports.scaling.simulator.step import Asynchronous, Step
 
 MOST_EVENTS = 12_000
-"""Messages of all steps that `auto` hands to the discrete events."""
+"""The most messages of all steps that `auto` hands to the discrete events."""
 
 
 def simulate(cluster: Cluster, step: Step | Asynchronous, steps: int, seed: int = 0, engine: str = "auto") -> Course:
