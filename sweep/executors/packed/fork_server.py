@@ -1,5 +1,7 @@
-"""A process that loads torch once, and forks the ranks of worlds from it (trainers/packed/fork_server.py,
-docs/guide/packing.md)."""
+"""Starts and talks to processes that load torch once and fork the ranks of worlds (docs/guide/packing.md).
+
+Such a process is trainers/packed/fork_server.py.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +21,26 @@ from sweep.attempts.run_task import RunTask
 from sweep.system.job_environment import build_job_environment
 from sweep.system.processes import WORLD_VARIABLE, prepare_child
 
-SOCKET = "n"  # as in trainers/packed/rank_proxy.py
+SOCKET = "n"  # the same in trainers/packed/rank_proxy.py
 VARIABLE = "GRADSWEEP_FORK"
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
-DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of GPUs, as in trainers/rules/machine.py
-LONGEST_MARK = 4200  # bytes: a path and its variable
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of GPUs
+LONGEST_MARK = 4200  # bytes of an environment variable with a path
 PATIENCE_S = 60.0
-MOST_RUNS = (
-    12  # that one is told of; an order has to fit trainers/packed/fork_server.py's MESSAGE_BYTES, whatever their paths
-)
+MOST_RUNS = 12  # in an order, which has to fit into MESSAGE_BYTES of trainers/packed/fork_server.py
 
 _early: list[ForkServer] = []
-"""Started before there is a world to want them."""
+"""Started before there is a world that they can serve."""
 
 
 def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether ranks that are started so may be forked: by an mpirun, where no GPU is, and nobody objects."""
+    """Tell whether ranks can be forked: they are started by an mpirun, without GPUs, and GRADSWEEP_FORK is not 0."""
     plain = os.path.basename(command[0]) in LAUNCHERS and not any(map(os.path.exists, DRIVERS))
     return plain and environment.get(VARIABLE) != "0"
 
 
 class ForkServer:
-    """The process. It serves worlds that are alike in what it has had to know before it loaded anything.
+    """A running fork server, for worlds that need the same environment and threads before torch is loaded.
 
     Args:
         variables: the environment of the runs' `mpi` section.
@@ -55,10 +55,10 @@ class ForkServer:
     def __init__(self, variables: Mapping[str, str], threads: int) -> None:
         self.key = (dict(variables), threads)
         self.code: str | None = None
-        """Directory of the packages that its ranks run, once it serves a world."""
+        """The directory of the packages that its ranks run; None until it serves a world."""
         environment = build_job_environment(variables, None, tempfile.gettempdir())
         environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
-        environment[WORLD_VARIABLE] = " " * LONGEST_MARK  # a place for each rank to say to which it belongs
+        environment[WORLD_VARIABLE] = " " * LONGEST_MARK  # room in which each rank writes the name of its world
         parent = os.getpid()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -81,12 +81,12 @@ class ForkServer:
 
     @property
     def was_killed(self) -> bool:
-        """Something has ended it, and its ranks with it."""
+        """Whether it was killed by a signal, and its ranks with it."""
         code = self.process.poll()
         return code is not None and code < 0
 
     def can_serve(self, variables: Mapping[str, str], threads: int, code: str | None) -> bool:
-        """Whether ranks of such runs can come from here."""
+        """Tell whether it can fork the ranks of such runs."""
         return (
             self.process.poll() is None
             and self.key == (dict(variables), threads)
@@ -94,21 +94,21 @@ class ForkServer:
         )
 
     def wait(self) -> None:
-        """Wait until it has loaded what takes long; or has ended, or has taken too long."""
+        """Wait until it has loaded torch, has ended, or has taken too long."""
         self._control.settimeout(PATIENCE_S)
         with contextlib.suppress(OSError):
             self._control.recv(16)
         self._control.settimeout(None)
 
     def serve(self, task: RunTask, scratch: str, size: int, runs: Sequence[str] = ()) -> list[str]:
-        """Be asked for the ranks of a world; returns the program that MPI has to start for each of them.
+        """Have it fork the ranks of a world; return the program that MPI has to start for each of them.
 
         Args:
             task: a run of the world.
             scratch: the world's directory, which only this user can enter.
             size: of the world, in ranks.
-            runs: directories of those that it is likely to train, whose kernels can be loaded before the ranks are
-                forked: of many, some of each part of the list, where neighbours are the most alike.
+            runs: directories of the runs that it is likely to train; the kernels of some, spread over the list, are
+                loaded before the ranks are forked.
 
         Raises:
             OSError: the socket cannot be opened.
@@ -117,22 +117,23 @@ class ForkServer:
         few = min(len(runs), MOST_RUNS)
         some = [os.path.abspath(runs[number * len(runs) // few]) for number in range(few)]
         order = {"do": "serve", "world": scratch, "code": self.code, "runs": some}
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:  # closed here: who asks notices an end
+        # closed here, so that ranks notice when the server ends
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(os.path.join(scratch, SOCKET))
             listener.listen(size)
             self._send_order(order, [listener.fileno()])
         return [sys.executable, "-I", "-S", os.path.join(self.code, "trainers", "packed", "rank_proxy.py"), scratch]
 
     def stop_serving(self, scratch: str) -> None:
-        """Be asked for ranks of this world no more."""
+        """Have it fork no more ranks for this world."""
         self._send_order({"do": "forget", "world": scratch})
 
     def _send_order(self, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        with contextlib.suppress(OSError):  # it has ended: ranks do without
+        with contextlib.suppress(OSError):  # it has ended: ranks start by themselves
             socket.send_fds(self._control, [json.dumps(order).encode()], descriptors)
 
     def close(self) -> None:
-        """End it, with the ranks that are left."""
+        """Kill it, with the ranks that are left."""
         self._control.close()
         self.process.kill()
         self.process.wait()
@@ -144,7 +145,7 @@ def _find_code(code: str | None) -> str:
 
 @contextlib.contextmanager
 def start_early(command: Sequence[str], variables: Mapping[str, str], threads: int) -> Iterator[None]:
-    """Within the block, have one load what it needs while other things are done; ready at its end."""
+    """Have a fork server load torch while the block runs, and wait for it at the end."""
     started = None
     if can_fork(command, variables):
         with contextlib.suppress(OSError):
@@ -160,19 +161,19 @@ def start_early(command: Sequence[str], variables: Mapping[str, str], threads: i
 
 
 def close_early() -> None:
-    """End those that no world has wanted."""
+    """End the fork servers that were started early and serve no world."""
     while _early:
         _early.pop().close()
 
 
 class ForkServers:
-    """Those of an executor: one for each kind of runs."""
+    """The fork servers of an executor: one for each environment and number of threads."""
 
     def __init__(self) -> None:
         self._all: list[ForkServer] = []
 
     def find_or_start(self, task: RunTask) -> ForkServer | None:
-        """One for the ranks of such runs, or None where they start by themselves."""
+        """Return a fork server for the ranks of such runs; None if they have to start by themselves."""
         if not can_fork(task.command, task.environment):
             return None
         wanted = (task.environment, task.threads_per_worker, task.code)

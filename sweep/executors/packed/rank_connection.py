@@ -1,7 +1,7 @@
-"""Where the ranks of a world (sweep/executors/packed/world.py) connect to its launcher, and how the two talk.
+"""Connects the ranks of a world (world.py) with its launcher, and carries orders and answers between them.
 
-Through a Unix socket in a directory that only this user can enter, or where ranks are on other nodes through a port;
-both sides prove that they know a key. Messages are JSON: nothing that comes from there is executed.
+Ranks connect through a Unix socket in a directory that only this user can enter, or from other nodes through a port.
+Both sides prove that they know a key. Messages are JSON, and nothing that they contain is executed.
 """
 
 from __future__ import annotations
@@ -23,31 +23,34 @@ from typing import Any
 
 from gradsweep.errors import bad_value
 
-CONTROL = "control.json"  # as in trainers/packed/worker.py
+CONTROL = "control.json"  # the same in trainers/packed/worker.py
 MESSAGE_BYTES = 1 << 20
-MESSAGES = 32  # of a rank at a time
+MESSAGES = 32  # that are read of a rank at a time
 HANDSHAKE_S = 5
 LONGEST_ADDRESS = 100  # bytes of a Unix socket's path
 
 
 @dataclasses.dataclass
 class Rank:
-    """A process of the world that has connected."""
+    """A process of the world that has connected.
+
+    Attributes:
+        run: number of the run that it trains.
+        warm: it has trained before, so torch is loaded.
+        terminated: it has reported that a signal from outside ends it.
+        remote: it may be on another node: it gets no descriptors, and signals are sent as messages.
+    """
 
     connection: connection.Connection
     number: int
     pid: int
     run: int | None = None
-    """Number of the run that it trains."""
     warm: bool = False
-    """It has trained before: torch and the like are loaded."""
     terminated: bool = False
-    """It has said that something ends it from outside."""
     remote: bool = False
-    """It may be on another node: it gets no descriptors, and is told of signals."""
 
     def send_order(self, order: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send an order, and open files with it. One that has died is noticed when it is listened to."""
+        """Send an order with open files; that a rank has died is noticed when its messages are read."""
         descriptors = [] if self.remote else descriptors
         text = json.dumps({**order, "descriptors": len(descriptors)}).encode()
         with contextlib.suppress(OSError):
@@ -57,7 +60,7 @@ class Rank:
                     socket.send_fds(link, [b"."], descriptors)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send it a signal, as a message if it is remote."""
         if self.remote:
             self.send_order({"do": "signal", "signal": int(number)})
             return
@@ -65,10 +68,10 @@ class Rank:
             os.kill(self.pid, number)
 
     def receive(self) -> Iterator[dict[str, Any]]:
-        """What it has said since the last time; not all at once of one that floods us with its output.
+        """Yield the messages since the last call, at most `MESSAGES`.
 
         Raises:
-            EOFError, OSError, ValueError: it is gone, or makes no sense.
+            EOFError, OSError, ValueError: the rank is gone, or the message is not JSON.
         """
         for _ in range(MESSAGES):
             if not self.connection.poll():
@@ -77,7 +80,7 @@ class Rank:
 
 
 def check_socket_path() -> None:
-    """Raises UsageError where the socket of a world cannot be in the directory for temporary files."""
+    """Raise UsageError if the path of a world's socket in the directory for temporary files would be too long."""
     place = tempfile.gettempdir()
     own = len("/gradsweep-01234567/s")
     if len(os.fsencode(place)) + own > LONGEST_ADDRESS:
@@ -88,11 +91,11 @@ def check_socket_path() -> None:
 
 
 class UnixListener:
-    """The socket.
+    """Accepts ranks of this machine through a Unix socket.
 
     Args:
         directory: a new one, made with rights for this user only; CONTROL in it tells ranks where to connect.
-        threads: of each rank, which it has to know before it loads anything.
+        threads: of each rank, written into CONTROL because it has to be set before torch is loaded.
         size: of the world, in ranks.
 
     Raises:
@@ -117,7 +120,7 @@ class UnixListener:
             raise
 
     def accept_ranks(self) -> Iterator[tuple[Rank, dict[str, Any]]]:
-        """The ranks that have connected since the last time, with what they say of themselves."""
+        """Yield the ranks that have connected since the last call, each with its first message."""
         while True:
             try:
                 accepted, _ = self._socket.accept()
@@ -140,19 +143,18 @@ class UnixListener:
             return None
 
     def close(self) -> None:
-        """Nobody can connect any more."""
+        """Close the socket: nobody can connect any more."""
         self._socket.close()
 
 
 class TcpListener(UnixListener):
-    """A port of this node, for ranks on others.
+    """Accepts ranks of other nodes through a port.
 
-    Whoever can reach the node can connect, but not go on without the key, and keeps nobody waiting. What is said is no
-    more secret on its way than what MPI sends.
+    A connection without the key is closed, and delays no others. Messages are not encrypted, like those of MPI.
 
     Args:
-        directory: one that all nodes see; CONTROL in it is for this user's eyes, and goes when it is closed.
-        threads: of each rank, which it has to know before it loads anything.
+        directory: one that all nodes see; CONTROL in it can be read by this user only, and is removed by `close`.
+        threads: of each rank, written into CONTROL because it has to be set before torch is loaded.
         size: of the world, in ranks.
 
     Raises:

@@ -1,8 +1,7 @@
 """A running MPI world whose ranks train many runs, one after the other and side by side (docs/guide/packing.md).
 
-The world is a process of ours: mpirun with ranks of trainers/packed/worker.py. Each connects to a socket here, and
-is told what
-to do. Nothing here blocks for long: `poll` moves everything on.
+The world is an mpirun that has started ranks of trainers/packed/worker.py. Each rank connects to a socket here, and
+gets orders. Nothing here blocks for long: `poll` moves everything on.
 """
 
 from __future__ import annotations
@@ -33,40 +32,40 @@ from sweep.system.log_pipes import Capture
 from sweep.system.processes import GRACE_S, WORLD_VARIABLE, kill_processes, prepare_child
 from sweep.system.slurm_allocation import Allocation
 
-OTHERS_S = 15.0  # after a rank has refused a run, for the others to say the same: they may have to load torch yet
-SAVE_S = 10.0  # for the runs beside one that has failed, to save where they are
+OTHERS_S = 15.0  # after a rank has refused a run, for the others to refuse it, too: they may have to load torch yet
+SAVE_S = 10.0  # for the runs beside one that has failed to save
 
 
 class PackedRun(Protocol):
-    """A run that takes part in a world; it is told how that went, once."""
+    """An attempt at a run in a world; of `on_end` and `on_world_end` one is called, once."""
 
     task: RunTask
     directory: Path
     suspect: bool
-    """It was in a world that died, and nobody knows why: it is alone in its next one."""
+    """Whether it may be the reason why a world has died: it is then alone in its next world."""
 
     def describe_place(self) -> dict[str, Any]:
-        """Where its ranks compute, as part of an order."""
+        """Return the cores and GPUs of its ranks, as part of an order."""
 
     def list_descriptors(self) -> list[int]:
-        """What its ranks get: its stdout, its stderr, and what they keep open as long as they train it."""
+        """Return what its ranks get: its stdout, its stderr, and the locks that they keep while they train it."""
 
     def on_handed_over(self) -> None:
-        """They have them, or are on other nodes and get none."""
+        """Close what was handed over to its ranks, which begin to train it."""
 
     def write_output(self, stream: int, data: bytes) -> None:
-        """A rank that has no descriptors has printed something, to its stdout (0) or stderr (1)."""
+        """Write what a rank without descriptors has printed to its stdout (0) or stderr (1)."""
 
     def on_end(self, exit_code: int) -> None:
-        """It has come to an end of its own, whatever that is."""
+        """Conclude: its ranks have finished with it."""
 
     def on_world_end(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
-        """The world is gone, through this run's fault or another's or nobody knows whose (None)."""
+        """Conclude: the world is gone, because of this run (`blamed`), because of another, or unknown (None)."""
 
 
 @dataclasses.dataclass
 class Group:
-    """The ranks that train one run, and what they have said of its end."""
+    """The ranks that train one run, and how it has ended in each."""
 
     member: PackedRun
     ranks: list[Rank]
@@ -74,7 +73,7 @@ class Group:
     failed_at: float | None = None
 
     def note_end(self, rank: Rank, failed: str | None) -> bool:
-        """Note that the run has ended in a rank, and how; whether it has in all, which are then free."""
+        """Note how the run has ended in a rank; free all ranks and return True once it has ended in all."""
         self.said[rank.number] = failed
         if failed and self.failed_at is None:
             self.failed_at = time.monotonic()
@@ -86,17 +85,17 @@ class Group:
 
 
 class PackedWorld:
-    """One mpirun, its ranks, and the runs that they train or shall train.
+    """One mpirun, its ranks, and the runs that they train or are to train.
 
     Args:
         task: a run whose MPI settings, threads and code are those of the world.
         size: in ranks.
-        directory: for the logs of what belongs to no run.
+        directory: for the output that belongs to no run.
         cores: that the ranks may use.
-        variables: more of their environment.
+        variables: more variables for them.
         fork_server: forks the ranks; None: each starts by itself.
-        allocation: of SLURM around us, in which they are started.
-        runs: directories of those that it is likely to train.
+        allocation: of the SLURM job around us, in which they are started.
+        runs: directories of the runs that it is likely to train.
 
     Raises:
         OSError: it cannot be started.
@@ -119,17 +118,17 @@ class PackedWorld:
         self.groups: dict[int, Group] = {}
         self.waiting: list[PackedRun] = []
         self.open = True
-        """It takes runs."""
+        """Whether it accepts runs."""
         self.gone = False
         self.is_spread = allocation is not None and allocation.nodes > 1
-        """Over several nodes."""
+        """Whether its ranks are on several nodes."""
         self.lost_nodes: list[str] = []
         self._numbers = 0
         self._lost: list[Rank] | None = None
         self._given_up: set[int] = set()
         self._saving = False
         self.problem: str | None = None
-        """Why it could not come up, where something better is known than an exit status."""
+        """Why it could not start, if more is known than an exit status."""
         self._kill_at: float | None = None
         directory.mkdir(parents=True)
         self._scratch = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
@@ -143,7 +142,7 @@ class PackedWorld:
         try:
             logs = (run_directory.STDOUT, run_directory.STDERR)
             self._capture = Capture(directory, logs, task.limits.log_bytes, self._scratch, cores)
-            # makes the directory, which the program that has just begun removes, should we be killed
+            # makes the directory; if this process is killed, the program that writes the logs removes it
             place = str(directory.absolute()) if self.is_spread else self._scratch
             self._listener = (TcpListener if self.is_spread else UnixListener)(place, task.threads_per_worker, size)
             rank = [sys.executable, "-m", "trainers.packed.worker", place]
@@ -168,7 +167,7 @@ class PackedWorld:
             raise
 
     def add(self, member: PackedRun) -> None:
-        """Train this run as soon as enough ranks are free; in the order in which they come."""
+        """Queue a run, which is trained as soon as enough ranks are free."""
         self.waiting.append(member)
 
     @property
@@ -176,10 +175,10 @@ class PackedWorld:
         return not self.groups and not self.waiting
 
     def poll(self) -> None:
-        """Take what ranks have said, notice what has died, begin what can be."""
+        """Read messages of ranks, notice what has ended, and start runs on free ranks."""
         if self.gone:
             return
-        code = self.process.poll()  # before reading: what was said before the end has been read then
+        code = self.process.poll()  # before reading, so that the last messages are read before the end is concluded
         self._accept_ranks()
         self._read_messages()
         if code is not None:
@@ -215,7 +214,7 @@ class PackedWorld:
                 link.close()
                 lost.append(rank)
         if lost and self._lost is None:
-            # who went first, without being ended from outside: only then does mpirun end the others
+            # the ranks that ended first, not by a signal from outside; mpirun ends the others only then
             self._lost = [rank for rank in lost if not rank.terminated]
             self.open = False
             self._kill_at = self._kill_at or time.monotonic() + GRACE_S
@@ -225,7 +224,8 @@ class PackedWorld:
             rank.terminated = True
             return
         if message["say"] == "output":
-            if (group := self.groups.get(message["number"])) is not None:  # else it is from what a run has left behind
+            # without a group a process that a run has left behind has printed it
+            if (group := self.groups.get(message["number"])) is not None:
                 group.member.write_output(message["stream"], message["data"].encode("latin-1"))
             return
         group = self.groups[message["number"]]
@@ -234,9 +234,9 @@ class PackedWorld:
             group.member.on_end(int(any(group.said.values())))
 
     def _watch_failures(self) -> None:
-        """A run that has failed in some of its ranks only: the others wait for them, and nothing can free them.
+        """End the world if a run has failed in some of its ranks only, because the others wait for these for ever.
 
-        So the world has to end; the runs beside it are asked to save where they are first.
+        The runs beside it are asked to save first.
         """
         failed = [group for group in self.groups.values() if group.failed_at is not None]
         now, first = time.monotonic(), min((group.failed_at or 0.0 for group in failed), default=0.0)
@@ -285,7 +285,7 @@ class PackedWorld:
                 rank.send_signal(number)
 
     def stop(self, member: PackedRun) -> bool:
-        """Have a run saved and ended; False where it has not begun, and is then forgotten."""
+        """Have a run saved and ended; return False if it has not begun, and forget it."""
         for number, group in self.groups.items():
             if group.member is member:
                 self._send_order(number, "stop")
@@ -295,27 +295,27 @@ class PackedWorld:
         return False
 
     def is_active_for(self, member: PackedRun) -> bool:
-        """Whether it can be asked of this run that something happens: it is trained, or the world comes up for it."""
+        """Tell whether limits of time apply to a run: it is being trained, or the world is starting for it."""
         return not self.ranks or any(group.member is member for group in self.groups.values())
 
     def end_for(self, member: PackedRun) -> None:
-        """End the world for the sake of a run that does not end when it is asked to."""
+        """End the world because of a run that does not end when it is asked to."""
         self._given_up |= {number for number, group in self.groups.items() if group.member is member}
         if self._kill_at is None:
             self.end_now()
 
     def finish(self) -> None:
-        """Let the ranks, which have nothing to do, end."""
+        """Have the idle ranks end."""
         self.open = False
         for rank in self.ranks.values():
             rank.send_order({"do": "end"})
-        if len(self.ranks) < self.size:  # it has not even begun
+        if len(self.ranks) < self.size:  # some have not even connected
             self.end_now()
         elif self._kill_at is None:
             self._kill_at = time.monotonic() + GRACE_S
 
     def end_now(self) -> None:
-        """Have mpirun end all ranks at once; by force where it does not."""
+        """Have mpirun end all ranks at once; it is killed if it does not."""
         self.open = False
         self._lost = self._lost or []
         with contextlib.suppress(ProcessLookupError):
@@ -323,7 +323,7 @@ class PackedWorld:
         self._kill_at = min(self._kill_at or float("inf"), time.monotonic() + GRACE_S)
 
     def close(self) -> None:
-        """End the world; returns when nothing of it is left."""
+        """End the world and wait until nothing of it is left."""
         if not self.gone and self._kill_at is None:
             self.end_now()
         while not self.gone:
@@ -333,25 +333,26 @@ class PackedWorld:
             time.sleep(0.01)
 
     def _conclude(self, code: int) -> None:
-        """All that was under way comes to an end: as failed where it is to blame, else to begin again."""
+        """Clean up after mpirun has ended, and tell each run whether it is to blame."""
         self.gone, self.open = True, False
-        # mpirun was first, or what forks its ranks
+        # mpirun ended first, or the fork server
         elsewhere = code < 0 or (self._fork_server is not None and self._fork_server.was_killed)
         self._tidy()
-        if self.allocation is not None and self.groups and self._lost != []:  # else it was us who ended it
+        if self.allocation is not None and self.groups and self._lost != []:  # else this process has ended it
             self.lost_nodes = self.allocation.find_lost_nodes()
         failed = {number for number, group in self.groups.items() if group.failed_at is not None}
         died = set() if elsewhere else {rank.run for rank in self._lost or [] if rank.run in self.groups}
-        guilty = failed | self._given_up or (died if len(died) == 1 else set())  # of several, one ended the others
+        # if several have died, one has ended the others
+        guilty = failed | self._given_up or (died if len(died) == 1 else set())
         members = {number: group.member for number, group in self.groups.items()}
         self.groups.clear()
         for number, member in members.items():
             member.on_world_end(self, number in guilty if guilty else None, code)
-        if self.waiting and not self._numbers:  # it has trained nothing: the first in the line is told of it
+        if self.waiting and not self._numbers:  # it has trained nothing: the first run in the queue is blamed
             self.waiting.pop(0).on_world_end(self, True, code)
 
     def _tidy(self) -> None:
-        """Leave nothing of the world."""
+        """Remove all that is left of the world."""
         if self._listener is not None:
             self._listener.close()
         if self._fork_server is not None:

@@ -19,7 +19,8 @@ from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
 from sweep.executors.local import SlotJob
-from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
+from sweep.executors.packed.attempt import PackedAttempt
+from sweep.executors.packed.executor import PackedExecutor
 from sweep.executors.packed.fork_server import ForkServers
 from sweep.settings.mpi import MpiSettings
 from sweep.system.processes import WORLD_VARIABLE, find_processes

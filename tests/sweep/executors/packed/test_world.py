@@ -19,7 +19,8 @@ from sweep.attempts.run_task import RunTask
 from sweep.console.events import Events
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotJob
-from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
+from sweep.executors.packed.attempt import PackedAttempt
+from sweep.executors.packed.executor import PackedExecutor
 from sweep.launchers.launchers import build_launcher
 from sweep.settings.sweep import SweepSettings
 from sweep.system.processes import WORLD_VARIABLE, find_processes

@@ -1,0 +1,190 @@
+"""An attempt at a run in a world of many."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+
+from gradsweep import files, run_directory
+from gradsweep.failure_causes import LOST, START
+from sweep.attempts.attempt import Attempt
+from sweep.attempts.run_task import RunTask
+from sweep.directory.run_state import finish_attempt
+from sweep.executors.packed.world import PackedWorld
+from sweep.provenance import record
+from sweep.system import signals
+from sweep.system.lease import Lease
+from sweep.system.log_pipes import Capture
+from sweep.system.processes import GRACE_S, kill_processes
+
+LOG_LINES = 20
+MOST_DESCRIPTORS = 250  # of one message; the kernel takes 253
+
+
+class PackedAttempt(Attempt):
+    """An attempt at a run in a world of many."""
+
+    saves = True
+
+    def __init__(
+        self, task: RunTask, lease: Lease, gpus: Sequence[int], world: PackedWorld, suspect: bool = False
+    ) -> None:
+        self.allocation = world.allocation
+        unnumbered = self.allocation is not None and not self.allocation.cores  # its cores have no known numbers
+        super().__init__(task, [] if unnumbered else lease.cores, lease)
+        self.gpus, self.suspect = list(gpus), suspect
+        self.again = False
+        """Whether it has ended for a reason outside its run, which another attempt is to go on with."""
+        self.why_again = ""
+        self._preempted = False
+        self._capture: Capture | None = None
+        if self.status is not None:
+            return
+        files.write_json(
+            self.directory / run_directory.PROVENANCE, record.describe_attempt(task.origin, world.environment)
+        )
+        nowhere = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
+        logs = (run_directory.STDOUT, run_directory.STDERR)
+        self._capture = Capture(self.directory, logs, task.limits.log_bytes, nowhere, self.cores)
+        try:
+            self.join(world)
+        except BaseException:
+            self._tidy()
+            raise
+
+    def join(self, world: PackedWorld) -> None:
+        """Queue for the ranks of a world."""
+        self.world = world
+        about = {} if self.allocation is None else self.allocation.build_record()
+        self._write_start(world.process.pid, world=str(world.directory.absolute()), **about)
+        world.add(self)
+
+    def _count_cores(self) -> int:
+        return super()._count_cores() if self.allocation is None else self.allocation.cpus
+
+    # called by the world
+
+    def describe_place(self) -> dict[str, list[int]]:
+        return {"cores": [] if self.lease.is_shared else self.cores, "gpus": self.gpus}
+
+    def list_descriptors(self) -> list[int]:
+        assert self._capture is not None
+        if self.world.is_spread:
+            return []
+        return [*self._capture.inputs, *self.lease.descriptors][:MOST_DESCRIPTORS]
+
+    def on_handed_over(self) -> None:
+        assert self._capture is not None
+        if not self.world.is_spread:
+            self._capture.close_inputs()
+        self._began = time.monotonic()  # its limits of time begin now
+        self._watch = self._build_watch()
+
+    def write_output(self, stream: int, data: bytes) -> None:
+        assert self._capture is not None
+        with contextlib.suppress(OSError):
+            os.write(self._capture.inputs[stream], data)
+
+    def on_end(self, exit_code: int) -> None:
+        asked = self._preempted or self._stopping is not None
+        saved = files.read_json(self.directory / run_directory.STOPPED) is not None
+        if saved and not asked and self.run.result() is None:
+            self._plan_restart("a run beside it failed and ended the MPI world; saved, it goes on in another")
+        else:
+            self._finish(exit_code)
+
+    def on_world_end(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
+        if self._preempted and self._stopping is None:
+            self._stopping = (run_directory.PREEMPTED, "the MPI world ended before the run was saved", None)
+        if world.lost_nodes and self._stopping is None:  # not the run's fault: it goes on on other nodes
+            why = f"lost {', '.join(world.lost_nodes)}: nothing can be started there"
+            self._stopping = (run_directory.PREEMPTED, why, LOST)
+        twice = blamed is None and self.suspect
+        if blamed or twice or self._stopping is not None or self.run.result() is not None:
+            if world.problem is not None:
+                self.fail(world.problem)
+            else:
+                self._finish(exit_code)
+            self._append_world_log(world)
+            return
+        self.suspect |= blamed is None
+        why = "a run beside it failed" if blamed is False else "nobody knows why"
+        self._plan_restart(f"the MPI world ended: {why}; it goes on in another")
+
+    def _plan_restart(self, reason: str) -> None:
+        self._tidy()
+        self.again, self.why_again = True, reason
+        with contextlib.suppress(OSError):
+            finish_attempt(self.run, run_directory.PREEMPTED, reason, None)
+
+    def _append_world_log(self, world: PackedWorld) -> None:
+        """Append what mpirun has printed at the end of the world to the run's log."""
+        lines = files.tail(world.directory / run_directory.STDERR, LOG_LINES)
+        with contextlib.suppress(OSError), (self.directory / run_directory.STDERR).open("a", encoding="utf-8") as log:
+            log.writelines(f"{line}\n" for line in lines)
+
+    # called by the executor
+
+    def poll(self) -> str | None:
+        if self.status is None and not self.again:
+            self._killed_for_memory.look()
+            if self.world.is_active_for(self):
+                self._enforce_limits()
+        return self.status
+
+    def _send(self, number: signal.Signals) -> None:
+        if number == signal.SIGUSR2:
+            self.world.send_signal(self, number)
+        elif number != signal.SIGUSR1:
+            self.world.end_for(self)
+        elif not self.world.stop(self):
+            self._finish(1)
+
+    def preempt(self) -> None:
+        self._preempted = True
+        if self.status is None and not self.world.stop(self):
+            self._stopping = (run_directory.PREEMPTED, "SIGUSR1 came before its turn", None)
+            self._finish(1)
+
+    def terminate(self, status: str, reason: str) -> None:
+        if self.status is None:
+            self.doom(status, reason)
+            self._signals = [(time.monotonic() + GRACE_S, signal.SIGTERM)]
+            self._send(signal.SIGUSR1)
+
+    def doom(self, status: str, reason: str) -> None:
+        """Note how it will have ended, as `terminate` does, if its whole world is about to be ended."""
+        self._stopping = self._stopping or (status, reason, None)
+
+    def stop(self, status: str, reason: str, grace_s: float = GRACE_S) -> None:
+        self.terminate(status, reason)
+        deadline = time.monotonic() + grace_s
+        while self.status is None and time.monotonic() < deadline and not signals.is_hurried():
+            self.world.poll()
+            time.sleep(0.01)
+        if self.status is None:
+            self.world.end_for(self)
+            self.world.close()
+
+    def fail(self, reason: str, cause: str = START) -> None:
+        """Write that it could not begin."""
+        self._tidy()
+        self.status, self.reason, self.cause = run_directory.FAILED, reason, cause
+        with contextlib.suppress(OSError):
+            finish_attempt(self.run, self.status, reason, None, cause)
+
+    def _finish(self, exit_code: int) -> None:
+        self._tidy()
+        self.again = False
+        self._conclude(exit_code)
+
+    def _tidy(self) -> None:
+        """End the processes that its ranks may have left, and close its logs."""
+        kill_processes(self.directory)
+        if self._capture is not None:
+            self._capture.close()
