@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     module.add_arguments(parser)
     options = parser.parse_intermixed_args(arguments[1:])
-    if sys.stdout is not None:  # it is None where it was closed before the start
+    if sys.stdout is not None:  # None where standard output is closed
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         status = int(module.run(options))
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except KeyboardInterrupt:

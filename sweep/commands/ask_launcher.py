@@ -32,7 +32,7 @@ def ask(directory: Path, request: Request) -> bool:
                     told = float("inf")
                     print(f"waiting for {who(by)}, which runs this sweep", file=sys.stderr)
                 time.sleep(LOOK_EVERY_S)
-            if not path.exists() and holder(directory) == by:  # another one clears what it has not been asked
+            if not path.exists() and holder(directory) == by:  # a new launcher removes requests to an earlier one
                 return True
         finally:
             requests.withdraw(path)
@@ -50,5 +50,5 @@ def take_over(directory: Path) -> Sweep | None:
     except UsageError:
         if holder(directory) is None:
             time.sleep(LOOK_EVERY_S)
-            return Sweep(directory, fresh=False)  # somebody looked at it for an instant, or it cannot be written
+            return Sweep(directory, fresh=False)  # its lock was held for an instant, or it cannot be written
         return None

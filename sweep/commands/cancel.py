@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
             sweep.close()
         break
     after = {each: _read_standing(each) for each in runs}
-    # one whose job SLURM has ended and queued again said that it was cancelled before
+    # a run whose job SLURM has ended and queued again was cancelled before
     cancelled = [each for each in runs if after[each][0] == run_directory.CANCELLED and after[each] != before[each]]
     for each in runs if words else cancelled:
         if len(runs if words else cancelled) <= SHOWN:

@@ -97,7 +97,7 @@ def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> b
             run_directory.CANCELLED,
             run_directory.PREEMPTED,
             *([run_directory.PENDING] if lost else []),
-        )  # its turn never came again
+        )  # it has not started again
         by_fault = status in before and cause is not None
         return (
             by_fault

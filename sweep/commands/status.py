@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     shown = [run_lines.format_headline(overview), run_lines.describe_holder(overview)]
     if overview.holder is None:
-        from sweep.directory.description import explain_torn  # with YAML, which the rest does without
+        from sweep.directory.description import explain_torn  # loads YAML, which nothing else here needs
 
         shown += filter(None, (explain_torn(directory), planned_runs.flaw(directory)))
     if views:

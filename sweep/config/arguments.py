@@ -51,11 +51,11 @@ def put_overrides_first(words: Sequence[str]) -> list[str]:
     try:
         with contextlib.redirect_stderr(usage):
             overrides = list(get_args_parser().parse_intermixed_args(list(words)).overrides)
-    except SystemExit:  # after its usage in several lines
+    except SystemExit:  # argparse has printed its usage in several lines
         why = usage.getvalue().strip().rpartition("error: ")[2]
         unknown = why.removeprefix("unrecognized arguments: ")
         if unknown != why:
-            typed = [word for word in unknown.split() if word.startswith("-")]  # it names what follows them, too
+            typed = [word for word in unknown.split() if word.startswith("-")]  # it names words behind them, too
             valid = "key=value, --quiet, --json, --trust, --version and the flags of --hydra-help"
             known = [option for action in get_args_parser()._actions for option in action.option_strings]
             long = [option for option in (*flags.ALL, *known) if option.startswith("--")]

@@ -97,7 +97,7 @@ class Composer:
         self.hydra_compositions = 0  # points and choices of groups that Hydra has composed
         self._parser = OverridesParser.create(config_loader=loader)
         self._words: dict[str, _Word] = {}
-        self._numbers: dict[str, Override] = {}  # by key, with any number
+        self._numbers: dict[str, Override] = {}  # one parsed override of each key that has whole numbers
 
     def compose(self, points: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         """Compose points, each given by its overrides; return their configs in order.
@@ -130,7 +130,7 @@ class Composer:
         for number, lines in enumerate(count_through("points read", points, silent=self.silent)):
             try:
                 choice = tuple(line for line in lines if self._read_word(line).group)
-            except Exception:  # this point is not even grammatical
+            except Exception:  # the point is not in Hydra's grammar
                 choice = ("", str(number))
             found.setdefault(choice, []).append(number)
         return list(found.values())
@@ -154,7 +154,7 @@ class Composer:
 
     def _build_base(self, points: Sequence[Sequence[str]]) -> _Base | None:
         """Compose what these points, of one choice of groups, share; return None where they may share less."""
-        if self.master.hydra.searchpath:  # where groups may be that are not known here
+        if self.master.hydra.searchpath:  # groups that Hydra has not looked up yet may be there
             return None
         common = set(points[0]).intersection(*points[1:])
         varying = {line: self._read_word(line) for lines in points for line in lines if line not in common}
@@ -166,7 +166,7 @@ class Composer:
             base = _Base(self._compose_by_hydra([word.line for word in kept]), frozenset(common), self.shared)
         except UsageError:
             raise
-        except Exception:  # let the first point tell
+        except Exception:  # composing the first point raises it
             return None
         return base if base.sure else None
 
@@ -174,7 +174,7 @@ class Composer:
         if base is not None and base.sure:
             try:
                 return base.insert_values([self._read_word(line) for line in lines if line not in base.common])
-            except Exception:  # Hydra says it in its own words, or knows better
+            except Exception:  # Hydra composes the whole point, or raises its own error
                 base.sure = False
         config = self._compose_by_hydra(lines)
         return build_plain_config(config, config.hydra.launcher, self.shared)
@@ -200,12 +200,12 @@ class _Base:
         texts = {name: list(_find_interpolations(_extract_raw(config, name))) for name in self.names}
         self.interpolated = {name for name, found in texts.items() if found}
         self.sure = not any(_OUTSIDE.search(text) for found in texts.values() for text in found)
-        self._read: dict[tuple[str, tuple[str, ...]], Any] = {}  # by section and the lines that change it
+        self._read: dict[tuple[str, tuple[str, ...]], Any] = {}  # by section and lines that change it
 
     def insert_values(self, words: Sequence[_Word]) -> dict[str, Any]:
         """Return the config with these values."""
         changes: dict[str, tuple[str, ...]] = {name: () for name in self.names}
-        moving = set(self.interpolated)  # these may depend on any value
+        moving = set(self.interpolated)  # interpolations may depend on any value
         for word in words:
             changes[word.section] = (*changes[word.section], word.line)
             if "${" in word.line:

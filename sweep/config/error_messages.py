@@ -86,7 +86,7 @@ def _explain_launcher(error: BaseException, arguments: Sequence[str]) -> str | N
         return f"{key}={value}: valid is one value; with a comma it is in quotes: '{key}=\"{value}\"'"
     if not isinstance(error, InterpolationResolutionError):
         return None
-    # Hydra makes the launcher before any point, and then the error does not know its key
+    # Hydra makes the launcher before it composes a point, and its error has no key then
     typed = [word for word in arguments if "${" in word and word.lstrip("+").startswith("hydra.launcher.")]
     named = re.search(r"'(.*)'|type (.*)|(\$\{\w+:)", message)
     if len(typed) > 1 and named is not None:
@@ -103,7 +103,7 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
     given = f"{key}={typed}" if typed is not None else key
     if typed is None and (around := _find_enclosing(key, arguments)) is not None:
         above, value = around
-        if key.startswith(f"{above}["):  # an item of a list, which is valid or not as a whole
+        if key.startswith(f"{above}["):  # an item of a list: the list is reported as a whole
             key, given = above, f"{above}={value}"
         else:
             given = f"{above}={value}: {key}"
@@ -111,7 +111,7 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
     if is_unknown and typed is None:
         given = _find_below(key, arguments) or given  # as optim of optim.lr=1
     if is_unknown:
-        from sweep.config.unknown_keys import explain_unknown  # only where something is wrong
+        from sweep.config.unknown_keys import explain_unknown  # loaded for errors only
 
         return f"{given}: {explain_unknown(key, error.parent_node)}"
     if f"~{key}" in [word.partition("=")[0] for word in arguments]:

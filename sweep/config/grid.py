@@ -60,7 +60,7 @@ def expand_points(
     for override in (*parser.parse_overrides(given), *parser.parse_overrides(list(arguments))):
         axes[str(override.key_or_group), override.package, override.is_delete()] = _list_values(override)
     together = _check_groups(zipped, {_format_key(key): len(values) for key, values in axes.items()})
-    blocks: list[list[list[str]]] = []  # axes of the product, each a list of what goes together
+    blocks: list[list[list[str]]] = []  # axes of the product, each a list of lines that go together
     done: set[str] = set()
     for name, values in zip(map(_format_key, axes), axes.values(), strict=True):
         if name in done:

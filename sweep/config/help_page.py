@@ -185,7 +185,7 @@ class _Page:
                     break
             if not skipping and not line.startswith("# @package"):
                 kept.append(line)
-        if not self.group:  # what stands above the options of a run is for who reads the file
+        if not self.group:  # the comments above the first option are for readers of the file
             kept = kept[next((number for number, line in enumerate(kept) if _OPTION.match(line)), 0) :]
         while kept and not kept[-1]:
             kept.pop()

@@ -22,7 +22,7 @@ HINT = "; optuna needs `pip install 'gradsweep[optuna]'`"
 
 def choose_direction(metric: str) -> str:
     """Return which way sweep.metric is better; the resolver behind hydra.sweeper.direction."""
-    return METRICS[metric].goal if metric in METRICS else MAXIMIZE  # a wrong one is found where settings are checked
+    return METRICS[metric].goal if metric in METRICS else MAXIMIZE  # an unknown metric is refused with the settings
 
 
 def register_defaults() -> None:
@@ -34,13 +34,13 @@ def register_defaults() -> None:
     - Failed trials do not end a search.
     """
     OmegaConf.register_new_resolver("sweep_direction", choose_direction, replace=True)
-    Plugins.instance()  # loads all of them, once: what they register now is not registered again
+    Plugins.instance()  # loads all plugins; none registers its defaults again later
     store = ConfigStore.instance()
     if "optuna.yaml" not in store.list(GROUP):
         return
     node = store.load(f"{GROUP}/optuna.yaml").node
     node.params = {}
-    OmegaConf.set_struct(node.params, False)  # takes new keys, which need no + on the command line
+    OmegaConf.set_struct(node.params, False)  # new keys need no + on the command line
     node.direction, node.max_failure_rate = "${sweep_direction:${sweep.metric}}", 1.0
     store.store(group=GROUP, name="optuna", node=node, provider=PROVIDER)
     for file in store.list(SAMPLERS):

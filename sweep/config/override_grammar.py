@@ -38,7 +38,7 @@ def explain_grammar(error: OverrideParseException, arguments: Sequence[str], val
         arguments: all that was typed, of which a space may have made two words.
         valid: what its key accepts, where that is known.
     """
-    from sweep.config import syntax_errors  # only where something is wrong
+    from sweep.config import syntax_errors  # loaded for errors only
 
     word = error.override
     key, equals, value = word.partition("=")
@@ -46,7 +46,7 @@ def explain_grammar(error: OverrideParseException, arguments: Sequence[str], val
         shown = " ".join(together)
         valid = f"in quotes: {shlex.quote(shown)}" if re.search(r"[\[{(]", shown) else f"one: {''.join(together)}"
         return f"{shown}: spaces make {len(together)} words of it; valid is {valid}"
-    if (said := error.__cause__) is not None:  # a function that does not like its arguments, or is none
+    if (said := error.__cause__) is not None:  # an unknown function, or wrong arguments of one
         return f"{word}: {'; '.join(str(said).strip().splitlines())}"
     if not equals:
         return f"{word}: valid is key=value"

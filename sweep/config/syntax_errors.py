@@ -43,7 +43,7 @@ def _find_in_structure(word: str) -> Iterator[tuple[int, str]]:
     """Yield what is wrong with quotes, brackets and commas."""
     start = word.find("=") + 1
     opened: list[tuple[str, int]] = []
-    before, skipped = ",", False  # the last character that is no space; whether this one is taken as it is
+    before, skipped = ",", False  # the last character but spaces; whether this one is escaped
     quote: tuple[str, int] | None = None
     comma = start
     for place, letter in enumerate(word[start:], start=start):

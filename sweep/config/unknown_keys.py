@@ -53,7 +53,7 @@ def explain_unknown(key: str, parent: Any) -> str:
         return f"unknown key of {chosen}; {having}"
     lists = f"python multirun.py {chosen} --help" if chosen else LISTED_BY if section != "hydra" else _HYDRA
     valid = f"valid is {one_of(known, lists, 'keys')}" if known else ""
-    if OmegaConf.get_type(parent) is dict:  # no type says which keys it has
+    if OmegaConf.get_type(parent) is dict:  # the mapping has no type that lists its keys
         valid = f"{valid}, or a new one with + before it" if known else "valid is a new one with + before it"
     meant = _suggest(key, section, known, parent, members)
     said = f"{meant}{valid}" or "it has no options"

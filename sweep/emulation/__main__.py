@@ -53,8 +53,8 @@ class Job:
         except (OSError, RuntimeError) as error:
             return report_failure(self.attempt, str(error))
         children = threading.Lock()
-        if delayer is not None and took is not None:  # a long latency is right as it is
-            with contextlib.suppress(OSError):  # then it is as right as a bare connection tells
+        if delayer is not None and took is not None:  # a long latency needs no correction
+            with contextlib.suppress(OSError):  # it stays as measured on a bare connection
                 LatencyCorrection(self.place / ip_tc_commands.STEERING, delayer, built.cluster, children).start()
         environment = {**os.environ, **dict.fromkeys(ROOT, "1")}
         signals = Signals()
@@ -62,7 +62,7 @@ class Job:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
         signals.attach(process)
         switch = delayer.process.pid if isinstance(delayer, delay.Switch) else None
-        while True:  # as first process, of all that nobody else waits for
+        while True:  # the first process of a namespace inherits all orphans
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             with children:
                 ended, status = os.waitpid(-1, os.WNOHANG)
@@ -83,7 +83,7 @@ class Job:
         agent.chmod(0o700)
         preload: str | None = None
         try:
-            idle = self.place / "idle"  # the loader takes a space for the end of a path
+            idle = self.place / "idle"  # for the loader a space ends a path
             idle.symlink_to(compile_c.compile_program("idle", self.place))
             preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(idle)]))
         except compile_c.NotCompiled as error:

@@ -68,7 +68,7 @@ class BuiltCluster:
         run_batch("ip", ip_tc_commands.build_host_links(self.cluster, host, SWITCH_NAMESPACE))
         run_batch("tc", ip_tc_commands.build_host_shapes(self.cluster, host))
         if ip_tc_commands.MASK in missing:
-            with contextlib.suppress(OSError):  # which the switch's ports tell of
+            with contextlib.suppress(OSError):  # the same fault is noted for the switch's ports
                 set_receive_cores(["eth0"], cores, self.place / f"{host.name}.sys")
 
 

@@ -62,7 +62,7 @@ def compile_program(name: str, scratch: Path) -> Path:
             reason = lines[0] if lines else f"it exited with {done.returncode}"
             raise NotCompiled(f"{found} cannot compile {name}.c: {reason} (packages gcc and libc6-dev)")
         os.chmod(partial, 0o755)
-        os.replace(partial, kept)  # as a whole: another process may compile it at the same time
+        os.replace(partial, kept)  # atomically: another process may compile it at the same time
     finally:
         Path(partial).unlink(missing_ok=True)
     return kept

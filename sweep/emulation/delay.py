@@ -131,7 +131,7 @@ def build_table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
 
     def between(one: Host, other: Host) -> int:
         if cluster.switch in (one, other):
-            return 0  # what starts the ranks is no part of the network that is emulated
+            return 0  # the switch's own place, from where ranks start, is not emulated
         return round(1e9 * max(0.0, cluster.compute_latency(one, other) - own))
 
     return array.array("q", [round(loss * 2**32), *(between(one, other) for one in places for other in places)])
@@ -155,7 +155,7 @@ def start_delay(built: BuiltCluster, has_netem: bool) -> tuple[Delayer | None, f
     if delayer is None:
         return None, bare
     cluster = built.cluster
-    one, other = cluster.farthest  # what cannot be had for the longest latency is right for no pair
+    one, other = cluster.farthest  # the longest latency decides whether a delay is needed
     wanted = cluster.compute_latency(one, other)
     own, short = bare, min(wanted, SHORT_S)
     estimates: list[float] = []
@@ -163,7 +163,7 @@ def start_delay(built: BuiltCluster, has_netem: bool) -> tuple[Delayer | None, f
         added = max(0.0, short - own)
         delayer.set_delay(wanted - added, 0.0)
         estimates.append(measure_one_way(built, one, other) - added)
-        own = min(estimates)  # a machine that is busy for a while only adds
+        own = min(estimates)  # other work on the machine can only add to it
     if wanted > LONG_S:
         delayer.set_delay(own, cluster.loss)
         return delayer, None

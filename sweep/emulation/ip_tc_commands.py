@@ -36,7 +36,7 @@ def format_mask(cores: Iterable[int]) -> str:
 def build_switch_settings(cores: Iterable[int]) -> Settings:
     """Build the settings of the switch's namespace, before any link is there."""
     return {
-        "net/ipv6/conf/all/disable_ipv6": "1",  # whose announcements are traffic that nobody asked for
+        "net/ipv6/conf/all/disable_ipv6": "1",  # IPv6 would announce itself over the links
         "net/ipv6/conf/default/disable_ipv6": "1",
         MASK: format_mask(cores),
     }
@@ -49,9 +49,9 @@ def build_host_settings(cluster: Cluster, cores: Iterable[int]) -> Settings:
     window = round(min(max(WINDOW, 2 * slowest_answer * fastest / 8), MOST_WINDOW))
     return {
         **build_switch_settings(cores),
-        "net/ipv4/tcp_congestion_control": "reno",  # the only one that every namespace allows
-        "net/ipv4/tcp_no_metrics_save": "1",  # a connection knows nothing of those before it
-        "net/ipv4/tcp_slow_start_after_idle": "0",  # while gradients are computed nothing is sent
+        "net/ipv4/tcp_congestion_control": "reno",  # the only algorithm that every namespace allows
+        "net/ipv4/tcp_no_metrics_save": "1",  # a connection starts without what earlier ones have learnt
+        "net/ipv4/tcp_slow_start_after_idle": "0",  # connections idle while gradients are computed
         "net/ipv4/tcp_rmem": f"4096 131072 {window}",
         "net/ipv4/tcp_wmem": f"4096 65536 {window}",
         "net/ipv4/tcp_limit_output_bytes": str(2 * compute_bulk_bytes(cluster)),  # acknowledgements wait behind them
@@ -178,7 +178,7 @@ def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str
             f"place={shlex.quote(place)}",
             f'{STEERING_VARIABLE}="$place/{STEERING}"',
             f"export {CORES_VARIABLE} {STEERING_VARIABLE}",
-            f"line=$(printf '%s' \"$*\" | sed {shlex.quote(renamed)}) || exit",  # mpirun would wait for ever
+            f"line=$(printf '%s' \"$*\" | sed {shlex.quote(renamed)}) || exit",  # otherwise mpirun would wait forever
             'exec nsenter --net="$place/$host.net" --uts="$place/$host.uts" sh -c "$line"',
             "",
         ]

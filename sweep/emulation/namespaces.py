@@ -42,8 +42,8 @@ def contain(body: Callable[[Callable[[], None]], int]) -> NoReturn:
         OSError: the kernel refuses; `strerror` says what.
     """
     separate()
-    theirs, ours = os.pipe()  # what the first process says
-    alive, living = os.pipe()  # that this one is alive, and passes signals on
+    theirs, ours = os.pipe()  # messages of the first process
+    alive, living = os.pipe()  # open as long as this process lives; a byte says that it passes signals on
     first = os.fork()
     if first == 0:
         os.close(theirs)
@@ -105,7 +105,7 @@ def _leave(code: int) -> NoReturn:
     """End as the job did."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with contextlib.suppress(OSError):  # SIGKILL cannot be, and need not be
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code if code >= 0 else 128 - code)
@@ -130,7 +130,7 @@ def separate() -> None:
             Path("/proc/self/gid_map").write_text(f"0 {group} 1")
         except OSError as error:
             raise OSError(error.errno, f"user namespaces with root in them: {error.strerror}") from error
-        # new rights have hidden this process from its launcher, and undone that it ends with it
+        # the new user namespace has cleared the flags by which this process is seen by, and ends with, its launcher
         _libc.prctl(PR_SET_DUMPABLE, 1)
         _libc.prctl(PR_SET_PDEATHSIG, wish.value)
         if wish.value and os.getppid() != parent:

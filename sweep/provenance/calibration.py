@@ -71,7 +71,7 @@ def measure_core(
             timeout=PATIENCE_S,
             check=True,
             pass_fds=descriptors,
-            preexec_fn=lambda: prepare_child(cores, parent),  # does not outlive us
+            preexec_fn=lambda: prepare_child(cores, parent),  # it ends with this process
         )
         measured = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):

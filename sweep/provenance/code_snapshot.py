@@ -64,7 +64,7 @@ class Code:
 
 def read(root: Path = ROOT) -> Code:
     """Read the code in `root` as it is now."""
-    files = sorted(set(_list_files(root)))  # in the midst of a merge git lists some twice
+    files = sorted(set(_list_files(root)))  # during a merge git lists some files twice
     hashes = snapshot_integrity.hash_files(root, files)
     computing = [(name, content) for name, content in hashes.items() if name.startswith(COMPUTING)]
     return Code(
@@ -110,11 +110,11 @@ def take(code: Code, store: Path) -> Path:
     """
     copy = store / code.digest[:DIGITS]
     try:
-        if store.is_symlink():  # it may lead to where others can write
+        if store.is_symlink():  # others may be able to write where it leads
             raise UsageError(f"{store}: a symbolic link, which is not followed; valid is to remove it")
         store.mkdir(parents=True, exist_ok=True)
         guarded = _close_to_others(store)
-        with file_lock.take(store / ".lock", wait_s=math.inf):  # of two sweeps that begin at once, one copies
+        with file_lock.take(store / ".lock", wait_s=math.inf):  # one of two sweeps that begin at once makes the copy
             if not os.path.lexists(copy):
                 _copy(code, copy, guarded)
             elif (wrong := snapshot_integrity.find_flaw(copy, copy.name, guarded=guarded)) is not None:
@@ -132,12 +132,10 @@ def explain_unfit(code: str | None) -> str | None:
     """Explain why an attempt cannot start from `code`: a copy has changed and cannot be mended. None: it can."""
     if code is None or (copy := Path(code)).parent.name != STORE:
         return None
-    if (
-        wrong := snapshot_integrity.find_flaw(copy, copy.name, guarded=False)
-    ) is None:  # whose it is, `take` has looked at
+    if (wrong := snapshot_integrity.find_flaw(copy, copy.name, guarded=False)) is None:  # `take` has checked its owner
         return None
     if copy.name == read_current().digest[:DIGITS]:
-        with contextlib.suppress(UsageError):  # the checkout has been changed, too
+        with contextlib.suppress(UsageError):  # raised where the checkout has changed, too
             take(read_current(), copy.parent)
             return None
     return f"{copy}: {wrong}; a resume starts from the checkout as it is then"
@@ -185,14 +183,14 @@ def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
         os.chmod(partial, 0o755)
         for name in code.files:
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(code.root / name, partial / name)  # with its time: compiled files know their source by it
+            shutil.copy2(code.root / name, partial / name)  # with its times, by which compiled files know their source
             _withdraw_writing(partial / name)
         if read(partial).digest != code.digest:
             raise UsageError("sweep.snapshot=true: the code was changed while it was copied; start the sweep again")
         for path in [path for path in partial.rglob("*") if path.is_dir()]:
             _withdraw_writing(path)
         for folder in {Path(name).parent for name in code.files}:
-            (partial / folder / CACHE).mkdir(mode=0o700)  # nothing else tells what is put there later
+            (partial / folder / CACHE).mkdir(mode=0o700)  # what is compiled into it later is in no hash
             for source in filter(None, (code.root, earlier)):
                 _bring_compiled(source / folder / CACHE, partial / folder / CACHE)
         return _put(partial, copy)
@@ -239,7 +237,7 @@ def _link(source: Path, target: Path) -> None:
         and found.st_uid == os.geteuid()
         and not found.st_mode & snapshot_integrity.OTHERS_WRITE
     ):
-        with contextlib.suppress(OSError):  # another file system
+        with contextlib.suppress(OSError):  # it is on another file system
             os.link(source, target)
             return
     shutil.copy2(source, target)

@@ -11,7 +11,7 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 
-ROOT = 0  # may change what we run anyway
+ROOT = 0  # root may change what we run anyway
 
 _trusts_everybody = False
 
@@ -34,7 +34,7 @@ def find_stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
             try:
                 owner = look(path).st_uid
             except OSError:
-                continue  # it is not there; whoever reads it says so
+                continue  # a missing file is reported where it is read
             if not is_trusted(owner):
                 return path, owner
     return None

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 20.0
-LONGEST_DIFF = 200_000  # characters of it that are kept
-MOST_FILES = 100  # of those that git does not know, by name
-MOST_BYTES = 100_000_000  # of them, which are read
+LONGEST_DIFF = 200_000  # characters that are kept
+MOST_FILES = 100  # files unknown to git that are named
+MOST_BYTES = 100_000_000  # bytes of these files that are read
 
 
 def describe(project: Path) -> dict[str, Any] | None:

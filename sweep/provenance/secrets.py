@@ -14,7 +14,7 @@ from gradsweep.errors import UsageError
 _ANYWHERE = "token|secret|password|passwd|passphrase|credential|apikey"
 _ALONE = "key|pass|auth"
 _SECRET = re.compile(rf"(?:{_ANYWHERE}|(?<![a-z])(?:{_ALONE}))s?(?![a-z])", re.IGNORECASE)
-_NO_SECRET = re.compile(r"[_-](?:file|path|dir)$", re.IGNORECASE)  # but where it is
+_NO_SECRET = re.compile(r"[_-](?:file|path|dir)$", re.IGNORECASE)  # the name of a file with a secret
 _GIVEN = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]+)(?P<sign>\s*[=:]\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,\[\]{}\"'=][^\s,\[\]{}\"']*)"
 )

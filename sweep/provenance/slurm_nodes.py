@@ -19,8 +19,8 @@ from sweep.provenance import record
 from sweep.system.job_environment import build_python_environment
 from sweep.system.slurm_allocation import BESIDE, Allocation
 
-PATIENCE_S = 1.0  # for the other nodes, when this one is through; on a slow machine as long as this one took
-RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops", "steadiness")  # of a calibration; the rest is as here
+PATIENCE_S = 1.0  # for answers of other nodes after this one's, or as long as this one took
+RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops", "steadiness")  # of a calibration that a node records
 
 
 def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes
     if not nodes:
         return None
     size = [f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]
-    # a task may use all that the job has of its node, as this one may; a line that is long comes in pieces
+    # a task may use all cores of the job on its node, as this one may; --label: long lines come in pieces
     how = ["--cpu-bind=none", "--export=ALL", "--label", "--time=1"]
     try:
         return subprocess.Popen(
@@ -73,7 +73,7 @@ def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[
         try:
             said, _ = asked.communicate(timeout=patience_s)
         except subprocess.TimeoutExpired as late:
-            asked.kill()  # what it has begun elsewhere ends by itself, or by --time
+            asked.kill()  # its tasks on other nodes end by themselves, or by --time
             said = late.output or b""
     pieces: dict[str, str] = {}
     for task, piece in re.findall(r"^ *(\d+): (.*)$", said.decode(errors="replace"), re.MULTILINE):
@@ -82,7 +82,7 @@ def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[
     for text in pieces.values():
         try:
             answer = json.loads(text)
-        except ValueError:  # cut, or somebody else's word
+        except ValueError:  # a line that was cut, or not of our program
             continue
         if isinstance(answer, dict) and "node" in answer:
             found[str(answer.pop("node"))] = answer

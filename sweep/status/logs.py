@@ -97,7 +97,7 @@ class LogPrinter:
         self.number = 0  # the latest attempt that was shown
         self._offsets: dict[Path, int] = {}
         self._decoders: dict[Path, codecs.IncrementalDecoder] = {}
-        self._latest: Path | None = None  # of the files, whose text was printed last
+        self._latest: Path | None = None  # file whose text was printed last
         self._fresh_line = True
 
     def print_new(self, number: int) -> None:
@@ -117,7 +117,7 @@ class LogPrinter:
         try:
             with open_regular(path) as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(min(self._offsets[path], size))  # it may have been cut
+                file.seek(min(self._offsets[path], size))  # the file may have been cut
                 while data := file.read(min(BLOCK, size - file.tell())):
                     yield data
                 self._offsets[path] = file.tell()
@@ -133,7 +133,7 @@ class LogPrinter:
             self._latest = path
         if sys.stdout.isatty():
             sys.stdout.write(harmless(text))
-        else:  # as it is: it may be meant for a file
+        else:  # unchanged, as it may go to a file
             sys.stdout.flush()
             sys.stdout.buffer.write(data)
         self._fresh_line = data.endswith(b"\n")

@@ -26,10 +26,10 @@ from sweep.directory import scheduler_job
 from sweep.directory.scheduler_job import COMPLETING, Job
 from sweep.launchers import schedulers
 
-MISSING = "missing"  # is recorded, but its directory is not there
-LOST = "lost"  # says that it is running, while nobody works on it
-ASK_EVERY_S = 30.0  # a scheduler
-ASK_SOON_S = 2.0  # where it has not decided yet what becomes of a job
+MISSING = "missing"  # the run is recorded, but has no directory
+LOST = "lost"  # its state says running, but no process works on it
+ASK_EVERY_S = 30.0  # between two questions to a scheduler
+ASK_SOON_S = 2.0  # while it decides what becomes of a job
 SENT_AWAY = (run_directory.PREEMPTED, run_directory.CANCELLED)
 """How runs stand whose job a scheduler has ended: it may have queued the job again, which it alone can tell."""
 
@@ -39,7 +39,7 @@ class View:
     """One run, as far as its files tell; what they do not tell is None."""
 
     name: str
-    status: str = run_directory.PENDING  # of names.STATUSES, or LOST
+    status: str = run_directory.PENDING  # of run_directory.STATUSES, LOST or MISSING
     reason: str | None = None
     attempts: int = 0
     epoch: float | None = None
@@ -49,10 +49,10 @@ class View:
     iterations_per_second: float | None = None
     timed_steps: int | None = None  # of the throughput of a run that has ended (`timed.steps`)
     time_s: float | None = None  # of the latest attempt, so far
-    queued: bool = False  # preempted or cancelled, and a scheduler still has its job: queued again, or about to be gone
+    queued: bool = False  # preempted or cancelled, but a scheduler still has its job
     left_out: bool = False  # cancelled, and not to be resumed unless it is named
     job: str | None = None  # of a scheduler
-    waits_for: str | None = None  # why that job does not run, in the scheduler's words, or that it has ended
+    waits_for: str | None = None  # why the job does not run, in the scheduler's words, or that it has ended
     signature: str | None = None
     damaged: list[str] = dataclasses.field(default_factory=list)  # files that are missing or unreadable, and how
 
@@ -286,5 +286,5 @@ def _compute_seconds(attempt: Mapping[str, Any]) -> float | None:
         started = datetime.datetime.fromisoformat(str(attempt["started"]))
         ended = datetime.datetime.fromisoformat(str(attempt.get("ended") or files.now()))
         return max(0.0, (ended - started).total_seconds())
-    except (KeyError, TypeError, ValueError):  # nothing that is a time, or only one with a zone
+    except (KeyError, TypeError, ValueError):  # no time, or only one of the two has a zone
         return None

@@ -80,7 +80,7 @@ class Lines:
     def show(self) -> None:
         views = self.overview.views.values()
         news = [view for view in views if view.ended and view.name not in self.ended]
-        self.ended = {view.name for view in views if view.ended}  # one that is taken up again may end again
+        self.ended = {view.name for view in views if view.ended}  # a run that is taken up again may end again
         for number, view in enumerate(news, len(self.ended) - len(news) + 1):
             print_line(self.console, f"[{number}/{len(views)}]  {run_lines.format_run(view)}")
 

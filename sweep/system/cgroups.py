@@ -37,7 +37,7 @@ def _find_least_limit(controller: str, allowed: Callable[[Path], float | None], 
         if not controllers or controller in controllers.split(","):
             top = root / "sys/fs/cgroup" / (controller if controllers else "")
             group = top / path.lstrip("/")
-            # in a container the path may be the host's, of which only the top can be seen
+            # in a container the path may be the host's, of which only the top is mounted
             found += [allowed(each) for each in {top, group, *group.parents} if each == top or top in each.parents]
     return min((each for each in found if each is not None), default=None)
 
@@ -50,7 +50,7 @@ def _read_cpu_time(group: Path) -> float | None:
     ]
     try:
         time, period = map(float, words)
-    except ValueError:  # "max": no limit
+    except ValueError:  # "max" stands for no limit
         return None
     return time / period if time > 0 and period > 0 else None
 

@@ -33,10 +33,10 @@ class Log:
     def __init__(self, file: int, limit: int) -> None:
         self.file, self.limit = file, limit
         self.size = 0
-        self.head = 0  # length of the beginning that stays; 0: nothing has been taken out
+        self.head = 0  # length of the beginning that stays; 0: nothing is left out
         self.tail = 0  # where the end begins, behind the line that says how much is missing
         self.missing = 0
-        self.lost = 0  # could not be written
+        self.lost = 0  # bytes that could not be written
 
     def add(self, data: bytes) -> None:
         """Write `data`, whatever has to go for it."""
@@ -118,7 +118,7 @@ def remove(directory: str) -> None:
 
 def main(arguments: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)  # whoever ends a run ends its processes; this one ends with them
+        signal.signal(number, signal.SIG_IGN)  # it ends when the processes of the run have closed their pipes
     limit, scratch = int(arguments[0]), arguments[1]
     descriptors = [int(word) for word in arguments[2:]]
     logs = {pipe: Log(file, limit) for pipe, file in zip(descriptors[::2], descriptors[1::2])}  # noqa: B905

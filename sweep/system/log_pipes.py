@@ -41,7 +41,7 @@ class Capture:
                 out, into = os.pipe()
                 theirs.append(out)
                 self.inputs.append(into)
-                with contextlib.suppress(OSError):  # a limit of the system's: smaller will do
+                with contextlib.suppress(OSError):  # a limit of the system; a smaller pipe will do
                     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
                 theirs.append(os.open(attempt / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666))
             environment = {name: value for name, value in os.environ.items() if name != ATTEMPT_VARIABLE}

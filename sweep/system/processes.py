@@ -29,7 +29,7 @@ def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
                 if needle in (entry / "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
             except OSError:
-                continue  # ended meanwhile, or another user's
+                continue  # it has ended, or is another user's
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-_received = 0  # how often we have been asked
+_received = 0  # how many signals have come
 _deferring = False
 _deferred: int | None = None  # the signal that has not been raised yet
 
@@ -20,7 +20,7 @@ PATIENCE = 2
 class Interrupted(SystemExit):
     """A signal has asked the program to end with 128 + its number as exit status."""
 
-    reported = False  # whether the user has been told so
+    reported = False  # whether the user has been told of it
 
 
 def is_hurried() -> bool:
@@ -53,7 +53,7 @@ def raise_on_signals() -> Iterator[None]:
         yield
     except Interrupted as interrupted:
         if not interrupted.reported:
-            with suppress(OSError):  # a terminal that has gone
+            with suppress(OSError):  # the terminal is gone
                 print(NOTHING, file=sys.stderr, flush=True)
         raise
     finally:

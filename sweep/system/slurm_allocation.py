@@ -57,7 +57,7 @@ class Allocation:
             confined=usable <= here,
             restarts=int(environment.get("SLURM_RESTART_COUNT") or 0),
             hosts=environment.get("SLURM_JOB_NODELIST", ""),
-            # a site may count cores and give all threads of each
+            # a site may count cores, and give a job all threads of each
             shared=usable > here and not (usable < (os.cpu_count() or 0) and _count_physical(cores) <= here),
         )
 
@@ -73,7 +73,7 @@ class Allocation:
             scratch: an empty directory on this node: the place of temporary files, where there is no other node.
         """
         given = {"TMPDIR": scratch} if self.nodes == 1 else {}
-        if "SLURM_CPUS_PER_TASK" in os.environ:  # srun has stopped taking it over from the allocation
+        if "SLURM_CPUS_PER_TASK" in os.environ:  # srun no longer takes it over from the allocation
             given["SRUN_CPUS_PER_TASK"] = os.environ["SLURM_CPUS_PER_TASK"]
         return given
 
@@ -108,7 +108,7 @@ class Allocation:
         """
         others = self.list_other_nodes(timeout)
         here = os.environ.get("SLURMD_NODENAME", "")
-        # if that is silent, the others' silence says nothing, either
+        # where this node does not answer either, the silence of others says nothing
         if not others or not _try_nodes([here], timeout)[here]:
             return []
         return [node for node, answered in _try_nodes(others, timeout).items() if not answered]
@@ -117,7 +117,7 @@ class Allocation:
         """List the names of all nodes but this one; empty where they cannot be told."""
         if self.nodes < 2:
             return []
-        command = ["scontrol", "show", "hostnames", self.hosts]  # which asks nobody
+        command = ["scontrol", "show", "hostnames", self.hosts]  # it only expands the list
         try:
             nodes = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True).stdout.split()
         except (OSError, subprocess.SubprocessError):
@@ -172,7 +172,7 @@ def _count_physical(cores: Collection[int], root: Path = Path("/sys/devices/syst
     for core in cores:
         try:
             found.add((root / f"cpu{core}/topology/thread_siblings_list").read_text(encoding="ascii").strip())
-        except OSError:  # nobody tells
+        except OSError:  # the kernel does not tell
             found.add(f"{core}")
     return len(found)
 
