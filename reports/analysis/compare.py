@@ -17,9 +17,9 @@ import pandas as pd
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.text import plural
-from reports.analysis import few_steps
 from reports.analysis.grid import SEED, lay_out_runs
 from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure
+from reports.analysis.remarks import write_remarks
 from reports.analysis.statistics import (
     Difference,
     Summary,
@@ -29,9 +29,7 @@ from reports.analysis.statistics import (
     summarize_cells,
 )
 from reports.analysis.table import LEVEL, MARKS, PARALLEL, ReportTable, TableCell, TableColumn, is_true
-from reports.reading import networks
 from reports.reading.columns import ADDED
-from reports.reading.machines import write_remarks
 from reports.reading.report import RUN_COLUMNS
 from reports.reading.text import format_number, format_setting, format_settings, format_spread, join_words
 
@@ -171,8 +169,6 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
     both_sides = pd.concat([before, after], ignore_index=True)
     said = [
         *write_remarks(both_sides),
-        *networks.write_remarks(both_sides),
-        *few_steps.write_remarks(both_sides),
         *_describe_tests(changes),
     ]
     said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []

@@ -38,10 +38,8 @@ def run(options: argparse.Namespace) -> int:
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
     follow.check_interval(options)
-    from reports.building.sweep_report import (
-        read_report,
-        render_report,
-    )  # load pandas, which the answers above do without
+    # These load pandas, which the answers above do without.
+    from reports.building.sweep_report import read_report, render_report
     from reports.serving.rendering import Renderer
     from reports.serving.server import Server
 

@@ -181,7 +181,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
             _draw_bands(axis, layout, _make_bands(runs, around))
             _name_absent(axis, runs, layout, points, x)
         layouts.label_axes(axes, x.label, y.label, x.share)
-        explained = marks.make_label_marks(layout)
+        explained = marks.make_label_marks(layout.looks)
     _scale_axes(axes, layout, x, y)
     for axis, ends in zip(axes, drawn, strict=True) if axes[0].get_yscale() == "log" else ():
         _name_zeros(axis, ends, layout)

@@ -49,11 +49,11 @@ def make_backdrop_marks(layout: Layout) -> list[Line2D]:
     return [*marks, Line2D([], [], color=style.BACKDROP, label="all others")]
 
 
-def make_label_marks(layout: Layout) -> list[Line2D]:
-    """Return the marks of a legend for the labels."""
+def make_label_marks(looks: Mapping[str, style.Look]) -> list[Line2D]:
+    """Return the marks of a legend for the labels with these looks."""
     return [
         Line2D([], [], color=look.colour, marker=look.marker, label=escape_label(label))
-        for label, look in layout.looks.items()
+        for label, look in looks.items()
     ]
 
 

@@ -12,9 +12,10 @@ import pandas as pd
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean
-from reports.analysis import few_steps, measures
+from reports.analysis import measures
 from reports.analysis.cells import AGAINST, Cells
 from reports.analysis.grid import BASELINE, Grid, lay_out_runs
+from reports.analysis.remarks import explain_few_steps
 from reports.analysis.table import ReportTable
 from reports.analysis.targets import choose_targets
 from reports.reading import networks
@@ -98,7 +99,7 @@ def pivot(
     cells = Cells(part, chosen, names, against)
     table = sweep_tables.build_measure_table(part, cells, measure, len(choice.rows))
     said = [f"only runs with {_format_clause(key, texts)}" for key, texts in choice.where.items()]
-    said += [*networks.write_remarks(chosen), *few_steps.write_remarks(chosen)]
+    said += [*networks.write_remarks(chosen), *explain_few_steps(chosen)]
     said += [notes[measure.name]] if measure.name in notes else []
     by = " and ".join(filter(None, (", ".join(choice.rows), ", ".join(choice.cols))))
     title = f"{measure.title} by {by}" if by else measure.title

@@ -15,10 +15,11 @@ import pandas as pd
 
 from gradsweep import run_directory
 from gradsweep.text import plural
-from reports.analysis import few_steps, measures
+from reports.analysis import measures
 from reports.analysis.cells import AGAINST, NUMBERS, CellFigures, Cells
 from reports.analysis.grid import ALGORITHM, Grid
 from reports.analysis.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
+from reports.analysis.remarks import write_remarks
 from reports.analysis.table import (
     MARKS,
     MEANINGS,
@@ -32,7 +33,6 @@ from reports.analysis.table import (
     make_text_cell,
 )
 from reports.analysis.targets import choose_targets
-from reports.reading import machines, networks
 from reports.reading.text import (
     format_number,
     format_setting,
@@ -87,7 +87,7 @@ def build_tables(
         targets = choose_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
     cells.runs, notes = measures.derive_measures(grid, cells.partner, epochs, targets)
     shown = [measure for measure in (*MEASURES, *list_target_measures(targets)) if is_measured(measure, cells.runs)]
-    said = (*machines.write_remarks(grid.runs), *networks.write_remarks(grid.runs), *few_steps.write_remarks(grid.runs))
+    said = write_remarks(grid.runs)
     made = [build_measure_table(grid, cells, name_baseline(measure, against), len(grid.keys) + 1) for measure in shown]
     made = [
         _set_remarks(table, [*said, *filter(None, [notes.get(table.name)]), *cells.write_remarks(), *table.remarks])

@@ -134,10 +134,6 @@ class CostModel:
         return self.predict_step((cell.workload, cell.method), cell.workers, cell.links, cell.samples, load=cell.load)
 
 
-def _overlaps(method: str) -> bool:
-    return "exchange.overlap=true" in method
-
-
 def compute_exposed(time: float, share: float, hidden: float) -> float:
     """Return what is left to wait for of `time` s, of which this share can overlap with `hidden` s of work."""
     return np.maximum(time * (1 - share), time - hidden) if share else time

@@ -69,14 +69,6 @@ def write_title(axis: Axes, name: str, characters: int) -> None:
     axis.set_title(textwrap.fill(escape_label(name), characters))
 
 
-def make_label_marks(labels: Sequence[str]) -> list[Line2D]:
-    """Return the marks of a legend for the lines."""
-    return [
-        Line2D([], [], color=look.colour, marker=look.marker, label=escape_label(label))
-        for label, look in style.choose_looks(labels).items()
-    ]
-
-
 def make_kind_marks(measured: Iterable[bool]) -> list[Line2D]:
     """Return the marks of a legend for measured and predicted points, as far as there are any."""
     kinds = set(measured)

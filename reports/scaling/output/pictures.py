@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter
 from gradsweep.units import seconds, shown_bandwidth
 from reports.plots import style
 from reports.plots.layout import COLUMN, GREY, LEGEND, TEXT, escape_label
-from reports.plots.marks import draw_legend
+from reports.plots.marks import draw_legend, make_label_marks
 from reports.plots.picture import Maker, Plot
 from reports.reading.text import format_number, join_words
 from reports.scaling.measured.links import PAYLOAD_SHARE, Links, is_same_latency
@@ -57,20 +57,20 @@ def plot_efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
     """Plot efficiency by workers: a panel for each network, a line for each method; intervals if they are few."""
     found = [one for one in predictions if one.workload == workload]
     networks = list(dict.fromkeys(one.network for one in found))
-    methods = list(dict.fromkeys(one.method for one in found))
+    looks = style.choose_looks(list(dict.fromkeys(one.method for one in found)))
     rows = math.ceil(len(networks) / _ACROSS)
     figure = Figure(figsize=(TEXT, LEGEND + 2.2 * rows))
     axes = list(figure.subplots(rows, min(_ACROSS, len(networks)), squeeze=False, sharey=True).flat)
     for unused in axes[len(networks) :]:
         unused.remove()
     for place, (axis, network) in enumerate(zip(axes, networks, strict=False)):
-        for method, look in style.choose_looks(methods).items():
+        for method, look in looks.items():
             line = [_make_point(one) for one in found if (one.network, one.method) == (network, method)]
-            lines.draw_line(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
+            lines.draw_line(axis, line, look, has_band=len(looks) <= lines.MOST_BANDS)
         lines.write_title(axis, network, _TITLE)
         lines.frame_workers(axis, sorted({one.workers for one in found}))
         axis.set(xlabel="workers", ylabel="efficiency [%]" if place % _ACROSS == 0 else "", ylim=(0, 105))
-    draw_legend(figure, [*lines.make_label_marks(methods), *lines.make_kind_marks(one.is_measured for one in found)])
+    draw_legend(figure, [*make_label_marks(looks), *lines.make_kind_marks(one.is_measured for one in found)])
     most = max(one.workers for one in found)
     last = [
         f"{one.network}, {one.method}: {format_number(100 * one.efficiency, 2)} %"
@@ -183,9 +183,7 @@ def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> 
     axis.set(xlabel="workers", xlim=(-0.5, len(counts) - 0.5))
     axis.grid(visible=False, axis="x")
     _frame_bandwidths(axis)
-    draw_legend(
-        figure, [*lines.make_label_marks(methods), lines.PREDICTED], f"where a compressor pays, {latency} one way"
-    )
+    draw_legend(figure, [*make_label_marks(looks), lines.PREDICTED], f"where a compressor pays, {latency} one way")
     title = _make_title("Bandwidths at which a compressor pays", workload)
     told = "; ".join(
         f"{method}: "
@@ -200,13 +198,13 @@ def plot_check(check: CrossValidation) -> Plot:
     """Plot the measured step of each cell against the prediction of the model without it."""
     figure = Figure(figsize=(COLUMN, LEGEND + 3.0))
     axis = figure.subplots()
-    methods = list(dict.fromkeys(one.cell.method for one in check.held))
+    looks = style.choose_looks(list(dict.fromkeys(one.cell.method for one in check.held)))
     values = [value for one in check.held for value in (one.cell.step_s, float(one.predicted.total))]
     ends = np.array([min(values) / 1.5, max(values) * 1.5]) * 1e3
     axis.fill_between(ends, ends * 0.75, ends * 1.25, color=style.BACKDROP, alpha=0.5, linewidth=0)
     axis.fill_between(ends, ends * 0.9, ends * 1.1, color=style.BACKDROP, linewidth=0)
     axis.plot(ends, ends, color=GREY, linewidth=0.8)
-    for method, look in style.choose_looks(methods).items():
+    for method, look in looks.items():
         held = [one for one in check.held if one.cell.method == method]
         x, y = [1e3 * one.cell.step_s for one in held], [1e3 * float(one.predicted.total) for one in held]
         axis.plot(x, y, look.marker, color=look.colour, markersize=4, markerfacecolor="white")
@@ -214,7 +212,7 @@ def plot_check(check: CrossValidation) -> Plot:
     lines.format_ticks(axis.xaxis)
     lines.format_ticks(axis.yaxis)
     marks = [Patch(facecolor=style.BACKDROP, label="±10 %"), Patch(facecolor=style.BACKDROP, alpha=0.5, label="±25 %")]
-    draw_legend(figure, [*lines.make_label_marks(methods), *marks])
+    draw_legend(figure, [*make_label_marks(looks), *marks])
     return Plot(
         "scaling_check", "Step time: measured, and predicted without", "; ".join(summarize_check(check)) + ".", figure
     )

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from reports.plots import style
 from reports.plots.layout import LEGEND, TEXT, escape_label
-from reports.plots.marks import draw_legend
+from reports.plots.marks import draw_legend, make_label_marks
 from reports.plots.picture import Plot
 from reports.reading.text import format_number
 from reports.scaling.output import lines
@@ -36,9 +36,7 @@ def plot_efficiency(found: Sequence[SimulatedSteps]) -> Plot:
         lines.frame_workers(axis, counts)
         axis.set(xlabel="workers", ylim=(0, 105))
     axes[0].set_ylabel("efficiency [%]")
-    draw_legend(
-        figure, lines.make_label_marks(list(looks)), "" if all(one.exact for one in found) else "hollow: not exact"
-    )
+    draw_legend(figure, make_label_marks(looks), "" if all(one.exact for one in found) else "hollow: not exact")
     last = [
         f"{one.network}, {one.exchange}: {format_number(100 * one.efficiency, 2)} %"
         for one in found

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from reports.plots import style
 from reports.plots.layout import GREY, LEGEND, TEXT, escape_label
-from reports.plots.marks import draw_legend
+from reports.plots.marks import draw_legend, make_label_marks
 from reports.plots.picture import Plot
 from reports.reading.text import format_number
 from reports.scaling.model.cross_validation import CrossValidation
@@ -47,7 +47,7 @@ def plot_speedups(found: Sequence[Speedup], check: CrossValidation) -> Plot | No
             if row == len(workloads) - 1 and place >= len(networks) - across:
                 axis.set_xlabel("workers")
                 axis.tick_params(labelbottom=True)
-    marks = [*lines.make_label_marks(methods), *lines.make_kind_marks(one.is_measured for one in found)]
+    marks = [*make_label_marks(style.choose_looks(methods)), *lines.make_kind_marks(one.is_measured for one in found)]
     draw_legend(figure, marks, *summarize_check(check)[:1])
     most = max(one.workers for one in found)
     ends = [

@@ -231,14 +231,14 @@ def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> Repor
         "What would have to be faster for a compressor to win, by workers",
         "x",
         HEADERS,
-        [_NeededAt(one) for one in found],
-        lambda one: _get_names(one.needed.prediction),
-        lambda one: (min(one.needed.codec, one.needed.payload, one.needed.both), text(one.needed)),
+        found,
+        lambda one: _get_names(one.prediction),
+        lambda one: (min(one.codec, one.payload, one.both), text(one)),
         lambda one: {
-            "winner": one.needed.winner.method,
-            "codec": keep_finite(one.needed.codec),
-            "payload": keep_finite(one.needed.payload),
-            "both": keep_finite(one.needed.both),
+            "winner": one.winner.method,
+            "codec": keep_finite(one.codec),
+            "payload": keep_finite(one.payload),
+            "both": keep_finite(one.both),
         },
         [
             "codec: encoding and decoding together, so many times as fast as now; payload: messages so many times as "
@@ -264,11 +264,6 @@ def describe_closest(found: Sequence[Needed]) -> list[str]:
         times = format_number(math.ceil(factor * 100) / 100)
         said.append(f"{where}: {one.prediction.method} would beat {one.winner.method} if it {way.format(times)}")
     return said
-
-
-class _NeededAt:
-    def __init__(self, needed: Needed) -> None:
-        self.needed, self.workers = needed, needed.prediction.workers
 
 
 def keep_finite(value: float) -> float | None:

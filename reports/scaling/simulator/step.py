@@ -65,11 +65,6 @@ class _Work:
     def after_s(self) -> float:
         return self.decode_s + self.update_s
 
-    @property
-    def alone_s(self) -> float:
-        """The time of a step of one worker without an exchange."""
-        return self.compute.mean_s + self.update_s
-
 
 @dataclasses.dataclass(frozen=True)
 class Step(_Work):

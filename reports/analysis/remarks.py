@@ -1,4 +1,4 @@
-"""Explain the throughputs that are of few steps."""
+"""Write the remarks below tables on runs whose times cannot be compared."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import pandas as pd
 from gradsweep import run_directory, timed_steps
 from gradsweep.text import plural
 from reports.analysis.table import is_true
+from reports.reading import machines, networks
 from reports.reading.text import join_words, shorten_list
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
-    """Return a remark on the throughputs that are measured over few steps, with their numbers of steps.
+    """Return the remarks on the machines and networks of `Report.runs`, and on throughputs over few steps."""
+    return [*machines.write_remarks(runs), *networks.write_remarks(runs), *explain_few_steps(runs)]
 
-    Args:
-        runs: `Report.runs`; those that are not done have no figures in a table.
-    """
+
+def explain_few_steps(runs: pd.DataFrame) -> list[str]:
+    """Return a remark on the throughputs that are measured over few steps, with their numbers of steps."""
     few = runs.loc[(runs["status"] == run_directory.DONE) & is_true(runs["few_steps"]), "timed_steps"]
     counts = collections.Counter(map(int, few))
     ordered = sorted(counts, key=lambda steps: (not steps, steps))
