@@ -30,8 +30,8 @@ class Asynchronous(Synchronous):
         self.exchange = setup.exchange
 
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
-        self.exchange.momentum = self.setup.optimizer.momentum
-        self.exchange.weight_decay = self.setup.optimizer.weight_decay
+        optimizer = self.setup.optimizer
+        self.exchange.adjust(momentum=optimizer.momentum, weight_decay=optimizer.weight_decay)
         super().begin(step, epoch, lr, measure)
 
     def finish(self) -> Traffic:

@@ -22,7 +22,7 @@ class SGP(Gossiping):
         super().__init__(setup)
         self.pushed = self.keep("pushed", self.values.clone())
         self.weight = self.kept["weight"] = torch.ones(1, dtype=torch.float64)
-        self.gossip.lane.remarks = self.weight
+        self.gossip.lane.carry(self.weight)
 
     def prepare_outgoing(self, unit: Unit) -> Unit:
         return self.mine.units[unit.index]

@@ -23,7 +23,7 @@ class Synchronous(Algorithm):
 
     def on_last_backward(self) -> None:
         if self.setup.exchange.takes_early and not self.setup.clipping.needs_whole:
-            self.setup.exchange.collectives.is_early = True
+            self.setup.exchange.collectives.mark_backward(True)
             self._arrivals.expect()
 
     def _submit(self, unit: Unit) -> None:
@@ -35,7 +35,7 @@ class Synchronous(Algorithm):
         setup = self.setup
         with setup.watch("encode"):
             setup.clipping.clip_local()
-        setup.exchange.collectives.is_early = False
+        setup.exchange.collectives.mark_backward(False)
         self._arrivals.flush()
         traffic = setup.exchange.finish()
         with setup.watch("update"):

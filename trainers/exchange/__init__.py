@@ -1,1 +1,1 @@
-"""Exchanges that are more than a choice of collectives; built by trainers/exchange/build.py."""
+"""Exchanges; built by trainers/exchange/build.py."""

@@ -1,10 +1,9 @@
-"""How payloads become the mean gradient on every worker.
+"""The interface of an exchange: from the workers' gradients to their compressed mean on every worker.
 
-One step of an exchange: `begin`, then `submit` for each unit in the order in which backward
-completes them, then `finish`, after which every unit's gradient is the mean over the workers of what
-was submitted, decoded. `submit` adds what memory withheld and encodes straight into the outgoing
-message of a lane (trainers/lanes). With `overlap`, parts of a message leave while backward goes on;
-else they leave in `finish`. The numbers are the same to the bit.
+One step: `begin`; `submit` for each unit in the order in which backward completes them; `finish`, after which every
+unit's gradient is the mean over the workers of what their payloads decode to. `submit` adds what the memory withheld
+and encodes straight into the outgoing message of a lane (trainers/lanes). With `overlap`, parts of a message leave
+during backward, else in `finish`. The numbers are the same to the bit.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from trainers.devices.stopwatch import MEASURE, Stopwatch
 from trainers.exchange.transport import Transport
 from trainers.gradients.flat import Unit
 from trainers.lanes.base import Lane, MessageLane
-from trainers.lanes.collective_queue import ThreadCollectiveQueue
+from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue
 from trainers.lanes.parcel import Parcel
 from trainers.mpi import staging
 from trainers.mpi.message_sizes import PART_BYTES, align, allreduce_bytes
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """What one step put on the wire, for this worker.
+    """The traffic of one step of this worker.
 
-    `payload_bytes` is its message, everything included that the others need to decode it;
-    `sent_bytes` what it sent in all, by the collective's algorithm (see trainers/lanes).
+    `payload_bytes` is its message, with everything that the others need to decode it.
+    `sent_bytes` is all that it sent, by the collective's algorithm (trainers/lanes).
     `compression_error` is ||x - Q(x)|| / ||x|| over all units, None where it was not measured or all was dropped.
     """
 
@@ -49,25 +48,26 @@ class Traffic:
 
 
 class Exchange:
-    """Takes every unit from gradient to mean gradient; `sums` and `gathers` say which lanes it has.
+    """Turns the gradient of every unit into the mean gradient; `sums` and `gathers` choose the lanes.
 
     Args:
         units: of the model, in the order of its parameters.
         selector: which compressor is in force for which unit.
-        sums: payloads that the network can add are added by it (and cooperative methods do their rounds).
-        gathers: the others, or without `sums` all of them, go to every worker.
-        overlap: what has been submitted is sent while the rank goes on.
-        transport: what carries the messages; MPI where none is given. What workers agree on goes by MPI in any case.
+        sums: MPI adds the payloads that it can add, and cooperative methods do their rounds.
+        gathers: the other payloads, or without `sums` all of them, go to every worker.
+        overlap: send submitted units during backward.
+        transport: carries the messages; MPI where none is given. Agreements go through MPI in any case.
+        collectives: the queue that lanes post to; by default one of `transport`.
 
     Raises:
         UsageError: `overlap` with an MPI library that cannot do that.
     """
 
     may_drop = False
-    """What was sent may not be taken, and stays in the memory then."""
+    """Whether a message may be dropped, so that all of it stays in the memory."""
 
     may_lag = 0
-    """Steps that a worker may be behind the others."""
+    """Steps that a worker may be behind the others, at most."""
 
     def __init__(
         self,
@@ -82,37 +82,38 @@ class Exchange:
         gathers: bool,
         overlap: bool = False,
         transport: Transport | None = None,
+        collectives: CollectiveQueue | None = None,
     ) -> None:
         self.comm, self.units, self.selector, self.memory = comm, units, selector, memory
         self.seed, self.watch, self.sums, self.gathers = seed, watch, sums, gathers
         self.transport = Transport(comm, watch) if transport is None else transport
-        self.collectives = self.transport.build_queue(overlap)
+        self.collectives = self.transport.build_queue(overlap) if collectives is None else collectives
         self._lanes: dict[Any, Lane] = {}
-        self._unposted: dict[Lane, int] = {}  # bytes that what was added since the last part may take
-        self._before: dict[int, torch.Tensor] = {}  # parameters of the last step, where a compressor wants to know
+        self._unposted: dict[Lane, int] = {}  # bounds, in bytes, of units added since the last part
+        self._before: dict[int, torch.Tensor] = {}  # parameters of the last step, for compressors that need movement
 
     @property
     def takes_early(self) -> bool:
-        """Units are wanted as soon as backward has completed them: something is won by it, and nothing is missing."""
+        """Whether units should be submitted as soon as backward has completed them."""
         return isinstance(self.collectives, ThreadCollectiveQueue) and not self.memory.needs_norm
 
     def mean(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> Traffic:
-        """Replace every unit's gradient by the mean over the workers of its compressed form."""
+        """Replace every unit's gradient by the mean over the workers of its compressed form; return the traffic."""
         self.begin(step, epoch=epoch, lr=lr, measure=measure)
         for unit in reversed(self.units):
             self.submit(unit)
         return self.finish()
 
     def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
-        """Start step `step` (from 1); with `measure`, the compression error is computed on the way."""
+        """Start step `step` (from 1); with `measure`, compute the compression error too."""
         self._step, self._measure = step, measure
         self._error = self._norm = 0.0
-        self._settled = False
+        self._has_sent = False
         self._unmoved: float | None = lr  # the step's rate, until movement has been noted
         self._waiting: list[Parcel] = []
         self._parcels: list[Parcel] = []
         self._extra_bytes = self._extra_sent = 0.0
-        self.collectives.is_early = False
+        self.collectives.mark_backward(False)
         with self.watch("encode"):
             if self.selector.begin(step, epoch, lr):
                 self._reserve()
@@ -139,7 +140,7 @@ class Exchange:
         return self._lanes[key]
 
     def _reserve(self) -> None:
-        """Room for the largest messages that the selected compressors can make."""
+        """Make room in the lanes for the largest messages of the selected compressors."""
         bounds: dict[Lane, int] = {}
         for unit, compressor in zip(self.units, self.selector.selected, strict=True):
             lane = self._get_lane(compressor)
@@ -150,7 +151,7 @@ class Exchange:
             lane.reserve(bound)
 
     def _note_movement(self) -> None:
-        """Once in a step that is taken: one that is left out after `begin` has moved nothing, as if not begun."""
+        """Tell compressors once a step how far the parameters have moved; a step that is skipped moves nothing."""
         if self._unmoved is None:
             return
         lr, self._unmoved = self._unmoved, None
@@ -165,7 +166,7 @@ class Exchange:
                 before.copy_(unit.values)
 
     def _compute_norm(self) -> float:
-        """l2 norm of this worker's whole gradient."""
+        """Return the l2 norm of this worker's whole gradient."""
         return math.sqrt(sum(norms.squares(unit.gradient) for unit in self.units))
 
     def submit(self, unit: Unit) -> None:
@@ -179,7 +180,7 @@ class Exchange:
             parcel = Parcel(unit, compressor, key, x)
             self._parcels.append(parcel)
             if len(self._parcels) == len(self.units):
-                self.collectives.is_early = False  # backward has come to its end: it has completed the last unit
+                self.collectives.mark_backward(False)  # it has completed the last unit
             if compressor.needs_agreement(key):
                 self._waiting.append(parcel)
             else:
@@ -198,8 +199,8 @@ class Exchange:
                 lane.post()
 
     def _record_rest(self, parcel: Parcel, payload: torch.Tensor) -> None:
-        """What a payload has carried is known: measure what it has not, and let memory keep that."""
-        self._settled = True
+        """Give the memory what `payload` does not carry of the parcel, and measure it where asked."""
+        self._has_sent = True
         if self._measure:
             with self.watch(MEASURE):
                 self._norm += float(parcel.x.double().square().sum())
@@ -209,7 +210,7 @@ class Exchange:
         self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
 
     def _agree(self) -> None:
-        """The workers agree on what some compressors must know alike before they encode."""
+        """Agree on the largest statistics of all workers, which some compressors need before they encode."""
         from mpi4py import MPI
 
         with self.watch("encode"):
@@ -220,14 +221,14 @@ class Exchange:
             self.comm.Allreduce(MPI.IN_PLACE, [largest.numpy(), MPI.FLOAT], MPI.MAX)
         self._extra_bytes += 4 * largest.numel()
         self._extra_sent += allreduce_bytes(largest.numel(), 4, self.comm.size)
-        parts = largest.to(statistics[0].device).split([part.numel() for part in statistics])
+        agreed = largest.to(statistics[0].device).split([statistic.numel() for statistic in statistics])
         with self.watch("encode"):
-            for parcel, part in zip(self._waiting, parts, strict=True):
-                parcel.compressor.agree(parcel.key, part)
+            for parcel, maximum in zip(self._waiting, agreed, strict=True):
+                parcel.compressor.agree(parcel.key, maximum)
                 self._encode(parcel)
 
     def finish(self) -> Traffic:
-        """Complete the step: communicate, and decode the mean into every unit's gradient."""
+        """Complete the step: communicate, and decode the mean into every unit's gradient; return the traffic."""
         if self._waiting:
             self._agree()
         lanes = [lane for lane in self._lanes.values() if lane.parcels]
@@ -252,34 +253,37 @@ class Exchange:
         )
 
     def calls(self, steps: int) -> dict[str, dict[str, float]]:
-        """What result.json says of the calls of `steps` steps, all since the beginning: how many a step, by kind
-        (`CollectiveQueue.calls`), and where messages can leave early, how many do. Nothing where no step was taken."""
+        """Return the figures of result.json about calls per step, by kind (`CollectiveQueue.calls`).
+
+        Args:
+            steps: all steps since the beginning; without any the result is empty.
+        """
         if not steps:
             return {}
-        found = {"collectives_per_step": self.collectives.calls}
+        counts = {"collectives_per_step": self.collectives.calls}
         if isinstance(self.collectives, ThreadCollectiveQueue):
-            found["early_collectives_per_step"] = self.collectives.early
+            counts["early_collectives_per_step"] = self.collectives.early
         return {
             name: {kind: count / steps for kind, count in sorted(calls.items()) if count}
-            for name, calls in found.items()
+            for name, calls in counts.items()
         }
 
     def _compute_error(self) -> float | None:
-        """||x - Q(x)|| / ||x|| of the step, where it was measured."""
-        if not (self._measure and self._settled):
+        """Return ||x - Q(x)|| / ||x|| of the step, or None where it was not measured."""
+        if not (self._measure and self._has_sent):
             return None
         return (self._error / self._norm) ** 0.5 if self._norm else 0.0
 
     def close(self) -> None:
-        """After the last step: threads, and what connects the workers beside MPI, are taken down. All call it."""
+        """End threads and connections beside MPI after the last step. All workers call it."""
         self.collectives.close()
         self.transport.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of all that this worker remembers from step to step; call it between two steps.
+        """Return a copy of this worker's state; call it between two steps.
 
-        Another exchange that is given it goes on as this one would: the same payloads to the bit, the same means.
-        Parameters, the optimizer's state and the number of the step are not part of it.
+        Another exchange that loads it continues as this one would, with the same payloads to the bit. Parameters, the
+        optimizer's state and the number of the step are not part of it.
         """
         return {
             "memory": repr(self.memory),
@@ -289,7 +293,7 @@ class Exchange:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave for the same units, policy, compressor and memory.
+        """Restore what `state_dict` gave for the same units, policy, compressor and memory.
 
         Raises:
             ValueError: it is something else; nothing has been changed.
@@ -308,7 +312,7 @@ class Exchange:
         self._before = before
 
     def _copy_before(self, before: Any) -> dict[int, torch.Tensor]:
-        """A copy of the parameters in a state, by unit."""
+        """Check the parameters in a state, and return a copy of them by unit."""
         shapes = {str(unit.index): unit.values.shape for unit in self.units}
         if not isinstance(before, Mapping) or not all(
             unit in shapes and isinstance(values, torch.Tensor) and values.shape == shapes[unit]
@@ -319,7 +323,7 @@ class Exchange:
 
 
 class ExchangeSetup(NamedTuple):
-    """What an exchange is made of, in the order of `Exchange`'s arguments."""
+    """What every exchange is built from, in the order of `Exchange`'s arguments."""
 
     comm: MPI.Comm
     units: Sequence[Unit]

@@ -31,14 +31,14 @@ def build_exchange(
     link: Link | None = None,
     mixing: Mixing | None = None,
 ) -> Exchange:
-    """The exchange that `config` names; `auto` has been resolved before a run starts. All workers call this.
+    """Build the exchange that `config` names; `auto` has been resolved before. All workers call this.
 
     Args:
-        link: leads to the server where that is a rank of its own.
-        mixing: says who is whose neighbour, for gossip.
+        link: connection to a dedicated server.
+        mixing: the neighbours of each worker, for gossip.
 
     Raises:
-        UsageError: its transport cannot connect the workers, or its `overlap` cannot be had from this MPI.
+        UsageError: its transport cannot connect the workers, or this MPI does not support `overlap`.
     """
     setup = ExchangeSetup(comm, units, selector, memory, seed, watch)
     if isinstance(config, options.Gossip):

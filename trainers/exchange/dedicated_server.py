@@ -1,4 +1,4 @@
-"""The exchange with a parameter server that is a rank of its own."""
+"""The exchange with a dedicated parameter server, a rank of its own."""
 
 from __future__ import annotations
 
@@ -14,27 +14,35 @@ from trainers.options import exchanges as options
 
 
 class Dedicated(TwoPhase):
-    """Every worker's payloads go to the server. What the server remembers is part of worker 0's state.
+    """Sends every worker's payloads to the server. The server's state is part of worker 0's state.
 
-    `momentum` and `weight_decay`, which a schedule may change, are what the server's optimizer is to have in a step.
+    Args:
+        may_lag: steps that a worker may be behind the others; by default those that the lane allows.
     """
 
-    momentum = weight_decay = 0.0
-
-    def __init__(self, setup: ExchangeSetup, second: SecondPhase, lane: PushLane, link: Link) -> None:
+    def __init__(
+        self, setup: ExchangeSetup, second: SecondPhase, lane: PushLane, link: Link, may_lag: int | None = None
+    ) -> None:
         super().__init__(setup, second, lane)
         self.lane, self.link = lane, link
+        self._momentum = self._weight_decay = 0.0
+        if may_lag is not None:
+            self.may_lag = may_lag
+
+    def adjust(self, *, momentum: float, weight_decay: float) -> None:
+        """Set the values, which a schedule may change, for the server's optimizer in the next step."""
+        self._momentum, self._weight_decay = momentum, weight_decay
 
     def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
         super().begin(step, epoch=epoch, lr=lr, measure=measure)
-        self.lane.head = Head(step, epoch, lr, self.momentum, self.weight_decay)
+        self.lane.head = Head(step, epoch, lr, self._momentum, self._weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
-        """As of any exchange with two phases; that of worker 0 also holds what the server remembers."""
+        """Return the state of any exchange with two phases, and on worker 0 that of the server."""
         return {**super().state_dict(), "server": self.link.ask(STATE) if self.comm.rank == 0 else None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave for the same options and number of workers, on the same worker.
+        """Restore what `state_dict` gave for the same options and number of workers, on the same worker.
 
         Raises:
             ValueError: it is something else.
@@ -47,12 +55,11 @@ class Dedicated(TwoPhase):
 
 
 def build_dedicated(config: options.ParameterServer, setup: ExchangeSetup, link: Link) -> Dedicated:
-    """Synchronous: the answer is a mean gradient; asynchronous: it is the parameters."""
+    """Build the exchange: a synchronous server answers with the mean gradient, an asynchronous one with parameters."""
     comm, units, selector, memory, _, watch = setup
     if config.asynchronous:
         second = SecondPhase(len(units), again=False, memory=build_second_memory("none", memory))
-        exchange = Dedicated(setup, second, ParametersLane(comm, watch, selector, second, link), link)
-        exchange.may_lag = config.staleness + 1
-        return exchange
+        lane = ParametersLane(comm, watch, selector, second, link)
+        return Dedicated(setup, second, lane, link, may_lag=config.staleness + 1)
     second = SecondPhase(len(units), again=config.answer == "compressed", memory=build_second_memory("none", memory))
     return Dedicated(setup, second, PushLane(comm, watch, selector, second, link, backup=config.backup), link)

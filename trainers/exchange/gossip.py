@@ -1,4 +1,4 @@
-"""What a worker's neighbours get of a step, and what it gets of theirs."""
+"""The exchange of decentralised algorithms: messages to a worker's neighbours, and from them."""
 
 from __future__ import annotations
 
@@ -37,22 +37,23 @@ class Shadow:
         self.decoders = Decoders()
 
     def view(self, unit: Unit) -> torch.Tensor:
-        """The part that belongs to a unit of the model, in its shape."""
+        """Return the part of the buffer that belongs to a unit of the model, in its shape."""
         return self.units[unit.index].gradient
 
-    def add(self, parcel: Parcel, letter: NeighbourMessage, weight: float) -> None:
-        """Accumulate the payload in `letter` for the parcel's unit."""
-        meant = dataclasses.replace(parcel, unit=self.units[parcel.unit.index])
-        start, size = letter.spans[parcel.unit.index]
-        self.decoders([meant], letter.message, start, start + size, [size], weight)
+    def add(self, parcel: Parcel, source: NeighbourMessage, weight: float) -> None:
+        """Add the payload of the parcel's unit in `source`, times `weight`, to this buffer."""
+        shadowed = dataclasses.replace(parcel, unit=self.units[parcel.unit.index])
+        start, size = source.spans[parcel.unit.index]
+        self.decoders([shadowed], source.message, start, start + size, [size], weight)
 
 
 class Gossip(Exchange):
-    """Each worker's payloads go to its neighbours in `mixing`, and theirs come to it.
+    """Sends each worker's payloads to its neighbours in `mixing`, and receives theirs.
 
     A step: `begin`, `submit` for each unit, whose gradient is what is to be compressed, `send`, `receive`. From
-    `submit` on, until the next `begin`, `add_own` decodes what has been sent of a unit, and from `receive` on
-    `add_others` what has come: as often as wanted and into whatever is laid out as the parameters are.
+    `submit` until the next `begin`, `add_own` decodes the payload that was sent of a unit; from `receive` on
+    `add_others` decodes those that have come. Both may be called repeatedly, into any buffer with the layout of
+    the parameters.
     """
 
     def __init__(self, config: options.Gossip, setup: ExchangeSetup, mixing: Mixing) -> None:
@@ -68,17 +69,17 @@ class Gossip(Exchange):
 
     @property
     def overlaps(self) -> bool:
-        """Messages travel while the rank goes on."""
+        """Whether messages travel while the rank computes."""
         return isinstance(self.collectives, ThreadCollectiveQueue)
 
     @property
     def step(self) -> int:
-        """Of which the last message is."""
+        """The step of the last message."""
         return self._step
 
     @property
     def own(self) -> float:
-        """How much a worker's own parameters count in that step."""
+        """The weight of a worker's own parameters in that step."""
         return self.mixing.own(self.comm.rank, self._step)
 
     def _get_lane(self, compressor: Compressor) -> Lane:
@@ -93,24 +94,24 @@ class Gossip(Exchange):
         self._of[unit.index] = self._parcels[-1]
 
     def send(self) -> None:
-        """What has been submitted leaves for the neighbours."""
+        """Send the submitted units to the neighbours."""
         with self.watch("communicate"):
             self.lane.send()
 
     def receive(self) -> None:
-        """What the neighbours have sent is here; nothing where nothing is on its way."""
+        """Wait for the messages of the neighbours; do nothing where none is on its way."""
         for _ in self.lane.communicate():
             pass
 
     def add_own(self, shadow: Shadow, unit: Unit, weight: float = 1.0) -> None:
-        """shadow += weight Q_i, of what this worker has submitted."""
+        """Add weight Q_i, of what this worker has submitted, to `shadow`."""
         shadow.add(self._of[unit.index], self.lane.own, weight)
 
     def add_others(self, shadow: Shadow, unit: Unit, scale: float = 1.0) -> None:
-        """shadow += scale sum_j w_ij Q_j over the neighbours j, in the order of their numbers."""
-        for letter in self.lane.others:
-            shadow.add(self._of[unit.index], letter, letter.weight * scale)
+        """Add scale sum_j w_ij Q_j over the neighbours j, in the order of their numbers, to `shadow`."""
+        for other in self.lane.others:
+            shadow.add(self._of[unit.index], other, other.weight * scale)
 
     def traffic(self) -> Traffic:
-        """What the step has put on the wire."""
+        """Return the traffic of the step."""
         return Traffic(self.lane.payload_bytes, self.lane.sent_bytes, self._compute_error())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from compressors.policy.policy import Selector
 from trainers.exchange.base import Exchange, ExchangeSetup, Traffic
 from trainers.gradients.flat import Unit
 from trainers.mpi import message_sizes, staging
@@ -21,32 +22,30 @@ LEADER = 0
 
 
 class Hierarchical(Exchange):
-    """A node's gradients are summed in fp32 by its first worker, the leader; leaders exchange; the node gets the mean.
+    """Sums a node's gradients in fp32 in its first worker, the leader; leaders exchange; the node gets the mean.
 
     A leader's gradient is M / W times the sum over its node, for M nodes and W workers: the plain mean over the
-    leaders is then that over all workers, also where nodes have different numbers of them.
+    leaders is then the mean over all workers, also where nodes have different numbers of them.
 
-    Memories and the state of compressors are the leaders', among whom a worker's number (`Key.worker`) is that of
-    its node. What the network can add is summed between leaders, the rest gathered, as with `mixed`.
+    Only leaders have memories and states of compressors; among leaders a worker's number (`Key.worker`) is that of its
+    node. Leaders sum the payloads that MPI can add and gather the rest, as with `mixed`.
 
-    `payload_bytes` is the leader's message, for all workers of its node. `sent_bytes` is all that a worker sends:
-    in a node every worker but the leader sends its gradient once, and the leader the mean to each of them (and 16
-    bytes about the message). That is the sum over the node; MPI may have the workers pass it on along a tree.
+    `payload_bytes` is the leader's message, for all workers of its node. `sent_bytes` is all that a worker sends: in a
+    node every worker but the leader sends its gradient once, and the leader sends the mean to each of them (and 16
+    bytes about the message). The sum over the node is right; MPI may pass messages on along a tree of workers.
 
     Args:
+        setup: with all workers, and a selector for as many workers as there are nodes.
         node: the workers of this node.
-        leaders: the first worker of every node; None on all others.
+        leaders: the first worker of every node; None on all other workers.
+        nodes: number of nodes.
     """
 
-    def __init__(self, setup: ExchangeSetup, node: MPI.Comm, leaders: MPI.Comm | None) -> None:
+    def __init__(self, setup: ExchangeSetup, node: MPI.Comm, leaders: MPI.Comm | None, nodes: int) -> None:
         from mpi4py import MPI
 
-        self.node, self.world = node, setup.comm
+        self.node, self.world, self.nodes = node, setup.comm, nodes
         super().__init__(*setup._replace(comm=leaders or MPI.COMM_SELF), sums=True, gathers=True)
-        counted = np.array([leaders is not None], dtype=np.int64)
-        self.world.Allreduce(MPI.IN_PLACE, counted)
-        self.nodes = int(counted[0])
-        self.selector.workers = self.nodes
         self.runs = find_contiguous_runs(self.units)
 
     def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
@@ -54,7 +53,7 @@ class Hierarchical(Exchange):
         self._submitted: list[Unit] = []
 
     def submit(self, unit: Unit) -> None:
-        self._submitted.append(unit)  # leaders need the sum of the whole node before they can encode
+        self._submitted.append(unit)  # leaders encode the sum of the whole node
 
     def finish(self) -> Traffic:
         from mpi4py import MPI
@@ -87,7 +86,7 @@ class Hierarchical(Exchange):
         return Traffic(float(figures[0]), sent, None if np.isnan(figures[1]) else float(figures[1]))
 
     def _reduce(self) -> int:
-        """Sum the node's gradients in its leader; returns the bytes of one gradient."""
+        """Sum the node's gradients in its leader; return the bytes of one gradient."""
         from mpi4py import MPI
 
         inside = 0
@@ -104,7 +103,7 @@ class Hierarchical(Exchange):
 
 
 def find_contiguous_runs(units: Sequence[Unit]) -> list[torch.Tensor]:
-    """The gradients of neighbouring units as flat runs of memory, as long as they can be: a collective for each."""
+    """Join the gradients of neighbouring units to the longest flat runs of memory: one collective for each."""
     runs: list[torch.Tensor] = []
     for unit in units:
         gradient = unit.gradient.view(-1)
@@ -122,7 +121,7 @@ def _follows(gradient: torch.Tensor, run: torch.Tensor) -> bool:
 
 
 def build_hierarchical(config: options.Hierarchical, setup: ExchangeSetup) -> Hierarchical:
-    """Nodes are those of the network, or as many neighbouring ranks as the option says."""
+    """Build the exchange; nodes share memory, or are as many neighbouring ranks as the option says."""
     from mpi4py import MPI
 
     comm: Any = setup.comm
@@ -131,4 +130,9 @@ def build_hierarchical(config: options.Hierarchical, setup: ExchangeSetup) -> Hi
     else:
         node = comm.Split(comm.rank // config.workers_per_node, comm.rank)
     leaders = comm.Split(0 if node.rank == LEADER else MPI.UNDEFINED, comm.rank)
-    return Hierarchical(setup, node, leaders if node.rank == LEADER else None)
+    counted = np.array([node.rank == LEADER], dtype=np.int64)
+    comm.Allreduce(MPI.IN_PLACE, counted)
+    nodes = int(counted[0])
+    among_all = setup.selector
+    setup = setup._replace(selector=Selector(among_all.policy, among_all.compressor, among_all.units, nodes))
+    return Hierarchical(setup, node, leaders if node.rank == LEADER else None, nodes)

@@ -1,4 +1,4 @@
-"""What carries the messages of an exchange: MPI, or what trainers/exchange/torch_transport.py has instead."""
+"""The transport of an exchange's messages: MPI, or torch.distributed (trainers/exchange/torch_transport.py)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Transport:
     """Gives an exchange its lanes, and the queue that carries out their collectives. This one is MPI."""
 
     described: Mapping[str, str] = {}
-    """What result.json says about it."""
+    """What result.json records about the transport."""
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
         self.comm, self.watch = comm, watch
 
     def build_queue(self, overlap: bool) -> CollectiveQueue:
-        """One for all lanes of an exchange; with `overlap` it works while the rank goes on.
+        """Build the queue for all lanes of an exchange; with `overlap` it works during backward.
 
         Raises:
             UsageError: the MPI library does not allow calls from several threads.
@@ -33,16 +33,16 @@ class Transport:
         return ThreadCollectiveQueue(self.comm, self.watch) if overlap else CollectiveQueue(self.comm, self.watch)
 
     def build_sum_lane(self, dtype: str, collectives: CollectiveQueue) -> SumLane:
-        """A lane of payloads that are added as numbers of `dtype`."""
+        """Build a lane of payloads that are added as numbers of `dtype`."""
         return SumLane(self.comm, self.watch, dtype, collectives)
 
     def build_gather_lane(self, collectives: CollectiveQueue) -> GatherLane:
-        """A lane of payloads that every worker gets."""
+        """Build a lane of payloads that every worker gets."""
         return GatherLane(self.comm, self.watch, collectives)
 
     def build_rounds_lane(self, collectives: CollectiveQueue) -> RoundsLane:
-        """A lane of units that a cooperative compressor reduces in rounds."""
+        """Build a lane of units that a cooperative compressor reduces in rounds."""
         return RoundsLane(self.comm, self.watch, collectives)
 
     def close(self) -> None:
-        """The last message has been carried. All workers call this."""
+        """Disconnect the workers after the last message. All workers call this."""

@@ -18,18 +18,17 @@ from trainers.options import exchanges as options
 
 
 class TwoPhase(Exchange):
-    """Every unit's payloads go to one worker, which compresses their mean again for all.
+    """Sends every unit's payloads to one worker, which compresses their mean again for all workers.
 
-    The compression error that is measured is that of the first phase, and so is what the policy sees of movement.
+    The measured compression error is that of the first phase.
     """
 
     def __init__(self, setup: ExchangeSetup, second: SecondPhase, lane: TwoPhaseLane) -> None:
-        super().__init__(*setup, sums=False, gathers=True)
+        super().__init__(*setup, sums=False, gathers=True, collectives=lane.collectives)
         self.may_drop = isinstance(lane, ServerLane) and lane.backup > 0
         self.may_lag = FURTHEST_BEHIND if self.may_drop else 0
         self.second = second
         self._lanes[None] = lane
-        lane.collectives = self.collectives  # which counts the lane's calls
 
     def _get_lane(self, compressor: Compressor) -> Lane:
         if isinstance(compressor, Cooperative):
@@ -41,11 +40,11 @@ class TwoPhase(Exchange):
         super().begin(step, epoch=epoch, lr=lr, measure=measure)
 
     def state_dict(self) -> dict[str, Any]:
-        """As of any exchange, and what this worker keeps of the means that it forms."""
+        """Return the state of any exchange, and that of the second phase."""
         return {**super().state_dict(), "second": self.second.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave for the same units, options and number of workers, on the same worker.
+        """Restore what `state_dict` gave for the same units, options and number of workers, on the same worker.
 
         Raises:
             ValueError: it is something else; nothing has been changed.
@@ -58,14 +57,14 @@ class TwoPhase(Exchange):
 
 
 def build_second_memory(name: str, first: Memory) -> Memory:
-    """The memory of the second phase by its option; `auto` is one wherever the workers have one."""
+    """Build the memory of the second phase by its option; `auto` has one where the workers have one."""
     if name == "auto":
         name = first.name if first.name in ("none", "scaled_residual") else "residual"
     return memories.build(name)
 
 
 def build_sharded(config: options.Sharded, setup: ExchangeSetup) -> TwoPhase:
-    """Each worker owns a shard of the units."""
+    """Build the exchange in which each worker owns a shard of the units."""
     comm, units, selector, memory, _, watch = setup
     kept = build_second_memory(config.second_memory, memory)
     second = SecondPhase(len(units), again=config.second == "same", memory=kept)
@@ -74,7 +73,7 @@ def build_sharded(config: options.Sharded, setup: ExchangeSetup) -> TwoPhase:
 
 
 def build_parameter_server(config: options.ParameterServer, setup: ExchangeSetup) -> TwoPhase:
-    """Rank 0 owns all units."""
+    """Build the exchange in which rank 0 owns all units."""
     comm, units, selector, memory, _, watch = setup
     kept = build_second_memory(config.second_memory, memory)
     second = SecondPhase(len(units), again=config.answer == "compressed", memory=kept)

@@ -1,4 +1,4 @@
-"""How the payloads of one step travel: a lane is one kind of collective with the message that goes through it.
+"""The interface of a lane: one kind of collective with the message that goes through it.
 
 An exchange puts every unit on one lane. When the units that were added can fill PART_BYTES, the exchange posts them as
 a part: a collective of its own, which a collective queue carries out. A small model has one part a lane, and so pays
@@ -65,7 +65,7 @@ class Lane(ABC):
 
 
 class MessageLane(Lane):
-    """A lane whose payloads stand one behind the other in one message."""
+    """A lane whose payloads lie one behind the other in one message."""
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
         super().__init__(comm, watch, collectives)

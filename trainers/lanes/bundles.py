@@ -1,4 +1,4 @@
-"""Payloads that travel together to one receiver, and the buffers that they travel in."""
+"""Payloads that travel together to one receiver, and their buffers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Bundle:
         self._buffer = torch.zeros(0, dtype=torch.uint8)
 
     def begin(self, buffer: torch.Tensor) -> None:
-        """Start anew, in `buffer`: (n,) uint8 from a multiple of ALIGNMENT on, long enough for every payload."""
+        """Start a message in `buffer`: (n,) uint8, aligned to ALIGNMENT, long enough for every payload."""
         self.parcels, self.sizes, self.used = [], [], 0
         self._buffer = buffer
 
     def add(self, parcel: Parcel) -> torch.Tensor:
-        """Encode a unit behind those before it; returns its payload, a part of the buffer."""
+        """Encode a unit behind the others; return its payload, a view of the buffer."""
         payload = parcel.compressor.compress(parcel.x, parcel.key, self._buffer[self.used :])
         self.parcels.append(parcel)
         self.sizes.append(payload.numel())
@@ -38,35 +38,35 @@ class Bundle:
         return payload
 
     def payloads(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        """What has been encoded."""
+        """Yield the encoded units with their payloads."""
         offset = 0
         for parcel, size in zip(self.parcels, self.sizes, strict=True):
             yield parcel, self._buffer[offset : offset + size]
             offset += align(size)
 
     def message(self) -> torch.Tensor:
-        """All payloads, with what fills them up to multiples of ALIGNMENT."""
+        """Return all payloads, each padded to a multiple of ALIGNMENT."""
         return self._buffer[: self.used]
 
 
 def sum_bounds(parcels: Sequence[Parcel]) -> int:
-    """The most bytes that these units can need together."""
+    """Return the most bytes that these units can need together."""
     return sum(align(parcel.compressor.payload_bound(parcel.x.shape)) for parcel in parcels)
 
 
 def find_fixed_sizes(parcels: Sequence[Parcel]) -> list[int] | None:
-    """The sizes of the payloads where no data decides them, so that nobody has to be told; else None."""
-    found = [parcel.compressor.payload_size(parcel.x.shape) for parcel in parcels]
-    return None if None in found else [size for size in found if size is not None]
+    """Return the sizes of the payloads, or None where one depends on the data, so that sizes must travel."""
+    sizes = [parcel.compressor.payload_size(parcel.x.shape) for parcel in parcels]
+    return None if None in sizes else [size for size in sizes if size is not None]
 
 
 def sum_aligned(lengths: Sequence[int]) -> int:
-    """Bytes of a message of payloads with these sizes."""
+    """Return the bytes of a message of payloads with these sizes."""
     return sum(map(align, lengths))
 
 
 def count_words(size: int) -> int:
-    """`size` bytes as MPI counts them: in words of ALIGNMENT bytes."""
+    """Return how many words of ALIGNMENT bytes, in which MPI counts messages, `size` bytes are."""
     return check_count(size // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
 
 
@@ -87,13 +87,13 @@ def accumulate(parcels: Sequence[Parcel], message: torch.Tensor, lengths: Sequen
 
 
 class Room:
-    """A buffer of bytes that grows to what was asked of it and is used again."""
+    """A buffer of bytes that is used again, and grows when more is needed."""
 
     def __init__(self) -> None:
         self._bytes = torch.zeros(0, dtype=torch.uint8)
 
     def get(self, size: int) -> torch.Tensor:
-        """(size,) uint8, with any content; what was given before may be overwritten by it."""
+        """Return (size,) uint8 with any content; it may share memory with what was returned before."""
         if size > self._bytes.numel():
             self._bytes = torch.from_numpy(np.empty(size, dtype=np.uint8))
         return self._bytes[:size]

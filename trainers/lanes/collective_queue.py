@@ -1,8 +1,8 @@
-"""Who carries out the collectives that lanes post: the rank itself when backward is over, or a thread meanwhile.
+"""Queues that carry out the collectives which lanes post: after backward, or on a thread during backward.
 
-Both carry out the same blocking collectives in the order in which they were posted, so that sums are rounded alike
-and the bytes sent are the same. Non-blocking collectives are not used: Open MPI does them by algorithms of their own,
-which add in another order and take two to four times as long, and they advance only inside of MPI calls
+Both carry out the same blocking collectives in the order in which they were posted, so that sums are rounded equally
+and the same bytes are sent. Non-blocking collectives are not used: Open MPI's algorithms for them add in another order,
+take two to four times as long, and advance only inside MPI calls
 (docs/design/benchmarks.md has what was measured).
 """
 
@@ -18,40 +18,44 @@ from gradsweep.errors import bad_value
 from trainers.devices.stopwatch import Stopwatch
 
 Work = Callable[[Any], None]
-"""Collectives on what it is given: a communicator, or what another transport has in place of it. It runs on whatever
-thread and must not touch the stopwatch."""
+"""Carries out collectives on its argument: a communicator, or what another transport has in its place.
+
+It may run on any thread, and must not touch the stopwatch."""
 
 
 class CollectiveQueue:
-    """Carries out what was posted when `complete` is called.
+    """Carries out posted collectives when `complete` is called.
 
     Attributes:
-        calls: how many calls of MPI, or of another transport, have been counted since the beginning, by kind:
-            `allreduce` and `allgather` of parts of messages, `sizes` that travel before payloads, `agreement` before
-            they are encoded, `rounds` (sums one after another) and `swaps` with another worker, `alltoall`, `reduce`,
-            `bcast`, and all messages with the `neighbours` or the `server` as one.
-        early: those of them that were posted while backward went on.
-        is_early: it goes on.
+        calls: calls of MPI, or of another transport, since the beginning, by kind: `allreduce` and `allgather` of parts
+            of messages, `sizes` that travel before payloads, `agreement` before payloads are encoded, `rounds` (sums
+            one after another) and `swaps` with another worker, `alltoall`, `reduce`, `bcast`; all messages with the
+            `neighbours` or the `server` count as one.
+        early: the calls among them that were posted during backward.
     """
 
     def __init__(self, comm: Any, watch: Stopwatch) -> None:
         self.comm, self.watch = comm, watch
         self._posted: list[Work] = []
         self.calls, self.early = Counter[str](), Counter[str]()
-        self.is_early = False
+        self._is_early = False
+
+    def mark_backward(self, running: bool) -> None:
+        """Count calls as early from now on, or no more: backward is running, or is over."""
+        self._is_early = running
 
     def count(self, kind: str, calls: int = 1) -> None:
-        """So many more calls; lanes count what they post, and what they carry out themselves."""
+        """Count `calls` more; lanes count the collectives that they post or carry out themselves."""
         self.calls[kind] += calls
-        if self.is_early:
+        if self._is_early:
             self.early[kind] += calls
 
     def post(self, work: Work) -> None:
-        """`work` may be done from now on; every worker posts the same in the same order."""
+        """Add `work` to the queue; every worker posts the same collectives in the same order."""
         self._posted.append(work)
 
     def complete(self) -> None:
-        """All that was posted is done when this returns; an error in it is raised here."""
+        """Finish everything that was posted, and raise its first error."""
         if not self._posted:
             return
         posted, self._posted = self._posted, []
@@ -60,13 +64,13 @@ class CollectiveQueue:
                 work(self.comm)
 
     def close(self) -> None:
-        """Nothing may be posted afterwards. All workers call it; a second time does nothing."""
+        """Close the queue: nothing may be posted afterwards. All workers call it; a second call does nothing."""
 
 
 class ThreadCollectiveQueue(CollectiveQueue):
-    """Carries out what was posted at once, on a thread and a communicator of its own, while the rank goes on.
+    """Carries out posted collectives at once, on a thread with a communicator of its own.
 
-    MPI calls release Python's lock, and so does backward, so that both really go on at the same time.
+    MPI calls and backward release Python's lock, so that both run at the same time.
 
     Raises:
         UsageError: the MPI library does not allow calls from several threads.
@@ -81,7 +85,7 @@ class ThreadCollectiveQueue(CollectiveQueue):
         self._thread.start()
 
     def _own(self, comm: Any) -> Any:
-        """What the thread uses beside what the rank uses."""
+        """Return the communicator that the thread uses: a duplicate of the rank's."""
         from mpi4py import MPI
 
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
@@ -90,7 +94,7 @@ class ThreadCollectiveQueue(CollectiveQueue):
         return comm.Dup()
 
     def _free(self) -> None:
-        """Give that back."""
+        """Free the thread's communicator."""
         self.comm.Free()
 
     def post(self, work: Work) -> None:
@@ -98,7 +102,7 @@ class ThreadCollectiveQueue(CollectiveQueue):
         self._queue.put(work)
 
     def _run(self) -> None:
-        failed = False  # what was posted behind a failure is not done: the other workers may not be there
+        failed = False  # skip work posted after a failure: other workers may not take part in it
         while (work := self._queue.get()) is not None:
             try:
                 if not failed:

@@ -1,4 +1,4 @@
-"""Payloads of messages into the gradients of their units."""
+"""Decoding of messages into the gradients of units."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trainers.mpi.message_sizes import align
 
 
 class Decoders:
-    """What decodes for each unit; it is prepared when a unit first meets a compressor."""
+    """The decoders of each unit, prepared when a unit first meets a compressor."""
 
     def __init__(self) -> None:
-        self._adding: dict[int, tuple[Compressor, Decode]] = {}  # by unit: for which compressor
+        self._adding: dict[int, tuple[Compressor, Decode]] = {}  # by unit, with its compressor
         self._replacing: dict[int, tuple[Compressor, Decode]] = {}
 
     def __call__(
@@ -28,25 +28,24 @@ class Decoders:
         *,
         first: bool = False,
     ) -> None:
-        """Accumulate payloads, times `weight`, into the gradients of these units; with `first`, whatever these hold is
-        replaced.
+        """Add payloads, times `weight`, to the gradients of these units; with `first`, replace the gradients.
 
         Args:
-            start: where in the message the payloads begin; each is at a multiple of ALIGNMENT bytes from there.
-            end: where what their worker has sent ends.
+            start: byte of the message where the payloads begin; each is at a multiple of ALIGNMENT from there.
+            end: byte where their worker's message ends.
             sizes: of the payloads.
 
         Raises:
             CorruptPayload: the sizes do not fit the message, or a payload cannot be one of its unit.
         """
-        known = self._replacing if first else self._adding
+        prepared = self._replacing if first else self._adding
         offset = start
         for parcel, size in zip(parcels, sizes, strict=True):
             unit, compressor = parcel.unit, parcel.compressor
             if not 0 <= size <= end - offset:
                 raise CorruptPayload(f"{unit.name}: a payload of {size} bytes in a message of {end - start}")
-            found = known.get(unit.index)
-            if found is None or found[0] is not compressor:
-                found = known[unit.index] = compressor, compressor.decoder(unit.gradient, replace=first)
-            found[1](message, offset, size, parcel.key, weight)
+            decoder = prepared.get(unit.index)
+            if decoder is None or decoder[0] is not compressor:
+                decoder = prepared[unit.index] = compressor, compressor.decoder(unit.gradient, replace=first)
+            decoder[1](message, offset, size, parcel.key, weight)
             offset += align(size)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def encode_sizes(lengths: Sequence[int]) -> npt.NDArray[np.uint32]:
-    """The sizes as they travel."""
+    """Encode the sizes of payloads as they travel: uint32."""
     return np.array(
         [check_count(size, message_sizes.LARGEST_SIZE, "bytes in a payload") for size in lengths], dtype=np.uint32
     )
 
 
 class Gathered:
-    """What has come of a part: the messages of all workers, one behind the other, and the sizes in them."""
+    """A part as it is gathered: the messages of all workers, one behind the other, and the sizes of their payloads."""
 
     def __init__(self, part: MessagePart, received: torch.Tensor, workers: int) -> None:
         self.part, self.received = part, received
@@ -37,8 +37,8 @@ class Gathered:
         self.sizes = np.tile(self.own, (workers, 1))
         self.fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in part.parcels)
 
-    def gather(self, comm: Any, message: torch.Tensor, room: Callable[[int], torch.Tensor]) -> None:
-        """Send `message` to all, and receive theirs; `room` gives memory where there is too little."""
+    def gather(self, comm: Any, message: torch.Tensor, allocate: Callable[[int], torch.Tensor]) -> None:
+        """Send `message` to all workers and receive theirs; `allocate` gives memory where there is too little."""
         if not self.fixed:
             self.gather_sizes(comm)
         lengths = (-(-self.sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)
@@ -48,15 +48,15 @@ class Gathered:
         )
         self.starts = starts * ALIGNMENT
         if self.starts[-1] > self.received.numel():
-            self.received = room(int(self.starts[-1]))
+            self.received = allocate(int(self.starts[-1]))
         self.move(comm, message)
 
     def gather_sizes(self, comm: Any) -> None:
-        """Tell all workers the sizes of the payloads here, and learn theirs."""
+        """Send the sizes of this worker's payloads to all workers and receive theirs."""
         comm.Allgather(self.own, self.sizes)
 
     def move(self, comm: Any, message: torch.Tensor) -> None:
-        """Send `message` to all; theirs come to `received`, each where `starts` says."""
+        """Send `message` to all workers; receive theirs in `received`, each at its start in `starts`."""
         from mpi4py import MPI
 
         received = staging.get_mpi_buffer(self.received[: self.starts[-1]])
@@ -68,11 +68,11 @@ class Gathered:
             comm.Allgatherv(sent, [received, np.diff(starts), starts[:-1], MPI.INT32_T])
 
     def message(self, worker: int) -> torch.Tensor:
-        """What `worker` has sent."""
+        """Return the message of `worker`."""
         return self.received[self.starts[worker] : self.starts[worker + 1]]
 
     def messages(self) -> Iterator[tuple[int, int, list[int]]]:
-        """Where in `received` that of each worker begins and ends, and the sizes in it."""
+        """Yield each worker's message: its start and end in `received`, and the sizes of its payloads."""
         edges = self.starts.tolist()
         yield from zip(edges, edges[1:], self.sizes.tolist(), strict=False)
 
@@ -80,21 +80,21 @@ class Gathered:
 class GatherLane(MessageLane):
     """Every worker gets every message and decodes all of them: each sends its own W - 1 times.
 
-    Where the size of a payload depends on the data, the sizes (uint32 a unit) are gathered first; they count
-    as part of the message. MPI counts words of ALIGNMENT bytes, so that messages of some GiB can be told.
+    Where the size of a payload depends on the data, the sizes (uint32 a unit) are gathered first and count as part of
+    the message. MPI counts words of ALIGNMENT bytes, so that messages of several GiB are possible.
     """
 
     gathered: type[Gathered] = Gathered
-    """How a part gets to all."""
+    """The class that gathers a part."""
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
         super().__init__(comm, watch, collectives)
-        self._rooms: list[torch.Tensor] = []  # what the parts were received in, to be used again
+        self._rooms: list[torch.Tensor] = []  # memory of received parts, to be used again
         self._gathered: list[Gathered] = []
 
     def begin(self) -> None:
         super().begin()
-        self._rooms[: len(self._gathered)] = [one.received for one in self._gathered]
+        self._rooms[: len(self._gathered)] = [gathered.received for gathered in self._gathered]
         self._gathered.clear()
 
     def post(self) -> None:
@@ -125,8 +125,8 @@ class GatherLane(MessageLane):
 
     def decode(self) -> None:
         with self.watch("decode"):
-            for one in self._gathered:
-                message, weight, first = Message(one.received), 1.0 / self.comm.size, True
-                for start, end, lengths in one.messages():
-                    self.decoders(one.part.parcels, message, start, end, lengths, weight, first=first)
+            for gathered in self._gathered:
+                message, weight, first = Message(gathered.received), 1.0 / self.comm.size, True
+                for start, end, lengths in gathered.messages():
+                    self.decoders(gathered.part.parcels, message, start, end, lengths, weight, first=first)
                     first = False

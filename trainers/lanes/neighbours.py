@@ -1,4 +1,4 @@
-"""The lane of payloads that go to the neighbours only."""
+"""The lane of payloads for a worker's neighbours."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ TAG = 1
 
 
 class NeighbourMessage(NamedTuple):
-    """A message that is here: how much its sender counts, and where in it the payload of each unit is, by unit."""
+    """A message of a neighbour, or a worker's own: its sender's weight, its bytes, and where each unit's payload is."""
 
     weight: float
     message: Message
     spans: dict[int, tuple[int, int]]
-    """Where the payload begins, and how long it is, in bytes."""
+    """Start and size of each unit's payload, in bytes."""
 
 
 class NeighbourLane(MessageLane):
-    """A worker's message goes to each of its neighbours, by point-to-point messages that all are on their way at once.
+    """Sends a worker's message to each of its neighbours, by point-to-point messages that all travel at once.
 
     It begins with `remarks`, a few float64 numbers, and, where the size of a payload depends on the data, with the
     sizes (uint32 a unit); both count as part of the message. It is sent as a whole. A step: `prepare_step`, `begin`,
@@ -59,8 +59,12 @@ class NeighbourLane(MessageLane):
         self._targets: list[int] = []
         self._on_way = False
 
+    def carry(self, remarks: torch.Tensor) -> None:
+        """Send the current content of `remarks`, (n,) float64, with every message."""
+        self.remarks = remarks
+
     def prepare_step(self, step: int, units: int) -> None:
-        """The next message is that of `step`, and has at most so many units."""
+        """Prepare the message of `step`, which has at most `units` units."""
         rank = self.comm.rank
         self._sources, self._targets = self.mixing.sources(rank, step), self.mixing.targets(rank, step)
         self._head = self.remarks.nbytes + 4 * units
@@ -75,7 +79,7 @@ class NeighbourLane(MessageLane):
         super().reserve(self._bound)
 
     def send(self) -> None:
-        """The message leaves for the neighbours, and theirs may come."""
+        """Send the message to the neighbours, and let theirs come."""
         fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in self.parcels)
         table = b"" if fixed else encode_sizes(self.sizes).tobytes()
         head = self.remarks.numpy().tobytes() + table
@@ -114,7 +118,7 @@ class NeighbourLane(MessageLane):
         self._lengths = [ALIGNMENT * state.Get_count(MPI.INT32_T) for state in states]
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        """All messages have come; nothing where none is on its way."""
+        """Wait for all messages; do nothing where none is on its way."""
         if self._on_way:
             self.collectives.complete()
             self._on_way = False
@@ -123,10 +127,10 @@ class NeighbourLane(MessageLane):
         yield from ()
 
     def _open(self, sender: int, weight: float, message: torch.Tensor) -> NeighbourMessage:
-        """The message of a neighbour, and how much that counts.
+        """Find the payloads in a neighbour's message.
 
         Raises:
-            CorruptPayload: it is shorter than what it says is in it.
+            CorruptPayload: the message does not have the length that its sizes add up to.
         """
         start, lengths = self.remarks.nbytes + self._table, self.sizes
         if self._table and start <= message.numel():
@@ -147,9 +151,9 @@ class NeighbourLane(MessageLane):
         return payload
 
     def decode(self) -> None:
-        """Nothing: what becomes of the payloads is the algorithm's business."""
+        """Do nothing: the algorithm decodes the payloads."""
 
     def read_remarks(self) -> list[tuple[float, torch.Tensor]]:
-        """The neighbours' remarks, each with its weight."""
-        heads = [one.message.tensor[: self.remarks.nbytes].cpu().clone().view(torch.float64) for one in self.others]
-        return [(one.weight, head) for one, head in zip(self.others, heads, strict=True)]
+        """Return the neighbours' remarks, each with its sender's weight."""
+        heads = [other.message.tensor[: self.remarks.nbytes].cpu().clone().view(torch.float64) for other in self.others]
+        return [(other.weight, head) for other, head in zip(self.others, heads, strict=True)]

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class PushLane(ServerLane):
-    """The answer is the mean of the workers' messages, compressed again or not.
+    """Pushes messages to a synchronous server, which answers with their mean, compressed again or not.
 
-    `payload_bytes` is the message without the head. `sent_bytes` is the message with it, and the answer that the server
-    has sent to this worker: the sum over the workers is all that has travelled.
+    `payload_bytes` is the message without the head. `sent_bytes` is the message with it, plus the answer from the
+    server, so that the sum over the workers is all traffic.
 
     Args:
         comm: the workers.
@@ -60,7 +60,7 @@ class PushLane(ServerLane):
 
 
 class ParametersLane(PushLane):
-    """The answer is the newest parameters, which take the place of this worker's."""
+    """Pushes messages to an asynchronous server, whose newest parameters replace this worker's."""
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         self._push()
@@ -72,9 +72,9 @@ class ParametersLane(PushLane):
             self.write_parameters(self._means.view(torch.float32))
 
     def write_parameters(self, parameters: torch.Tensor) -> None:
-        """Put parameters, (n,) float32 in the order of the units, into the units of this step."""
+        """Write parameters, (n,) float32 in the order of the units, into the units of this step."""
         offset = 0
-        for parcel in sorted(self.parcels, key=lambda one: one.unit.index):
+        for parcel in sorted(self.parcels, key=lambda parcel: parcel.unit.index):
             values = parcel.unit.values
             values.copy_(parameters[offset : offset + values.numel()].view(values.shape))
             offset += values.numel()

@@ -14,7 +14,7 @@ from trainers.mpi.message_sizes import allreduce_bytes, check_count
 
 
 class RoundsLane(Lane):
-    """Units of a cooperative compressor, which says itself what is to be communicated, round by round."""
+    """Units of a cooperative compressor, whose `rounds` yields what to communicate, round by round."""
 
     def begin(self) -> None:
         super().begin()
@@ -45,7 +45,7 @@ class RoundsLane(Lane):
                 else:
                     self.collectives.count("swaps", int(request.partner is not None))
                     answer = self._swap(request.partner, request.payload)
-        yield from ((parcel, one.own) for parcel, one in zip(self.parcels, self._reductions, strict=True))
+        yield from ((parcel, reduced.own) for parcel, reduced in zip(self.parcels, self._reductions, strict=True))
 
     def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
         from mpi4py import MPI

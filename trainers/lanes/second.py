@@ -1,4 +1,4 @@
-"""The second phase of an exchange: whoever has formed a mean compresses it again before all workers get it.
+"""The second phase of an exchange: the owner of a mean compresses it again before it goes to all workers.
 
 Double compression with error feedback on both sides: Tang, Lian, Yu, Zhang and Liu, "DoubleSqueeze", ICML 2019; Zheng,
 Huang and Kwok, "dist-EF-SGD", NeurIPS 2019. With memory=ef21 the workers' sum of what arrives is EF21-BC of
@@ -22,68 +22,68 @@ from trainers.lanes.parcel import Parcel
 
 
 class SecondPhase:
-    """How a mean is compressed again, and what is kept of what that loses.
+    """Compresses means again, with a memory for what that loses.
 
-    Compressors keep a state of their own, apart from that of the first phase; their random numbers are those of
-    the unit `units` + i, for unit i of the first phase, and of the worker that has formed the mean.
+    Its compressors have a state of their own, apart from the first phase. For unit i of the first phase they draw the
+    random numbers of unit `units` + i and of the worker that has formed the mean.
 
     Args:
-        units: how many there are.
-        again: by the compressor of the first phase; else means go as they are, in fp32.
-        memory: of this worker, for the means that it forms. Of directions only (`scale_free`) it keeps nothing.
+        units: number of units.
+        again: compress by the method of the first phase; else send means uncompressed, in fp32.
+        memory: of this worker, for the means that it forms; unused with `scale_free` compressors.
     """
 
     def __init__(self, units: int, *, again: bool, memory: Memory) -> None:
         self.units, self.again, self.memory = units, again, memory
         self._dense = compressors.build("none")
-        self._variants: dict[str, Compressor] = {}  # by what they are, as a selector has them
-        self._saved: dict[str, Any] = {}  # states of variants that are still to come
+        self._variants: dict[str, Compressor] = {}  # by their repr, as in a selector
+        self._saved: dict[str, Any] = {}  # restored states of variants that are not built yet
 
     def begin(self, lr: float) -> None:
         """Start a step with this learning rate."""
         self.memory.begin(lr, 1, _no_norm)
 
     def get_compressor(self, first: Compressor) -> Compressor:
-        """What compresses the mean of what `first` has compressed: the same method, but for one worker alone.
+        """Return the compressor of the mean of `first`'s payloads: the same method, but for one worker.
 
-        Momentum is taken once: a vote on signs of momentum is answered with plain signs.
+        Momentum is applied once: a vote on signs of momentum is answered with plain signs.
         """
         if not self.again:
             return self._dense
         key = repr(first)
         if key not in self._variants:
-            one = compressors.build("sign") if isinstance(first, Signum) else dataclasses.replace(first)
-            one.join(1)
+            variant = compressors.build("sign") if isinstance(first, Signum) else dataclasses.replace(first)
+            variant.join(1)
             if key in self._saved:
-                one.load_state_dict(self._saved.pop(key))
-            self._variants[key] = one
+                variant.load_state_dict(self._saved.pop(key))
+            self._variants[key] = variant
         return self._variants[key]
 
     def make_parcel(self, first: Parcel, owner: int) -> Parcel:
-        """The unit as worker `owner` sends it on; x, its mean, is in the gradient."""
+        """Make the parcel that worker `owner` sends on; its x is the mean in the unit's gradient."""
         key = Key(first.key.seed, owner, first.key.step, self.units + first.key.unit)
         return Parcel(first.unit, self.get_compressor(first.compressor), key, first.unit.gradient)
 
     def compensate(self, parcel: Parcel) -> Parcel:
-        """The parcel with what was withheld of the unit's means before."""
+        """Return the parcel with what was withheld of earlier means of the unit added."""
         if parcel.compressor.scale_free:
             return parcel
         x = self.memory.compensate(parcel.key.unit, parcel.x, parcel.compressor.is_exact(parcel.x.shape, parcel.key))
         return dataclasses.replace(parcel, x=x)
 
     def keep_rest(self, parcel: Parcel, payload: torch.Tensor) -> None:
-        """Keep what `payload` does not carry of a compensated parcel."""
+        """Keep in the memory what `payload` does not carry of a compensated parcel."""
         if not parcel.compressor.scale_free:
             self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of what is remembered from step to step."""
+        """Return a copy of the state that lasts from step to step."""
         return {
             "memory": repr(self.memory),
             "kept": self.memory.state_dict(),
             "compressors": {
                 **copy.deepcopy(self._saved),
-                **{key: one.state_dict() for key, one in self._variants.items()},
+                **{key: variant.state_dict() for key, variant in self._variants.items()},
             },
         }
 
@@ -103,7 +103,7 @@ class SecondPhase:
         dataclasses.replace(self.memory).load_state_dict(state["kept"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is something else; nothing has been changed.

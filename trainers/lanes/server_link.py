@@ -1,8 +1,8 @@
-"""What a worker and a dedicated server say to each other.
+"""Messages between a worker and a dedicated server.
 
-A worker's message of a step is HEAD_BYTES of what the server has to know of the step, the sizes of the payloads where
-these depend on the data (uint32 a unit), and the payloads. An answer is a word of flags and what it answers with. What
-is said beside the steps (checkpoints, the end) are pickled pairs, of which every one is answered but the last.
+A worker's message of a step is a head of HEAD_BYTES about the step, the sizes of the payloads where these depend on the
+data (uint32 a unit), and the payloads. An answer is a word of flags and its content. Questions beside the steps
+(checkpoints, figures, the end) are pickled pairs; each has a reply, except the end.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 PUSH, ANSWER, CONTROL, REPLY = 1, 2, 3, 4
-"""Tags: a worker's message, its answer; a question beside the steps, and what the server says to it."""
+"""Tags: a worker's message and its answer; a question beside the steps and its reply."""
 
 FLAG_BYTES = 4
 TAKEN, STOP = 1, 2
-"""Flags of an answer: the message is part of it; the server has been asked to stop the run."""
+"""Flags of an answer: the worker's message is part of it; the server has been asked to stop the run."""
 
 STATE, LOAD, FIGURES, PARAMETERS, END = "state", "load", "figures", "parameters", "end"
-"""Questions. PARAMETERS has an answer as a message has."""
+"""Questions beside the steps. PARAMETERS is answered like a message."""
 
 
 class Head(NamedTuple):
-    """What a server has to know of a worker's step."""
+    """What the server has to know about a worker's step."""
 
     step: int
     epoch: int
@@ -40,12 +40,12 @@ class Head(NamedTuple):
     weight_decay: float
 
     def bytes(self) -> torch.Tensor:
-        """(HEAD_BYTES,) uint8."""
+        """Encode the head: (HEAD_BYTES,) uint8."""
         return torch.from_numpy(np.array(self, dtype=np.float64).view(np.uint8))
 
     @classmethod
     def from_message(cls, message: torch.Tensor) -> Head:
-        """The head of a message."""
+        """Decode the head of a message."""
         step, epoch, *rest = np.frombuffer(message[:HEAD_BYTES].numpy().tobytes(), dtype=np.float64).tolist()
         return cls(int(step), int(epoch), *rest)
 
@@ -54,7 +54,7 @@ HEAD_BYTES = 8 * len(Head._fields)
 
 
 class Link:
-    """A worker's way to the server, which is rank `server` of `world`."""
+    """A worker's connection to the server, which is rank `server` of `world`."""
 
     def __init__(self, world: MPI.Comm, server: int) -> None:
         self.world, self.server = world, server
@@ -63,7 +63,7 @@ class Link:
     def push(self, message: torch.Tensor) -> tuple[bool, torch.Tensor]:
         """Send the message of a step and wait for its answer.
 
-        Returns whether the message is part of the answer, and the answer; that stays as it is until the next one.
+        Returns whether the message is part of the answer, and the answer, which is valid until the next one.
         """
         from mpi4py import MPI
 
@@ -73,7 +73,7 @@ class Link:
         return answered
 
     def fetch_parameters(self) -> torch.Tensor:
-        """The newest parameters: (n,) float32, valid until the next answer."""
+        """Return the server's newest parameters: (n,) float32, valid until the next answer."""
         self.world.send((PARAMETERS, None), self.server, CONTROL)
         return self._answer()[1].view(torch.float32)
 
@@ -91,10 +91,10 @@ class Link:
         return bool(flags & TAKEN), answer[FLAG_BYTES:]
 
     def ask(self, question: str, value: Any = None) -> Any:
-        """What the server says to a question beside the steps."""
+        """Return the server's reply to a question beside the steps."""
         self.world.send((question, value), self.server, CONTROL)
         return self.world.recv(source=self.server, tag=REPLY)
 
     def end(self, result: dict[str, Any]) -> None:
-        """All workers are done: so is the server."""
+        """End the server; all workers are done."""
         self.world.send((END, {key: result[key] for key in ("status", "reason", "steps")}), self.server, CONTROL)

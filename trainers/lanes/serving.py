@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 SERVER = 0
 PUSH, TAKEN, ANSWER = 1, 2, 3
-"""Tags: a worker's message; whether it was taken; the mean."""
+"""Tags: a worker's message; whether it was taken; the answer."""
 
 FURTHEST_BEHIND = 4
-"""Steps that a worker may be behind the server: it is waited for then, so that what waits for it stays bounded."""
+"""Steps that a worker may be behind the server. The server then waits for it, so that pending messages stay bounded."""
 
 
 @dataclasses.dataclass
 class Receipt:
-    """A worker's message of a step that the server waits for."""
+    """A worker's message of a step, which the server is receiving."""
 
     step: int
     worker: int
@@ -48,21 +48,21 @@ class Receipt:
 
 @dataclasses.dataclass
 class Reply:
-    """An answer, whose buffer is taken until every worker has it."""
+    """An answer on its way to workers; its buffer is in use until every worker has it."""
 
     room: Room
     requests: list[MPI.Request]
 
 
 class ServerLane(TwoPhaseLane):
-    """Messages go point to point: each worker sends its own to rank 0, which sends W - 1 times the answer.
+    """Sends each worker's message to rank 0, which sends the answer W - 1 times, all point to point.
 
-    Where sizes of payloads depend on the data, they stand (uint32 a unit) in front of the message. With `backup`
-    workers four more bytes tell each worker whether its message was taken; a memory keeps everything of one that was
-    not. The mean is that over the messages that were taken, each with the same weight.
+    Where sizes of payloads depend on the data, they stand (uint32 a unit) before the message. With `backup` workers
+    four more bytes tell each worker whether its message was taken; the memory keeps everything of a message that was
+    not. The mean is over the messages that were taken, with equal weights.
 
-    Which messages those are, the network decides: such a run cannot be repeated to the bit. The decoding goes by
-    the workers' ranks, so without backup workers it can.
+    Timing decides which messages are taken, so that a run with backup workers cannot be repeated to the bit. Without
+    backup workers it can, as messages are decoded in the order of the ranks.
     """
 
     def __init__(
@@ -81,6 +81,11 @@ class ServerLane(TwoPhaseLane):
         super().begin()
         self._step += 1
 
+    def take_parcels(self, parcels: Sequence[Parcel]) -> None:
+        """Take the parcels of a step whose messages a dedicated server has received."""
+        self.parcels[:] = parcels
+        self.bundles[SERVER].parcels = list(parcels)
+
     def _lay_out(self, head: int = 0) -> None:
         super()._lay_out(head + 4 * len(self.owners))  # the sizes
 
@@ -98,7 +103,7 @@ class ServerLane(TwoPhaseLane):
             messages = self._collect(message)
             if self.backup:
                 yield from bundle.payloads()
-            bodies = [self.split_sizes(self.parcels, one) for one in messages.values()]
+            bodies = [self.split_sizes(self.parcels, received) for received in messages.values()]
             self.form_mean([body for body, _ in bodies], [lengths for _, lengths in bodies])
             self.prepare_answers()
             self._respond(set(messages))
@@ -109,7 +114,7 @@ class ServerLane(TwoPhaseLane):
                 yield from bundle.payloads()
 
     def _prepend_sizes(self, lengths: Sequence[int], start: int, used: int) -> torch.Tensor:
-        """The outgoing message, with the sizes in front of it where the others cannot know them."""
+        """Return the outgoing message, with the sizes before it where they depend on the data."""
         if find_fixed_sizes(self.parcels) is not None:
             return self._message[start : start + used]
         head = torch.from_numpy(encode_sizes(lengths).view(np.uint8))
@@ -118,10 +123,10 @@ class ServerLane(TwoPhaseLane):
 
     @staticmethod
     def split_sizes(parcels: Sequence[Parcel], message: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
-        """A message without the sizes in front of it, and the sizes.
+        """Split a message into the payloads and their sizes.
 
         Raises:
-            CorruptPayload: it is too short for them.
+            CorruptPayload: the message is too short for the sizes.
         """
         lengths = find_fixed_sizes(parcels)
         if lengths is not None:
@@ -134,7 +139,7 @@ class ServerLane(TwoPhaseLane):
     # The workers' side
 
     def _ask(self, message: torch.Tensor) -> bool:
-        """Send this worker's message and wait for the answer; returns whether the message was taken."""
+        """Send this worker's message and wait for the answer; return whether the message was taken."""
         from mpi4py import MPI
 
         taken = np.ones(1, dtype=np.int32)
@@ -147,7 +152,7 @@ class ServerLane(TwoPhaseLane):
             size = status.Get_count(MPI.INT32_T) * ALIGNMENT
             answer = self._answer.get(size)
             self.comm.Recv([answer.numpy(), count_words(size), MPI.INT32_T], SERVER, ANSWER)
-            pushed.Wait()  # the server has waited for it since before it could answer
+            pushed.Wait()  # already received: the server answers after that
         self._means = answer
         self.sent_bytes = message.numel()
         return bool(taken[0])
@@ -155,22 +160,24 @@ class ServerLane(TwoPhaseLane):
     # The server's side
 
     def _collect(self, own: torch.Tensor) -> dict[int, torch.Tensor]:
-        """The messages that are taken in this step, by worker, in the order of the ranks."""
+        """Receive the messages that are taken in this step; return them by worker, in the order of the ranks."""
         taken = {SERVER: own}
         wanted = self.comm.size - self.backup
         with self.watch("communicate"):
             self._expect()
-            while len(taken) < wanted or any(one.step <= self._step - FURTHEST_BEHIND for one in self._receipts):
+            while len(taken) < wanted or any(
+                receipt.step <= self._step - FURTHEST_BEHIND for receipt in self._receipts
+            ):
                 receipt = self._next()
                 if receipt.step == self._step:
                     taken[receipt.worker] = receipt.buffer[: receipt.size]
-                self._rooms.append(receipt.room)  # free, but not before the next step asks for room
+                self._rooms.append(receipt.room)  # reused from the next step on
         return dict(sorted(taken.items()))
 
     def _expect(self) -> None:
-        """Ask for the message that every worker will send in this step.
+        """Post a receive for the message that every worker will send in this step.
 
-        A worker can rely on that: its messages get through also while the server waits in a collective.
+        So a worker's message gets through even while the server waits in a collective.
         """
         from mpi4py import MPI
 
@@ -186,7 +193,7 @@ class ServerLane(TwoPhaseLane):
         from mpi4py import MPI
 
         status = MPI.Status()
-        index = MPI.Request.Waitany([one.request for one in self._receipts], status)
+        index = MPI.Request.Waitany([receipt.request for receipt in self._receipts], status)
         receipt = self._receipts.pop(index)
         receipt.size = status.Get_count(MPI.INT32_T) * ALIGNMENT
         return receipt
@@ -209,8 +216,8 @@ class ServerLane(TwoPhaseLane):
                 if worker == SERVER:
                     continue
                 if self.backup:
-                    told = np.array([worker in taken], dtype=np.int32)
-                    reply.requests.append(self.comm.Isend([told, MPI.INT32_T], worker, TAKEN))
+                    flag = np.array([worker in taken], dtype=np.int32)
+                    reply.requests.append(self.comm.Isend([flag, MPI.INT32_T], worker, TAKEN))
                 message = [self._means.numpy(), count_words(self._means.numel()), MPI.INT32_T]
                 reply.requests.append(self.comm.Isend(message, worker, ANSWER))
             if not self.backup:
@@ -218,7 +225,7 @@ class ServerLane(TwoPhaseLane):
         self.sent_bytes = (self.comm.size - 1) * (self._means.numel() + (4 if self.backup else 0))
 
     def _free_reply(self) -> Reply:
-        """A buffer for an answer that no worker waits for any more."""
+        """Return a reply whose buffer is free, as every worker has its answer."""
         from mpi4py import MPI
 
         for reply in self._replies:

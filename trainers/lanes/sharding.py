@@ -1,4 +1,4 @@
-"""The lane of units that the workers share out among them: each forms the mean of its shard, and all get all shards."""
+"""The lane of sharded units: each worker forms the mean of its shard, and all workers get all shards."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def assign_owners(elements: Sequence[int], workers: int) -> list[int]:
-    """The owner of every unit: the largest first, each to the worker that has the fewest elements so far.
+    """Return the owner of every unit: the largest unit first, each to the worker with the fewest elements so far.
 
-    Longest processing time first (Graham, 1969): no worker has more than 4/3 of the least that is possible.
-    Equal units go by their index, equal workers by their rank, so that all find the same.
+    Longest processing time first (Graham, 1969): no worker has more than 4/3 of the least possible load. Ties go by
+    the unit's index and the worker's rank, so that all workers compute the same owners.
     """
     owners, loads = [0] * len(elements), [0] * workers
     for unit in sorted(range(len(elements)), key=lambda unit: (-elements[unit], unit)):
@@ -38,9 +38,9 @@ def assign_owners(elements: Sequence[int], workers: int) -> list[int]:
 class ShardLane(TwoPhaseLane):
     """Alltoallv takes every payload to the owner of its unit, Allgatherv every shard's mean to all workers.
 
-    What a worker sends hardly depends on the number of workers W: with shards of one size (W - 1) / W of its
-    message, and W - 1 times its part of the second, 1 / W of it all. Where the size of payloads depends on the data,
-    sizes (uint32 a unit) travel first, in either phase. `payload_bytes` is the first message, with its sizes.
+    The bytes that a worker sends hardly depend on the number of workers W: with equal shards (W - 1) / W of its
+    message, and W - 1 times its shard's mean, which is 1 / W of all. Where the size of payloads depends on the data,
+    sizes (uint32 a unit) travel first, in both phases. `payload_bytes` is the first message with its sizes.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class ShardLane(TwoPhaseLane):
         yield from ()
 
     def _scatter(self) -> tuple[list[torch.Tensor], list[list[int]]]:
-        """The first phase: what every worker has sent for this worker's shard, with the sizes of the payloads."""
+        """Do the first phase; return every worker's message for this worker's shard, and the sizes of the payloads."""
         from mpi4py import MPI
 
         workers, rank = self.comm.size, self.comm.rank
         bundles = [self.bundles[owner] for owner in range(workers)]
         known = find_fixed_sizes(self.parcels)
-        others = [int(worker != rank) for worker in range(workers)]  # what is a worker's own stays where it is
+        others = [int(worker != rank) for worker in range(workers)]  # a worker's own payloads are not sent
         lengths = [list(bundles[rank].sizes)] * workers
         with self.watch("communicate"):
             if known is None:
@@ -108,7 +108,7 @@ class ShardLane(TwoPhaseLane):
         return messages, lengths
 
     def _gather(self) -> None:
-        """The second phase: all workers get the means of all shards."""
+        """Do the second phase: send the mean of this worker's shard to all workers, and receive theirs."""
         from mpi4py import MPI
 
         workers = self.comm.size
@@ -124,7 +124,7 @@ class ShardLane(TwoPhaseLane):
                 self._lengths = [everyone[low:high].tolist() for low, high in zip(edges, edges[1:], strict=False)]
                 own += 4 * len(self.answer.sizes)
             else:
-                self._lengths = [one for one in known if one is not None]
+                self._lengths = [lengths for lengths in known if lengths is not None]
             received = [sum_aligned(of_message) for of_message in self._lengths]
             self._starts = _compute_offsets(received)
             count_words(self._starts[-1])
@@ -148,5 +148,5 @@ def _multiply(counts: Sequence[int], factors: Sequence[int]) -> list[int]:
 
 
 def _compute_offsets(counts: Sequence[int]) -> list[int]:
-    """Where each of so many begins behind the others, and where all end."""
+    """Return the start of each of the consecutive counts, and their end."""
     return [sum(counts[:number]) for number in range(len(counts) + 1)]

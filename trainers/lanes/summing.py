@@ -1,4 +1,4 @@
-"""The lane of payloads that the network adds."""
+"""The lane of payloads that MPI adds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SumLane(MessageLane):
-    """The network adds the payloads, as vectors of `dtype`, in place."""
+    """Adds the payloads in place by allreduces, as vectors of `dtype`."""
 
     def __init__(
         self, comm: MPI.Comm, watch: Stopwatch, dtype: str, collectives: CollectiveQueue | None = None
@@ -45,13 +45,13 @@ class SumLane(MessageLane):
         self.sent_bytes += sum(self.count_sent_bytes(s.numel() // itemsize, itemsize) for s in segments)
 
     def cut_segments(self, part: MessagePart) -> list[torch.Tensor]:
-        """What of the message goes through one sum each."""
+        """Cut a part of the message into the segments that are summed one by one."""
         return [
             self.message[low : min(low + SEGMENT_BYTES, part.end)] for low in range(part.start, part.end, SEGMENT_BYTES)
         ]
 
     def add_up(self, comm: Any, segments: Sequence[torch.Tensor]) -> None:
-        """Replace each of the segments by its sum over all workers."""
+        """Replace each segment by its sum over all workers."""
         from mpi4py import MPI
 
         kind, operation = _get_summation(self.name)
@@ -60,7 +60,7 @@ class SumLane(MessageLane):
             comm.Allreduce(MPI.IN_PLACE, [staging.get_mpi_buffer(segment), count, kind], operation)
 
     def count_sent_bytes(self, count: int, itemsize: int) -> float:
-        """What a worker sends, on average, for the sum of `count` numbers."""
+        """Return the bytes that a worker sends, on average, for the sum of `count` numbers."""
         return allreduce_bytes(count, itemsize, self.comm.size)
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
@@ -78,7 +78,7 @@ _half_sums: dict[str, MPI.Op] = {}
 
 
 def _get_summation(dtype: str) -> tuple[MPI.Datatype, MPI.Op]:
-    """The MPI type and operation that add payloads of `dtype`. MPI has no half floats: torch adds those."""
+    """Return the MPI type and operation that add payloads of `dtype`. MPI has no half floats: torch adds them."""
     from mpi4py import MPI
 
     native = {"float32": MPI.FLOAT, "int8": MPI.INT8_T, "int32": MPI.INT32_T}

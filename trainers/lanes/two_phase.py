@@ -1,4 +1,4 @@
-"""Lanes whose units have owners: the owner of a unit forms its mean, compresses it again, and all workers get that."""
+"""Lanes whose units have owners: the owner forms the mean, compresses it again and sends it to all workers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class TwoPhaseLane(Lane):
-    """Every payload goes to the owner of its unit, for whom it waits in a bundle of the outgoing message.
+    """Collects the payloads for each owner of units in a bundle of the outgoing message.
 
     Args:
         owners: the rank that owns each unit, by index.
-        second: how this rank sends on the means of its units.
+        second: compresses the means of this rank's units.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TwoPhaseLane(Lane):
             bundle.begin(self._message[self.starts[owner] : self.starts[owner + 1]])
 
     def _lay_out(self, head: int = 0) -> None:
-        """Room in one message for the largest payloads of every owner's units, behind `head` bytes."""
+        """Make room in one message for the largest payloads of every owner's units, behind `head` bytes."""
         bounds = [0] * self.comm.size
         for owner, compressor, (_, shape) in zip(self.owners, self.selector.selected, self.selector.units, strict=True):
             bounds[owner] += align(compressor.payload_bound(shape))
@@ -66,7 +66,7 @@ class TwoPhaseLane(Lane):
         return self.bundles[self.owners[parcel.unit.index]].add(parcel)
 
     def form_mean(self, messages: Sequence[torch.Tensor], lengths: Sequence[Sequence[int]]) -> None:
-        """Put the mean of these workers' messages into the gradients of the units that this rank owns."""
+        """Decode the mean of these messages into the gradients of the units that this rank owns."""
         parcels = self.bundles[self.comm.rank].parcels
         with self.watch("decode"):
             for parcel in parcels:
@@ -84,7 +84,7 @@ class TwoPhaseLane(Lane):
         ]
 
     def encode_answer(self, buffer: torch.Tensor) -> None:
-        """Compress the means of this rank's units into `answer`, in `buffer`, which has room for them."""
+        """Compress the means of this rank's units into `answer`, in `buffer`, which is large enough."""
         with self.watch("encode"):
             parcels = self.answered[self.comm.rank]
             self.answer.begin(buffer)
@@ -93,7 +93,7 @@ class TwoPhaseLane(Lane):
                 self.second.keep_rest(compensated, self.answer.add(compensated))
 
     def decode_answers(self, answers: Iterator[tuple[list[Parcel], torch.Tensor, Sequence[int]]]) -> None:
-        """Put what the owners have sent on into all gradients: the same bits on all workers."""
+        """Decode the owners' answers into all gradients, with the same bits on all workers."""
         with self.watch("decode"):
             for parcel in self.parcels:
                 parcel.unit.gradient.zero_()

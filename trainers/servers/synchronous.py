@@ -71,8 +71,7 @@ class SynchronousServer(Server):
     def _answer(self) -> None:
         """Form the mean of what has been taken and send it to every worker."""
         lane, parcels = self.lane, self._parcels
-        lane.parcels[:] = parcels
-        lane.bundles[SERVER].parcels = parcels
+        lane.take_parcels(parcels)
         bodies = [lane.split_sizes(parcels, body) for _, (body, _) in sorted(self._taken.items())]
         lane.form_mean([body for body, _ in bodies], [lengths for _, lengths in bodies])
         lane.prepare_answers()

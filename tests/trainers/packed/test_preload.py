@@ -20,10 +20,10 @@ PROGRAM = """
 import json, os, sys
 from pathlib import Path
 from compressors.kernels import backend, warm_up
-from trainers import config as configs
+from trainers.config import run_config as configs
 from trainers.packed.preload import preload
 preload(sys.argv[1:])
-before, used, chosen = set(sys.modules), dict(backend.used), backend.chosen("qsgd", "cpu")
+before, used, chosen = set(sys.modules), dict(backend.used), backend.select("qsgd", "cpu")
 threads = len(os.listdir("/proc/self/task"))
 for directory in sys.argv[2:4]:  # of the first one nothing can be read, the last one has other kernels
     warm_up.warm_up(configs.load(Path(directory, "config.yaml")).compressor)
