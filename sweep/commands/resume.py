@@ -83,9 +83,9 @@ def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> b
     """Tell whether a resume takes a run up, by its state.
 
     Args:
-        everything: also one that was cancelled by its name.
-        failed: only what a fault has ended.
-        lost: nobody works on it, even if it says that it is running.
+        everything: also a run that was cancelled by its name.
+        failed: only a run that a fault has ended.
+        lost: no process works on the run, even if its state says that it is running.
     """
     state = run.state()
     status = state["status"]

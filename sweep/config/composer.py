@@ -1,8 +1,8 @@
 """Compose many points quickly: Hydra composes each choice of groups once, and the values of each point are put into it.
 
-What a point's config is, Hydra decides: for the groups by composing them, for values by the very function that
-it applies overrides with. Only what the values cannot touch is taken over from point to point. Where that is not
-sure (see `_Point.plain_values` and `_Base.sure`), and wherever anything goes wrong, Hydra composes the whole point.
+Hydra decides what a point's config is: it composes the groups, and its own function applies the values. Only sections
+that the values cannot change are taken over from point to point. Where that is not sure (see `_Word.plain_value` and
+`_Base.sure`), and wherever anything fails, Hydra composes the whole point.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Composer:
     """Composes points for a launcher, as plain data whose equal sections are the same objects.
 
     Args:
-        loader: Hydra's.
+        loader: Hydra's loader of configs.
         master: the config of the whole sweep, as Hydra gives it to launchers.
         silent: do not report progress.
     """
@@ -103,7 +103,7 @@ class Composer:
         """Compose points, each given by its overrides; return their configs in order.
 
         Raises:
-            Exception: what Hydra raises for the first point that it cannot compose.
+            Exception: Hydra's error for the first point that it cannot compose.
         """
         composed: list[dict[str, Any]] = [{} for _ in points]
         failed: tuple[int, Exception] | None = None

@@ -33,8 +33,8 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
     """Return one line for an error in what the user asked for; None for a fault of the program.
 
     Args:
-        error: what composing the config, or checking it, has raised.
-        arguments: the overrides as typed, from which the line takes the value of a key.
+        error: raised by composing the config, or by checking it.
+        arguments: the overrides as typed, which the line quotes.
     """
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
@@ -158,7 +158,7 @@ def _describe_valid(key: str, arguments: Sequence[str], parent: Any = None) -> s
     """Describe in words what a key accepts; None where that is not known.
 
     Args:
-        parent: the section that the key is in, of a config that is being composed, if there is one.
+        parent: the section of the key, in a config that is being composed; None without one.
     """
     types = list(TYPES)
     group = key.partition(".")[0]

@@ -18,10 +18,10 @@ def refuse_duplicates(words: Sequence[str]) -> None:
     """Refuse a key that is given twice on a command line, other than to replace a mapping (~key +key=...).
 
     Args:
-        words: all of the command line; those that are no overrides are ignored.
+        words: the command line; words that are no overrides are ignored.
 
     Raises:
-        UsageError: the line names both.
+        UsageError: names both.
     """
     first: dict[str, str] = {}
     for word in words:
@@ -43,14 +43,13 @@ def expand_points(
     """Return the overrides of each point of a grid, the last key changing fastest.
 
     Args:
-        params: the grid of the config (hydra.sweeper.params), of which null takes a key out.
+        params: the grid of the config (hydra.sweeper.params), in which null takes a key out.
         arguments: overrides of the command line, which replace those of `params` for the same key.
         zipped: sweep.zip, the keys that go together.
-        parser: Hydra's, which knows the choices that glob() may mean.
+        parser: Hydra's parser, which knows the choices for glob().
 
     Raises:
-        UsageError: `params` is no mapping, what is in `zipped` does not fit the keys, or there are values that a grid
-            has not.
+        UsageError: `params` is no mapping, `zipped` does not fit the keys, or a value is not for grids.
         HydraException: an override is not in Hydra's grammar.
     """
     if not isinstance(params, Mapping):

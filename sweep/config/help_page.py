@@ -41,8 +41,8 @@ def compose_help(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Seq
     """Return the help: all of it, or where groups are chosen their options.
 
     Args:
-        config: as it is composed.
-        usual: the same with nothing chosen.
+        config: the composed config.
+        usual: the config without overrides.
         typed: the overrides.
     """
     words = {group.lstrip("+"): value for group, _, value in (word.partition("=") for word in typed)}

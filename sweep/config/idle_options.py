@@ -1,9 +1,8 @@
 """Refuse options that were typed and decide nothing, before anything starts.
 
-Of a run's options `trainers/rules/idle_options.py` knows when they decide something. Here is what holds of a grid: a
-value is
-refused where it decides nothing at any of the points that have it, so that `algorithm=sgd,choco topology=ring,torus`
-is a grid, and `algorithm=sgd topology=torus` is not.
+`trainers/rules/idle_options.py` knows when an option of a run decides something. In a grid, a value is refused where it
+decides nothing at any of the points that have it: `algorithm=sgd,choco topology=ring,torus` is a grid, and
+`algorithm=sgd topology=torus` is not.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
     """Refuse a value that was typed and decides nothing at any of the points that have it.
 
     Args:
-        configs: of the points that can work, resolved.
+        configs: resolved configs of the points that can work.
         overrides: key and value of each point's overrides, as typed.
-        idle: what is known of a run's options.
+        idle: tells which options of a run decide nothing.
 
     Raises:
         UsageError: names the first.
@@ -100,8 +99,8 @@ def refuse_settings(
     """Refuse settings of a sweep that decide nothing: what was `typed`, and a rule that could never end a run.
 
     Args:
-        configs: of the points that are left of it.
-        search: points follow from the results of others, so more of them may come.
+        configs: of the points that are left.
+        search: a search chooses points by earlier results, so that more may come.
 
     Raises:
         UsageError: names the setting.

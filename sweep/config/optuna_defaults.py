@@ -1,6 +1,6 @@
 """Our defaults for searches by Optuna (hydra/sweeper=optuna), and checks of what is searched.
 
-A file in conf/ cannot have the name of a config that comes with a package, so what it has registered is changed.
+A file in conf/ cannot have the name of a config that a package has registered, so the registered config is changed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def register_defaults() -> None:
     """Tell Hydra our defaults for searches, where the package is installed that makes them.
 
     - direction follows from sweep.metric.
-    - Samplers have a seed: a search that is resumed suggests what it has suggested before, so that what is finished
-      is taken as it is and the search goes on from there.
+    - Samplers have a seed: a search that is resumed suggests the same points again, so that it reuses finished runs
+      and continues.
     - Failed trials do not end a search.
     """
     OmegaConf.register_new_resolver("sweep_direction", choose_direction, replace=True)
@@ -57,7 +57,7 @@ def refuse_search_of_nothing(settings: Any) -> None:
         settings: Hydra's section of a config.
 
     Raises:
-        UsageError: nothing that was typed has a range or several values, nor has what the sweeper was given.
+        UsageError: neither an override nor an option of the sweeper has a range or several values.
     """
     sweeper = settings.sweeper
     if not str(sweeper._target_).endswith("OptunaSweeper"):

@@ -35,8 +35,8 @@ def explain_grammar(error: OverrideParseException, arguments: Sequence[str], val
     """Return what is wrong with an override, at which character, and how to type it if it is meant as a text.
 
     Args:
-        arguments: all that was typed, of which a space may have made two words.
-        valid: what its key accepts, where that is known.
+        arguments: the command line, in which a space may have made two words of one.
+        valid: the words for what its key accepts, where that is known.
     """
     from sweep.config import syntax_errors  # loaded for errors only
 
@@ -79,7 +79,7 @@ def explain_override(
     """Return the line for what Hydra says of an override that it can read but not heed; None: it says it well.
 
     Args:
-        words_for: what a key accepts, in words, where that is known.
+        words_for: describes what a key accepts, where that is known.
     """
     first = (message.splitlines() or [""])[0]
     if (found := _SWEPT.match(first)) is not None:

@@ -40,7 +40,7 @@ def explain_unknown(key: str, parent: Any) -> str:
     """Return what is to be said of an unknown key: what may be meant, and what is valid.
 
     Args:
-        parent: the section that does not have it, of a config that is being composed.
+        parent: the section without it, in a config that is being composed.
     """
     if "/" in key:
         known = list_groups()

@@ -1,7 +1,7 @@
 """Emulate a cluster's network on one Linux machine, for the time of one MPI job (docs/guide/networks.md).
 
-`possible` says before a start whether this machine can do it; `command` is what starts a job in it. The program behind
-that, `python -m sweep.emulation`, lives in throw-away namespaces: whatever ends it takes hosts, links and ranks along.
+capability_check.py checks before a start whether this machine can do it. The program that `build_command` starts,
+`python -m sweep.emulation`, lives in throw-away namespaces: hosts, links and ranks end with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def find_emulation(config: Mapping[str, Any]) -> dict[str, Any] | None:
 def build_command(network: Mapping[str, Any], ranks: int, threads: int, job: Sequence[str]) -> list[str]:
     """Build the command that runs `job`, a full command line of Open MPI's mpirun, on emulated hosts.
 
-    The environment must have ATTEMPT_VARIABLE, the directory for emulation.json, and TMPDIR, one of the job's own.
+    The environment must have ATTEMPT_VARIABLE, the directory for emulation.json, and TMPDIR, a directory of the job.
 
     Args:
         network: the section of the config.

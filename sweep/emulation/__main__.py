@@ -1,7 +1,7 @@
 """`python -m sweep.emulation ASKED MPIRUN ...`: an MPI job on emulated hosts; its exit status is the job's.
 
-ASKED is JSON from `sweep.emulation.build_command`. SIGUSR1, SIGUSR2 and SIGTERM go on to mpirun. What cannot be made
-ends it with 1, and a failure-*.json in the attempt's directory says why.
+ASKED is JSON from `sweep.emulation.build_command`. SIGUSR1, SIGUSR2 and SIGTERM go on to mpirun.
+Where the cluster cannot be made it ends with 1, and a failure-*.json in the attempt's directory says why.
 """
 
 from __future__ import annotations

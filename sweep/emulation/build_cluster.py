@@ -28,12 +28,12 @@ class BuiltCluster:
     """A cluster in this process's namespaces, with the kernel's bridge as its switch.
 
     Args:
-        place: an empty directory of a file system that ends with the sandbox.
+        place: an empty directory of a file system that ends with the namespaces.
         cores: that the cluster may use.
 
     Attributes:
-        cluster: without the latencies and losses that cannot be had, once `delay` has found that.
-        problems: what could not be had, and why.
+        cluster: without the latencies and losses that cannot be had, after `start_delay`.
+        problems: texts on what could not be had, and why.
 
     Raises:
         RuntimeError: a command or the kernel refuses; `str()` says what.
@@ -87,7 +87,7 @@ def configure(settings: Mapping[str, str]) -> list[str]:
     """Write settings of the kernel for this network namespace; returns those that this kernel does not know.
 
     Raises:
-        RuntimeError: it refuses one.
+        RuntimeError: the kernel refuses one.
     """
     missing = []
     for name, value in settings.items():
@@ -122,7 +122,7 @@ def run_batch(program: str, lines: Sequence[str]) -> None:
     """Have `ip` or `tc` do what the lines say, in this network namespace.
 
     Raises:
-        RuntimeError: with what it says of the first that fails, and that line.
+        RuntimeError: a line fails; names it and the reason.
     """
     path = find_program(program)
     if path is None:

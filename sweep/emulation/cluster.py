@@ -58,7 +58,7 @@ class Cluster:
 
     Attributes:
         bandwidth: of a host's link where the host has none of its own, in bit/s.
-        latency: likewise, one way between two hosts, in s; where all hosts have the same one, it is that.
+        latency: likewise, one way between two hosts, in s; where all hosts have the same latency, that one.
         loss: share of the packets between hosts that the switch drops.
     """
 
@@ -147,9 +147,9 @@ class Shape:
     def from_rate(cls, rate: float, packet: int) -> Shape:
         """Make a bucket for packets of up to `packet` bytes: it would cut larger ones up, at ten times the CPU.
 
-        Beyond that the bucket has room for what a timer that is 150 us late has missed. 100 ms of the rate or 4 MB may
-        wait, as in a switch with deep buffers: nothing is lost unless many send to one. Our own switch (switch.c)
-        holds no more than its sockets do (`delay.too_small`).
+        The bucket also has room for 150 us of the rate, by which a timer may be late. 100 ms of the rate or 4 MB may
+        wait, as in a switch with deep buffers: packets are lost only where many hosts send to one. Our own switch
+        (switch.c) holds no more than its sockets do (`delay.explain_small_buffer`).
         """
         return cls(rate, round(packet * 1.1 + rate / 8 * 150e-6), min(round(max(rate / 8 * 0.1, 4e6)), MOST_WAITING))
 
@@ -157,7 +157,7 @@ class Shape:
 def compute_packet_bytes(cluster: Cluster) -> int:
     """Return the size of the largest packet that the kernel may hand over at once instead of frames.
 
-    Where packets get lost it is one frame, so that frames are what is lost.
+    Where packets get lost it is one frame, so that single frames are lost.
     """
     return FRAME_BYTES if cluster.loss else compute_bulk_bytes(cluster)
 

@@ -69,7 +69,7 @@ class Switch:
     """Our switch (switch.c), in the place of the kernel's bridge.
 
     Raises:
-        NotCompiled: it cannot be had.
+        NotCompiled: it cannot be compiled.
         RuntimeError: it does not start.
     """
 
@@ -108,7 +108,7 @@ class Switch:
 def explain_small_buffer(cluster: Cluster, held: int) -> str | None:
     """Explain that our switch holds fewer bytes for a port than may wait there; None: it can hold them all.
 
-    The kernel lets it have as much as it wants only for a user with rights.
+    The kernel gives it as much as it asks for only where the user has the right.
     """
     packet = compute_packet_bytes(cluster)
     wanted = min(MOST_HELD, max(Shape.from_rate(host.bandwidth, packet).limit for host in cluster.hosts))
@@ -140,11 +140,11 @@ def build_table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
 def start_delay(built: BuiltCluster, has_netem: bool) -> tuple[Delayer | None, float | None]:
     """Set up what delays and drops packets, where the network asks for that; the time that a small message takes then.
 
-    What cannot be had is noted in `built.problems`, and no part of `built.cluster` any more.
+    Latencies and losses that cannot be had are noted in `built.problems` and taken out of `built.cluster`.
 
     Returns:
-        what delays (None: nothing has to, or can), and the one-way time in s that was measured between two hosts as far
-        apart as any; None with a single host, and where it is long.
+        The delayer (None: none is needed, or can be had), and the one-way time in s that was measured between two hosts
+        as far apart as any; None with a single host, and where the latency is long.
     """
     if len(built.cluster.hosts) < 2:
         return None, None

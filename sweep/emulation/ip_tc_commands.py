@@ -152,12 +152,12 @@ def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str
     """Build a shell script that stands in for ssh: `agent [options] HOST COMMAND...` runs a command on a host.
 
     Args:
-        cores: leased to the run, which all here may use. A host has its own where there are enough; else it is told of
-            none: of those that hosts share each host's first rank would take the first.
+        cores: leased to the run. A host gets its own where there are enough; else it gets none, as the first rank of
+            each host would take the first of the shared ones.
         threads: of each rank.
-        place: directory of the files that are the hosts' namespaces: NAME.net and NAME.uts.
+        place: directory of the files of the hosts' namespaces: NAME.net and NAME.uts.
         prefix: of Open MPI, which does not quote it: a space in it would end a word.
-        plain: another name of it, without spaces.
+        plain: another name of the prefix, without spaces.
     """
     each = cluster.workers_per_host * threads
     lines = []

@@ -1,7 +1,7 @@
 """Correct the delay by what the ranks' own messages take, which is more than messages of a bare connection take.
 
-A rank sends a line with the seconds that messages take too long (too short: below 0) through a socket in the file
-system, which all hosts share, and goes on when it is told that the delay is another one.
+A rank sends a line with the seconds that messages take too long (below 0: too short) through a socket in the file
+system, which all hosts share, and continues after the answer that the delay is changed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class LatencyCorrection(threading.Thread):
 
     Args:
         path: of the socket.
-        cluster: whose loss stays.
-        children: held while there are processes whose status this thread waits for.
+        cluster: its loss stays the same.
+        children: held while this thread waits for the status of processes.
 
     Raises:
-        OSError: there cannot be a socket.
+        OSError: the socket cannot be made.
     """
 
     def __init__(self, path: Path, delayer: Delayer, cluster: Cluster, children: threading.Lock) -> None:

@@ -34,8 +34,8 @@ def contain(body: Callable[[Callable[[], None]], int]) -> NoReturn:
     """Call `body` in the first process of new namespaces, and end this process as it says.
 
     Args:
-        body: is given what it has to call when it listens to signals, right before the job begins: from then on they
-            are passed on to it. It returns the job's exit status, negative for the signal that has ended it: this
+        body: gets a function to call once it listens to signals, right before the job begins: from then on they are
+            passed on to it. It returns the job's exit status, negative for the signal that has ended the job: this
             process then ends by the same signal.
 
     Raises:

@@ -1,11 +1,10 @@
 """Copy the code that a sweep is submitted with, so that all its runs start from that copy.
 
-A run may wait for hours. What is edited meanwhile must not change it, so ranks import a copy of our packages as they
-were when the sweep was started: tracked files with their uncommitted changes, and new files that git does not ignore.
+A run may wait for hours, and edits meanwhile must not change it. So ranks import a copy of our packages as they were
+when the sweep was started: tracked files with their uncommitted changes, and new files that git does not ignore.
 
-Copies are named by the hash of their content and kept beside the sweeps, so that sweeps of the same code share one. It
-has the compiled kernels with it (numba keeps them beside their source): a copy of its own for each sweep would have
-to compile all of them again.
+Copies are named by the hash of their content and kept beside the sweeps, so that sweeps of the same code share one. A
+copy also has the compiled kernels (numba keeps them beside their source), which are then compiled once for all sweeps.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def take(code: Code, store: Path) -> Path:
     """Return the directory in `store` with a copy of `code`, which is made where it is missing or damaged.
 
     Raises:
-        UsageError: it cannot be written, belongs to a stranger, or the code changes while it is copied.
+        UsageError: the store cannot be written or belongs to another user, or the code changes while it is copied.
     """
     copy = store / code.digest[:DIGITS]
     try:
@@ -145,7 +144,7 @@ def _close_to_others(store: Path) -> bool:
     """Take from other users the right to write to `store`; return whether its file system can keep them out.
 
     Raises:
-        UsageError: it belongs to a user who is not trusted.
+        UsageError: the store belongs to a user who is not trusted.
     """
     if (found := file_owners.find_stranger([store])) is not None:
         raise UsageError(

@@ -52,10 +52,10 @@ def refuse_strangers(sweep: Path, runs: Iterable[Run] = ()) -> None:
     """Refuse to go on with a sweep of a user who is not trusted.
 
     Args:
-        runs: of the sweep, whose files decide what is started.
+        runs: runs of the sweep whose files decide what is started.
 
     Raises:
-        UsageError: it was not.
+        UsageError: a file belongs to a user who is not trusted.
     """
     paths = [sweep, *(sweep / name for name in (run_directory.SWEEP, run_directory.RUNS, run_directory.PROBES))]
     for run in runs:

@@ -18,10 +18,10 @@ def describe(project: Path) -> dict[str, Any] | None:
     """Describe the state of a checkout; None where `project` is none.
 
     Returns:
-        `commit`, `branch`; `dirty`: lines of `git status --porcelain`; `diff`: from the commit to the tracked files as
-        they are, its first LONGEST_DIFF characters; `diff_cut`: that there were more; `diff_sha256`: of all of it, None
-        without any; `untracked`: SHA-256 of each file that git neither tracks nor ignores, None of one beyond the first
-        MOST_BYTES; `untracked_cut`: how many files there are beyond the first MOST_FILES.
+        `commit`, `branch`; `dirty`: lines of `git status --porcelain`; `diff`: the first LONGEST_DIFF characters of the
+        difference from the commit to the tracked files; `diff_cut`: whether it is longer; `diff_sha256`: of the whole
+        difference, None without one; `untracked`: SHA-256 of each file that git neither tracks nor ignores, None beyond
+        the first MOST_BYTES; `untracked_cut`: the number of files beyond the first MOST_FILES.
     """
     commit = _run_git(project, "rev-parse", "HEAD")
     if commit is None:

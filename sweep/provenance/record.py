@@ -132,7 +132,7 @@ def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launche
     """Return what runs take along of their sweep's description: a hash stands for the difference to the commit.
 
     Args:
-        launcher: what says where the run is computed: `where` of its options (launchers.py).
+        launcher: where the run is computed, by its launcher's options.
     """
     checkout = {key: value for key, value in (described.get("git") or {}).items() if key != "diff"}
     return {
@@ -147,8 +147,8 @@ def describe_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any
     """Describe the node of this process; it replaces what a run takes along from where it was submitted.
 
     Args:
-        program: that starts the ranks.
-        cores: that are its own; empty: none by number.
+        program: the MPI launcher, with its arguments.
+        cores: cores that only this process may use; empty: they are not known by number.
     """
     return {"mpi": describe_mpi(program), "calibration": calibration.calibrate_own(cores)}
 

@@ -1,6 +1,6 @@
 """Hide secrets, which are told by their names, and refuse them where they would be written to a sweep's files.
 
-A secret in the environment of the command gets to the ranks all the same: they inherit it.
+Ranks inherit the environment of the command, and with it its secrets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_secret(name: str) -> bool:
 def hide(text: str) -> str:
     """Hide the secrets that a text gives by name: of `X_TOKEN=abc` and `X_TOKEN: abc`, the abc.
 
-    What a shell has to look up (`X_TOKEN=$(cat file)`) is none.
+    A value that the shell looks up (`X_TOKEN=$(cat file)`) is not secret.
     """
 
     def hidden(found: re.Match[str]) -> str:

@@ -27,12 +27,11 @@ def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, An
     """Describe the nodes of a job; it replaces what a run takes along from where it was submitted.
 
     Args:
-        program: that starts the ranks.
+        program: the MPI launcher, with its arguments.
 
     Returns:
-        `mpi` and `calibration` of this node. On several nodes also `other_nodes`: for each by its name the figures of
-        its calibration, and of what else was found there whatever is not as it is here; None for one that could not
-        be asked.
+        `mpi` and `calibration` of this node. On several nodes also `other_nodes`: for each, by its name, the figures of
+        its calibration, and whatever else differs from this node; None for a node that has not answered.
     """
     others = allocation.list_other_nodes()
     asked = _ask(program, others)

@@ -36,12 +36,11 @@ def compute_digest(hashes: Iterable[tuple[str, str]]) -> str:
 def find_flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
     """Explain in words what is wrong with a copy; None: it is whole.
 
-    What Python and numba have compiled in it cannot be held against anything. It is taken for theirs where nobody else
-    could have written it.
+    Files that Python and numba have compiled have no known hash. They are trusted where no other user could write them.
 
     Args:
         beginning: of the digest of its code.
-        guarded: it also matters whose the files are, and who may write to them.
+        guarded: also check the owners of the files, and who may write to them.
 
     Raises:
         UsageError: something in it belongs to a user who is not trusted.

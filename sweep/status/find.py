@@ -60,7 +60,7 @@ def choose_runs(directory: Path, words: Sequence[str], missing: Sequence[str] = 
     """Return the runs that words name, in the order of names; all without words.
 
     Args:
-        missing: names of runs that are to be there, too.
+        missing: names of further runs, which have no directory.
 
     Raises:
         UsageError: a word names no run, or is the beginning of several.
@@ -80,7 +80,7 @@ def choose_run(words: Sequence[str]) -> tuple[Path, Run]:
     """Return the sweep and the run that words name.
 
     Raises:
-        UsageError: they name none, or several.
+        UsageError: the words name no run, or several.
     """
     directory, rest = find_sweep(words)
     runs = choose_runs(directory, rest)
@@ -93,7 +93,7 @@ def match_names(word: str, known: Sequence[str]) -> list[str]:
     """Return the names of the runs that a word stands for.
 
     Raises:
-        UsageError: there is none, or the word is the beginning of several.
+        UsageError: no run is named so, or several begin so.
     """
     if word in known:
         return [word]

@@ -88,8 +88,8 @@ class LogPrinter:
     """Prints the logs of a run: the last lines of the first attempt that it is given, and then what is added.
 
     Args:
-        files: which logs of an attempt.
-        lines: so many of each at first.
+        files: the names of an attempt's logs to show.
+        lines: the number of lines of each that are shown first.
     """
 
     def __init__(self, run: Run, files: Sequence[str], lines: int) -> None:

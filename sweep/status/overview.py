@@ -1,6 +1,6 @@
 """Read the status of all runs of a sweep from their files, quickly enough for ten thousand runs.
 
-What is torn or missing is told as what it is. Nothing is written. Reads a file again only where it has changed.
+Torn and missing files are reported. Nothing is written. A file is read again only where it has changed.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Overview:
 def read_view(above: str, name: str) -> View:
     """Read what a run has left; `above` is the directory of its directory, with a slash.
 
-    Strings and descriptors, because Path objects and text files cost more than all that is read.
+    It uses strings and descriptors: Path objects and text files would take longer than reading.
     """
     view, run = View(name), f"{above}{name}/"
     state = _read_object(run, run_directory.STATE, view, needed=True) or {}

@@ -18,11 +18,11 @@ def choose_cores(value: object) -> tuple[list[int], int]:
     """Return the cores to share out and how many of them at the same time, by `hydra.launcher.cores`.
 
     Args:
-        value: None: all, or as many at a time as a container's quota of CPU time is worth; a number: so many at a
-            time, whichever are free; a list of cores, or text such as `0-3,8`.
+        value: None: all, but at the same time no more than a container's quota of CPU time; a number: so many at the
+            same time, whichever are free; a list of cores, or a text such as `0-3,8`.
 
     Raises:
-        UsageError: no such value, or cores that this process may not use.
+        UsageError: the value is none of these, or names cores that this process may not use.
     """
     usable = sorted(os.sched_getaffinity(0))
     if value is None:

@@ -94,10 +94,10 @@ def count_wanted(config: Mapping[str, Any], per_worker: int | None, there: int) 
     """Count the GPUs that a run needs for itself.
 
     Args:
-        config: of the run.
-        per_worker: what the user has asked for; None: one, unless `gpus` or `gpus_per_node` say how ranks share
-            them. Without device=cuda, ranks that find fewer share them, too.
-        there: how many there are.
+        config: the run's config.
+        per_worker: the number that the user has asked for; None: one, unless `gpus` or `gpus_per_node` make ranks share
+            them. Without device=cuda, ranks also share them where there are fewer.
+        there: the number of GPUs.
     """
     device = config.get("device", "cpu")
     workers = int(config["workers"])

@@ -32,11 +32,11 @@ def is_inside_mpi(environment: Mapping[str, str]) -> bool:
 def clean_environment(environment: Mapping[str, str], *, allocated: bool = False) -> dict[str, str]:
     """Drop what an MPI job or a SLURM allocation around us has left in `environment`.
 
-    An mpirun that believes to be inside another one, or inside an allocation, binds its ranks to the
-    wrong cores or refuses to start. The user's own OMPI_MCA_ settings stay, unless an mpirun set them.
+    With these variables an mpirun behaves as inside of another one or of an allocation: it binds its ranks to the wrong
+    cores or refuses to start. The user's own OMPI_MCA_ settings stay, unless an mpirun set them.
 
     Args:
-        allocated: the job is to run in the SLURM allocation around us: mpirun and srun must know of it.
+        allocated: keep the variables of the SLURM allocation, in which the job is to run.
     """
     kept = _KEPT if is_inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
     if allocated:
@@ -50,7 +50,7 @@ def build_python_environment(code: str | None = None) -> dict[str, str]:
     """Build the variables by which our programs find our packages, and no files of the working directory.
 
     Args:
-        code: directory of the packages; None: of those that run here.
+        code: directory of the packages; None: that of this process.
     """
     packages = [code or str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, packages)), "PYTHONSAFEPATH": "1"}

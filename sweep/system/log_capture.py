@@ -1,15 +1,15 @@
 """Write the logs of an attempt, as a program of its own, from the pipes of its processes to files with a limit.
 
-    python -I -S capture.py LIMIT SCRATCH PIPE FILE [PIPE FILE ...]
+    python -I -S log_capture.py LIMIT SCRATCH PIPE FILE [PIPE FILE ...]
 
-LIMIT is in bytes, of each file; pipes and files are open descriptors. Ends when all pipes have been closed by everybody
-who had them, and removes the directory SCRATCH then. It outlives a killed launcher, so that the last words of ranks
-are not lost, and reads on when the disk is full, so that no rank waits for its log. Standard library only: it must
-start in no time.
+LIMIT is in bytes, of each file; pipes and files are open descriptors. The program ends when all other ends of the pipes
+are closed, and then removes the directory SCRATCH. It outlives a killed launcher, so that the last output of ranks is
+not lost, and it reads on when the disk is full, so that no rank waits for its log. It loads the standard library only,
+to start quickly.
 
-What exceeds the limit is taken out of the middle, between lines where some are near: the first half of the limit stays,
-and of what comes last about a quarter of it at least. A line says how much is missing. The file never grows beyond the
-limit; a reader who follows it sees it grow, and now and then get shorter.
+Output beyond the limit is cut out of the middle, between lines where some are near: the first half of the limit stays,
+and at least about a quarter of it of the latest output. A line says how much is missing. The file never grows beyond
+the limit; it grows, and at times gets shorter.
 """
 
 from __future__ import annotations

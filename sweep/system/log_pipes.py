@@ -14,7 +14,7 @@ from gradsweep.run_directory import ATTEMPT_VARIABLE
 from sweep.system import log_capture
 
 OUTPUT_VARIABLE = "GRADSWEEP_OUTPUT"
-"""Mark of the program in its environment: the attempt whose logs it writes. It is no part of it, but outlives it."""
+"""Mark of the program in its environment: the attempt whose logs it writes, and which it outlives."""
 PIPE_BYTES = 1 << 20
 PATIENCE_S = 5.0
 
@@ -26,8 +26,8 @@ class Capture:
         attempt: directory of the attempt.
         names: of its log files.
         limit: bytes of each file.
-        scratch: a directory that goes when the attempt has gone, also where nobody else is left to remove it.
-        cores: to run on: the attempt's own, so that a flood of output is at the cost of the run that makes it.
+        scratch: a directory that the program removes when the attempt has ended, also where the launcher is gone.
+        cores: cores for the program: the attempt's own, so that a flood of output slows only its own run.
 
     Raises:
         OSError: the files cannot be made or the program cannot be started.

@@ -14,7 +14,7 @@ _deferred: int | None = None  # the signal that has not been raised yet
 
 NOTHING = "interrupted; nothing was started"
 PATIENCE = 2
-"""So often somebody may ask before a call that does not return is interrupted, whatever it does."""
+"""Signals after which a call that does not return is interrupted, whatever it does."""
 
 
 class Interrupted(SystemExit):
@@ -30,10 +30,10 @@ def is_hurried() -> bool:
 
 @contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into `Interrupted`, once: a second one makes the tidying `hurried`.
+    """Turn SIGINT, SIGTERM and SIGHUP into `Interrupted`, once: a second one hurries the tidying (`is_hurried`).
 
-    Where nobody has told the user before this block is left, nothing was started, and a line says so. A terminal that
-    is closed sends SIGHUP, and some send it twice: only SIGINT and SIGTERM hurry.
+    Where the user has not been told of it when the block is left, nothing was started, and a line says so. A terminal
+    that is closed sends SIGHUP, and some send it twice: only SIGINT and SIGTERM hurry.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -25,12 +25,12 @@ class Allocation:
 
     Attributes:
         job: its id, such as 123_4.
-        nodes: how many.
-        cpus: of all nodes together.
-        confined: whether the cores that we may use are ours, one by one.
-        shared: whether other jobs may be on them. By the environment: SLURM gave a part of the node and keeps nobody
-            to his part (task/none). As it is on the first node.
-        restarts: how often SLURM has queued it again.
+        nodes: their number.
+        cpus: the CPUs of all nodes together.
+        confined: whether SLURM confines us to cores of our own.
+        shared: whether other jobs may use our cores, by the environment of the first node: SLURM gave a part of
+            the node but confines no job to its part (task/none).
+        restarts: how often SLURM has queued the job again.
     """
 
     job: str
@@ -70,7 +70,7 @@ class Allocation:
         """Build variables for the program that starts the ranks.
 
         Args:
-            scratch: an empty directory on this node: the place of temporary files, where there is no other node.
+            scratch: an empty directory on this node, for temporary files where the job has one node.
         """
         given = {"TMPDIR": scratch} if self.nodes == 1 else {}
         if "SLURM_CPUS_PER_TASK" in os.environ:  # srun no longer takes it over from the allocation
@@ -88,14 +88,14 @@ class Allocation:
     def is_oversubscribed(self) -> bool:
         """Tell whether SLURM may give our cores to other jobs as well, as far as it answers.
 
-        Because the partition says so (OverSubscribe=FORCE), whatever was asked for, or this job.
+        It may do so for a partition (OverSubscribe=FORCE), whatever was asked for, or for this job.
         """
         return self.query_job().get("OverSubscribe") == "YES"
 
     def is_overcounted(self) -> bool:
         """Tell whether SLURM hands out more CPUs of this node than exist (config_overrides), as far as it answers.
 
-        Then jobs that it keeps apart are on the same cores.
+        Jobs that it keeps apart are then on the same cores.
         """
         here = os.environ.get("SLURMD_NODENAME")
         counted = _query("node", here).get("CPUTot", "") if here else ""
@@ -104,7 +104,7 @@ class Allocation:
     def find_lost_nodes(self, timeout: float = 30) -> list[str]:
         """Find the other nodes on which nothing can be started any more; empty where this cannot be told.
 
-        SLURM itself takes minutes to notice (SlurmdTimeout), while an mpirun that has lost a node ends at once.
+        SLURM takes minutes to notice a lost node (SlurmdTimeout), while an mpirun that has lost one ends at once.
         """
         others = self.list_other_nodes(timeout)
         here = os.environ.get("SLURMD_NODENAME", "")
