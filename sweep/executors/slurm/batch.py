@@ -1,8 +1,7 @@
-"""What is handed to sbatch: runs that ask for the same, as the tasks of one job array, and the files that tell of it.
+"""Submits runs that ask for the same as one job array: its batch script, and the file that lists its runs.
 
-SWEEP/slurm/batch-0001.json says which run each task of an array is, or with sweep.pack which runs it serves; it is
-there before the array is, so that a launcher that dies while it submits finds the array again by its name, and so do
-the jobs, which read it.
+SWEEP/slurm/batch-0001.json says which run each task of the array computes, or with sweep.pack which runs. It is written
+before sbatch is called: if the launcher dies meanwhile, the next one finds the array by its name. The jobs read it.
 """
 
 from __future__ import annotations
@@ -31,21 +30,26 @@ from sweep.system.job_environment import build_python_environment
 from sweep.system.slurm_allocation import CAME
 
 FOLDER = "slurm"  # in the sweep's directory
-JOB = "job.json"  # in the run's: in which batch it is
 
 ShareOut = Callable[[Sequence[RunTask]], list[list[RunTask]]]
-
+"""Divides runs that ask for the same into shares, one for each task of an array."""
 
 NOTED = [f"trap '{CAME}=\"${CAME} {name}\"' {name}" for name in ("USR1", "USR2")]
-"""Lines of the batch script: what comes while the setup's lines run is noted, for the job to heed it."""
+"""Lines of the batch script that note signals while the setup's lines run, for the job to read."""
 UNHEARD = f"trap '' USR1 USR2; export {CAME}"  # from here until the job's Python listens
 
 
 @dataclasses.dataclass
 class Batch:
-    """A job array: for each of its tasks the names of the runs that it computes. `id` is SLURM's, None until known.
+    """A job array.
 
-    `packed`: a task trains its runs in an MPI world; else it has one. `folder`: of the sweep, that they are in.
+    Attributes:
+        path: of the file that describes it.
+        tasks: for each task of the array the names of its runs.
+        resources: what was asked for.
+        packed: each task trains many runs in MPI worlds; else it has one run.
+        id: SLURM's; None until it is known.
+        folder: of the sweep, in which the runs are.
     """
 
     path: Path
@@ -65,19 +69,20 @@ class Batch:
         files.write_json(self.path, {"format": run_directory.FORMAT, **about})
 
     def note_id(self, id: str) -> None:
-        """Remember SLURM's id of the array, here and with each of its runs."""
+        """Write SLURM's id of the array, here and into job.json of each of its runs."""
         self.id = id
         self.write()
         folder = self.path.parent.parent / self.folder
         for index, runs in enumerate(self.tasks):
             for name in runs:
-                known = files.read_json(folder / name / JOB)
-                if known is not None and known.get("batch") == self.path.stem:
-                    files.write_json(folder / name / JOB, {**known, "id": self.format_task_id(index)}, durable=False)
+                path = folder / name / run_directory.JOB
+                job = files.read_json(path)
+                if job is not None and job.get("batch") == self.path.stem:
+                    files.write_json(path, {**job, "id": self.format_task_id(index)}, durable=False)
 
 
 def read_batch(path: Path) -> Batch | None:
-    """The batch that a file tells of; None where there is none, or something else."""
+    """Return the batch that a file describes; None if there is no such file."""
     known = files.read_json(path) or {}
     id, name, runs = known.get("id"), known.get("name"), known.get("runs")
     if not isinstance(name, str) or not isinstance(runs, list):
@@ -89,8 +94,8 @@ def read_batch(path: Path) -> Batch | None:
 
 
 def find_batch_task(run: Run) -> tuple[Path, int] | None:
-    """File of the batch that a run was last submitted in, and its index there; None where it never was."""
-    known = files.read_json(run.path(JOB)) or {}
+    """Return the file of the batch in which a run was last submitted, and its task there; None if it never was."""
+    known = files.read_json(run.path(run_directory.JOB)) or {}
     batch, index = known.get("batch"), known.get("index")
     if known.get("cluster") != "slurm" or not isinstance(index, int) or not re.fullmatch(r"batch-\d+", str(batch)):
         return None
@@ -100,10 +105,10 @@ def find_batch_task(run: Run) -> tuple[Path, int] | None:
 def group_tasks(
     tasks: Sequence[RunTask], most: int, share_out: ShareOut | None = None
 ) -> Iterator[tuple[dict[str, Any], list[list[RunTask]]]]:
-    """Runs that ask for the same, as the shares of arrays of `most` tasks at most, with what they ask for.
+    """Yield arrays of runs that ask for the same: the request, and the shares of at most `most` tasks.
 
     Args:
-        share_out: makes shares of many runs, which are then trained in MPI worlds; None: each run is a share.
+        share_out: divides runs into shares, which are trained in MPI worlds; None: each run is a share.
 
     Raises:
         UsageError: an option out of range.
@@ -116,7 +121,7 @@ def group_tasks(
         if task.alone:
             request["exclusive"] = True
         alike: list[Any] = [request, task.code]
-        if share_out is not None:  # and of one MPI world
+        if share_out is not None:  # they may share an MPI world
             shared = [options.allocations, options.requeues, options.poll_s]
             alike += [task.workers, task.threads_per_worker, task.command, task.environment, room, *shared]
         key = json.dumps(alike, sort_keys=True, default=str)
@@ -128,10 +133,10 @@ def group_tasks(
 
 
 def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTask]], *, packed: bool = False) -> Batch:
-    """Submit runs as one array; each of its tasks gets one of the `shares`.
+    """Submit runs as one array, each of whose tasks computes one of the `shares`.
 
     Raises:
-        SlurmSilent: sbatch refused it, or SLURM does not answer; nothing of it is left.
+        SlurmSilent: sbatch refused it, or SLURM does not answer; its files are removed.
     """
     folder = sweep.absolute() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,8 +151,8 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTa
             "submitted": files.now(),
         }
         absolute = dataclasses.replace(task, directory=str(task.run.directory.absolute()))
-        # one that a power cut has taken is submitted anew, and the job that was meant finds that out
-        files.write_json(task.run.path(JOB), {**job, "task": dataclasses.asdict(absolute)}, durable=False)
+        # if a power cut loses the file, the run is submitted anew, and the first job finds that out
+        files.write_json(task.run.path(run_directory.JOB), {**job, "task": dataclasses.asdict(absolute)}, durable=False)
         if task.run.status() != run_directory.PENDING:
             write_state(task.run, status=run_directory.PENDING, reason=None)
     script = batch.path.with_suffix(".sh")
@@ -157,18 +162,18 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTa
         batch.note_id(SlurmExecutor._get_job_id_from_submission_command(answer))
     except BaseException:
         if batch.id is None:
-            with contextlib.suppress(SlurmSilent):  # we may have been interrupted, or too impatient
+            with contextlib.suppress(SlurmSilent):  # it may have been submitted all the same
                 cancel_by_name(batch.name)
             script.unlink(missing_ok=True)
             batch.path.unlink()
             for task in tasks:
-                task.run.path(JOB).unlink()
+                task.run.path(run_directory.JOB).unlink()
         raise
     return batch
 
 
 def _create_batch(folder: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTask]], packed: bool) -> Batch:
-    """Write the file of a new batch."""
+    """Number a new batch and write its file."""
     numbers = [int(path.stem[6:]) for path in folder.glob("batch-*.json") if path.stem[6:].isdigit()]
     path = folder / f"batch-{max(numbers, default=0) + 1:04}.json"
     members = [[task.run.name for task in share] for share in shares]
@@ -179,7 +184,7 @@ def _create_batch(folder: Path, request: dict[str, Any], shares: Sequence[Sequen
 
 
 def _build_script(batch: Batch, request: Mapping[str, Any], code: str | None) -> str:
-    """What sbatch is given. The job's Python takes the place of the shell, so that signals come to it."""
+    """Return the batch script, in which the job's Python replaces the shell, so that signals come to it."""
     packages = build_python_environment(code)["PYTHONPATH"].split(":")[0]
     ours = [
         f"cd -- {shlex.quote(os.getcwd())} || exit 1",  # the setup may have gone elsewhere

@@ -1,4 +1,4 @@
-"""Jobs that SLURM is to end while their launcher looks after others: scancel hangs where slurmctld does not answer."""
+"""Has SLURM end jobs in the background, because scancel hangs if slurmctld does not answer."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from collections.abc import Iterable
 
 from sweep.executors.slurm.queue import build_environment, format_refusal, is_gone
 
-PATIENCE_S = 60.0  # with one scancel
-MOST = 500  # jobs of one
+PATIENCE_S = 60.0  # for one scancel
+MOST = 500  # jobs of one scancel
 
 
 class Cancellations:
-    """Has jobs ended in the background, by one scancel after the other, until SLURM has taken that in.
+    """Runs one scancel after the other until SLURM has accepted the end of all jobs.
 
     Args:
-        again_s: between two tries, where SLURM does not answer.
+        again_s: between two attempts if SLURM does not answer.
     """
 
     def __init__(self, again_s: float) -> None:
         self.again_s = again_s
-        self._told = False  # that SLURM does not do it
-        self._due: dict[str, float] = {}  # jobs, and when SLURM is to be asked; by time.monotonic()
-        self._asked: list[str] = []  # that the scancel is about
+        self._reported = False  # that SLURM does not end jobs
+        self._due: dict[str, float] = {}  # when to ask SLURM, by time.monotonic(), for each job
+        self._asked: list[str] = []  # the jobs of the scancel that runs
         self._scancel: subprocess.Popen[str] | None = None
         self._until = 0.0
 
     def request(self, ids: Iterable[str]) -> None:
-        """Have these jobs ended, or with ids of arrays all of their tasks."""
+        """Have jobs ended; the id of an array stands for all of its tasks."""
         for id in ids:
             self._due.setdefault(id, 0.0)
         self.poll()
 
     def poll(self) -> bool:
-        """Go on with it; whether SLURM has just taken something in. May be called at any rate."""
+        """Start what is due, and tell whether SLURM has just accepted something; may be called at any rate."""
         done = self._scancel is not None and self._has_succeeded(self._scancel)
         now = time.monotonic()
         due = [id for id, at in self._due.items() if at <= now][:MOST]
@@ -57,7 +57,7 @@ class Cancellations:
         return done
 
     def _has_succeeded(self, scancel: subprocess.Popen[str]) -> bool:
-        """Whether SLURM has taken in what it was asked for last."""
+        """Tell whether the scancel has ended and SLURM has accepted it; if SLURM refused, it is postponed."""
         code = scancel.poll()
         if code is None and time.monotonic() < self._until:
             return False
@@ -72,13 +72,13 @@ class Cancellations:
         if refused is not None and not is_gone(refused):
             self._postpone(self._asked, refused)
             return False
-        self._told = False
+        self._reported = False
         for id in self._asked:
             self._due.pop(id, None)
         return True
 
     def _postpone(self, ids: Iterable[str], why: str) -> None:
         self._due.update(dict.fromkeys(ids, time.monotonic() + self.again_s))
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             print(f"SLURM does not end jobs ({why}); it is asked again every {self.again_s:g} s", file=sys.stderr)

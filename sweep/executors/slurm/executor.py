@@ -1,8 +1,7 @@
-"""Runs as jobs of SLURM, on submitit's executor interface: submitted, watched through their files, adopted by others.
+"""Computes runs as jobs of SLURM: submits them, watches their files, and adopts jobs of earlier launchers.
 
-The job itself writes the state of its run (sweep/executors/slurm_job/single_run.py). This side looks at the times of
-these files, and asks SLURM
-only for those that have none to tell: that wait, or that have fallen silent.
+A job writes the state of its runs itself (sweep/executors/slurm_job/). The executor watches the times of these files,
+and asks SLURM only about jobs that write none: those that wait, and those that have fallen silent.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ from sweep.executors.slurm.shares import find_in_shared_jobs, remove_from_jobs, 
 from sweep.executors.slurm.submitted_jobs import SubmittedJobs
 from sweep.system.processes import GRACE_S
 
-LOOK_S = 0.5  # between two looks at the files
-GONE_S = 3.0  # a job's last words may take so long to be seen here
-SILENT = 3.0  # beats of a job that may fail to come before SLURM is asked
-MOST_RARE = 10  # times poll_s, while nothing changes
+LOOK_S = 0.5  # between two checks of the files
+GONE_S = 3.0  # until what a job has written at its end can be read here
+SILENT = 3.0  # times poll_s without a sign of life, after which SLURM is asked
+MOST_RARE = 10  # times poll_s between two questions to SLURM, while nothing changes
 ENDING_S = 90.0  # SLURM's KillWait and an epilog
 
 
 class SlurmRunExecutor(RunExecutor):
-    """Job arrays of SLURM.
+    """Computes runs in job arrays of SLURM.
 
     Args:
         folder: of the sweep; batches and the jobs' own output go to its folder slurm/.
         poll_s: between two questions to SLURM, at least.
-        packed: a job serves many runs (shares.py).
+        packed: a job computes many runs (shares.py).
     """
 
     can_leave = True
@@ -62,11 +61,11 @@ class SlurmRunExecutor(RunExecutor):
         super().__init__(folder, estimate, weigh)
         self.poll_s, self.packed = poll_s, packed
         self.jobs: list[SlurmJob] = []
-        self._arrays: set[str] = set()  # submitted here, so that all their tasks are among our jobs
+        self._arrays: set[str] = set()  # submitted by this process, so that all their tasks are in `jobs`
         self.trouble: str | None = None
-        """What SLURM said instead of an answer, while it gives none."""
-        self._endings = Cancellations(poll_s)
-        self._known = SubmittedJobs()  # as of the beginning, for what is found there
+        """SLURM's last error message, while it does not answer."""
+        self._cancellations = Cancellations(poll_s)
+        self._known = SubmittedJobs()  # of earlier launchers
         self._look_at = self._ask_at = 0.0
         self._pause = poll_s
         self._noticed: dict[str, tuple[str, str | None]] = {}
@@ -75,7 +74,7 @@ class SlurmRunExecutor(RunExecutor):
     def active(self) -> bool:
         return any(not job.ended for job in self.jobs)
 
-    # what is there when we come
+    # jobs of earlier launchers
 
     def reconcile(self, run: Run) -> None:
         if completion.is_complete(run):
@@ -84,7 +83,7 @@ class SlurmRunExecutor(RunExecutor):
         if find_batch_task(run) is None or (
             attempts and attempts[-1].get("job") is None and run.status() == run_directory.RUNNING
         ):
-            reconcile_abandoned(run)  # a launcher's own
+            reconcile_abandoned(run)  # it was computed on this machine
             return
         try:
             if self._known.find_living(run) is None:
@@ -143,12 +142,12 @@ class SlurmRunExecutor(RunExecutor):
                 queue.cancel_jobs(ids)
 
     def leave(self) -> None:
-        """Let the jobs go on by themselves; whoever opens the sweep next adopts them."""
+        """Let the jobs go on by themselves; the next launcher of the sweep adopts them."""
         self.jobs = []
         self._publish_waiting()
 
     def _publish_waiting(self) -> None:
-        """Have other shells know what waits for SLURM."""
+        """Write which runs wait for SLURM, and why, for other shells."""
         waiting = [job for job in self.jobs if job.status == run_directory.PENDING]
         noticed = {job.task.run.name: (job.slurm_id, job.why) for job in waiting}
         if noticed != self._noticed:
@@ -159,7 +158,7 @@ class SlurmRunExecutor(RunExecutor):
 
     def poll(self) -> None:
         now = time.monotonic()
-        if self._endings.poll():
+        if self._cancellations.poll():
             self._ask_at = min(self._ask_at, now + GONE_S)
         if now < self._look_at:
             return
@@ -172,9 +171,9 @@ class SlurmRunExecutor(RunExecutor):
         self._publish_waiting()
 
     def _find_silent(self, jobs: Sequence[SlurmJob], now: float) -> list[SlurmJob]:
-        """What no file tells of: jobs that wait, are to end, or have fallen silent.
+        """Return the jobs that SLURM has to be asked about: those that wait, are to end, or have fallen silent.
 
-        A job of many runs is heard by any of them.
+        Any of its runs is a sign of life of a job of many runs.
         """
         last = now - SILENT * self.poll_s
         running = [job for job in jobs if job.status == run_directory.RUNNING and job.cancel_reason is None]
@@ -182,7 +181,7 @@ class SlurmRunExecutor(RunExecutor):
         return [job for job in jobs if not job.ended and job.slurm_id not in heard]
 
     def _read_state(self, job: SlurmJob, now: float, *, force: bool = False) -> None:
-        """Read a run's state where it has changed since the last look."""
+        """Read a run's state.json if it has changed since the last time."""
         run = job.task.run
         try:
             stat = run.path(run_directory.STATE).stat()
@@ -199,14 +198,15 @@ class SlurmRunExecutor(RunExecutor):
         job.shared_cores = mine and state.get("shared_cores") is True
         if status == run_directory.RUNNING and mine:
             number = last.get("number")
-            if job.number not in (None, number):  # sent away and back between two looks
+            if job.number not in (None, number):  # preempted and started again between two checks
                 self._report_requeued(job, state["attempts"][-2].get("reason") if len(state["attempts"]) > 1 else None)
-            job.status, job.left, job.number, job.told = run_directory.RUNNING, None, number, False
-        elif status == run_directory.CANCELLED and self.packed and find_batch_task(run) is None:  # taken out of its job
-            job.status, job.reason = status, state.get("reason")
+            job.status, job.ended_as, job.number, job.reported = run_directory.RUNNING, None, number, False
+        elif status == run_directory.CANCELLED and self.packed and find_batch_task(run) is None:  # removed from its job
+            job.finish(status, state.get("reason"))
         elif status in (run_directory.PREEMPTED, run_directory.CANCELLED) and mine:
             # SLURM may have queued it again; only SLURM knows
-            job.status, job.left, job.number = run_directory.PENDING, (status, state.get("reason")), last.get("number")
+            job.status, job.number = run_directory.PENDING, last.get("number")
+            job.ended_as = (status, state.get("reason"))
             self._ask_at = min(self._ask_at, now + GONE_S)
         elif status not in (
             run_directory.PENDING,
@@ -214,10 +214,10 @@ class SlurmRunExecutor(RunExecutor):
             run_directory.PREEMPTED,
             run_directory.CANCELLED,
         ):
-            job.status, job.reason, job.cause = status, state.get("reason"), last.get("cause")
+            job.finish(status, state.get("reason"), last.get("cause"))
 
     def _ask_slurm(self, jobs: Sequence[SlurmJob]) -> None:
-        """Ask SLURM how these jobs stand; without an answer nothing is concluded."""
+        """Ask SLURM about jobs, and conclude those that it does not have any more; nothing without an answer."""
         now = time.monotonic()
         try:
             listed = queue.list_jobs()
@@ -234,11 +234,11 @@ class SlurmRunExecutor(RunExecutor):
         for job in gone:
             job.gone_since = job.gone_since or now
             self._read_state(job, now, force=True)
-        over = [job for job in gone if not job.ended and (job.left or now - (job.gone_since or now) >= GONE_S)]
+        over = [job for job in gone if not job.ended and (job.ended_as or now - (job.gone_since or now) >= GONE_S)]
         forgotten = [job.slurm_id for job in over if job.slurm_id not in listed]
-        words = {**(queue.read_accounting(forgotten) if forgotten else {}), **listed}
+        last = {**(queue.read_accounting(forgotten) if forgotten else {}), **listed}
         for job in over:
-            job.conclude(words.get(job.slurm_id))
+            job.conclude(last.get(job.slurm_id))
         changed = before != [(job.status, job.waits_for, job.gone_since) for job in jobs]
         self._pause = self.poll_s if changed else min(2 * self._pause, MOST_RARE * self.poll_s)
         waits = any(not job.ended and (job.gone_since is not None or job.is_ending) for job in jobs)
@@ -250,21 +250,19 @@ class SlurmRunExecutor(RunExecutor):
         waits = listed.state != "SUSPENDED" and listed.waits_for is not None
         job.why = listed.waits_for
         job.waits_for = f"SLURM ({job.why})" if waits else None
-        if (
-            waits and job.status == run_directory.RUNNING
-        ):  # SLURM has queued it again: a node failed, or it was preempted
+        if waits and job.status == run_directory.RUNNING:  # queued again: a node failed, or it was preempted
             job.status = run_directory.PENDING
             self._report_requeued(job, "SLURM ended it")
-        elif waits and job.left is not None:
-            self._report_requeued(job, job.left[1])
+        elif waits and job.ended_as is not None:
+            self._report_requeued(job, job.ended_as[1])
 
     def _report_requeued(self, job: SlurmJob, reason: str | None) -> None:
-        """Have it told, once, that a job was sent away and is queued again."""
-        if not job.told:
-            job.told = True
+        """Add to `news`, once, that a job was preempted and is queued again."""
+        if not job.reported:
+            job.reported = True
             self.news.append((job, job.number, f"{reason or 'sent away'}; queued again"))
 
-    # what the user asks for
+    # cancellation
 
     def cancel(self, jobs: Sequence[Job], reason: str, grace_s: float = GRACE_S) -> None:
         within_s = grace_s + ENDING_S if grace_s > 0 else 0.0
@@ -284,10 +282,12 @@ class SlurmRunExecutor(RunExecutor):
         self._publish_waiting()
 
     def ask_to_end(self, jobs: Sequence[Job], reason: str) -> None:
-        self._endings.request(self._merge_arrays([job.slurm_id for job in self._select_to_cancel(jobs, reason, 0.0)]))
+        self._cancellations.request(
+            self._merge_arrays([job.slurm_id for job in self._select_to_cancel(jobs, reason, 0.0)])
+        )
 
     def _select_to_cancel(self, jobs: Sequence[Job], reason: str, within_s: float) -> list[SlurmJob]:
-        """Those of these jobs that SLURM is to end; a run whose job others need is taken out of it, `within_s`."""
+        """Return the jobs that SLURM is to end; runs whose jobs others need are removed from these, `within_s`."""
         asked = [job for job in jobs if isinstance(job, SlurmJob) and not job.ended]
         for job in asked:
             job.cancel_reason = reason
@@ -299,7 +299,7 @@ class SlurmRunExecutor(RunExecutor):
         return [job for job in asked if job.task.run not in out]
 
     def _merge_arrays(self, ids: Sequence[str]) -> list[str]:
-        """These jobs; where they are all of an array that has not ended, the array."""
+        """Return ids for scancel: that of an array if all of its tasks that have not ended are among the jobs."""
         arrays: dict[str, list[str]] = {}
         for id in dict.fromkeys(ids):
             arrays.setdefault(id.partition("_")[0], []).append(id)
@@ -326,7 +326,7 @@ class SlurmRunExecutor(RunExecutor):
     def preempt_all(self) -> None:
         for job in self.jobs:
             if not job.ended:
-                self._read_state(job, time.monotonic())  # what has begun since `poll` looked has something to save
+                self._read_state(job, time.monotonic())  # it may have begun since the last poll
         running = [job for job in self.jobs if job.status == run_directory.RUNNING]
         self.cancel([job for job in self.jobs if job.status == run_directory.PENDING], "SIGUSR1 came before its turn")
         with contextlib.suppress(SlurmSilent):

@@ -1,4 +1,4 @@
-"""What SLURM knows of jobs, asked through its own commands: rarely, all in one question, and silence is no answer."""
+"""Runs SLURM's commands: lists jobs, reads accounting, ends jobs. Without an answer they raise SlurmSilent."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ENDED = {
     "REVOKED": (run_directory.FAILED, failure_causes.LOST, "revoked by SLURM"),
     "TIMEOUT": (run_directory.TIMEOUT, failure_causes.TIME, "SLURM killed it at its time limit"),
 }
-"""Status, cause and reason of a run by the state in which its job has ended without telling; all others are alive."""
+"""Status, cause and reason of a run by the state of a job that has ended without writing any; others are alive."""
 
 GONE = (run_directory.FAILED, failure_causes.LOST, "SLURM does not know its job any more, and it has left no result")
 
 _ALLOCATIONS = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMIX_", "PMI_", "PRTE_", "OMPI_", "SUBMITIT_")
 _KEPT = ("SLURM_CONF", "OMPI_ALLOW_RUN_AS_ROOT")
 _DEFAULTS = ("account", "partition", "qos", "reservation", "constraint")  # that a user may have set for sbatch
-_SHOWN = ("SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")  # defaults of users, which would change what is answered
+_SHOWN = ("SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")  # a user's defaults, which would change the answers
 
 
 class SlurmSilent(Exception):
@@ -54,17 +54,17 @@ class ListedJob:
 
     @property
     def waits_for(self) -> str | None:
-        """Why it does not run, in SLURM's words; None where it does."""
+        """Why it does not run, in SLURM's words; None if it runs."""
         if self.state in ("RUNNING", "COMPLETING"):
             return None
         return self.state.lower() if self.reason in ("None", "") else f"{self.state.lower()}: {self.reason}"
 
 
 def list_hidden_variables(environment: Mapping[str, str], asked: Collection[str] = ()) -> list[str]:
-    """The variables that a command of SLURM must not see: of an allocation around us, and of how things are shown.
+    """Return the variables that commands of SLURM must not see: of an allocation around us, and of output formats.
 
-    SBATCH_ACCOUNT and the like stay, unless we are in an allocation: they are a user's own. But sbatch would take them
-    instead of what a script has `asked` for.
+    SBATCH_ACCOUNT and the like are a user's own and stay, unless this process is in an allocation, or the script has
+    `asked` for the option, which sbatch would override.
     """
     kept = _KEPT if is_inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
     if "SLURM_JOB_ID" not in environment:
@@ -73,31 +73,31 @@ def list_hidden_variables(environment: Mapping[str, str], asked: Collection[str]
 
 
 def build_environment(asked: Collection[str] = ()) -> dict[str, str]:
-    """Ours, as far as commands of SLURM may see it; `asked` are options in the script for sbatch."""
+    """Return the environment for commands of SLURM; `asked` are the options in the script for sbatch."""
     hidden = set(list_hidden_variables(os.environ, asked))
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 def format_refusal(program: str, exit_code: int, said: str) -> str:
-    """Why a command of SLURM has failed, in one line, by what it said."""
+    """Return why a command of SLURM has failed, in one line, from what it printed."""
     lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in said.splitlines()]
     said = "; ".join(line for line in lines if line and not line.startswith("Try "))
     return f"{program}: {said}" if said else f"{program} exited with {exit_code}"
 
 
 def is_gone(refused: str) -> bool:
-    """Whether scancel was refused because a job has ended already."""
+    """Tell whether scancel was refused because a job has ended already."""
     return "nvalid job id" in refused or "already" in refused
 
 
 def run_command(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str:
-    """The output of one of SLURM's commands.
+    """Run one of SLURM's commands and return its output.
 
     Args:
         asked: options in the script for sbatch.
 
     Raises:
-        SlurmSilent: it is not there, failed, or said nothing for `timeout` seconds.
+        SlurmSilent: there is no such program, it failed, or it did not answer for `timeout` seconds.
     """
     try:
         done = subprocess.run(
@@ -119,7 +119,7 @@ def run_command(*command: str, timeout: float = 60, asked: Collection[str] = ())
 
 
 def require_slurm() -> None:
-    """Raises UsageError where this is not a machine from which jobs can be submitted."""
+    """Raise UsageError if jobs cannot be submitted from this machine."""
     for program in ("sbatch", "squeue", "scancel", "scontrol"):
         if shutil.which(program) is None:
             raise UsageError(
@@ -129,7 +129,7 @@ def require_slurm() -> None:
 
 
 def list_jobs() -> dict[str, ListedJob]:
-    """All jobs of this user that SLURM still knows, by id, such as 123_4: one question, whatever their number.
+    """Return all jobs of this user that SLURM still knows, by id, such as 123_4.
 
     Raises:
         SlurmSilent: there was no answer.
@@ -142,7 +142,7 @@ def list_jobs() -> dict[str, ListedJob]:
 
 
 def read_accounting(ids: Sequence[str]) -> dict[str, ListedJob]:
-    """What accounting has of jobs that squeue has forgotten; empty where there is no accounting."""
+    """Return what accounting knows of jobs that squeue has forgotten; empty without accounting."""
     try:
         lines = run_command("sacct", "-n", "-X", "-P", "-j", ",".join(ids), "-o", "JobID,JobName,State").splitlines()
     except SlurmSilent:
@@ -156,7 +156,7 @@ def read_accounting(ids: Sequence[str]) -> dict[str, ListedJob]:
 
 
 def cancel_jobs(ids: Sequence[str]) -> None:
-    """Have jobs ended, or with ids of arrays all of their tasks. That some are gone already is no error.
+    """Have jobs ended; the id of an array stands for all of its tasks. Jobs may have ended already.
 
     Raises:
         SlurmSilent: there was no answer.
@@ -166,7 +166,7 @@ def cancel_jobs(ids: Sequence[str]) -> None:
 
 
 def cancel_by_name(name: str) -> None:
-    """Have the jobs of a name ended, where there are any.
+    """Have the jobs of a name ended, if there are any.
 
     Raises:
         SlurmSilent: there was no answer.
@@ -175,7 +175,7 @@ def cancel_by_name(name: str) -> None:
 
 
 def signal_scripts(ids: Sequence[str], signal: str) -> None:
-    """Send a signal to what runs as the scripts of jobs, not to their steps.
+    """Send a signal to the batch scripts of jobs, not to their steps.
 
     Raises:
         SlurmSilent: there was no answer.
@@ -193,7 +193,7 @@ def _scancel(ids: Sequence[str], *how: str) -> None:
 
 
 def read_array_limit() -> int:
-    """How many tasks an array may have: MaxArraySize is what the index stays below.
+    """Return how many tasks an array may have, which is MaxArraySize.
 
     Raises:
         SlurmSilent: there was no answer.

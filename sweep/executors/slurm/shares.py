@@ -1,14 +1,14 @@
-"""Allocations that serve many runs (sweep.pack on SLURM): which has which run, and taking a run out of one.
+"""Divides runs among jobs that compute many (sweep.pack on SLURM), and removes runs from such jobs.
 
-A run belongs to the task of the array that its job.json names, and to no other; the job looks there before it begins a
-run and while it trains it. So whoever writes another job.json, or strikes the run out of it, has taken the run out of
-that allocation, and no message can be lost between a launcher and a job that waits, runs or is queued again.
+A run belongs to the task of the array that its job.json names. The job reads that file before it begins a run and while
+it trains it, so to change the file is to remove the run from the job. No message between launcher and job is needed,
+which could be lost while the job waits or is queued again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from gradsweep import files, run_directory
@@ -16,24 +16,25 @@ from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
 from sweep.executors.backlog import priority
-from sweep.executors.slurm.batch import JOB, find_batch_task, read_batch
+from sweep.executors.base import Estimate, Weigh
+from sweep.executors.slurm.batch import find_batch_task, read_batch
 from sweep.settings.slurm_launcher import parse_slurm_options
 
 OPEN = (run_directory.PENDING, run_directory.RUNNING, run_directory.PREEMPTED)
-"""How runs stand that their job will compute, or computes."""
+"""The statuses of runs that their job computes or will compute."""
 KEEPING = (*OPEN, run_directory.CANCELLED)
-"""How runs stand that their job may still compute: SLURM may have ended it and queued it again."""
+"""The statuses of runs that their job may still compute: SLURM may have ended the job and queued it again."""
 
 
 def share_out(
     tasks: Sequence[RunTask],
-    estimate: Callable[[RunTask], float | None] | None = None,
-    weigh: Callable[[RunTask], tuple[float, ...]] | None = None,
+    estimate: Estimate | None = None,
+    weigh: Weigh | None = None,
 ) -> list[list[RunTask]]:
-    """Runs that ask for the same as shares of about equal length: as many as `allocations` says, none empty.
+    """Divide runs that ask for the same into shares of about equal length, `hydra.launcher.allocations` at most.
 
-    The longest first, each to the allocation that has least (Graham, 1969). One that nobody can estimate counts as the
-    longest that is known.
+    The longest run goes first, each to the share that has least (Graham, 1969). A run without an estimate counts as the
+    longest with one.
     """
     known = [(task, estimate(task) if estimate else None, weigh(task) if weigh else ()) for task in tasks]
     longest = max((seconds for _, seconds, _ in known if seconds is not None), default=1.0)
@@ -48,25 +49,26 @@ def share_out(
 
 
 def belongs_to(run: Run, batch: Path, index: int) -> bool:
-    """Whether a run is still to be computed by that task of a batch."""
+    """Tell whether a run is still to be computed by that task of a batch."""
     return find_batch_task(run) == (batch, index)
 
 
 def explain_removal(run: Run) -> str:
-    """Why a run is not its job's any more."""
-    return str((files.read_json(run.path(JOB)) or {}).get("out") or "submitted anew, or its files are gone")
+    """Return why a run does not belong to its job any more."""
+    job = files.read_json(run.path(run_directory.JOB)) or {}
+    return str(job.get("out") or "submitted anew, or its files are gone")
 
 
 def remove_from_job(run: Run, reason: str) -> None:
-    """Have the allocation that a run was submitted to leave it alone, or end it if it trains it."""
-    known = files.read_json(run.path(JOB)) or {}
-    files.write_json(run.path(JOB), {**known, "id": None, "batch": None, "out": reason})
-    if run.status() in (run_directory.PENDING, run_directory.PREEMPTED):  # nobody else will write of it
+    """Remove a run from its job, which ends it if it trains it."""
+    known = files.read_json(run.path(run_directory.JOB)) or {}
+    files.write_json(run.path(run_directory.JOB), {**known, "id": None, "batch": None, "out": reason})
+    if run.status() in (run_directory.PENDING, run_directory.PREEMPTED):  # no job will write its state
         write_state(run, status=run_directory.CANCELLED, reason=reason)
 
 
 def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
-    """Those of some runs whose jobs have to compute others, too, and so must not be ended for them."""
+    """Return those runs whose jobs compute other runs, too, and so must not be ended."""
     places: dict[tuple[Path, int], list[Run]] = {}
     for run in asked:
         if (place := find_batch_task(run)) is not None:
@@ -85,7 +87,7 @@ def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
 
 
 def remove_from_jobs(runs: Collection[Run], reason: str, within_s: float) -> None:
-    """Take runs out of their allocations; returns when their ranks are gone, or it takes too long."""
+    """Remove runs from their jobs, and wait until their ranks are gone or `within_s` is over."""
     for run in runs:
         remove_from_job(run, reason)
     deadline = time.monotonic() + within_s

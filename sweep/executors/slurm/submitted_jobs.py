@@ -1,4 +1,4 @@
-"""Which job of SLURM a run was last submitted as, how that job stands, and what its end means for the run."""
+"""Finds the jobs of SLURM that runs were submitted as, and writes what the end of such a job means for its run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sweep.executors.slurm.queue import ENDED, GONE, ListedJob, SlurmSilent
 
 
 class SubmittedJobs:
-    """The jobs of a sweep's runs, as SLURM lists them when it is first asked; `forget` has it asked again.
+    """The jobs that runs were submitted as. SLURM is asked once, and again after `forget`.
 
-    Methods raise SlurmSilent where SLURM has to be asked and does not answer. It is not for runs without a job.
+    Methods raise SlurmSilent if SLURM does not answer.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class SubmittedJobs:
         return self._listed
 
     def find_id(self, run: Run) -> str | None:
-        """SLURM's id of the job that a run was last submitted as; None where it never was, or SLURM never got it."""
+        """Return the id of the job that a run was last submitted as; None if SLURM never got one."""
         place = find_batch_task(run)
         if place is None:
             return None
@@ -46,21 +46,21 @@ class SubmittedJobs:
         batch = self._batches[path]
         if batch is None:
             return None
-        if batch.id is None:  # its launcher died before it could note it
+        if batch.id is None:  # its launcher died before it could write it
             found = [id for id, job in self.list_jobs().items() if job.name == batch.name]
             if found:
                 batch.note_id(found[0].partition("_")[0])
         return batch.format_task_id(index)
 
     def find_living(self, run: Run) -> str | None:
-        """The job that will still compute a run, or does; None where there is none."""
+        """Return the job that computes a run or will compute it; None if there is none."""
         if run.status() in (run_directory.DONE, run_directory.DIVERGED, run_directory.FAILED, run_directory.TIMEOUT):
             return None
         id = self.find_id(run)
         return id if id is not None and id in self.list_jobs() and self.list_jobs()[id].alive else None
 
     def reconcile(self, run: Run) -> None:
-        """Bring the state of a run whose job is not alive in line with how that has ended."""
+        """Write how a run stands whose job is not alive."""
         state = run.state()
         if state["status"] not in (run_directory.PENDING, run_directory.RUNNING):
             return
@@ -72,7 +72,7 @@ class SubmittedJobs:
 
 
 def find_slurm_job(run: Run, jobs: SubmittedJobs) -> str | None:
-    """The job of SLURM that computes a run which is to be computed here; None where there is none to be found."""
+    """Return the job of SLURM that computes a run which is to be computed here; None if none can be found."""
     if run.status() in run_directory.COMPLETE or find_batch_task(run) is None or shutil.which("squeue") is None:
         return None
     with contextlib.suppress(SlurmSilent):
@@ -81,12 +81,13 @@ def find_slurm_job(run: Run, jobs: SubmittedJobs) -> str | None:
 
 
 def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = None) -> str | None:
-    """Write what became of a run whose job has ended without a word: its result counts, then what SLURM says.
-
-    Returns what SLURM's word is a cause of.
+    """Write how a run stands whose job has ended without writing it, from its result or else from what SLURM says.
 
     Args:
-        reason: why it was cancelled, where we know better than SLURM.
+        reason: why it was cancelled, if more is known than SLURM says.
+
+    Returns:
+        The cause that SLURM's state of the job stands for.
     """
     state = run.state()
     status, cause, why = ENDED.get(listed.state, GONE) if listed is not None else GONE
@@ -122,7 +123,7 @@ def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = 
 
 
 def _has_served(run: Run, listed: ListedJob | None) -> bool:
-    """Whether the job of a run that did not begin had begun others."""
+    """Tell whether the job of a run that did not begin had begun others."""
     place = find_batch_task(run)
     batch = None if place is None else read_batch(place[0])
     if place is None or batch is None or not batch.packed or place[1] >= len(batch.tasks):
@@ -133,7 +134,7 @@ def _has_served(run: Run, listed: ListedJob | None) -> bool:
 
 
 def _read_last_words(run: Run, listed: ListedJob) -> str:
-    """What a job has printed at last, or why it could not even begin."""
+    """Return the last line that a job has printed, or why it could not begin."""
     folder = run.directory.parent.parent / FOLDER
     lines = files.tail(folder / f"{listed.id}.log", 1)
     if lines:

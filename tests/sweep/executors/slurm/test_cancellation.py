@@ -97,7 +97,7 @@ def test_a_scancel_that_hangs_holds_nothing_up(
     eventually((tmp_path / "pid").exists)
     assert fake.asked("scancel") == ["100_0"] and not first.ended
     plays(fake, f"printf '100_0|n|CANCELLED|None\\n100_1|n|CANCELLED|None\\n' > {fake.here}/queue")
-    executor._endings._until = 0.0  # a minute later
+    executor._cancellations._until = 0.0  # a minute later
     polled(executor, lambda: first.ended and second.ended)
     pid = int((tmp_path / "pid").read_text(encoding="ascii"))
     with pytest.raises(ProcessLookupError):  # it was killed, and asked for
