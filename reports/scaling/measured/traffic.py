@@ -155,28 +155,29 @@ class Traffic:
             found.append(CollectiveCall("allgather", self.gathered / self.gathers, self.gathers, workers))
         return found
 
-    @functools.lru_cache(maxsize=65536)  # noqa: B019 - of a frozen dataclass: what is kept is little and the same
-    def compute_demand(self, workers: int, alpha: float | None = None, beta: float = 0.0) -> Demand:
-        """Return the load of a step on the network, on average over `every` steps.
-
-        Args:
-            alpha, beta: of links for which each collective takes its fastest algorithm; without, it takes that of
-                our runs: a ring, and recursive doubling for sums of fewer floats than workers, as in Open MPI.
-        """
-        if workers < 2:
-            return Demand()
-        total = [0.0, 0.0, 0.0]
-        for message in self.list_calls(workers):
-            names = _choose_own_algorithm(message) if alpha is None else list(COLLECTIVES[message.collective])
-            found = [_compute_call_demand(message, name) for name in names]
-            best = min(found, key=lambda one: (alpha or 0.0) * one.latencies + beta * one.bytes)
-            values = (best.latencies, best.messages, best.bytes)
-            total = [had + message.calls * value for had, value in zip(total, values, strict=True)]
-        return Demand(*(value / self.every for value in total))
-
     def _count_neighbours(self, workers: int) -> int:
         degree = (workers - 1).bit_length() if self.grows else round(self.degree)
         return min(workers - 1, degree or workers - 1)
+
+
+@functools.lru_cache(maxsize=65536)
+def compute_demand(traffic: Traffic, workers: int, alpha: float | None = None, beta: float = 0.0) -> Demand:
+    """Return the load of a step on the network, on average over `every` steps.
+
+    Args:
+        alpha, beta: of links for which each collective takes its fastest algorithm; without, it takes that of
+            our runs: a ring, and recursive doubling for sums of fewer floats than workers, as in Open MPI.
+    """
+    if workers < 2:
+        return Demand()
+    total = [0.0, 0.0, 0.0]
+    for message in traffic.list_calls(workers):
+        names = _choose_own_algorithm(message) if alpha is None else list(COLLECTIVES[message.collective])
+        found = [_compute_call_demand(message, name) for name in names]
+        best = min(found, key=lambda one: (alpha or 0.0) * one.latencies + beta * one.bytes)
+        values = (best.latencies, best.messages, best.bytes)
+        total = [had + message.calls * value for had, value in zip(total, values, strict=True)]
+    return Demand(*(value / traffic.every for value in total))
 
 
 def _choose_own_algorithm(message: CollectiveCall) -> list[str]:
@@ -211,6 +212,9 @@ class Gradient:
     unit: float = 0.0
 
 
+UNKNOWN_GRADIENT = Gradient()
+
+
 def infer_traffic(
     compressor: str,
     exchange: str,
@@ -218,7 +222,7 @@ def infer_traffic(
     *,
     degree: float = 0.0,
     every: int = 1,
-    gradient: Gradient = Gradient(),  # noqa: B008 - it cannot be changed
+    gradient: Gradient = UNKNOWN_GRADIENT,
 ) -> Traffic | str:
     """Infer the traffic of a method from the counts of its runs; returns the reason if it cannot be modelled.
 

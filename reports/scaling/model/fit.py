@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from reports.scaling.measured.cell import MeasuredCell
 from reports.scaling.measured.links import Links
-from reports.scaling.measured.traffic import Traffic
+from reports.scaling.measured.traffic import Traffic, compute_demand
 
 Array = npt.NDArray[np.float64]
 
@@ -120,7 +120,7 @@ class CostModel:
         compute = (work.fixed + work.each * samples) * crowd
         encode = codec * method.encode * crowd
         decode = codec * (method.decode + method.decode_each * traffic.count_payloads(workers)) * crowd
-        asked = traffic.compute_demand(workers, links.alpha, links.beta) if best else traffic.compute_demand(workers)
+        asked = compute_demand(traffic, workers, links.alpha, links.beta) if best else compute_demand(traffic, workers)
         k_a, k_b, per_message, per_byte, spread = self.shared
         size = asked.bytes * payload
         time = k_a * links.alpha * asked.latencies + k_b * links.beta * size
@@ -243,7 +243,7 @@ def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str],
         if cell.workers < 2 or not cell.is_fair:
             continue
         sent = traffic[cell.workload, cell.method]
-        asked, share = sent.compute_demand(cell.workers), sent.early_share
+        asked, share = compute_demand(sent, cell.workers), sent.early_share
         hidden = 0.0
         if cell.overlaps and share:
             hidden = sent.compute_overlap(cell.beside_s, cell.encode_s)

@@ -11,7 +11,7 @@ import pytest
 from gradsweep.errors import UsageError
 from reports.scaling.measured.links import Links, parse_network
 from reports.scaling.measured.measurements import Measurements
-from reports.scaling.measured.traffic import Traffic
+from reports.scaling.measured.traffic import Traffic, compute_demand
 from reports.scaling.model import fit
 from reports.scaling.model.cross_validation import CrossValidation, cross_validate, refuse_poor_fit
 from reports.scaling.model.fit import compute_exposed, expect_maximum
@@ -113,7 +113,7 @@ def test_gossip_travels_beside_forward_and_backward(made: Made) -> None:
     cells = []
     for cell in parts.cells:
         beside = 0.9 * cell.compute_s
-        asked = gossip.compute_demand(cell.workers)
+        asked = compute_demand(gossip, cell.workers)
         time = cell.links.alpha * asked.latencies + cell.links.beta * asked.bytes
         left = max(0.0, time - beside)
         cells.append(dataclasses.replace(cell, overlaps=True, beside_s=beside, communicate_s=left))
