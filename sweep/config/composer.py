@@ -111,7 +111,7 @@ class Composer:
         count = Count("points composed", len(points), silent=self.silent)
         for numbers in alike:
             base = None
-            for number in count.through(numbers):
+            for number in count.count_through(numbers):
                 if failed is not None and number > failed[0]:
                     break
                 try:

@@ -1,6 +1,6 @@
-"""What happens in a sweep, a JSON object a line, for machines: events.jsonl, and with --json standard output.
+"""Events of a sweep for machines, a JSON object a line: in events.jsonl, and with --json on standard output.
 
-docs/reference/events.md says what each event tells.
+docs/reference/events.md lists them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Events:
 
 
 def print_event(event: str, **fields: Any) -> None:
-    """Print an event of no sweep's file: of a command that computes nothing."""
+    """Print an event of a command that computes nothing, and so has no file for it."""
     _print(Output(), {"event": event, "time": files.now(), **fields})
 
 

@@ -1,4 +1,4 @@
-"""sweep.on_end: a program that is told when a sweep has ended. Arguments, no shell."""
+"""sweep.on_end: a program that is started when a sweep has ended. Arguments, no shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradsweep.errors import bad_value
 from sweep.system.signals import is_hurried
 
 LIMIT_S = 60.0
-"""Then a program that is still at it is ended: it must not keep a sweep from ending."""
+"""Then a program that still runs is ended: it must not keep a sweep from ending."""
 POLL_S = 0.02
 
 PLACEHOLDERS = ("directory", "status", "done", "failed", "exit_status")
@@ -29,7 +29,7 @@ def check_words(key: str, words: Sequence[object]) -> None:
             raise bad_value(key, repr(list(words)), "a list of words without NUL")
 
 
-def check(command: Sequence[str]) -> None:
+def check_command(command: Sequence[str]) -> None:
     """Raises UsageError where there is no such program."""
     if not command:
         return
@@ -42,8 +42,8 @@ def check(command: Sequence[str]) -> None:
         raise bad_value("sweep.on_end", shown, "a program that exists, by its path or on PATH, and its arguments")
 
 
-def run(command: Sequence[str], facts: Mapping[str, object]) -> str | None:
-    """Start the program and wait for it; returns what went wrong, in a line.
+def run_on_end(command: Sequence[str], facts: Mapping[str, object]) -> str | None:
+    """Start the program and wait for it; return what went wrong, in a line.
 
     Args:
         facts: the value of each placeholder.

@@ -30,7 +30,7 @@ class Count:
         self._silent = silent or sys.stderr is None
         self._shown = False
 
-    def through(self, items: Iterable[Item]) -> Iterator[Item]:
+    def count_through(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield the items; each counts as done when the next one is asked for."""
         try:
             for item in items:
@@ -58,4 +58,4 @@ class Count:
 
 def count_through(what: str, items: Collection[Item], *, silent: bool = False) -> Iterator[Item]:
     """Yield the items and report how many are done; `silent`: report nothing."""
-    return Count(what, len(items), silent=silent).through(items)
+    return Count(what, len(items), silent=silent).count_through(items)

@@ -1,4 +1,4 @@
-"""Which runs of a sweep are complete, and which a resume still has to compute."""
+"""Runs of a sweep that are complete, and those that a resume still has to compute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = ("sweep", "mpi", "launcher")  # sections of a config that say how it 
 
 
 def load_config(run: Run) -> dict[str, Any]:
-    """The config of a run as it was laid out.
+    """Return the config of a run as it was laid out.
 
     Raises:
         UsageError: it cannot be read, or is no longer the one that the run's signature stands for.
@@ -42,15 +42,15 @@ def load_config(run: Run) -> dict[str, Any]:
 
 
 def is_complete(run: Run) -> bool:
-    """Whether a run was computed to an end and its result is there, or it was ended as it was no good."""
+    """Tell whether a run was computed to its end and its result is there, or it was pruned."""
     status = run.status()
     return status in run_directory.COMPLETE and (status not in run_directory.RESULTS or run.result() is not None)
 
 
 def list_missing(runs: Iterable[Run], reconcile: Callable[[Run], None] = reconcile_abandoned) -> list[Run]:
-    """The runs, each once, that have not been computed to an end.
+    """Return the runs, each once, that are not complete.
 
-    To be called by the holder of the sweep's lock: a run that says it is running has lost its launcher.
+    The caller must hold the sweep's lock: so a run that is marked as running has lost its launcher.
 
     Args:
         settle: brings the state of a run in line with what has become of it.

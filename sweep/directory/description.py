@@ -18,7 +18,7 @@ LAYING_OUT = "laying_out"
 
 
 def add_to_description(directory: Path, **facts: Any) -> None:
-    """Add to what sweep.yaml says of the last command that filled `directory`, which this process holds."""
+    """Add facts to the last command in sweep.yaml of `directory`, whose lock this process holds."""
     path = directory / run_directory.SWEEP
     known = _read_yaml(path)
     _list_commands(known)[-1].update(facts)
@@ -32,7 +32,7 @@ def read_description(directory: Path) -> dict[str, Any]:
 
 
 def explain_torn(directory: Path) -> str | None:
-    """That an earlier version has not laid out all points of the sweep in `directory`, in words; else None."""
+    """Return a line where an earlier version has not laid out all points of the sweep in `directory`; else None."""
     try:
         text = regular_files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
     except OSError:

@@ -1,8 +1,8 @@
-"""What other shells ask of the process that runs a sweep: a JSON file each, in the sweep's directory.
+"""Requests of other shells to the process that runs a sweep: a JSON file each, in the sweep's directory.
 
-A request is written at once, under a name that no other has, and is removed by the launcher when it has been heeded.
-Whoever asks waits for that, and for the launcher's end: where it ends first, the sweep is free to be taken over.
-Opening a sweep clears what was asked of an earlier launcher, so that no request is older than who reads it.
+A request is written at once, under a name that no other has, and the launcher removes it when it has done it.
+The sender waits for that, or for the launcher's end: then it may take the sweep over itself.
+Opening a sweep removes the requests to an earlier launcher.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Request:
 
 
 def send(directory: Path, request: Request) -> Path:
-    """Ask the launcher of the sweep in `directory`; returns the file that is gone when it has heeded it.
+    """Ask the launcher of the sweep in `directory`; return the file that it removes when it has done it.
 
     Raises:
         OSError: the directory cannot be written.
@@ -68,12 +68,12 @@ def _remove_empty(folder: Path) -> None:
 
 
 def describe_sender() -> str:
-    """This process, for `Request.by`."""
+    """Return the words for this process in `Request.by`."""
     return f"pid {os.getpid()} on {socket.gethostname()}"
 
 
 def clear(directory: Path) -> None:
-    """Forget all that was asked so far. To be called by who has just become the holder of the sweep's lock."""
+    """Remove all requests; the caller has just taken the sweep's lock."""
     for path in _list_files(directory):
         with contextlib.suppress(OSError):
             path.unlink()
@@ -90,9 +90,9 @@ class Inbox:
         self._latest: Path | None = None
 
     def read_new(self) -> Iterator[Request | str]:
-        """What has come since: requests, and for each file that is none a line that says so.
+        """Yield requests that have come since the last call, and a line for each file that is none.
 
-        A request is removed when the next is asked for, which is when it has been heeded, unless it is held.
+        A request is removed when the next one is asked for, which is when it has been done, unless it is held.
         """
         now = time.monotonic()
         if now < self._next:
@@ -121,7 +121,7 @@ class Inbox:
 
 
 def read(path: Path) -> Request | None:
-    """The request in a file; None where there is none, or none that is known."""
+    """Return the request in a file; None where there is none, or none of KINDS."""
     try:
         found = files.read_json(path) or {}
     except OSError:
@@ -135,7 +135,7 @@ def read(path: Path) -> Request | None:
 
 
 def _list_files(directory: Path) -> list[Path]:
-    """Opened, and not only looked at: what a network file system remembers of a directory may be old."""
+    """Return the files of requests. The folder is opened, as a network file system may cache what it lists."""
     try:
         with os.scandir(directory / FOLDER) as entries:
             found = [

@@ -48,6 +48,6 @@ def list_missing(sweep: Path) -> list[planned_runs.Recorded]:
     there = run_directory.runs_of(sweep)
     absent = planned_runs.missing(sweep, {run.name for run in there})
     if absent:  # seldom: then it is worth reading all states
-        others = {run_identity.full_signature(run) for run in there}
+        others = {run_identity.read_signature(run) for run in there}
         absent = [each for each in absent if each.signature not in others]
     return absent

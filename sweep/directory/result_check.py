@@ -1,7 +1,7 @@
-"""Whether a run that has left a result is whole: what its files must have where its ranks say that it is done.
+"""Check that a run with a result is whole: that its files have what the result names.
 
-Somebody may remove files, or the directory, while ranks write there: these go on, and their result tells of rows that
-are not there any more. Cheap: of a CSV the first and the last row are read, and lines are counted.
+Files, or the directory, may be removed while ranks write there: the ranks go on, and their result names rows that
+are not there any more. The check is cheap: it reads the first and the last row of a CSV and counts lines.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ End = tuple[str, str | None, str | None]
 
 
 def judge_result(run: Run, attempt: int | None = None) -> End | None:
-    """How a run has ended by its result; None where it has none.
+    """Return how a run has ended by its result; None where it has none.
 
-    A result of a run that is not whole is put into the directory of the attempt, with the checkpoint: whoever takes the
-    run up again begins anew.
+    The result of a run that is not whole is moved into the directory of the attempt, with the checkpoint, so that a
+    resume begins anew.
 
     Args:
-        attempt: whose record must be there; None: nobody knows what made it.
+        attempt: whose record must be there; None: it is not known which attempt made the result.
     """
     result = run.result()
     if result is None:
@@ -43,13 +43,13 @@ def judge_result(run: Run, attempt: int | None = None) -> End | None:
 
 
 def is_whole(run: Run) -> bool:
-    """Whether a run has a result, and all that this tells of."""
+    """Tell whether a run has a result and all files and rows that this names."""
     result = run.result()
     return result is not None and explain_lacking(run, result) is None
 
 
 def explain_lacking(run: Run, result: Mapping[str, Any], attempt: int | None = None) -> str | None:
-    """What is missing of a run with this result, in words; None where it is whole."""
+    """Return what is missing of a run with this result, in words; None where it is whole."""
     try:
         return _explain_lacking(run, result, attempt)
     except (OSError, ValueError, csv.Error) as error:
@@ -80,14 +80,14 @@ def _explain_lacking_rows(run: Run, result: Mapping[str, Any]) -> str | None:
 
 
 def _read_evaluation_settings(run: Run) -> tuple[int, int]:
-    """`evaluate_every` and `workers` of a run's config, which has been read before."""
+    """Return `evaluate_every` and `workers` of a run's config, which has been read before."""
     config = yaml_files.read_sections(run.path(run_directory.CONFIG))
     every, workers = (config.get(key) for key in ("evaluate_every", "workers"))
     return every if isinstance(every, int) and every > 0 else 1, workers if isinstance(workers, int) else 1
 
 
 def _explain_wrong_rows(path: Path, column: str, last: int, count: int, first: int = 1) -> str | None:
-    """What is wrong with a CSV that should have so many rows, from `first` to `last` by a column; None: nothing."""
+    """Return what is wrong with a CSV that should have `count` rows, from `first` to `last` in a column, or None."""
     if not count:
         return None
     if not is_regular(path):

@@ -27,14 +27,14 @@ class Point:
     overrides: tuple[str, ...] = ()
 
 
-def readable_name(swept: Mapping[str, str], longest: int = 120) -> str:
-    """The swept keys and values as a part of a directory's name: safe characters only, not too long."""
+def build_name(swept: Mapping[str, str], longest: int = 120) -> str:
+    """Return the swept keys and values as a part of a directory's name: safe characters only, not too long."""
     text = ",".join(f"{key}={value}" for key, value in swept.items()) or "run"
     return re.sub(r"[^A-Za-z0-9._=,+-]", "_", text)[:longest]
 
 
-def swept_keys(points: Sequence[Mapping[str, str]]) -> list[str]:
-    """The override keys whose values differ between the points of a grid, in their order."""
+def find_swept_keys(points: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the override keys whose values differ between the points of a grid, in their order."""
     keys = list(dict.fromkeys(key for point in points for key in point))
     return [key for key in keys if len({point.get(key) for point in points}) > 1]
 
@@ -44,27 +44,27 @@ def name_points(
     overrides: Sequence[Mapping[str, str]],
     among: Sequence[Mapping[str, str]] | None = None,
 ) -> list[Point]:
-    """The points of a grid, named by what differs between them; a single run by what was typed, but for places.
+    """Return the points of a grid, named by the keys that differ between them; a single run by its own overrides.
 
     Args:
         among: overrides of these points and of those of the same sweep that came before them; None: there were none.
     """
-    shown = swept_keys(among or overrides) or [
+    shown = find_swept_keys(among or overrides) or [
         key for typed in overrides[:1] for key in typed if key.partition(".")[0] not in NOT_IN_SIGNATURE
     ]
     points = []
     for config, typed in zip(configs, overrides, strict=True):
-        named = drop_undecided(config, typed)
+        named = select_deciding_overrides(config, typed)
         words = tuple(hide_in_word(f"{key}={value}") for key, value in typed.items())
         points.append(Point(config, {key: named[key] for key in shown if key in named}, words))
     return points
 
 
-def drop_undecided(config: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, str]:
-    """What was typed for a run, as far as it decides anything of it.
+def select_deciding_overrides(config: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, str]:
+    """Return the overrides of a run that decide anything of it.
 
-    A part that has become none in the resolved `config`, as has the topology of a run that is not decentralised, is
-    that, and has no options.
+    A part that is none in the resolved `config`, such as the topology of a run that is not decentralised, is none
+    here, too, and has no options.
     """
     found = {}
     for key, value in typed.items():
@@ -77,7 +77,7 @@ def drop_undecided(config: Mapping[str, Any], typed: Mapping[str, str]) -> dict[
     return found
 
 
-def full_signature(run: Run) -> str | None:
+def read_signature(run: Run) -> str | None:
     """Return the whole signature of an existing run; None where nothing tells, or its state cannot be written."""
     known = run.state().get("signature")
     if isinstance(known, str):
@@ -86,7 +86,7 @@ def full_signature(run: Run) -> str | None:
 
 
 def is_blocked(run: Run) -> bool:
-    """Whether something that is no regular file, such as a directory, stands where state.json is to be written."""
+    """Tell whether something that is no regular file, such as a directory, stands where state.json is to be written."""
     return os.path.lexists(run.path(run_directory.STATE)) and not is_regular(run.path(run_directory.STATE))
 
 
@@ -99,7 +99,7 @@ def _signature_of_config(run: Run) -> str | None:
 
 
 def explain_unfit(run: Run) -> str | None:
-    """Why a run that is laid out cannot be computed any more: its files have been removed or changed; else None."""
+    """Return why a run that is laid out cannot be computed: its files were removed or changed; None where it can."""
     if not run.directory.is_dir():
         return "the directory of the run has been removed; a resume lays it out again"
     known = run.state().get("signature")

@@ -16,7 +16,7 @@ from gradsweep.run_directory import SIGNATURE_DIGITS, Run
 from gradsweep.signature import signature
 from sweep.console.step_counter import count_through
 from sweep.directory.completion import is_complete
-from sweep.directory.run_identity import Point, full_signature, readable_name
+from sweep.directory.run_identity import Point, build_name, read_signature
 from sweep.directory.run_state import write_state
 
 
@@ -36,7 +36,7 @@ def create_runs(places: Sequence[RunLocation], *, silent: bool = False) -> list[
     different = {each.run: each for each in places}
     for run, entry in count_through("runs laid out", different.items(), silent=silent):
         if not entry.is_laid_out:
-            _create(run, entry)
+            _create_run(run, entry)
         elif not is_complete(run):  # its places may have changed, or the file be damaged
             _write_config(run, entry.point.config)
             state = run.state()  # a job may be writing it: only where something is missing
@@ -61,7 +61,7 @@ def locate_runs(
 ) -> list[RunLocation]:
     """Return the run directory of every point: that of the run with its signature, or a new name. Write nothing."""
     existing = {
-        known: run for run in run_directory.runs_of(sweep, folder) if (known := full_signature(run)) is not None
+        known: run for run in run_directory.runs_of(sweep, folder) if (known := read_signature(run)) is not None
     }
     new: dict[str, Run] = {}
     taken = {run.directory for run in existing.values()}
@@ -70,13 +70,13 @@ def locate_runs(
         full = signature(point.config)
         run = existing.get(full) or new.get(full)
         if run is None:
-            run = new[full] = _new_run(sweep / folder, point, full, taken)
+            run = new[full] = _name_new_run(sweep / folder, point, full, taken)
         places.append(RunLocation(point, run, full, full in existing))
     return places
 
 
-def _new_run(folder: Path, point: Point, full: str, taken: set[Path]) -> Run:
-    name = readable_name(point.swept)
+def _name_new_run(folder: Path, point: Point, full: str, taken: set[Path]) -> Run:
+    name = build_name(point.swept)
     for digits in range(SIGNATURE_DIGITS, len(full) + 1):
         directory = folder / f"{name}-{full[:digits]}"
         if directory not in taken and not (directory / run_directory.CONFIG).exists():
@@ -85,7 +85,7 @@ def _new_run(folder: Path, point: Point, full: str, taken: set[Path]) -> Run:
     return Run(directory)
 
 
-def _create(run: Run, entry: RunLocation) -> None:
+def _create_run(run: Run, entry: RunLocation) -> None:
     _set_directory_aside(run)
     run.directory.mkdir(parents=True, exist_ok=True)
     for path in (run.path(run_directory.STATE), run.path(run_directory.CONFIG)):
@@ -117,7 +117,7 @@ def _set_directory_aside(run: Run) -> None:
     """Rename what is left of a directory that was removed while somebody wrote there."""
     if run.directory.is_dir():
         files.remove_partial(run.directory)
-    if run.directory.is_dir() and full_signature(run) is None and any(run.directory.iterdir()):
+    if run.directory.is_dir() and read_signature(run) is None and any(run.directory.iterdir()):
         number = 1
         while (aside := run.directory.with_name(f"{run.name}.removed-{number}")).exists():
             number += 1

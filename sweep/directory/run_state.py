@@ -1,4 +1,4 @@
-"""state.json: how runs stand. Written by whoever drives a run: the launcher, or the run's job in an allocation."""
+"""state.json, the status of a run. Its launcher writes it, or the run's job in an allocation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def write_state(run: Run, **changes: Any) -> None:
 
 
 def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | None, cause: str | None = None) -> None:
-    """Write how the latest attempt of a run has ended, of which nothing runs any more."""
+    """Write how the latest attempt of a run has ended; none of its processes is left."""
     files.remove_partial(run.directory)  # of a rank that was killed
     attempts = run.state()["attempts"] or [{"number": max([1, *run.attempt_numbers()])}]
     for path in run.attempt(attempts[-1].get("number", 1)).glob("stacks-*.txt"):

@@ -20,7 +20,7 @@ WAITING = "waiting.json"  # in the sweep's directory, while a launcher waits for
 
 
 def read_job(run: Run) -> Job | None:
-    """The latest job that a run was given to; None where no scheduler has it."""
+    """Return the latest job that a run was given to; None where no scheduler has it."""
     try:
         found = files.read_json(run.path(run_directory.JOB))
     except OSError:
@@ -31,7 +31,7 @@ def read_job(run: Run) -> Job | None:
 
 
 def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]]) -> None:
-    """Have other shells know for what runs wait in a scheduler, as far as this process, the sweep's launcher, knows.
+    """Write for other shells what runs wait for in a scheduler, as far as this process, the launcher, knows.
 
     Args:
         waiting: by the name of the run its job, and why that does not run, in the scheduler's words.
@@ -44,7 +44,7 @@ def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]])
 
 
 def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
-    """What the launcher that holds a sweep has noted; nothing where an earlier one did."""
+    """Return what the launcher that holds a sweep has noted; nothing where an earlier launcher noted it."""
     try:
         noted = files.read_json(directory / WAITING) or {}
     except OSError:

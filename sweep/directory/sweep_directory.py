@@ -25,7 +25,7 @@ from sweep.provenance import record as provenance
 _FOLDERS = (run_directory.RUNS, run_directory.PROBES, "slurm", "worlds", code_snapshot.STORE, requests.FOLDER)
 OURS = (*_FOLDERS, run_directory.EVENTS, planned_runs.FILE, run_directory.SWEEP)
 """What a sweep may make in its directory before anything of it is started."""
-LOOKS_S = 0.2  # longer than somebody who only looks has the lock
+LOOKS_S = 0.2  # longer than a process that only looks holds the lock
 
 
 class Sweep:
@@ -60,7 +60,7 @@ class Sweep:
             return False
         except OSError as error:
             raise self._explain_refusal(error) from error
-        if not os.fstat(self.descriptor).st_nlink:  # whoever had it has taken everything back meanwhile
+        if not os.fstat(self.descriptor).st_nlink:  # its holder has removed everything meanwhile
             self._locked.close()
             return self._lock()
         try:
@@ -85,7 +85,7 @@ class Sweep:
         os.pwrite(self.descriptor, json.dumps(by).encode() + b"\n", 0)
 
     def close(self) -> None:
-        """Give the lock back; where nothing was written meanwhile, nothing is left of the sweep."""
+        """Release the lock; where nothing was written, remove what was made for the sweep."""
         is_nothing = not any((self.directory / name).exists() for name in (run_directory.SWEEP, run_directory.RUNS))
         if is_nothing:
             with contextlib.suppress(OSError):
@@ -109,12 +109,12 @@ class Sweep:
 
     @property
     def descriptor(self) -> int:
-        """Of the locked file. Whoever inherits it holds the lock too, until all have closed it."""
+        """The descriptor of the locked file. A process that inherits it holds the lock until all have closed it."""
         return self._locked.descriptor
 
     @classmethod
     def adopt(cls, directory: Path, descriptor: int) -> Sweep:
-        """Go on with a sweep that another process has opened and handed over with its `descriptor`.
+        """Return a sweep that another process has opened and handed over with its `descriptor`.
 
         Raises:
             OSError: that is not the open lock file of `directory`, or the other process has ended.

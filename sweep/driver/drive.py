@@ -1,4 +1,4 @@
-"""From queued runs to their end: polling, retries, what the user asks for meanwhile."""
+"""Drive queued runs to their end: polling, retries, pruning, requests of other shells."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from sweep.system.signals import Interrupted, collect_signal
 
 
 @dataclasses.dataclass(frozen=True)
-class Retry:
-    """A run that waits to be tried again."""
+class WaitingRetry:
+    """A run that waits for its retry."""
 
     at: float  # by time.monotonic()
     task: RunTask
@@ -71,7 +71,7 @@ class Drive:
         self.alarm = self.verbosity.errors() if self.verbosity.is_terse else self.console
         self.jobs: dict[Run, Job] = {}  # the latest of each run
         self.unjudged: dict[Run, Job] = {}
-        self.waiting: dict[Run, Retry] = {}
+        self.waiting: dict[Run, WaitingRetry] = {}
         self.retries = Retries(settings)
         self.failed = 0  # for good
         self.ending = False
@@ -129,7 +129,7 @@ class Drive:
             self._drop_retry(run, run_directory.CANCELLED, reason)
         self.executor.ask_to_end(list(runs.values()), reason)
 
-    def active(self) -> dict[Run, Job]:
+    def list_active(self) -> dict[Run, Job]:
         """Return the runs that are queued, running, or waiting for a retry, with their latest jobs."""
         return {run: job for run, job in self.jobs.items() if not job.ended or run in self.waiting}
 
@@ -144,7 +144,7 @@ class Drive:
         self.unjudged |= jobs
         if self.shown is not None:
             for run, job in jobs.items():
-                self.shown.take(job, self.points[run].config)
+                self.shown.add_job(job, self.points[run].config)
 
     def _run(self, finished: int, pruner: Pruner) -> None:
         configs = [self.points[run].config for run in self.jobs]
@@ -169,20 +169,20 @@ class Drive:
                 handle_requests()
                 for job, attempt, why in self.executor.news:
                     if not job.ended:
-                        progress.event("preempted", job.task.run, why, attempt)
+                        progress.report_event("preempted", job.task.run, why, attempt)
                 self.executor.news.clear()
                 progress.refresh()
                 ended = [run for run, job in self.unjudged.items() if job.ended]
                 for run in ended:
-                    self._judge(run, self.unjudged.pop(run))
+                    self._decide_on_end(run, self.unjudged.pop(run))
                 now = time.monotonic()
                 due = [run for run, retry in self.waiting.items() if retry.at <= now]
                 if due:
-                    self._try_again({run: self.waiting.pop(run) for run in due})
+                    self._queue_retries({run: self.waiting.pop(run) for run in due})
                 if not ended:
                     time.sleep(POLL_S)
 
-    def _try_again(self, retries: Mapping[Run, Retry]) -> None:
+    def _queue_retries(self, retries: Mapping[Run, WaitingRetry]) -> None:
         """Queue runs once more; where a scheduler refuses them, they keep the state in which they had failed."""
         try:
             self._queue({run: retry.task for run, retry in retries.items()})
@@ -193,18 +193,18 @@ class Drive:
                 self._drop_retry(run, retry.failed.status, retry.failed.reason)
             self.failed += len(retries)
 
-    def _judge(self, run: Run, job: Job) -> None:
+    def _decide_on_end(self, run: Run, job: Job) -> None:
         """Decide whether a finished job is retried, ends the sweep, or neither."""
         if job.status not in (run_directory.FAILED, run_directory.TIMEOUT):
             return
-        again = None if self.ending else self.retries.again(job)
+        again = None if self.ending else self.retries.plan_retry(job)
         if again is not None:
             how = f"retry {again.number} of {self.settings.retries} in {again.wait_s:g} s"
             how += " with nothing beside it" if again.alone else ""
             if self.shown is not None:
-                self.shown.event("retried", run, how)
+                self.shown.report_event("retried", run, how)
             task = dataclasses.replace(job.task, alone=job.task.alone or again.alone)
-            self.waiting[run] = Retry(time.monotonic() + again.wait_s, task, job)
+            self.waiting[run] = WaitingRetry(time.monotonic() + again.wait_s, task, job)
             with suppress(OSError):
                 write_state(run, status=run_directory.PENDING, reason=f"{how}; {job.reason}")
             return
@@ -229,6 +229,6 @@ class Drive:
     def _drop_retry(self, run: Run, status: str, reason: str | None) -> None:
         if self.waiting.pop(run, None) is not None:
             if self.shown is not None:
-                self.shown.given_up(run)
+                self.shown.count_failure(run)
             with suppress(OSError):
                 write_state(run, status=status, reason=reason)

@@ -1,4 +1,4 @@
-"""What a terminal shows of a sweep while it runs: a line for each active run, and how far all is."""
+"""The live part of a terminal: a line for each active run, and the progress of the whole sweep."""
 
 from __future__ import annotations
 
@@ -33,69 +33,69 @@ FRAME = 8  # lines that are not runs: the heading, `more`, a blank one, two to f
 WIDE, USUAL, NARROW = 100, 76, 50
 
 
-def picture(tracker: Tracker, width: int, height: int, now: float) -> RenderableType:
-    """The live part of the screen: never more lines than `height` has, nor more columns than `width`."""
+def build_picture(tracker: Tracker, width: int, height: int, now: float) -> RenderableType:
+    """Return the live part of the screen, in at most `height` lines and `width` columns."""
     room = height - FRAME
     parts: list[RenderableType] = []
-    running = tracker.running()
+    running = tracker.list_running()
     if room > 0 and (running or tracker.rows):
         shown = running[:room]
-        ended = tracker.ended(min(LAST_ENDED, room - len(shown)))
+        ended = tracker.list_ended(min(LAST_ENDED, room - len(shown)))
         if shown or ended:
-            parts.append(_table(ended, shown, width, now))
+            parts.append(_build_table(ended, shown, width, now))
         if len(shown) < len(running):
             parts.append(Text(f"... and {len(running) - len(shown)} more running", "dim"))
         if parts:
             parts.append(Text(""))
-    parts += _whole(tracker, width, now)
+    parts += _build_totals(tracker, width, now)
     return Group(*parts)
 
 
-def _table(ended: list[Row], running: list[Row], width: int, now: float) -> Table:
+def _build_table(ended: list[Row], running: list[Row], width: int, now: float) -> Table:
     headings = ["epoch", "accuracy", "to go"] if width < USUAL else ["epoch", "loss", "accuracy", "it/s", "to go"]
     if width >= WIDE:
         headings.insert(-1, "time")
     if width < NARROW:
         headings = ["to go"]
     bar = 24 if width >= WIDE else 12 if width >= USUAL else 8
-    lines = [_cells(row, headings, now) for row in [*ended, *running]]
+    lines = [_build_cells(row, headings, now) for row in [*ended, *running]]
     widths = [max(map(cell_len, column)) for column in zip(headings, *lines, strict=True)]
     name = max(4, width - bar - sum(widths) - GAP * (len(widths) + 1))
     table = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
     for wide, justify in ((name, "left"), (bar, "left"), *((each, "right") for each in widths)):
         table.add_column(width=wide, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    heading, labels = _labels([short_name(row.run.name) for row in [*ended, *running]], name)
-    table.add_row(Text(cropped(heading, name)), "", *headings, style="dim")
+    heading, labels = _build_labels([shorten_name(row.run.name) for row in [*ended, *running]], name)
+    table.add_row(Text(crop(heading, name)), "", *headings, style="dim")
     for row, label, cells in zip([*ended, *running], labels, lines, strict=True):
         over = row.ended is not None
-        shown = Text("") if over else _bar(row, bar, now)
-        table.add_row(Text(cropped(label, name)), shown, *cells, style="dim" if over else None)
+        shown = Text("") if over else _build_bar(row, bar, now)
+        table.add_row(Text(crop(label, name)), shown, *cells, style="dim" if over else None)
     return table
 
 
-def _labels(labels: Sequence[str], width: int) -> tuple[str, list[str]]:
-    """A heading, and what is below it: names, or where these do not fit, keys as the heading of values."""
+def _build_labels(labels: Sequence[str], width: int) -> tuple[str, list[str]]:
+    """Return a heading and what is below it: names, or where these do not fit, values below their keys."""
     if all(cell_len(label) <= width for label in labels):
         return "run", list(labels)
     keys = {",".join(re.findall(r"(?:^|,)([^,=]+)=", label)) for label in labels}
     return keys.pop() if len(keys) == 1 else "run", [re.sub(r"(^|,)[^,=]+=", r"\1", label) for label in labels]
 
 
-def _cells(row: Row, headings: Sequence[str], now: float) -> list[str]:
+def _build_cells(row: Row, headings: Sequence[str], now: float) -> list[str]:
     status = row.job.status if row.job is not None else run_directory.PENDING
     cells = {
         "epoch": "" if row.epoch is None else f"{number(row.epoch, '.0f')}/{row.epochs}",
         "loss": number(row.loss, ".4f"),
         "accuracy": number(row.accuracy, ".4f"),
         "it/s": number(row.iterations_per_second, ".1f"),
-        "time": duration(row.seconds(now)),
+        "time": duration(row.measure_seconds(now)),
         "to go": status if row.ended is not None else duration(row.remaining_s),
     }
     return [cells[heading] for heading in headings]
 
 
-def _bar(row: Row, width: int, now: float) -> ProgressBar:
-    """Pulsing until an epoch has told how many steps there are."""
+def _build_bar(row: Row, width: int, now: float) -> ProgressBar:
+    """Return a bar that pulses until the first epoch has shown how many steps there are."""
     share = row.share
     return ProgressBar(
         total=1.0 if share is not None else None,
@@ -109,13 +109,13 @@ def _bar(row: Row, width: int, now: float) -> ProgressBar:
     )
 
 
-def _whole(tracker: Tracker, width: int, now: float) -> list[RenderableType]:
+def _build_totals(tracker: Tracker, width: int, now: float) -> list[RenderableType]:
     """A bar of all runs with the time it takes, and below it how they stand."""
-    counts = tracker.counts()
+    counts = tracker.count_statuses()
     queued, running = counts.pop(run_directory.PENDING, 0), counts.pop(run_directory.RUNNING, 0)
     over, total = sum(counts.values()), tracker.total
     words = [f"{over}/{total}", duration(now - tracker.began)]
-    if over < total and (left := tracker.remaining_s(now)) is not None:
+    if over < total and (left := tracker.estimate_remaining_s(now)) is not None:
         words.append(f"about {duration(left)} to go")
     line = Table.grid(padding=(0, 1, 0, 0), expand=True, pad_edge=False)
     line.add_column(ratio=1)
@@ -129,21 +129,21 @@ def _whole(tracker: Tracker, width: int, now: float) -> list[RenderableType]:
     said += [(f"{waiting} to be tried again", "yellow")] if waiting else []
     below = Text(", ").join(Text(*each) for each in said)
     lines = [below]
-    if others := tracker.waits_for():
+    if others := tracker.list_waits():
         lines.append(Text(one_line(f"waits for {'; '.join(others)}"), "dim"))
-    if tracker.shares_cores():
+    if tracker.has_shared_cores():
         lines.append(Text("cores are shared: times tell nothing", "yellow"))
     for each in lines:
         each.no_wrap, each.overflow = True, "ellipsis"
     return [line, *lines]
 
 
-def short_name(name: str) -> str:
+def shorten_name(name: str) -> str:
     """A run's name without its signature, as one harmless line."""
     return one_line(name.rpartition("-")[0] or name)
 
 
-def cropped(text: str, width: int) -> str:
+def crop(text: str, width: int) -> str:
     """`text` in at most `width` columns, without its middle where it is longer: runs differ at both ends."""
     if cell_len(text) <= width:
         return text

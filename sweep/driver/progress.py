@@ -1,4 +1,4 @@
-"""What a user sees while a sweep runs: a live picture on a terminal, plain lines elsewhere, events for machines."""
+"""Progress of a running sweep: a live picture on a terminal, plain lines elsewhere, events for machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradsweep.text import duration, number, one_line
 from sweep.console import events as happened
 from sweep.console.console import Output
 from sweep.console.events import Events
-from sweep.driver.live_display import STYLES, picture
+from sweep.driver.live_display import STYLES, build_picture
 from sweep.driver.progress_tracker import STARTED, Change, Tracker
 from sweep.executors.base import Job
 
@@ -80,26 +80,26 @@ class Progress:
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
 
-    def take(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
+    def add_job(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
         """Show one more job; in the place of an earlier one of the same run, where there is one.
 
         Args:
             config: of a run that had no job before.
         """
-        self._tell(self.tracker.update(time.monotonic()))
+        self._report(self.tracker.update(time.monotonic()))
         self.jobs.append(job)
-        self.tracker.take(job, config)
+        self.tracker.add_job(job, config)
 
-    def event(self, kind: str, run: Run, text: str, attempt: int | None = None) -> None:
-        """Tell of something that has happened to a run, beyond its start and its end.
+    def report_event(self, kind: str, run: Run, text: str, attempt: int | None = None) -> None:
+        """Report something that has happened to a run, beyond its start and its end.
 
         Args:
-            kind: `retried` (its job has failed, another is to come: it does not count as failed) or `preempted` (its
-                job will begin once more), else what is to be told only; the event's name is this with `run_` before it.
+            kind: `retried` (its job has failed, another is to come: it does not count as failed), `preempted` (its
+                job will begin once more), or another one, which is only reported; the event's name is `run_` and this.
             text: a line for people.
             attempt: its number; None: the latest.
         """
-        self._tell(self.tracker.update(time.monotonic()))
+        self._report(self.tracker.update(time.monotonic()))
         row = self.tracker.rows.get(run.directory)
         if row is not None and kind in ("retried", "preempted"):
             if row.ended is not None:
@@ -107,20 +107,20 @@ class Progress:
             else:
                 row.began = None  # it will begin again
         if self.events is not None:
-            number = _attempt(run) if attempt is None else attempt
+            number = _find_attempt_number(run) if attempt is None else attempt
             self.events.write(f"run_{kind}", run=run.name, attempt=number, reason=text)
         if not self.quiet:
-            self._line(f"{kind}  {run.name}  ({text})", "yellow")
+            self._print_line(f"{kind}  {run.name}  ({text})", "yellow")
 
-    def given_up(self, run: Run) -> None:
-        """There will be no other try at a run: its failure counts."""
+    def count_failure(self, run: Run) -> None:
+        """Count the failure of a run that is not tried again."""
         if (row := self.tracker.rows.get(run.directory)) is not None:
             row.waiting = False
 
     def refresh(self, *, force: bool = False) -> None:
-        """Note what has begun and ended since the last call; redraw when it is time to.
+        """Note which runs have begun and ended since the last call; redraw when it is time to.
 
-        After the context has been left, what has ended since is told to machines only.
+        After the context has been left, runs that have ended since are reported to machines only.
         """
         now = time.monotonic()
         if now < self._look and not force:
@@ -128,41 +128,43 @@ class Progress:
         many = len(self.tracker.rows) if len(self.tracker.rows) > FEW else 0
         self._look = now + many * LOOK_S
         changes = self.tracker.update(now)
-        self._tell(changes)
+        self._report(changes)
         if self._live is None and not self.quiet:
-            for what in self.tracker.waits_for():
+            for what in self.tracker.list_waits():
                 if what not in self._waits:
                     self._waits.add(what)
-                    self._line(f"waits for {what}", "")
+                    self._print_line(f"waits for {what}", "")
         if self._live is not None and not self._left and (force or changes or now >= self._next):
             self._next = now + REFRESH_S
-            for row in self.tracker.running():
+            for row in self.tracker.list_running():
                 row.read()
-            self._live.update(picture(self.tracker, self.console.width, self.console.height, now), refresh=True)
+            self._live.update(build_picture(self.tracker, self.console.width, self.console.height, now), refresh=True)
 
-    def _tell(self, changes: Sequence[Change]) -> None:
+    def _report(self, changes: Sequence[Change]) -> None:
         left = sum(change.kind != STARTED for change in changes)
         for change in changes:
             left -= change.kind != STARTED
             if self.events is not None:
-                self._record(self.events, change)
+                self._write_event(self.events, change)
             if change.kind == STARTED or self._left:
                 continue
             status = change.job.status
             if self._live is not None and status in SILENT:
                 continue
             if not self.quiet or status in FAILURES:
-                self._line(self._ended(change, left), STYLES.get(status, "") if self._live is not None else "")
+                self._print_line(
+                    self._format_end(change, left), STYLES.get(status, "") if self._live is not None else ""
+                )
 
-    def _record(self, events: Events, change: Change) -> None:
+    def _write_event(self, events: Events, change: Change) -> None:
         run, job = change.job.task.run, change.job
         if change.kind == STARTED:
-            events.write(happened.RUN_STARTED, run=run.name, attempt=_attempt(run), cores=change.row.cores)
+            events.write(happened.RUN_STARTED, run=run.name, attempt=_find_attempt_number(run), cores=change.row.cores)
             return
         events.write(
             happened.RUN_ENDED,
             run=run.name,
-            attempt=_attempt(run),
+            attempt=_find_attempt_number(run),
             status=job.status,
             cause=job.cause,
             reason=job.reason,
@@ -171,10 +173,10 @@ class Progress:
             iterations_per_second=change.row.iterations_per_second,
         )
 
-    def _ended(self, change: Change, left: int) -> str:
-        """The line of a run that has ended, `left` others at the same time being told of after it."""
+    def _format_end(self, change: Change, left: int) -> str:
+        """Return the line of a run that has ended; `left` others that ended with it are reported after it."""
         job, row = change.job, change.row
-        counts = self.tracker.counts()
+        counts = self.tracker.count_statuses()
         over = self.tracker.total - counts[run_directory.PENDING] - counts[run_directory.RUNNING] - left
         parts = [f"[{over}/{self.tracker.total}]", job.status, job.task.run.name]
         if row.accuracy is not None:
@@ -190,12 +192,12 @@ class Progress:
             parts.append(f"({job.cause}: {job.reason})" if job.cause else f"({job.reason})")
         return "  ".join(parts)
 
-    def _line(self, text: str, style: str) -> None:
-        """A line that stays, as it is: neither markup nor line breaks of rich's own."""
+    def _print_line(self, text: str, style: str) -> None:
+        """Print a line that stays, as it is: neither markup nor line breaks of rich's own."""
         self.console.print(Text("  ".join(map(one_line, text.split("  "))), style), soft_wrap=True, highlight=False)
 
 
-def _attempt(run: Run) -> int | None:
-    """The number of a run's latest attempt; None: there was none."""
+def _find_attempt_number(run: Run) -> int | None:
+    """Return the number of a run's latest attempt; None: there was none."""
     attempts = run.state()["attempts"]
     return attempts[-1].get("number") if attempts else None

@@ -46,12 +46,12 @@ class Row:
 
     @property
     def cores(self) -> int:
-        """What the run occupies, or would like to."""
+        """The cores that the run occupies, or would like to."""
         assert self.job is not None
         return len(getattr(self.job, "cores", None) or ()) or self.job.task.cores
 
-    def seconds(self, now: float) -> float | None:
-        """Since the job began, or what it took."""
+    def measure_seconds(self, now: float) -> float | None:
+        """Return the seconds since the job began, or that it took."""
         return None if self.began is None else (now if self.ended is None else self.ended) - self.began
 
     def read(self) -> None:
@@ -109,9 +109,9 @@ class Tracker:
         self._worked = 0.0  # core-seconds of all jobs that have ended
         self._first: float | None = None  # when the first job began
         for job, config in zip(jobs, configs, strict=True):
-            self.take(job, config)
+            self.add_job(job, config)
 
-    def take(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
+    def add_job(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
         """Follow one more job; of a run that had one before, this one counts.
 
         Args:
@@ -127,7 +127,7 @@ class Tracker:
         self.rows[run.directory] = self._open[run.directory] = row
 
     def update(self, now: float) -> list[Change]:
-        """What has begun and ended since the last call, in the order of the runs."""
+        """Return which runs have begun and ended since the last call, in their order."""
         changes = []
         for directory, row in list(self._open.items()):
             job = row.job
@@ -143,7 +143,7 @@ class Tracker:
                 row.ended = now
                 del self._open[directory]
                 row.read()
-                seconds = row.seconds(now)
+                seconds = row.measure_seconds(now)
                 if seconds is not None:
                     self._count(row, job, seconds)
                 changes.append(Change(ENDED, row, job, seconds))
@@ -155,14 +155,14 @@ class Tracker:
             total, count = self._cost.get(job.task.cores, (0.0, 0))
             self._cost[job.task.cores] = total + row.cores * seconds, count + 1
 
-    def running(self) -> list[Row]:
-        """The rows of running jobs, those first that began first."""
+    def list_running(self) -> list[Row]:
+        """Return the rows of running jobs, in the order in which they began."""
         return sorted(
             (row for row in self._open.values() if row.began is not None), key=lambda row: (row.began, row.run.name)
         )
 
-    def ended(self, most: int) -> list[Row]:
-        """The last rows to end, latest last."""
+    def list_ended(self, most: int) -> list[Row]:
+        """Return the rows that ended last, at most `most`, the latest last."""
         over = [row for row in self.rows.values() if row.ended is not None and not row.waiting]
         return sorted(over, key=lambda row: row.ended or 0.0)[len(over) - most if most < len(over) else 0 :]
 
@@ -170,24 +170,24 @@ class Tracker:
     def total(self) -> int:
         return self.finished + len(self.rows)
 
-    def waits_for(self) -> list[str]:
-        """What runs that have not begun wait for, beyond their turn; each once."""
+    def list_waits(self) -> list[str]:
+        """Return what runs that have not begun wait for, beyond their turn; each once."""
         return list(dict.fromkeys(row.job.waits_for for row in self.rows.values() if row.job and row.job.waits_for))
 
-    def shares_cores(self) -> bool:
-        """Whether others may use the cores that a run has."""
+    def has_shared_cores(self) -> bool:
+        """Tell whether others may use the cores that a run has."""
         return any(row.job is not None and row.job.shared_cores for row in self.rows.values())
 
-    def counts(self) -> collections.Counter[str]:
-        """Runs by status; `pending` are those that wait for their turn or for another try."""
+    def count_statuses(self) -> collections.Counter[str]:
+        """Return the number of runs by status; `pending` are those that wait for their turn or for a retry."""
         counts = collections.Counter({run_directory.DONE: self.finished} if self.finished else {})
         for row in self.rows.values():
             assert row.job is not None
             counts[run_directory.PENDING if row.waiting else row.job.status] += 1
         return counts
 
-    def remaining_s(self, now: float) -> float | None:
-        """Seconds until all is done; None where nothing tells yet.
+    def estimate_remaining_s(self, now: float) -> float | None:
+        """Return the seconds until all runs are done; None where nothing tells yet.
 
         What is left to compute, in core-seconds as runs of the same number of cores (or the next most similar one)
         have taken, at the rate of core-seconds a second so far: gaps that gangs leave are in it.
@@ -203,7 +203,7 @@ class Tracker:
         projected: dict[int, tuple[float, int]] = {}
         for row in active:
             assert row.job is not None
-            took = row.seconds(now) or 0.0
+            took = row.measure_seconds(now) or 0.0
             worked += took * row.cores
             if row.remaining_s is not None:
                 total, count = projected.get(row.job.task.cores, (0.0, 0))
@@ -215,7 +215,7 @@ class Tracker:
             assert row.job is not None
             rest = row.remaining_s
             if rest is None:
-                rest = max(0.0, _typical(known, row.job.task.cores) / row.cores - (row.seconds(now) or 0.0))
+                rest = max(0.0, _typical(known, row.job.task.cores) / row.cores - (row.measure_seconds(now) or 0.0))
             longest = max(longest, rest)
             left += rest * row.cores
         if not queued:

@@ -56,11 +56,11 @@ class Pruner:
         self._study = optuna.create_study(direction=METRICS[self.metric].goal, pruner=pruner)
         for run in others:
             if run.status() == run_directory.DONE:
-                self._report(run)
-                self._tell(run)
+                self._report_epochs(run)
+                self._report_value(run)
 
     def poll(self, jobs: Iterable[Job]) -> list[Job]:
-        """Look at what has been computed since; returns the jobs that were ended."""
+        """Read new epochs and end hopeless runs; return the jobs whose runs were pruned."""
         if self._study is None:
             return []
         ended = []
@@ -68,21 +68,21 @@ class Pruner:
             run = job.task.run
             if run.directory in self._over:
                 continue
-            if job.status == run_directory.RUNNING and (reason := self._report(run)) is not None:
+            if job.status == run_directory.RUNNING and (reason := self._report_epochs(run)) is not None:
                 self.executor.ask_to_end([job], self._asked.setdefault(run.directory, reason))
             if job.status == run_directory.DONE:  # also one that was hopeless, and faster than its end
-                self._report(run)
-                self._tell(run)
+                self._report_epochs(run)
+                self._report_value(run)
             elif job.status == run_directory.CANCELLED and job.reason == self._asked.get(run.directory):
                 job.mark_pruned()
-                self._note(run, str(job.reason))
+                self._finish_pruned(run, str(job.reason))
                 self._over.add(run.directory)
                 ended.append(job)
         return ended
 
-    def _report(self, run: Run) -> str | None:
-        """Tell the study of all new epochs; returns why the run is hopeless, if it is."""
-        size = _size(run.path(run_directory.EPOCHS))
+    def _report_epochs(self, run: Run) -> str | None:
+        """Report all new epochs of a run to the study; return why the run is hopeless, if it is."""
+        size = _read_size(run.path(run_directory.EPOCHS))
         if size == self._sizes.get(run.directory):
             return None
         self._sizes[run.directory] = size
@@ -101,14 +101,14 @@ class Pruner:
                 reason = f"{self.metric} {value:.4g} after epoch {epoch}: worse than the median of the finished runs"
         return reason
 
-    def _tell(self, run: Run) -> None:
-        """Have the study count a run that is done."""
+    def _report_value(self, run: Run) -> None:
+        """Report the value of a run that is done to the study."""
         value = read_value(run, self.metric)
         self._over.add(run.directory)
         if not math.isnan(value) and run.directory in self._trials:
             self._study.tell(self._trials[run.directory], value)
 
-    def _note(self, run: Run, reason: str) -> None:
+    def _finish_pruned(self, run: Run, reason: str) -> None:
         from sweep.directory.run_state import finish_attempt
 
         attempts = run.state()["attempts"]
@@ -124,7 +124,7 @@ def revive_pruned(runs: Iterable[Run]) -> None:
             write_state(run, status=run_directory.PENDING, reason=None)
 
 
-def _size(path: Path) -> int:
+def _read_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:

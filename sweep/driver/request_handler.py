@@ -1,4 +1,4 @@
-"""What a launcher does when another shell asks it to: cancel runs, or take them up again."""
+"""Requests of other shells to the launcher of a sweep: cancel runs, or resume them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Driven(Protocol):
 
     @property
     def console(self) -> Console:
-        """Where people read what was done about a request."""
+        """The console that reports what was done about a request."""
 
-    def active(self) -> dict[Run, Job]:
+    def list_active(self) -> dict[Run, Job]:
         """Return the runs that are queued, running, or waiting for a retry, with their latest jobs."""
 
     def add(self, points: Mapping[Run, ResolvedPoint]) -> None:
@@ -59,18 +59,18 @@ class RequestHandler:
             elif request.kind == CANCEL:
                 self._cancel(request)
             else:
-                with self._surviving():
-                    self._take_up(request)
+                with self._report_disk_errors():
+                    self._resume(request)
         for each in list(self._ending):
             path, request, theirs = each
             if all(job.ended for job in theirs.values()):
                 self._ending.remove(each)
-                with self._surviving():
+                with self._report_disk_errors():
                     self._conclude(request, theirs)
                 self.inbox.remove(path)
 
     @contextlib.contextmanager
-    def _surviving(self) -> Iterator[None]:
+    def _report_disk_errors(self) -> Iterator[None]:
         """Within the block, print that a state cannot be written; what runs goes on."""
         try:
             yield
@@ -83,8 +83,8 @@ class RequestHandler:
         return [run for run in runs_of(self.drive.directory) if wanted is None or run.name in wanted]
 
     def _cancel(self, request: Request) -> None:
-        """Have runs ended, while the others go on; a scheduler may take its time."""
-        watched = self.drive.active()
+        """Ask the runs' jobs to end while the others go on; `_conclude` follows when they have ended."""
+        watched = self.drive.list_active()
         theirs = {run: watched[run] for run in self._select_runs(request) if run in watched}
         print_line(self.drive.console, f"asked by {request.by} to cancel {len(theirs)} runs")
         self.drive.ask_to_end(theirs, f"cancelled by {request.by}")
@@ -93,7 +93,7 @@ class RequestHandler:
     def _conclude(self, request: Request, theirs: Mapping[Run, Job]) -> None:
         """Finish a request to cancel once its jobs have ended: cancel runs without a job, exclude named runs."""
         asked = self._select_runs(request)
-        watched = {**theirs, **self.drive.active()}
+        watched = {**theirs, **self.drive.list_active()}
         try:
             cancel_unwatched((run for run in asked if run not in watched), f"cancelled by {request.by}")
         except UsageError as error:
@@ -102,8 +102,8 @@ class RequestHandler:
             for run in asked:
                 exclude(run)
 
-    def _take_up(self, request: Request) -> None:
-        watched = self.drive.active()
+    def _resume(self, request: Request) -> None:
+        watched = self.drive.list_active()
         mine = {run.name for run in watched}
         asked = request.runs
         restore_runs.lay_out_missing(

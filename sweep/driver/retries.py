@@ -1,4 +1,4 @@
-"""Which failures are tried again, and when; and how many of them end a sweep."""
+"""Decide which failures are tried again, and when."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_S = 600.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Again:
+class Retry:
     """A run is to be tried again, for the `number`th time, after `wait_s` seconds."""
 
     number: int
@@ -34,25 +34,25 @@ class Retries:
         self._tried: collections.Counter[Path] = collections.Counter()
         self._causes: dict[Path, set[str]] = collections.defaultdict(set)
 
-    def again(self, job: Job) -> Again | None:
-        """What to do about a job that has ended; None: leave it at that."""
+    def plan_retry(self, job: Job) -> Retry | None:
+        """Return the retry of a job that has ended; None: it is not retried."""
         run = job.task.run
         key, cause = run.directory, str(job.cause)
         if job.status not in (run_directory.FAILED, run_directory.TIMEOUT) or self._tried[key] >= self.limit:
             return None
-        if not may_pass(run, cause) or (cause == failure_causes.MEMORY and cause in self._causes[key]):
+        if not is_worth_retrying(run, cause) or (cause == failure_causes.MEMORY and cause in self._causes[key]):
             return None
         self._causes[key].add(cause)
         self._tried[key] += 1
         wait = min(LONGEST_S, self.backoff_s * 2 ** (self._tried[key] - 1))
-        return Again(self._tried[key], wait, failure_causes.MEMORY in self._causes[key])
+        return Retry(self._tried[key], wait, failure_causes.MEMORY in self._causes[key])
 
 
-def may_pass(run: Run, cause: str) -> bool:
-    """Whether another attempt may do better.
+def is_worth_retrying(run: Run, cause: str) -> bool:
+    """Tell whether another attempt may succeed.
 
-    A run whose time was over does if there is a checkpoint to go on from; one that ended without a word, if it had
-    trained: what fails before that is most often a wrong command for MPI.
+    A run whose time was over may if there is a checkpoint to go on from. One that ended without an error may if it had
+    trained: a failure before that is most often a wrong command for MPI.
     """
     if cause == failure_causes.TIME:
         return any(run.path(run_directory.CHECKPOINT).glob("step-*"))

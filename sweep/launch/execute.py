@@ -105,9 +105,9 @@ def execute(
 
         verbosity = session.choose_verbosity(settings)
         if verbosity.json:
-            dry_run.tell(points, directory)
+            dry_run.print_json(points, directory)
         else:
-            dry_run.show(points, directory, verbosity.errors(), silent=silent)
+            dry_run.print_table(points, directory, verbosity.errors(), silent=silent)
         take_back(directory)
         return runs_of_points
     if not points.points:  # of a batch of a search

@@ -65,7 +65,7 @@ class SweepEvents:
                 "failed": sum(counts.values()) - done,
                 "exit_status": exit_status,
             }
-            if (trouble := on_end.run(self.settings.on_end, facts)) is not None:
+            if (trouble := on_end.run_on_end(self.settings.on_end, facts)) is not None:
                 print_line(self.verbosity.errors(), trouble, "yellow")
 
     def summarise(self, runs: Sequence[Run]) -> str:

@@ -79,7 +79,7 @@ class Condition:
             if len(text) > LONGEST:
                 raise UsageError(f"{setting}: an expression of {len(text)} characters; valid is up to {LONGEST}")
             tree = ast.parse(self._text, mode="eval")
-            self._test = self._truth(tree.body)
+            self._test = self._compile_truth(tree.body)
         except SyntaxError as error:
             raise UsageError(
                 f"{setting}={text!r}: column {error.offset or len(self._text) + 1}: {error.msg}; valid is {_UNDERSTOOD}"
@@ -89,7 +89,7 @@ class Condition:
         del self._configs, self._known
 
     def holds(self, config: Mapping[str, Any]) -> bool:
-        """Whether it is true of a config.
+        """Tell whether it is true of a config.
 
         Raises:
             UsageError: it compares or computes what has no order, or is no number.
@@ -97,47 +97,47 @@ class Condition:
         value = self._test(config)
         return value is True
 
-    def _wrong(self, node: ast.AST, what: str) -> UsageError:
+    def _build_error(self, node: ast.AST, what: str) -> UsageError:
         start = len(self._text.encode()[: getattr(node, "col_offset", 0)].decode(errors="ignore")) + 1
         return UsageError(f"{self.setting}={self.text!r}: column {start}: {what}")
 
-    def _truth(self, node: ast.expr) -> Callable[[Mapping[str, Any]], Any]:
-        """What is true, false, or MISSING, which counts as false."""
+    def _compile_truth(self, node: ast.expr) -> Callable[[Mapping[str, Any]], Any]:
+        """Return a function that gives true, false, or MISSING, which counts as false, for a config."""
         if isinstance(node, ast.BoolOp):
-            parts = [self._truth(each) for each in node.values]
+            parts = [self._compile_truth(each) for each in node.values]
             combine = all if isinstance(node.op, ast.And) else any
             return lambda config: combine(part(config) is True for part in parts)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            inner = self._truth(node.operand)
+            inner = self._compile_truth(node.operand)
             return lambda config: inner(config) is not True
         if isinstance(node, ast.Compare):
-            return self._comparison(node)
-        value = self._value(node)
+            return self._compile_comparison(node)
+        value = self._compile_value(node)
 
         def truth(config: Mapping[str, Any]) -> Any:
             found = value(config)
             if found is not MISSING and not isinstance(found, bool):
-                raise self._wrong(
+                raise self._build_error(
                     node, f"{found!r} is neither true nor false; valid is to compare it, as in workers > 4"
                 )
             return found
 
         return truth
 
-    def _comparison(self, node: ast.Compare) -> Callable[[Mapping[str, Any]], bool]:
+    def _compile_comparison(self, node: ast.Compare) -> Callable[[Mapping[str, Any]], bool]:
         operands = [node.left, *node.comparators]
-        keys = [path for operand in operands if (path := self._path(operand)) and self._values_of(path)]
-        values = [self._value(operand, beside=keys) for operand in operands]
+        keys = [path for operand in operands if (path := self._find_path(operand)) and self._list_values(path)]
+        values = [self._compile_value(operand, beside=keys) for operand in operands]
         tests = []
         for operation in node.ops:
             tests.append(_COMPARED.get(type(operation)))
         for operation, right, test in zip(node.ops, node.comparators, tests, strict=True):
             if test is None:
-                raise self._wrong(node, "`is` is not understood; valid is ==")
+                raise self._build_error(node, "`is` is not understood; valid is ==")
             if isinstance(operation, (ast.In, ast.NotIn)) and not isinstance(right, (ast.List, ast.Tuple, ast.Set)):
-                path = self._path(right)
-                if not path or not any(isinstance(value, list) for value in self._values_of(path)):
-                    raise self._wrong(right, "is no list; valid behind `in` is a list, such as [2, 4]")
+                path = self._find_path(right)
+                if not path or not any(isinstance(value, list) for value in self._list_values(path)):
+                    raise self._build_error(right, "is no list; valid behind `in` is a list, such as [2, 4]")
 
         def compare(config: Mapping[str, Any]) -> bool:
             found = [value(config) for value in values]
@@ -151,19 +151,19 @@ class Condition:
                     if not test(one, other):
                         return False
                 except TypeError:
-                    raise self._wrong(node, f"{one!r} and {other!r} cannot be compared so") from None
+                    raise self._build_error(node, f"{one!r} and {other!r} cannot be compared so") from None
             return True
 
         return compare
 
-    def _value(self, node: ast.expr, beside: Sequence[str] = ()) -> Callable[[Mapping[str, Any]], Any]:
-        """What an operand stands for; `beside` are the keys that it is compared with."""
+    def _compile_value(self, node: ast.expr, beside: Sequence[str] = ()) -> Callable[[Mapping[str, Any]], Any]:
+        """Return a function that gives the value of an operand; `beside` are the keys that it is compared with."""
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-            items = [self._value(item, beside) for item in node.elts]
+            items = [self._compile_value(item, beside) for item in node.elts]
             return lambda config: [item(config) for item in items]
         if isinstance(node, ast.Constant):
             if not isinstance(node.value, (str, int, float, bool, type(None))):
-                raise self._wrong(
+                raise self._build_error(
                     node, f"{node.value!r} is not understood; valid is a number, a text, true, false, null"
                 )
             if isinstance(node.value, str):
@@ -171,29 +171,29 @@ class Condition:
             return lambda config: node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
             signed = operator.neg if isinstance(node.op, ast.USub) else operator.pos
-            return self._computed(node, signed, self._value(node.operand))
+            return self._compile_arithmetic(node, signed, self._compile_value(node.operand))
         if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
-            sides = self._value(node.left), self._value(node.right)
-            return self._computed(node, _COMPUTED[type(node.op)], *sides)
+            sides = self._compile_value(node.left), self._compile_value(node.right)
+            return self._compile_arithmetic(node, _COMPUTED[type(node.op)], *sides)
         if isinstance(node, (ast.Compare, ast.BoolOp, ast.UnaryOp)):
-            return self._truth(node)
-        path = self._path(node)
+            return self._compile_truth(node)
+        path = self._find_path(node)
         if path is None:
-            raise self._wrong(node, f"{type(node).__name__} is not understood; valid is {_UNDERSTOOD}")
+            raise self._build_error(node, f"{type(node).__name__} is not understood; valid is {_UNDERSTOOD}")
         if path in _WORDS:
             return lambda config: _WORDS[path]
-        if any(isinstance(value, Mapping) for value in self._values_of(path)):
-            raise self._wrong(
-                node, f"{path} is a section; valid is one of its keys, such as {path}.{self._first_key(path)}"
+        if any(isinstance(value, Mapping) for value in self._list_values(path)):
+            raise self._build_error(
+                node, f"{path} is a section; valid is one of its keys, such as {path}.{self._find_first_key(path)}"
             )
-        if not self._values_of(path):
-            if not any(isinstance(value, str) for key in beside for value in self._values_of(key)):
-                raise self._unknown(node, path)
+        if not self._list_values(path):
+            if not any(isinstance(value, str) for key in beside for value in self._list_values(key)):
+                raise self._build_unknown_key_error(node, path)
             self._check_member(node, path, beside)
             return lambda config: path
-        return lambda config: _meant(config, path)
+        return lambda config: _look_up_value(config, path)
 
-    def _computed(
+    def _compile_arithmetic(
         self, node: ast.expr, operation: Callable[..., Any], *sides: Callable[[Mapping[str, Any]], Any]
     ) -> Callable[[Mapping[str, Any]], Any]:
         def compute(config: Mapping[str, Any]) -> Any:
@@ -202,67 +202,69 @@ class Condition:
                 return MISSING
             for number in numbers:
                 if isinstance(number, bool) or not isinstance(number, (int, float)):
-                    raise self._wrong(node, f"{number!r} is no number; valid is to compute with numbers")
+                    raise self._build_error(node, f"{number!r} is no number; valid is to compute with numbers")
             try:
                 return operation(*numbers)
             except (ZeroDivisionError, OverflowError) as error:
-                raise self._wrong(node, str(error)) from None
+                raise self._build_error(node, str(error)) from None
 
         return compute
 
-    def _path(self, node: ast.expr) -> str | None:
-        """The dotted name that a node is; None where it is something else."""
+    def _find_path(self, node: ast.expr) -> str | None:
+        """Return the dotted name that a node is; None where it is something else."""
         if isinstance(node, ast.Name):
             return node.id
         if isinstance(node, ast.Attribute):
-            parent = self._path(node.value)
+            parent = self._find_path(node.value)
             return None if parent is None else f"{parent}.{node.attr}"
         return None
 
-    def _values_of(self, path: str) -> list[Any]:
-        """The values of a key among the points."""
+    def _list_values(self, path: str) -> list[Any]:
+        """Return the values of a key among the points."""
         if path not in self._known:
-            found = (_meant(config, path) for config in self._configs)
+            found = (_look_up_value(config, path) for config in self._configs)
             self._known[path] = list({repr(value): value for value in found if value is not MISSING}.values())
         return self._known[path]
 
-    def _first_key(self, path: str) -> str:
-        return next((str(key) for config in self._configs for key in _section(config, path)), "...")
+    def _find_first_key(self, path: str) -> str:
+        return next((str(key) for config in self._configs for key in _look_up_section(config, path)), "...")
 
     def _check_member(self, node: ast.AST, word: str, beside: Sequence[str]) -> None:
         for key in beside:
             known = list(self.members.get(key, ()))
             if known and word not in known:
                 valid = f"{did_you_mean(word, known)}valid is {one_of(sorted(known), LISTED_BY)}"
-                raise self._wrong(node, f"{word} is no name of a {key}; {valid}")
+                raise self._build_error(node, f"{word} is no name of a {key}; {valid}")
 
-    def _unknown(self, node: ast.AST, path: str) -> UsageError:
+    def _build_unknown_key_error(self, node: ast.AST, path: str) -> UsageError:
         parent, _, name = path.rpartition(".")
-        while parent and not self._values_of(parent):
+        while parent and not self._list_values(parent):
             parent, _, name = parent.rpartition(".")
-        sections = [_section(config, parent) for config in self._configs]
+        sections = [_look_up_section(config, parent) for config in self._configs]
         known = list(dict.fromkeys(str(key) for section in sections for key in section))
         if not known:
-            return self._wrong(node, f"{path}: unknown key; valid is {parent} itself, which is no section")
+            return self._build_error(node, f"{path}: unknown key; valid is {parent} itself, which is no section")
         inside = f" of {parent}" if parent else ""
         whole = [f"{parent}.{key}" for key in known] if parent else list(dict.fromkeys(chain(*map(paths, sections))))
         meant = did_you_mean(path, whole)
-        return self._wrong(node, f"{path}: unknown key; {meant}valid{inside} is {one_of(known, LISTED_BY, 'keys')}")
+        return self._build_error(
+            node, f"{path}: unknown key; {meant}valid{inside} is {one_of(known, LISTED_BY, 'keys')}"
+        )
 
 
-def _section(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+def _look_up_section(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     section = look_up(config, path) if path else config
     return section if isinstance(section, Mapping) else {}
 
 
-def _meant(config: Mapping[str, Any], path: str) -> Any:
-    """What an expression means by a path: of a group, the name of its member."""
+def _look_up_value(config: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a path; for a group, the name of its member."""
     value = look_up(config, path, MISSING)
     return value["name"] if isinstance(value, Mapping) and "name" in value else value
 
 
-class Choice:
-    """Which points of a grid `sweep.include` and `sweep.exclude` leave in it.
+class PointFilter:
+    """Decides which points of a grid `sweep.include` and `sweep.exclude` leave in it.
 
     A point stays if any of the expressions of `include` holds, or there are none, and none of `exclude` does.
 
@@ -280,8 +282,8 @@ class Choice:
         self.include = [Condition("sweep.include", text, configs, members) for text in include]
         self.exclude = [Condition("sweep.exclude", text, configs, members) for text in exclude]
 
-    def why_not(self, config: Mapping[str, Any]) -> str | None:
-        """The setting that takes this point out, in words; None where it stays."""
+    def explain_exclusion(self, config: Mapping[str, Any]) -> str | None:
+        """Return the setting that takes this point out, in words; None where it stays."""
         for each in self.exclude:
             if each.holds(config):
                 return f"sweep.exclude: {each.text}"

@@ -1,4 +1,4 @@
-"""What the runs of a grid are estimated to take: time, cores, nodes, and on what that rests."""
+"""The estimated cost of the runs of a grid: time, cores, nodes, and the finished runs that it rests on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST = "≥"
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class RunCost:
     """What one run asks for, and how long it may take."""
 
     cores: int
@@ -54,8 +54,8 @@ class Cost:
     """Some of the runs may take far longer."""
 
     @classmethod
-    def add_up(cls, wanted: Sequence[Wanted], cores: int | None, max_parallel: int | None) -> Cost:
-        """Add up runs, in the order in which they start.
+    def add_up(cls, wanted: Sequence[RunCost], cores: int | None, max_parallel: int | None) -> Cost:
+        """Return the cost of runs, given in the order in which they start.
 
         Args:
             cores: of this machine to share out; None: a scheduler has them.
@@ -67,16 +67,16 @@ class Cost:
             runs=len(wanted),
             unknown=len(wanted) - len(known),
             cores=cores,
-            wall_s=None if cores is None or not known else wall_s(taken, cores, max_parallel),
+            wall_s=None if cores is None or not known else simulate_wall_s(taken, cores, max_parallel),
             run_s=sum((found.seconds for _, found in known), 0.0),
             core_hours=sum(used * seconds for used, seconds in taken) / 3600,
             node_hours=None if cores is not None else sum(each.nodes * found.seconds for each, found in known) / 3600,
-            rests=_rests([found for _, found in known]),
+            rests=_describe_sources([found for _, found in known]),
             least=any(found.least for _, found in known),
         )
 
-    def lines(self, roots: Sequence[Path]) -> list[str]:
-        """In words.
+    def describe(self, roots: Sequence[Path]) -> list[str]:
+        """Return lines that state the cost.
 
         Args:
             roots: below which finished runs were looked for.
@@ -98,7 +98,7 @@ class Cost:
         return [f"estimated: {atleast}{', '.join(parts)}", f"  each from finished runs: {'; '.join(self.rests)}"]
 
 
-def _rests(estimates: Sequence[Estimate]) -> list[str]:
+def _describe_sources(estimates: Sequence[Estimate]) -> list[str]:
     rests = []
     for likeness, scaled, least in itertools.product(LIKENESS, (False, True), (False, True)):
         alike = [each for each in estimates if (each.likeness, each.scaled, each.least) == (likeness, scaled, least)]
@@ -107,17 +107,17 @@ def _rests(estimates: Sequence[Estimate]) -> list[str]:
             kind = "with the same settings" if likeness == SURE else f"{likeness} to it ({LEAST if least else '~'})"
             kind += ", with other workers or cores, scaled by how many have a core" if scaled else ""
             kind += ", none with so many to a core" if least else ""
-            rests.append(f"{len(counts)} from {_range(counts)} {kind}")
+            rests.append(f"{len(counts)} from {_format_range(counts)} {kind}")
     return rests
 
 
-def _range(counts: Sequence[int]) -> str:
+def _format_range(counts: Sequence[int]) -> str:
     low, high = min(counts), max(counts)
     return plural(low, "run") if low == high else f"{low} to {high} runs"
 
 
-def wall_s(runs: Sequence[tuple[int, float]], cores: int, max_parallel: int | None) -> float:
-    """When the last of these runs (cores, seconds) ends, if each starts in turn as soon as its cores are free."""
+def simulate_wall_s(runs: Sequence[tuple[int, float]], cores: int, max_parallel: int | None) -> float:
+    """Return when the last of these runs (cores, seconds) ends, if each starts as soon as its cores are free."""
     now, free, ends = 0.0, cores, list[tuple[float, int]]()
     for wanted, seconds in runs:
         wanted = min(wanted, cores)

@@ -23,7 +23,7 @@ from sweep.console.step_counter import count_through
 from sweep.directory import completion, run_identity, run_layout
 from sweep.executors.backlog import priority
 from sweep.planning import invalid_points, packing_forecast, reuse
-from sweep.planning.cost import LEAST, SURE, Cost, Wanted
+from sweep.planning.cost import LEAST, SURE, Cost, RunCost
 from sweep.planning.estimate import Estimate, Estimator
 from sweep.planning.points import Points
 from sweep.provenance import code_snapshot, record
@@ -108,7 +108,7 @@ def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent:
             todo.append(Row(len(todo), RUN, name, config, place, "", estimator.estimate(config)))
     if points.points[0].config["launcher"]["cluster"] == "local":  # SLURM has an order of its own
         share = _count_cores_to_share(points.points[0].config)
-        todo.sort(key=lambda row: _rank(row, share))
+        todo.sort(key=lambda row: _compute_priority(row, share))
     places_of = {row.number: number for number, row in enumerate(todo, 1)}
     todo = [dataclasses.replace(row, number=number) for number, row in enumerate(todo, 1)]
     for entry in repeated:
@@ -116,12 +116,12 @@ def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent:
         others.append(Row(None, DUPLICATE, entry.run.name, entry.point.config, entry.run.directory, why))
     for each in _name_taken_out(points):
         standing = IMPOSSIBLE if each.impossible else TAKEN_OUT
-        others.append(Row(None, standing, run_identity.readable_name(each.overrides), None, None, each.why))
+        others.append(Row(None, standing, run_identity.build_name(each.overrides), None, None, each.why))
     return [*todo, *others]
 
 
-def _rank(row: Row, share: int) -> tuple[Any, ...]:
-    """Its place in the queue of this machine, of which the sweep has so many cores, see sweep/executors/backlog.py."""
+def _compute_priority(row: Row, share: int) -> tuple[Any, ...]:
+    """Return what orders the queue of this machine, of which the sweep has `share` cores (executors/backlog.py)."""
     assert row.config is not None
     seconds = None if row.estimate is None else row.estimate.seconds
     return priority(min(row.cores, share), seconds, weigh(row.config))
@@ -147,7 +147,7 @@ def find_reusable(points: Points, directory: Path, signatures: Sequence[str]) ->
 def _name_taken_out(points: Points) -> list[invalid_points.TakenOut]:
     """Return the points that are taken out, with those of their overrides that tell them from each other."""
     every = [*points.overrides, *(each.overrides for each in points.taken_out)]
-    swept = run_identity.swept_keys(every)
+    swept = run_identity.find_swept_keys(every)
     return [
         dataclasses.replace(each, overrides={key: each.overrides[key] for key in swept if key in each.overrides})
         for each in points.taken_out
@@ -159,7 +159,7 @@ def estimate_points(points: Points, directory: Path, *, silent: bool = False) ->
     rows = build_rows(points, directory, Estimator(directory), silent=silent)
     config = points.points[0].config
     machine = _count_cores_to_share(config) if config["launcher"]["cluster"] == "local" else None
-    wanted = [Wanted(row.cores, row.nodes, row.estimate) for row in _select_runs(rows)]
+    wanted = [RunCost(row.cores, row.nodes, row.estimate) for row in _select_runs(rows)]
     return rows, Cost.add_up(wanted, machine, points.settings.max_parallel)
 
 
@@ -181,7 +181,7 @@ def _select_runs(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.standing == RUN]
 
 
-def tell(points: Points, directory: Path) -> None:
+def print_json(points: Points, directory: Path) -> None:
     """Print what a sweep would do as JSON: a line a point, one for all (docs/reference/events.md)."""
     rows, cost = estimate_points(points, directory, silent=True)
     packs = _forecast_packs(points, rows)
@@ -225,7 +225,7 @@ def _count_standings(rows: Sequence[Row]) -> dict[str, int]:
     return {each.replace(" ", "_"): count for each, count in counts.items() if count}
 
 
-def show(points: Points, directory: Path, console: Console, *, silent: bool = False) -> None:
+def print_table(points: Points, directory: Path, console: Console, *, silent: bool = False) -> None:
     """Print what a sweep would do. Write nothing and start nothing."""
     rows, cost = estimate_points(points, directory, silent=silent)
     cluster = points.points[0].config["launcher"]["cluster"]
@@ -259,20 +259,20 @@ def show(points: Points, directory: Path, console: Console, *, silent: bool = Fa
     unpacked = packing_forecast.count_unpacked([row.config for row in _select_runs(rows) if row.config is not None])
     if packs or (unpacked and packs is not None):
         print_line(console, packing_forecast.describe_packs(packs, cluster, unpacked))
-    for line in cost.lines(sweep_locations.roots_of(directory)):
+    for line in cost.describe(sweep_locations.roots_of(directory)):
         print_line(console, line)
 
 
 def _build_columns(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]]:
     """Return what all runs share, in words, and the columns of the table."""
     asked: dict[str, list[str]] = {
-        "workers": [_word(row.workers) for row in rows],
-        "cores": [_word(row.cores) for row in rows],
-        "GPUs": [_word(row.gpus) for row in rows],
+        "workers": [_format_value(row.workers) for row in rows],
+        "cores": [_format_value(row.cores) for row in rows],
+        "GPUs": [_format_value(row.gpus) for row in rows],
     }
     for option in dict.fromkeys(key for row in rows for key in row.options):
         name = f"launcher.{option}" if option in asked else option  # cores: to share out, not those of a run
-        asked[name] = [_word(row.options.get(option)) for row in rows]
+        asked[name] = [_format_value(row.options.get(option)) for row in rows]
     runs = [index for index, row in enumerate(rows) if row.config]
     same = []
     columns = {
@@ -293,7 +293,7 @@ def _build_columns(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]
     return same, columns
 
 
-def _word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None or value == [] or value == {}:
         return ""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""How long a run may take, from those that are finished: nothing is measured for it, and nothing written."""
+"""Estimate how long a run may take from runs that are finished; nothing is measured or written for it."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ LIKENESS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Crew:
-    """How much of a run's work is done at the same time."""
+class Parallelism:
+    """How many ranks of a run compute at the same time."""
 
     ranks: int
-    hands: float
+    at_once: float
     """Ranks that compute at the same time: all on GPUs; else as many as have cores."""
 
     @property
-    def crowd(self) -> float:
+    def ranks_per_core(self) -> float:
         """Ranks to a core, or whatever one of them needs to compute."""
-        return self.ranks / self.hands
+        return self.ranks / self.at_once
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], cores: int | None, device: str = "cpu") -> Crew:
-        """Of a run with a resolved config on so many cores; None: as many as it likes.
+    def from_config(cls, config: Mapping[str, Any], cores: int | None, device: str = "cpu") -> Parallelism:
+        """Return the parallelism of a run with a resolved config on so many cores; None: as many as it likes.
 
         Args:
             device: that device=auto comes to.
@@ -66,27 +66,27 @@ class Crew:
 
 
 @dataclasses.dataclass(frozen=True)
-class Finished:
-    """What a finished run tells of the time of others. Times in seconds."""
+class FinishedRun:
+    """The times of a finished run, in seconds, from which those of others are estimated."""
 
     keys: tuple[str, ...]  # what it has in common with others, by LIKENESS
     workers: int
-    crew: Crew | None  # None: nothing tells on how many cores it was
+    parallelism: Parallelism | None  # None: nothing tells on how many cores it was
     whole: bool  # not cut short by max_steps: its epochs are full
     step_s: float
     epoch_s: float  # training and evaluation
     overhead_s: float  # start, data, end
     device: str = "cpu"
 
-    def scaled(self, crew: Crew, shared: bool, own: Crew | None = None) -> Finished:
-        """What it tells of a run with another number of ranks, or on other cores, which do the same work.
+    def scale_to(self, crew: Parallelism, shared: bool, own: Parallelism | None = None) -> FinishedRun:
+        """Return the times of a run that does the same work with another number of ranks, or on other cores.
 
         Args:
             shared: a step's samples are shared out to the ranks, instead of so many for each.
-            own: its crew where nothing tells.
+            own: the parallelism of this run where its files do not tell.
         """
-        own = self.crew or own or crew
-        work, crowd = own.hands / crew.hands, crew.crowd / own.crowd
+        own = self.parallelism or own or crew
+        work, crowd = own.at_once / crew.at_once, crew.ranks_per_core / own.ranks_per_core
         return dataclasses.replace(
             self,
             step_s=self.step_s * (work if shared else crowd),
@@ -114,9 +114,9 @@ class Estimate:
 
 
 class Estimator:
-    """Knows the finished runs of a sweep and of those beside it and below output/ (places.py).
+    """Estimates from the finished runs of a sweep, of those beside it and of those below output/.
 
-    Reads them when it is first asked.
+    It reads them when it is first asked.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -124,7 +124,7 @@ class Estimator:
         self._chosen: dict[str, int] = {}  # by hydra.launcher.cores
 
     @functools.cached_property
-    def finished(self) -> list[Finished]:
+    def finished(self) -> list[FinishedRun]:
         """The latest finished runs."""
         sweeps = [*sweep_locations.sweeps_below(*sweep_locations.roots_of(self.directory)), self.directory]
         found = (
@@ -133,47 +133,49 @@ class Estimator:
             for path in sweep_locations.files(sweep, f"{run_directory.RUNS}/*/{run_directory.RESULT}")
         )
         unique = {Path(os.path.realpath(path)) for path in found if regular_files.is_regular(path)}
-        latest = sorted(unique, key=_modified, reverse=True)[:MOST]
-        return [one for path in latest if (one := _read(Run(path.parent))) is not None]
+        latest = sorted(unique, key=_read_mtime, reverse=True)[:MOST]
+        return [one for path in latest if (one := _read_finished(Run(path.parent))) is not None]
 
     @functools.cached_property
-    def _like(self) -> dict[tuple[int, str], list[Finished]]:
-        found: dict[tuple[int, str], list[Finished]] = {}
+    def _like(self) -> dict[tuple[int, str], list[FinishedRun]]:
+        found: dict[tuple[int, str], list[FinishedRun]] = {}
         for one in self.finished:
             for level, key in enumerate(one.keys):
                 found.setdefault((level, key), []).append(one)
         return found
 
     def estimate(self, config: Mapping[str, Any]) -> Estimate | None:
-        """From the finished runs that are most like this one; None where none has its model and data, or only such as
-        max_steps has cut short, which tell nothing of whole epochs.
+        """Return an estimate from the finished runs that are most like this one; None where nothing is known.
 
-        Of other numbers of workers, the nearest of which something is known count, scaled; so do those on other cores.
+        A run counts that has the same model and data. One that max_steps has cut short tells nothing of whole epochs.
+        Runs with another number of workers are scaled, those with the nearest number; so are those on other cores.
         """
         if not self.finished:
             return None
         workers = int(config["workers"])
-        for level, (likeness, key) in enumerate(zip(LIKENESS, _keys(config), strict=True)):
+        for level, (likeness, key) in enumerate(zip(LIKENESS, _build_keys(config), strict=True)):
             like = self._like.get((level, key), [])
             whole = [one for one in like if one.whole]
-            nearest = _nearest(like, workers)
-            for found in ([one for one in nearest if one.whole], nearest, _nearest(whole, workers)):
-                told = [self._for(config, one) for one in found]
-                seconds = _duration(config, [one for one, _ in told])
+            nearest = _select_nearest(like, workers)
+            for found in ([one for one in nearest if one.whole], nearest, _select_nearest(whole, workers)):
+                told = [self._scale(config, one) for one in found]
+                seconds = _estimate_duration(config, [one for one, _ in told])
                 if seconds is not None:
                     scaled = any(one.workers != workers or change != 1 for one, change in told)
                     return Estimate(seconds, len(found), likeness, scaled, min(change for _, change in told) > FAR)
         return None
 
-    def _for(self, config: Mapping[str, Any], one: Finished) -> tuple[Finished, float]:
-        """What a finished run tells of this one, and how many times as many ranks this one has to a core."""
-        cores = self._cores(config["launcher"])
-        crew = Crew.of(config, cores, one.device)
-        own = one.crew or Crew.of({**config, "workers": one.workers}, cores, one.device)
-        return one.scaled(crew, look_up(config, "batch.per") == "global", own), crew.crowd / own.crowd
+    def _scale(self, config: Mapping[str, Any], one: FinishedRun) -> tuple[FinishedRun, float]:
+        """Return the times of a finished run scaled to this one, and the ratio of their ranks per core."""
+        cores = self._count_cores(config["launcher"])
+        crew = Parallelism.from_config(config, cores, one.device)
+        own = one.parallelism or Parallelism.from_config({**config, "workers": one.workers}, cores, one.device)
+        return one.scale_to(
+            crew, look_up(config, "batch.per") == "global", own
+        ), crew.ranks_per_core / own.ranks_per_core
 
-    def _cores(self, launcher: Mapping[str, Any]) -> int | None:
-        """The cores that a run will have at most; None: a scheduler gives it what it asks for."""
+    def _count_cores(self, launcher: Mapping[str, Any]) -> int | None:
+        """Return how many cores a run will have at most; None: a scheduler gives it what it asks for."""
         if launcher.get("cluster") != "local":
             return None
         given = json.dumps(launcher.get("cores"))
@@ -182,12 +184,12 @@ class Estimator:
         return self._chosen[given]
 
     def estimate_seconds(self, config: Mapping[str, Any]) -> float | None:
-        """The likely duration of a run with this resolved config, from start to end; None where nothing is known."""
-        found = self.estimate(config)
-        return None if found is None else found.seconds
+        """Return the likely duration of a run with this config, from start to end; None where nothing is known."""
+        estimate = self.estimate(config)
+        return None if estimate is None else estimate.seconds
 
 
-def _duration(config: Mapping[str, Any], found: Sequence[Finished]) -> float | None:
+def _estimate_duration(config: Mapping[str, Any], found: Sequence[FinishedRun]) -> float | None:
     if not found:
         return None
     overhead = statistics.median(one.overhead_s for one in found)
@@ -200,18 +202,18 @@ def _duration(config: Mapping[str, Any], found: Sequence[Finished]) -> float | N
     return overhead + shorter if math.isfinite(shorter) else None
 
 
-def _nearest(found: Sequence[Finished], workers: int) -> list[Finished]:
-    """Those with the number of workers that is nearest, by its ratio."""
+def _select_nearest(found: Sequence[FinishedRun], workers: int) -> list[FinishedRun]:
+    """Return the runs whose number of workers is nearest, by its ratio."""
     distances = [abs(math.log(one.workers / workers)) for one in found]
     return [one for one, distance in zip(found, distances, strict=True) if distance == min(distances)]
 
 
-def _keys(config: Mapping[str, Any]) -> tuple[str, ...]:
+def _build_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(json.dumps([look_up(config, key) for key in keys], sort_keys=True) for keys in LIKENESS.values())
 
 
-def _read(run: Run) -> Finished | None:
-    """What a run tells; None where its files do not say enough, whatever became of them."""
+def _read_finished(run: Run) -> FinishedRun | None:
+    """Return the times of a finished run; None where its files do not tell them, or are damaged."""
     try:
         result = run.result() or {}
         config = yaml_files.read_sections(run.path(run_directory.CONFIG))
@@ -219,31 +221,31 @@ def _read(run: Run) -> Finished | None:
         busy_s = train_s + float(result.get("evaluate_s") or 0.0)
         if result.get("status") != run_directory.DONE or steps < 1 or not math.isfinite(busy_s):
             return None
-        device, used = "cpu" if result.get("device", "cpu") == "cpu" else "cuda", _used(run)
+        device, used = "cpu" if result.get("device", "cpu") == "cpu" else "cuda", _count_used_cores(run)
         here = config["launcher"]["cluster"] == "local"
-        return Finished(
-            _keys(config),
+        return FinishedRun(
+            _build_keys(config),
             int(config["workers"]),
-            None if here and used is None else Crew.of(config, used if here else None, device),
+            None if here and used is None else Parallelism.from_config(config, used if here else None, device),
             config["max_steps"] is None and epochs > 0,
             train_s / steps,
             busy_s / max(1, epochs),
-            max(0.0, _wall_s(run) - busy_s),
+            max(0.0, _measure_wall_s(run) - busy_s),
             device,
         )
     except Exception:  # an estimate must not end a sweep, and a stranger's files may hold anything
         return None
 
 
-def _used(run: Run) -> int | None:
-    """On how many cores of a machine a run has been; None where nothing tells."""
+def _count_used_cores(run: Run) -> int | None:
+    """Return how many cores of a machine a run has had; None where its state does not tell."""
     attempts = run.state()["attempts"]
     held = attempts[-1].get("cores") if attempts else None
     return len(held) if isinstance(held, list) and held else None
 
 
-def _wall_s(run: Run) -> float:
-    """From start to end of a run that took one attempt; 0 where it took several, or does not tell."""
+def _measure_wall_s(run: Run) -> float:
+    """Return the seconds from start to end of a run that took one attempt; 0 where it took several."""
     attempts = run.state()["attempts"]
     if len(attempts) != 1 or not attempts[0].get("started") or not attempts[0].get("ended"):
         return 0.0
@@ -251,7 +253,7 @@ def _wall_s(run: Run) -> float:
     return (ended - begun).total_seconds()
 
 
-def _modified(path: Path) -> float:
+def _read_mtime(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:

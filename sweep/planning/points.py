@@ -11,10 +11,10 @@ from sweep.config import idle_options as idling
 from sweep.config import schema
 from sweep.config.interning import Sections
 from sweep.console.step_counter import count_through
-from sweep.directory.run_identity import drop_undecided, name_points, swept_keys
+from sweep.directory.run_identity import find_swept_keys, name_points, select_deciding_overrides
 from sweep.launchers.launchers import Launcher, build_launcher
 from sweep.planning import invalid_points
-from sweep.planning.conditions import Choice
+from sweep.planning.conditions import PointFilter
 from sweep.planning.invalid_points import TakenOut
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.resolved_point import ResolvedPoint
@@ -77,7 +77,11 @@ def check_points(
         raise UsageError(f"{causes}: takes out all {len(configs)} points; valid is what leaves at least one")
     resolved, refused = _resolve({number: configs[number] for number in numbers}, resolve, choosing.invalid, silent)
     if whole:
-        decided = [drop_undecided(config, overrides[number]) for number, config in resolved.items()] if refused else []
+        decided = (
+            [select_deciding_overrides(config, overrides[number]) for number, config in resolved.items()]
+            if refused
+            else []
+        )
         refusal = invalid_points.find_refusal(choosing.invalid, refused, decided, overrides)
     else:
         refusal = invalid_points.find_refusal_of_batch(choosing.invalid, refused, bool(resolved), begun)
@@ -91,7 +95,7 @@ def check_points(
             idling.refuse(worked, typed, idle)
         idling.refuse_settings(settings, worked, overrides[0], search=not whole)
     points = _name_points(worked, typed, [*earlier, *typed], settings, mpi)
-    return Points(points, typed, list(resolved), taken_out, settings, mpi, swept_keys([*earlier, *typed]))
+    return Points(points, typed, list(resolved), taken_out, settings, mpi, find_swept_keys([*earlier, *typed]))
 
 
 def _name_points(
@@ -163,11 +167,11 @@ def _choose(
     sweep: SweepSettings, configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str, str]]
 ) -> tuple[list[int], list[TakenOut]]:
     """Return the numbers of the points that sweep.include and sweep.exclude leave in a grid, and the others."""
-    choice = Choice(sweep.read_expressions("include"), sweep.read_expressions("exclude"), configs, schema.MEMBERS)
+    choice = PointFilter(sweep.read_expressions("include"), sweep.read_expressions("exclude"), configs, schema.MEMBERS)
     numbers: list[int] = []
     taken_out: list[TakenOut] = []
     for number, config in enumerate(configs):
-        why = choice.why_not(config)
+        why = choice.explain_exclusion(config)
         if why is None:
             numbers.append(number)
         else:

@@ -96,7 +96,7 @@ class SweepSettings:
             raise bad_value("sweep.log_megabytes", self.log_megabytes, f"a number from 0.01 to {MOST:g}")
         metrics.check_pruning(self.metric, self.prune)
         secrets.refuse_texts("sweep.on_end", self.on_end or [])
-        notify.check(self.on_end or [])
+        notify.check_command(self.on_end or [])
 
     def read_expressions(self, key: str) -> list[str]:
         """Return the expressions of `exclude` or `include`; a single one needs no list.

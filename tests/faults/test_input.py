@@ -12,7 +12,7 @@ import pytest
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import runs_of
-from sweep.directory.run_identity import readable_name
+from sweep.directory.run_identity import build_name
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import PLAYED, QUICK
@@ -40,7 +40,7 @@ NASTY = [
 @pytest.mark.parametrize("value", NASTY)
 def test_a_name_stays_within_its_directory(value: str) -> None:
     for swept in ({"key": value}, {"key": value * 100}, {"key": "1", value: "1"}, {}):
-        name = readable_name(swept)
+        name = build_name(swept)
         assert name and name not in (".", "..") and len(name.encode()) <= 120
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._=,+-")
         assert not name.startswith("-")  # a word that could be taken for an option

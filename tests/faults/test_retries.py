@@ -161,25 +161,25 @@ def job(tmp_path: Path) -> Job:
 
 def test_the_wait_doubles_up_to_a_limit(job: Job) -> None:
     retries = Retries(SweepSettings(retries=9, backoff_s=10))
-    again = [retries.again(job(failure_causes.KILLED)) for _ in range(9)]
+    again = [retries.plan_retry(job(failure_causes.KILLED)) for _ in range(9)]
     assert [each and each.wait_s for each in again] == [10, 20, 40, 80, 160, 320, LONGEST_S, LONGEST_S, LONGEST_S]
     assert [each and each.number for each in again] == list(range(1, 10))
-    assert retries.again(job(failure_causes.KILLED)) is None
-    assert retries.again(job(failure_causes.KILLED, name="other")) is not None
+    assert retries.plan_retry(job(failure_causes.KILLED)) is None
+    assert retries.plan_retry(job(failure_causes.KILLED, name="other")) is not None
 
 
 def test_no_memory_is_tried_once_again_and_alone_from_then_on(job: Job) -> None:
     retries = Retries(SweepSettings(retries=9))
-    first, second = retries.again(job(failure_causes.MEMORY)), retries.again(job(failure_causes.KILLED))
+    first, second = retries.plan_retry(job(failure_causes.MEMORY)), retries.plan_retry(job(failure_causes.KILLED))
     assert first is not None and first.alone and second is not None and second.alone
-    assert retries.again(job(failure_causes.MEMORY)) is None
+    assert retries.plan_retry(job(failure_causes.MEMORY)) is None
 
 
 @pytest.mark.parametrize(
     "status", [run_directory.CANCELLED, run_directory.PREEMPTED, run_directory.DIVERGED, run_directory.DONE]
 )
 def test_what_has_not_failed_is_not_tried_again(job: Job, status: str) -> None:
-    assert Retries(SweepSettings()).again(job(failure_causes.KILLED, status)) is None
+    assert Retries(SweepSettings()).plan_retry(job(failure_causes.KILLED, status)) is None
 
 
 def test_a_run_without_memory_runs_alone_the_second_time(stand_in: StandInOf) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gradsweep.errors import UsageError
 from sweep.config import grid
-from sweep.planning.conditions import Choice, Condition
+from sweep.planning.conditions import Condition, PointFilter
 from sweep.planning.points import check_points
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import ROOT
@@ -240,8 +240,8 @@ def test_every_key_of_a_config_can_be_written() -> None:
 
 
 def why_not(include: list[str], exclude: list[str]) -> list[str | None]:
-    choice = Choice(include, exclude, CONFIGS, MEMBERS)
-    return [choice.why_not(each) for each in CONFIGS]
+    choice = PointFilter(include, exclude, CONFIGS, MEMBERS)
+    return [choice.explain_exclusion(each) for each in CONFIGS]
 
 
 def test_excluded_is_what_one_expression_holds_for_and_included_too() -> None:

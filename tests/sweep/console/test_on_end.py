@@ -28,7 +28,7 @@ FACTS = {"directory": "/a b/{status}", "status": "failed", "done": 3, "failed": 
 def test_placeholders_and_variables(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     words = ["{directory}", "$(touch x); {done}+{failed}={exit_status}", "{status}{status}", "{other} {{}}"]
-    assert on_end.run([sys.executable, "-c", SHOW, str(seen), *words], FACTS) is None
+    assert on_end.run_on_end([sys.executable, "-c", SHOW, str(seen), *words], FACTS) is None
     arguments, variables = json.loads(seen.read_text())
     # once: what a directory is called is not looked through again
     assert arguments == ["/a b/{status}", "$(touch x); 3+1=1", "failedfailed", "{other} {{}}"]
@@ -42,19 +42,19 @@ def test_placeholders_and_variables(tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_is_a_line(tmp_path: Path) -> None:
-    assert "exited with 3" in str(on_end.run(["sh", "-c", "exit 3"], FACTS))
-    assert "could not be started" in str(on_end.run([str(tmp_path / "none")], FACTS))
+    assert "exited with 3" in str(on_end.run_on_end(["sh", "-c", "exit 3"], FACTS))
+    assert "could not be started" in str(on_end.run_on_end([str(tmp_path / "none")], FACTS))
 
 
 def test_a_program_that_yaml_takes_for_a_truth_is_to_be_quoted() -> None:
     with pytest.raises(UsageError, match=r"^sweep.on_end=.False,x.: .* called false stands in quotes: .'false'.$"):
-        on_end.check(["False", "x"])
+        on_end.check_command(["False", "x"])
 
 
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_end, "LIMIT_S", 0.3)
     pids = tmp_path / "pids"
-    assert "was ended" in str(on_end.run(["sh", "-c", f"sleep 1000 & echo $! > {pids}; wait"], FACTS))
+    assert "was ended" in str(on_end.run_on_end(["sh", "-c", f"sleep 1000 & echo $! > {pids}; wait"], FACTS))
     stat = Path(f"/proc/{pids.read_text().strip()}/stat")
     eventually(lambda: not stat.exists() or stat.read_text().split()[2] == "Z")
 

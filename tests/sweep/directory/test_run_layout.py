@@ -58,20 +58,20 @@ def test_the_order_of_keys_is_not() -> None:
 
 @given(st.dictionaries(st.text(max_size=30), st.text(max_size=200), max_size=5))
 def test_names_are_safe_in_any_file_system(swept: dict[str, str]) -> None:
-    name = run_identity.readable_name(swept)
+    name = run_identity.build_name(swept)
     assert 0 < len(name) <= 120
     assert not set(name) - set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=,+-")
 
 
 def test_only_keys_that_differ_are_swept() -> None:
     points = [{"a": "1", "b": "x"}, {"a": "2", "b": "x"}, {"a": "2", "b": "x", "c": "1"}]
-    assert run_identity.swept_keys(points) == ["a", "c"]
+    assert run_identity.find_swept_keys(points) == ["a", "c"]
 
 
 def test_a_single_run_is_named_by_what_it_computes_not_by_where() -> None:
     typed = {"workers": "2", "sweep.include": '["workers == 2"]', "data.root": "/somewhere", "gpus": "[0]"}
     (only,) = run_identity.name_points([changed("workers", 2)], [typed])
-    assert run_identity.readable_name(only.swept) == "workers=2"
+    assert run_identity.build_name(only.swept) == "workers=2"
     assert len(only.overrides) == 4
 
 

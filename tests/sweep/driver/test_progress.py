@@ -17,7 +17,7 @@ from gradsweep.text import duration
 from sweep.attempts.run_task import RunTask
 from sweep.console.console import Output
 from sweep.console.events import Events
-from sweep.driver.live_display import cropped, picture
+from sweep.driver.live_display import build_picture, crop
 from sweep.driver.progress import Progress
 from sweep.driver.progress_tracker import Row, Tracker
 from sweep.executors.local import SlotExecutor, SlotJob
@@ -124,7 +124,7 @@ def test_quiet_is_failures_only(make: Make) -> None:
     with Progress(jobs, [CONFIG] * 3, 0, console, quiet=True) as progress:
         for job, status in zip(jobs, (run_directory.DONE, run_directory.FAILED, run_directory.CANCELLED), strict=True):
             job.status = status
-        progress.event("retried", jobs[1].task.run, "in a minute")
+        progress.report_event("retried", jobs[1].task.run, "in a minute")
     assert len(out.getvalue().splitlines()) == 1 and "failed  x=1-abc" in out.getvalue()
 
 
@@ -133,17 +133,17 @@ def test_a_run_that_is_tried_again_counts_once_and_by_its_newest_job(make: Make)
     with Progress(jobs, [CONFIG] * 2, 0, Console(file=out, width=40)) as progress:
         jobs[0].status = run_directory.FAILED
         progress.refresh()
-        assert progress.tracker.counts() == {run_directory.FAILED: 1, run_directory.PENDING: 1}
-        progress.event("retried", jobs[0].task.run, "retry 1 of 2 in 10 s")
-        assert progress.tracker.counts() == {run_directory.PENDING: 2}
+        assert progress.tracker.count_statuses() == {run_directory.FAILED: 1, run_directory.PENDING: 1}
+        progress.report_event("retried", jobs[0].task.run, "retry 1 of 2 in 10 s")
+        assert progress.tracker.count_statuses() == {run_directory.PENDING: 2}
         again = SlotJob(jobs[0].executor, jobs[0].task)
-        progress.take(again)
+        progress.add_job(again)
         again.status = jobs[1].status = run_directory.RUNNING
         progress.refresh()
-        assert progress.tracker.counts() == {run_directory.RUNNING: 2} and len(progress.tracker.rows) == 2
+        assert progress.tracker.count_statuses() == {run_directory.RUNNING: 2} and len(progress.tracker.rows) == 2
         again.status = run_directory.DONE
         progress.refresh()
-        assert progress.tracker.counts() == {run_directory.RUNNING: 1, run_directory.DONE: 1}
+        assert progress.tracker.count_statuses() == {run_directory.RUNNING: 1, run_directory.DONE: 1}
     lines = out.getvalue().splitlines()
     assert [line.split("  ")[1 - line.startswith("retried")] for line in lines] == ["failed", "retried", "done"]
     assert lines[1] == "retried  x=0-abc  (retry 1 of 2 in 10 s)"
@@ -154,11 +154,11 @@ def test_what_ends_after_the_picture_has_gone_is_for_machines(make: Make, tmp_pa
     events = Events(tmp_path)
     with Progress(jobs, [CONFIG] * 3, 0, Console(file=out, width=40), events=events) as progress:
         jobs[0].status = run_directory.FAILED
-        progress.event("retried", jobs[0].task.run, "in a minute")
-    progress.given_up(jobs[0].task.run)
+        progress.report_event("retried", jobs[0].task.run, "in a minute")
+    progress.count_failure(jobs[0].task.run)
     jobs[1].status = jobs[2].status = run_directory.CANCELLED
     progress.refresh()
-    assert progress.tracker.counts() == {run_directory.FAILED: 1, run_directory.CANCELLED: 2}
+    assert progress.tracker.count_statuses() == {run_directory.FAILED: 1, run_directory.CANCELLED: 2}
     assert [event["status"] for event in read(tmp_path) if event["event"] == "run_ended"] == ["failed"] + [
         "cancelled"
     ] * 2
@@ -193,10 +193,10 @@ def test_the_picture_fits_any_terminal(make: Make, width: int, height: int, coun
         if job.status == run_directory.RUNNING and index < 6:
             write(job.task.run, 25, 10)
     tracker.update(1.0)
-    for row in tracker.running():
+    for row in tracker.list_running():
         row.read()
     out = io.StringIO()
-    Console(file=out, width=width, height=height).print(picture(tracker, width, height, 9.0))
+    Console(file=out, width=width, height=height).print(build_picture(tracker, width, height, 9.0))
     lines = out.getvalue().splitlines()
     assert len(lines) < max(height, 3) and max(map(cell_len, lines)) <= width
     if width >= 60:
@@ -205,9 +205,9 @@ def test_the_picture_fits_any_terminal(make: Make, width: int, height: int, coun
 
 
 def test_names_are_cut_in_their_middle() -> None:
-    assert cropped("compressor=qsgd,seed=1", 30) == "compressor=qsgd,seed=1"
-    assert cropped("compressor=qsgd,seed=1", 11) == "compr…eed=1"
-    assert cell_len(cropped("日本語の名前の長い名前", 9)) <= 9
+    assert crop("compressor=qsgd,seed=1", 30) == "compressor=qsgd,seed=1"
+    assert crop("compressor=qsgd,seed=1", 11) == "compr…eed=1"
+    assert cell_len(crop("日本語の名前の長い名前", 9)) <= 9
 
 
 def test_ten_thousand_runs_are_looked_at_in_no_time(make: Make) -> None:
@@ -219,8 +219,12 @@ def test_ten_thousand_runs_are_looked_at_in_no_time(make: Make) -> None:
     for job in jobs[5000:5010]:
         job.status = run_directory.RUNNING
     assert len(tracker.update(1.0)) == 5010
-    assert tracker.update(2.0) == [] and len(tracker.running()) == 10
-    assert tracker.counts() == {run_directory.CANCELLED: 5000, run_directory.RUNNING: 10, run_directory.PENDING: 4990}
+    assert tracker.update(2.0) == [] and len(tracker.list_running()) == 10
+    assert tracker.count_statuses() == {
+        run_directory.CANCELLED: 5000,
+        run_directory.RUNNING: 10,
+        run_directory.PENDING: 4990,
+    }
 
 
 def play(tracker: Tracker, job: SlotJob, begin: float, end: float | None = None, cores: int = 1) -> None:
@@ -235,13 +239,13 @@ def play(tracker: Tracker, job: SlotJob, begin: float, end: float | None = None,
 def test_what_is_left_is_estimated_from_runs_of_similar_size(make: Make) -> None:
     small, large = make(4), make(3, "y={}", cores=4)
     tracker = Tracker([*small, *large], [CONFIG] * 7, 0, 0.0)
-    assert tracker.remaining_s(0.0) is None
+    assert tracker.estimate_remaining_s(0.0) is None
     play(tracker, small[0], 0.0, 10.0)
     # six runs are left, of which nobody knows better than 10 core-seconds, at one core-second a second
-    assert tracker.remaining_s(10.0) == pytest.approx(60)
+    assert tracker.estimate_remaining_s(10.0) == pytest.approx(60)
     play(tracker, large[0], 10.0, 30.0, cores=4)
     # 3 small of 10 and 2 large of 80 core-seconds, at 90 core-seconds in 30 s
-    assert tracker.remaining_s(30.0) == pytest.approx(190 / 3)
+    assert tracker.estimate_remaining_s(30.0) == pytest.approx(190 / 3)
 
 
 def test_the_last_run_decides_at_the_end(make: Make) -> None:
@@ -250,10 +254,10 @@ def test_the_last_run_decides_at_the_end(make: Make) -> None:
     write(jobs[1].task.run, 25, 10)
     play(tracker, jobs[0], 0.0, 4.0)
     play(tracker, jobs[1], 5.0)
-    (row,) = tracker.running()
-    assert tracker.remaining_s(6.0) == pytest.approx(3)  # as the other one, before its files have been read
+    (row,) = tracker.list_running()
+    assert tracker.estimate_remaining_s(6.0) == pytest.approx(3)  # as the other one, before its files have been read
     row.read()
-    assert tracker.remaining_s(6.0) == row.remaining_s
+    assert tracker.estimate_remaining_s(6.0) == row.remaining_s
 
 
 def read(directory: Path) -> list[dict[str, object]]:
@@ -270,7 +274,7 @@ def test_events_of_runs(make: Make, tmp_path: Path) -> None:
         jobs[0].status = run_directory.DONE
         jobs[1].status, jobs[1].reason, jobs[1].cause = run_directory.FAILED, "two\nlines \u2028 \x85 and \x00", "error"
         jobs[2].status = run_directory.CANCELLED  # out of the queue
-        progress.event("retried", jobs[1].task.run, "retry 1 of 2\nin 10 s")
+        progress.report_event("retried", jobs[1].task.run, "retry 1 of 2\nin 10 s")
     told = read(tmp_path)
     assert [event["event"] for event in told] == [
         *["run_started"] * 2,

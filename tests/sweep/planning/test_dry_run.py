@@ -18,7 +18,7 @@ from gradsweep.run_directory import Run
 from sweep.directory import run_identity, run_layout
 from sweep.directory.run_state import write_state
 from sweep.planning import cost, dry_run, estimate
-from sweep.planning.estimate import Crew, Estimator
+from sweep.planning.estimate import Estimator, Parallelism
 from sweep.planning.points import Points, TakenOut
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings
@@ -131,10 +131,12 @@ def test_a_packed_run_is_not_like_one_that_has_to_start(tmp_path: Path) -> None:
 
 def scaled(of: dict[str, Any], **changes: Any) -> tuple[float, float]:
     """What a finished run of four epochs, 8 s and a start of 2 s tells of another: its start, and all the rest."""
-    one = estimate.Finished((), of["workers"], Crew.of(of, min(2, of["workers"])), True, 0.07, 2.0, 2.0)
+    one = estimate.FinishedRun(
+        (), of["workers"], Parallelism.from_config(of, min(2, of["workers"])), True, 0.07, 2.0, 2.0
+    )
     asked = config(**changes)
-    crew = Crew.of(asked, 2 if asked["launcher"]["cluster"] == "local" else None)
-    told = one.scaled(crew, asked["batch"]["per"] == "global")
+    crew = Parallelism.from_config(asked, 2 if asked["launcher"]["cluster"] == "local" else None)
+    told = one.scale_to(crew, asked["batch"]["per"] == "global")
     return told.overhead_s, 4 * told.epoch_s
 
 
@@ -150,9 +152,9 @@ def test_other_numbers_of_workers_are_scaled_by_how_many_have_a_core() -> None:
 
 
 def test_a_step_is_scaled_by_whose_samples_it_has() -> None:
-    one = estimate.Finished((), 1, Crew(1, 1), True, 0.1, 1.0, 1.0)
-    assert one.scaled(Crew(8, 2), True).step_s == pytest.approx(0.05)  # a batch shared out to all
-    assert one.scaled(Crew(8, 2), False).step_s == pytest.approx(0.4)  # as much for each
+    one = estimate.FinishedRun((), 1, Parallelism(1, 1), True, 0.1, 1.0, 1.0)
+    assert one.scale_to(Parallelism(8, 2), True).step_s == pytest.approx(0.05)  # a batch shared out to all
+    assert one.scale_to(Parallelism(8, 2), False).step_s == pytest.approx(0.4)  # as much for each
 
 
 def test_it_is_said_what_was_scaled(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +204,7 @@ def test_what_is_only_a_bound_is_marked_everywhere(sweep: Path, capsys: pytest.C
     assert out[-2].startswith("estimated: at least 1:22 with 2 cores, ")
     assert "similar to it (≥), with other workers or cores, " in out[-1]
     assert out[-1].endswith(", none with so many to a core")
-    dry_run.tell(points(config(), config(workers=64)), sweep)
+    dry_run.print_json(points(config(), config(workers=64)), sweep)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["least"] for each in told] == [True, False, True]
 
@@ -277,7 +279,7 @@ def test_a_config_is_read_in_parts(tmp_path: Path) -> None:
     ],
 )
 def test_when_the_last_run_ends(runs: list[tuple[int, float]], cores: int, most: int | None, wall: float) -> None:
-    assert cost.wall_s(runs, cores, most) == wall
+    assert cost.simulate_wall_s(runs, cores, most) == wall
 
 
 def make_points(
@@ -301,7 +303,7 @@ def points(*configs: dict[str, Any], taken_out: list[TakenOut] | None = None) ->
 
 
 def shown(of: Points, directory: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    dry_run.show(of, directory, Console(width=200))
+    dry_run.print_table(of, directory, Console(width=200))
     return capsys.readouterr().out.splitlines()
 
 
@@ -388,7 +390,7 @@ def test_machines_are_told_the_same_in_lines(sweep: Path, capsys: pytest.Capture
     (done,) = run_layout.lay_out(sweep, run_identity.name_points([config(seed=1)], [{"workers": "2", "seed": "1"}]))
     finish(done, config(seed=1))
     of = [config(seed=1), config(seed=2), config(seed=2), config(seed=3, dataset={"name": "other"})]
-    dry_run.tell(points(*of, taken_out=[TakenOut({"seed": "9"}, "sweep.exclude: seed == 9")]), sweep)
+    dry_run.print_json(points(*of, taken_out=[TakenOut({"seed": "9"}, "sweep.exclude: seed == 9")]), sweep)
     *told, ended = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["event"], line["number"], line["standing"]) for line in told] == [
         *(("point", 1, "run"), ("point", 2, "run")),
@@ -436,7 +438,7 @@ def test_one_run_and_none(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_terminal_gets_a_table(sweep: Path) -> None:
     with Console(width=100, force_terminal=True, record=True, file=open(os.devnull, "w")) as console:
-        dry_run.show(points(config(seed=1), config(seed=2), config(seed=3, gpus=[7])), sweep, console)
+        dry_run.print_table(points(config(seed=1), config(seed=2), config(seed=3, gpus=[7])), sweep, console)
     text = console.export_text()
     assert "│" in text and all(f"seed={seed}-" in text for seed in (1, 2, 3))
 

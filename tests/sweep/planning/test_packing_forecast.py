@@ -116,11 +116,11 @@ def test_it_is_said_in_a_line_and_to_machines(
     typed = [{"seed": str(each["seed"])} for each in of]
     points = make_points(of, typed, [], SweepSettings(pack=True), MPI)
     assert "packed: 1 MPI world of 2 ranks for 2 runs" in shown(points, tmp_path / "s", capsys)
-    dry_run.tell(points, tmp_path / "s")
+    dry_run.print_json(points, tmp_path / "s")
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["packed"] == [{"ranks": 2, "runs": 2}]
     points = dataclasses.replace(points, settings=SweepSettings())
     assert not any("packed" in line for line in shown(points, tmp_path / "s", capsys))
-    dry_run.tell(points, tmp_path / "s")
+    dry_run.print_json(points, tmp_path / "s")
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["packed"] is None
 
 
