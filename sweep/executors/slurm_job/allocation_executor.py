@@ -1,4 +1,4 @@
-"""Many runs in one MPI world, on what an allocation of SLURM has: nobody else wants its cores, so nothing is locked."""
+"""Computes many runs in MPI worlds in an allocation of SLURM, whose cores need no locks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sweep.system.slurm_allocation import Allocation
 
 
 class AllocatedSlots(Slots):
-    """Cores by number, where they have any that we know; else places for ranks, from 0 up."""
+    """The cores of an allocation; if their numbers are not known, they are counted from 0."""
 
     def __init__(self, allocation: Allocation) -> None:
         self.cores = allocation.cores or list(range(allocation.cpus))
-        self.gpus = []  # all runs see those of the allocation
+        self.gpus = []  # all runs share the allocation's
         self.total, self.share_cores, self.sweep = len(self.cores), False, allocation.job
         self._shared = allocation.shared
         self.available = (self.total, 0)
@@ -56,13 +56,13 @@ class AllocatedSlots(Slots):
 
 
 class AllocatedExecutor(PackedExecutor):
-    """Trains runs one after the other, and as many side by side as the launcher's options say.
+    """Trains runs one after the other, or as many side by side as the launcher's options say.
 
     Args:
-        folder: for what belongs to no run: of the allocation, in the sweep's directory.
-        claim: asked right before a run begins: True where it may, False where it is not (any more) to be computed here,
-            None where this is not known yet.
-        released: told of a run that has come to its end here.
+        folder: for the output that belongs to no run.
+        claim: called right before a run begins; returns True if it may, False if it is not to be computed here (any
+            more), None if this is not known yet.
+        release: called when a job has ended.
     """
 
     def __init__(
@@ -71,15 +71,14 @@ class AllocatedExecutor(PackedExecutor):
         allocation: Allocation,
         options: SlurmOptions,
         claim: Callable[[Run], bool | None],
-        released: Callable[[SlotJob], None],
+        release: Callable[[SlotJob], None],
     ) -> None:
         super().__init__(folder, max_parallel=options.side_by_side, slots=AllocatedSlots(allocation))
-        self.allocation, self._claim, self._released = allocation, claim, released
+        self.allocation, self._claim, self._release = allocation, claim, release
 
     def compute_wants(self, task: RunTask) -> Amounts:
-        """A run has all cores of its tasks, also those beyond its threads (hydra.launcher.cpus)."""
+        """Return the wants of a run, which has all cores of its tasks (hydra.launcher.cpus)."""
         options = parse_slurm_options(task.launcher)
-        assert isinstance(options, SlurmOptions)
         cores, gpus, places = super().compute_wants(task)
         return max(cores, min(self.slots.total, task.workers * (options.cpus or 1))), gpus, places
 
@@ -97,7 +96,7 @@ class AllocatedExecutor(PackedExecutor):
         return super()._try_to_start(entry, first=first)
 
     def forget(self, jobs: list[SlotJob] | None = None) -> None:
-        """Take runs (all) that have not begun out of the queue, as if they had never been there."""
+        """Remove runs (default: all) from the queue without writing their states."""
         for entry in self.backlog:
             if jobs is None or entry.item in jobs:
                 self.backlog.remove(entry)
@@ -105,4 +104,4 @@ class AllocatedExecutor(PackedExecutor):
 
     def _note_end(self, job: SlotJob, status: str, reason: str | None, cause: str | None = None) -> None:
         super()._note_end(job, status, reason, cause)
-        self._released(job)
+        self._release(job)

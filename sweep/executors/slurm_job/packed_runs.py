@@ -30,14 +30,14 @@ from sweep.settings.slurm_launcher import SlurmOptions, parse_slurm_options
 from sweep.system.slurm_allocation import Allocation
 
 POLL_S = 0.03
-LOOK_S = 1.0  # between two looks whether runs have been taken out
+CHECK_S = 1.0  # between two checks whether runs were removed from this job
 
 
 class PackedRunsJob(AllocatedJob):
     """Computes the share of one task of an array.
 
     Args:
-        batch: the file that tells of the array.
+        batch: the file that describes the array.
         index: of the task.
         share: names of its runs.
     """
@@ -52,7 +52,7 @@ class PackedRunsJob(AllocatedJob):
         self._locks: dict[Path, FileLock] = {}
         self._refused: dict[Path, float] = {}  # since when another job has had a run's lock
         self._ours: list[SlotJob] = []  # that have begun here
-        self._next_look = 0.0
+        self._next_check = 0.0
         self._lost_node = False
 
     def compute(self) -> int:
@@ -69,10 +69,10 @@ class PackedRunsJob(AllocatedJob):
                 print("nothing is left to do")
                 return 0
             self.options = parse_slurm_options(tasks[0].launcher)
-            tasks.sort(key=lambda task: not task.run.state()["attempts"])  # what has begun is to go on first
-            nodes = slurm_nodes.describe_job(tasks[0].command, self.allocation)  # once, before any rank is here
+            tasks.sort(key=lambda task: not task.run.state()["attempts"])  # runs that have begun go on first
+            nodes = slurm_nodes.describe_job(tasks[0].command, self.allocation)  # once, before any rank runs
             tasks = [dataclasses.replace(task, origin={**task.origin, **nodes}) for task in tasks]
-            executor = AllocatedExecutor(self.folder, self.allocation, self.options, self._claim, self._note_end)
+            executor = AllocatedExecutor(self.folder, self.allocation, self.options, self._claim, self._release)
             try:
                 executor.submit_runs(tasks)
                 self._drive(executor)
@@ -82,16 +82,18 @@ class PackedRunsJob(AllocatedJob):
             return self._conclude()
 
     def _list_left(self) -> list[Run]:
-        """The runs that are still to be computed here, as far as is known before they are claimed."""
+        """Return the runs that are still to be computed here, as far as is known before they are claimed."""
         mine = [run for run in self.runs if belongs_to(run, self.batch, self.index)]
         for run in mine:
             attempts = run.state()["attempts"]
-            if attempts and attempts[-1].get("job") == self.allocation.job:  # of this job before SLURM started it again
+            if (
+                attempts and attempts[-1].get("job") == self.allocation.job
+            ):  # by this job, before SLURM started it again
                 self._reconcile(run)
         return [run for run in mine if run.status() in OPEN and not completion.is_complete(run)]
 
     def _claim(self, run: Run) -> bool | None:
-        """Whether a run may begin here; it is then ours. None: another job still has it, or nothing may begin now."""
+        """Lock a run, and tell whether it may begin here; None: another job still has it, or no run may begin now."""
         if self._lost_node or self._why is not None:
             return None
         if not belongs_to(run, self.batch, self.index):
@@ -107,7 +109,7 @@ class PackedRunsJob(AllocatedJob):
                 return False
             self._locks[run.directory] = lock
         again = run.status() in OPEN
-        self._reconcile(run)  # what another job has left counts as failed, and is gone on with
+        self._reconcile(run)  # what another job has left counts as failed, and goes on
         again = again and not completion.is_complete(run)
         if again and not self._has_requeues_left(run):
             self._give_up(run)
@@ -116,14 +118,15 @@ class PackedRunsJob(AllocatedJob):
             self._locks.pop(run.directory).close()
         return again
 
-    def _note_end(self, job: SlotJob) -> None:
+    def _release(self, job: SlotJob) -> None:
+        """Write what the end of a job means, and unlock its run."""
         self._ours.append(job)
         run = job.task.run
         if self._why is not None and (job.status == run_directory.PREEMPTED or job.cause == failure_causes.KILLED):
             # a rank that does not listen yet is killed by the signal: there is nothing to save either
             saved = job.attempt is not None and (job.attempt.directory / run_directory.STOPPED).exists()
-            job.status = run_directory.PREEMPTED
-            job.reason = f"{self._why}; {'saved' if saved else 'before it had begun'}"
+            how = "saved" if saved else "before it had begun"
+            job.finish(run_directory.PREEMPTED, f"{self._why}; {how}", job.cause)
             with contextlib.suppress(OSError):
                 finish_attempt(run, job.status, job.reason, None if job.attempt is None else job.attempt.exit_code)
         elif job.status == run_directory.CANCELLED and job.attempt is not None and self.signals.must_end:
@@ -137,7 +140,7 @@ class PackedRunsJob(AllocatedJob):
             self._locks.pop(run.directory).close()
 
     def _drive(self, executor: AllocatedExecutor) -> None:
-        """Until all has ended, or what came by signal has been heeded."""
+        """Poll the executor until all runs have ended, and do what signals ask for."""
         while executor.active:
             if self._why is None:
                 self.signals.accept_preemption_notice(self.allocation)
@@ -155,22 +158,22 @@ class PackedRunsJob(AllocatedJob):
                 executor.forget()
                 executor.preempt_all()
             executor.poll()
-            self._end_taken_out(executor)
+            self._end_removed(executor)
             self._show_life(job.task.run for job in executor.running)
             time.sleep(POLL_S)
 
-    def _end_taken_out(self, executor: AllocatedExecutor) -> None:
-        """End what has been taken out of this allocation."""
-        if time.monotonic() < self._next_look:
+    def _end_removed(self, executor: AllocatedExecutor) -> None:
+        """End runs that were removed from this job."""
+        if time.monotonic() < self._next_check:
             return
-        self._next_look = time.monotonic() + LOOK_S
+        self._next_check = time.monotonic() + CHECK_S
         for job in list(executor.running):
             run = job.task.run
             if run.directory.exists() and not belongs_to(run, self.batch, self.index):
                 executor.cancel([job], explain_removal(run))
 
     def _conclude(self) -> int:
-        """Have SLURM queue the job again where runs are left; returns the exit status."""
+        """Have SLURM queue the job again if runs are left, and return the exit status."""
         fine = all(job.status in (run_directory.DONE, run_directory.PREEMPTED) for job in self._ours)
         if self.signals.must_end or not (self.signals.must_move or self._lost_node) or self.signals.must_stop:
             return int(not fine or self.signals.must_end)

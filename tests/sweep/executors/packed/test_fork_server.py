@@ -368,7 +368,7 @@ def test_packed_sweeps_of_this_machine_load_while_data_is_prepared(
 ) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(fork_server, "start_early", lambda *wanted: asked.append(wanted) or contextlib.nullcontext())
-    mpi = SimpleNamespace(program=lambda: ["/there/mpirun"], environment={"A": "1"})
+    mpi = SimpleNamespace(resolve_command=lambda: ["/there/mpirun"], environment={"A": "1"})
     config = {"launcher": {"cluster": cluster}, "threads_per_worker": 2}
     points: Any = SimpleNamespace(settings=SweepSettings(**settings), points=[SimpleNamespace(config=config)], mpi=mpi)
     with execute._load_torch_early(points):
