@@ -12,7 +12,7 @@ from gradsweep import file_lock, files
 LOCK = ".lock"  # in the sweep's directory
 
 
-def holder(directory: Path) -> dict[str, Any] | None:
+def read_lock_owner(directory: Path) -> dict[str, Any] | None:
     """Return the process that runs the sweep in `directory` (host, pid, since); None: it is not running.
 
     Where it cannot be told from here whether that process has ended, `remove` is the file to remove if it has.
@@ -29,7 +29,7 @@ def holder(directory: Path) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def unheld(directory: Path) -> Iterator[bool]:
+def hold_unlocked(directory: Path) -> Iterator[bool]:
     """Yield whether no process runs the sweep in `directory`; then none can start within this context."""
     lock = directory / LOCK
     with contextlib.ExitStack() as stack:

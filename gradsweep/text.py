@@ -58,7 +58,7 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def who(holder: dict[str, Any]) -> str:
+def describe_lock_owner(holder: dict[str, Any]) -> str:
     """Return the process that holds a sweep."""
     gone = f" (if it has ended there, remove {holder['remove']})" if "remove" in holder else ""
     return one_line(f"pid {holder.get('pid')} on {holder.get('host')}{gone}")

@@ -20,7 +20,7 @@ from pathlib import Path
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import unheld
+from gradsweep.sweep_lock import hold_unlocked
 from gradsweep.text import aligned, one_line, plural
 from reports.commands.run_text import format_size
 from sweep.status import find
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             print("nothing was deleted")
             return 0
     failed = 0
-    with unheld(directory) as is_free:  # no resume can begin meanwhile
+    with hold_unlocked(directory) as is_free:  # no resume can begin meanwhile
         now = {each.path for each in _find_deletions(directory, runs, options, is_free)[0]}
         for each in doomed:
             if each.path not in now:
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_deletions(directory: Path, runs: Sequence[Run], options: argparse.Namespace) -> list[Deletion]:
-    with unheld(directory) as is_free:
+    with hold_unlocked(directory) as is_free:
         doomed, spared = _find_deletions(directory, runs, options, is_free)
     rows = [(format_size(each.bytes), _format_path(each.path, directory), each.why) for each in doomed]
     if rows:

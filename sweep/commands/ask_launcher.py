@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from gradsweep.errors import UsageError
-from gradsweep.sweep_lock import holder
-from gradsweep.text import who
+from gradsweep.sweep_lock import read_lock_owner
+from gradsweep.text import describe_lock_owner
 from sweep.directory import requests
 from sweep.directory.requests import Request
 from sweep.directory.sweep_directory import Sweep
@@ -23,16 +23,17 @@ def ask(directory: Path, request: Request) -> bool:
     Raises:
         OSError: the directory cannot be written.
     """
-    while (by := holder(directory)) is not None:
+    while (by := read_lock_owner(directory)) is not None:
         path = requests.send(directory, request)
         told = time.monotonic() + PATIENCE_S
         try:
-            while path.exists() and holder(directory) == by:
+            while path.exists() and read_lock_owner(directory) == by:
                 if time.monotonic() > told:
                     told = float("inf")
-                    print(f"waiting for {who(by)}, which runs this sweep", file=sys.stderr)
+                    print(f"waiting for {describe_lock_owner(by)}, which runs this sweep", file=sys.stderr)
                 time.sleep(LOOK_EVERY_S)
-            if not path.exists() and holder(directory) == by:  # a new launcher removes requests to an earlier one
+            # a new launcher removes requests to an earlier one
+            if not path.exists() and read_lock_owner(directory) == by:
                 return True
         finally:
             requests.withdraw(path)
@@ -48,7 +49,7 @@ def take_over(directory: Path) -> Sweep | None:
     try:
         return Sweep(directory, fresh=False)
     except UsageError:
-        if holder(directory) is None:
+        if read_lock_owner(directory) is None:
             time.sleep(LOOK_EVERY_S)
             return Sweep(directory, fresh=False)  # its lock was held for an instant, or it cannot be written
         return None

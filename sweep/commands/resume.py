@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace, session: Session) -> int:
     """Compute the runs, or have the launcher of the sweep do so; return the exit status."""
-    from gradsweep.sweep_lock import holder
+    from gradsweep.sweep_lock import read_lock_owner
     from sweep.commands.ask_launcher import ask, take_over
     from sweep.directory.requests import RESUME, Request, describe_sender
     from sweep.provenance.file_owners import refuse_strangers
@@ -64,7 +64,7 @@ def _resume(options: argparse.Namespace, session: Session) -> int:
     runs = find.choose_runs(directory, words, [each.name for each in restore_runs.list_missing(directory)])
     everything = bool(options.all or words)
     while True:
-        if (by := holder(directory)) is not None:
+        if (by := read_lock_owner(directory)) is not None:
             wanted = [each for each in runs if is_wanted(each, everything, options.failed)]
             waiting = (run_directory.PENDING, run_directory.RUNNING)
             ended = {each for each in wanted if each.status() not in waiting or not each.directory.exists()}

@@ -14,8 +14,8 @@ from gradsweep import disk_errors, file_lock, files, planned_runs, regular_files
 from gradsweep.errors import UsageError
 from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import LOCK, holder
-from gradsweep.text import who
+from gradsweep.sweep_lock import LOCK, read_lock_owner
+from gradsweep.text import describe_lock_owner
 from sweep.directory import requests, restore_runs, run_layout
 from sweep.directory.description import LAYING_OUT, _keep_texts, _list_commands, _read_yaml, _write_yaml
 from sweep.directory.run_layout import RunLocation
@@ -42,10 +42,10 @@ class Sweep:
         number = 1
         while not self._lock() or (fresh and (self.directory / run_directory.SWEEP).exists()):
             if not fresh:
-                by = holder(directory) or {}
+                by = read_lock_owner(directory) or {}
                 raise UsageError(
                     f"hydra.sweep.dir={self.directory}: another process is running this sweep "
-                    f"({who(by)}); valid is to wait for it, or another directory"
+                    f"({describe_lock_owner(by)}); valid is to wait for it, or another directory"
                 )
             number += 1
             self.directory = directory.with_name(f"{directory.name}-{number}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gradsweep import run_directory
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import holder
+from gradsweep.sweep_lock import read_lock_owner
 from gradsweep.text import plural
 from sweep.console.messages import print_line
 from sweep.directory import restore_runs
@@ -164,7 +164,7 @@ def _check_directory(points: Points, overrides: Sequence[Mapping[str, str]], dir
         )
     if settings.resume is None and not fresh and any("sweep.name" in typed for typed in overrides):
         raise bad_value("sweep.name", settings.name, f"left out with hydra.sweep.dir={directory}, the name in full")
-    if not fresh and is_sweep and settings.resume is None and holder(directory) is None:
+    if not fresh and is_sweep and settings.resume is None and read_lock_owner(directory) is None:
         valid = f"a directory without a sweep, or with sweep.resume={directory} to go on with the one that is there"
         raise bad_value("hydra.sweep.dir", directory, valid)
     if settings.resume not in (None, "last") and os.path.realpath(settings.resume) != os.path.realpath(directory):

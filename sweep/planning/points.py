@@ -117,7 +117,7 @@ def _name_points(
         if id(section) not in launchers:
             launchers[id(section)] = build_launcher(section)
         launcher = launchers[id(section)]
-        for option in launcher.options.ONE:
+        for option in launcher.options.PER_SWEEP:
             if section.get(option) != configs[0]["launcher"].get(option):
                 raise UsageError(
                     f"hydra.launcher.{option}: cannot be swept; valid is one value for all runs of a sweep"

@@ -41,8 +41,8 @@ def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
         about: packages, machine and MPI here, as sweep.yaml has them.
     """
     options = point.options
-    alike = {key: about.get(key) for key in (*PROGRAMS, *(MACHINE if options.HERE else ()))}
-    return alike if options.HERE else {**alike, "launcher": options.describe_location()}
+    alike = {key: about.get(key) for key in (*PROGRAMS, *(MACHINE if options.IS_LOCAL else ()))}
+    return alike if options.IS_LOCAL else {**alike, "launcher": options.describe_location()}
 
 
 def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version: str) -> list[Run]:

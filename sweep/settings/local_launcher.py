@@ -29,9 +29,9 @@ class LocalOptions:
     gpus: list[int | str] | None = None
     gpus_per_worker: int | None = None
 
-    ONE: ClassVar[tuple[str, ...]] = ("cores", "gpus")
+    PER_SWEEP: ClassVar[tuple[str, ...]] = ("cores", "gpus")
     """Options that must be equal for all points of a sweep."""
-    HERE: ClassVar[bool] = True
+    IS_LOCAL: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         cores.choose_cores(self.cores)

@@ -23,7 +23,7 @@ OURS = (
 
 LISTED_BY = "python multirun.py hydra/launcher=slurm --help"
 
-PLACES = ("partition", "constraint", "nodelist", "nodes", "cpus", "gpus_per_node", "gres", "exclusive")
+LOCATION_KEYS = ("partition", "constraint", "nodelist", "nodes", "cpus", "gpus_per_node", "gres", "exclusive")
 """Options that say on which nodes a run is computed, and how much of them it has."""
 
 SAME = {"cpus-per-task": "cpus"}
@@ -79,9 +79,9 @@ class SlurmOptions:
     poll_s: float = 30.0
     additional: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    ONE: ClassVar[tuple[str, ...]] = ("poll_s",)
+    PER_SWEEP: ClassVar[tuple[str, ...]] = ("poll_s",)
     """Options that must be equal for all points of a sweep."""
-    HERE: ClassVar[bool] = False
+    IS_LOCAL: ClassVar[bool] = False
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> SlurmOptions:
@@ -186,7 +186,7 @@ class SlurmOptions:
 
     def describe_location(self) -> dict[str, Any]:
         """Return where a run is computed, as its provenance has it: `cluster` and what is asked for of which nodes."""
-        return {"cluster": "slurm", **{key: getattr(self, key) for key in PLACES}}
+        return {"cluster": "slurm", **{key: getattr(self, key) for key in LOCATION_KEYS}}
 
     def count_gpus(self, config: Mapping[str, Any]) -> int:
         """Return 0: SLURM gives a job the GPUs that gpus_per_node or gres ask for, so none are leased."""

@@ -14,7 +14,7 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.regular_files import open_regular
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import holder
+from gradsweep.sweep_lock import read_lock_owner
 from gradsweep.text import harmless
 from sweep.directory import scheduler_job
 from sweep.launchers import schedulers
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 def _follow(run: Run, printer: LogPrinter, only: int | None, directory: Path) -> None:
     """Show what is added until there will be no more: the run is complete, or nobody works on the sweep."""
     while True:
-        over = run.status() in run_directory.COMPLETE or (holder(directory) is None and not _is_scheduled(run))
+        over = run.status() in run_directory.COMPLETE or (read_lock_owner(directory) is None and not _is_scheduled(run))
         numbers = run.attempt_numbers()
         for number in numbers:
             if number == only or (only is None and number >= printer.number):

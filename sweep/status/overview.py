@@ -21,7 +21,7 @@ from gradsweep import files, planned_runs, regular_files, run_directory
 from gradsweep import timed_steps as timed
 from gradsweep.regular_files import stamp_file
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import holder
+from gradsweep.sweep_lock import read_lock_owner
 from sweep.directory import scheduler_job
 from sweep.directory.scheduler_job import COMPLETING, Job
 from sweep.launchers import schedulers
@@ -78,7 +78,7 @@ class Overview:
         self._alive: tuple[float, frozenset[Job], dict[Job, str | None]] = (0.0, frozenset(), {})
 
     def refresh(self) -> None:
-        self.holder = holder(self.directory)
+        self.holder = read_lock_owner(self.directory)
         views, self.strangers = {}, []
         above = f"{self.directory}/{run_directory.RUNS}/"
         try:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from gradsweep import timed_steps
-from gradsweep.text import aligned, duration, number, one_line, plural, who
+from gradsweep.text import aligned, describe_lock_owner, duration, number, one_line, plural
 from sweep.directory.scheduler_job import COMPLETING
 from sweep.status.overview import Overview, View
 
@@ -70,5 +70,5 @@ def format_headline(overview: Overview) -> str:
 def describe_holder(overview: Overview) -> str:
     """Name who runs the sweep."""
     if overview.holder is not None:
-        return f"run by {who(overview.holder)} since {one_line(str(overview.holder.get('since')))}"
+        return f"run by {describe_lock_owner(overview.holder)} since {one_line(str(overview.holder.get('since')))}"
     return "run by its scheduler's jobs" if overview.active else "nobody is running it"

@@ -17,8 +17,8 @@ import pytest
 
 from gradsweep import file_lock, files, run_directory, soft_lock
 from gradsweep.errors import UsageError
-from gradsweep.sweep_lock import holder, unheld
-from gradsweep.text import who
+from gradsweep.sweep_lock import hold_unlocked, read_lock_owner
+from gradsweep.text import describe_lock_owner
 from sweep.directory.sweep_directory import LOCK, Sweep
 from sweep.executors.slots import Slots
 from tests.conftest import ROOT
@@ -151,15 +151,15 @@ def test_an_owner_is_known_by_boot_and_start_and_one_that_cannot_be_seen_is_neve
     files.write_json(path, {"host": "x", "pid": 1})
     files.write_json(soft, {**soft_lock.this_process(), **changed})
     if is_gone:
-        assert holder(tmp_path) is None
+        assert read_lock_owner(tmp_path) is None
         Sweep(tmp_path, fresh=False).close()
     else:
-        by = holder(tmp_path)
-        assert by is not None and who(by) == f"pid 1 on x (if it has ended there, remove {soft})"
+        by = read_lock_owner(tmp_path)
+        assert by is not None and describe_lock_owner(by) == f"pid 1 on x (if it has ended there, remove {soft})"
         with pytest.raises(UsageError, match=f"another process is running this sweep .*, remove {soft}"):
             Sweep(tmp_path, fresh=False)
         soft.unlink()
-        assert holder(tmp_path) is None
+        assert read_lock_owner(tmp_path) is None
 
 
 @pytest.mark.usefixtures("no_locks")
@@ -270,18 +270,18 @@ def test_where_one_host_has_no_locks_the_others_see_its_own(tmp_path: Path, monk
 def test_a_sweep_has_one_launcher(tmp_path: Path) -> None:
     directory = tmp_path / "sweep"
     sweep = Sweep(directory, fresh=False)
-    by = holder(directory)
+    by = read_lock_owner(directory)
     assert by is not None and by["pid"] == os.getpid() and "remove" not in by
-    with unheld(directory) as is_free:
+    with hold_unlocked(directory) as is_free:
         assert not is_free
     with pytest.raises(UsageError, match=f"another process is running this sweep .pid {os.getpid()} on "):
         Sweep(directory, fresh=False)
     sweep.close()
-    assert holder(directory) is None and not directory.exists()
+    assert read_lock_owner(directory) is None and not directory.exists()
     directory.mkdir()
     (directory / LOCK).touch()
-    with unheld(directory) as is_free:
-        assert is_free and holder(directory) is None
+    with hold_unlocked(directory) as is_free:
+        assert is_free and read_lock_owner(directory) is None
         with pytest.raises(UsageError, match="another process is running this sweep"):
             Sweep(directory, fresh=False)
     Sweep(directory, fresh=False).close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gradsweep import run_directory
-from gradsweep.sweep_lock import holder
+from gradsweep.sweep_lock import read_lock_owner
 from sweep.__main__ import main
 from tests.conftest import eventually
 from tests.slurm.test_faults import Night, night
@@ -28,7 +28,7 @@ def test_a_sweep_is_left_to_slurm_and_steered_from_another_shell(
         "seed=range(3)", "workers=1", "hydra.launcher.array_parallelism=2", "sweep.wait=false"
     ).end(240)
     assert code == 0 and "3 of 3 runs are with SLURM" in out, out + err
-    assert holder(tmp_path / "sweep") is None
+    assert read_lock_owner(tmp_path / "sweep") is None
     eventually(lambda: night.statuses() == [run_directory.RUNNING, run_directory.RUNNING, run_directory.PENDING])
     capsys.readouterr()
 

@@ -14,7 +14,7 @@ import yaml
 
 from gradsweep import csv_columns, files, planned_runs, run_directory
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import holder
+from gradsweep.sweep_lock import read_lock_owner
 from sweep.directory import restore_runs, run_layout
 from sweep.directory.run_identity import Point
 from sweep.directory.sweep_directory import Sweep
@@ -118,7 +118,7 @@ def end_launcher(sweep: Path) -> None:
     ]:
         print(path.relative_to(sweep), path.read_text() if path.exists() else "is missing", sep="\n")
     print(f"cores of this process: {os.sched_getaffinity(0)}")
-    if (by := holder(sweep)) is not None and by["pid"] != os.getpid():
+    if (by := read_lock_owner(sweep)) is not None and by["pid"] != os.getpid():
         print(f"cores of the launcher: {os.sched_getaffinity(by['pid'])}")
         os.kill(by["pid"], signal.SIGTERM)
-        eventually(lambda: holder(sweep) is None)
+        eventually(lambda: read_lock_owner(sweep) is None)

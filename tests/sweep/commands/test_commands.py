@@ -20,7 +20,7 @@ import pytest
 from gradsweep import files, planned_runs, run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run, runs_of
-from gradsweep.sweep_lock import LOCK, holder
+from gradsweep.sweep_lock import LOCK, read_lock_owner
 from sweep.__main__ import main
 from sweep.directory import completion, requests, run_identity, run_layout
 from sweep.directory.requests import CANCEL, RESUME, Inbox, Request
@@ -90,7 +90,7 @@ def statuses(runs: list[Run]) -> list[str]:
 
 
 def launcher_of(sweep: Path) -> int:
-    by = holder(sweep)
+    by = read_lock_owner(sweep)
     assert by is not None
     return int(by["pid"])
 
@@ -119,7 +119,7 @@ def test_a_run_is_cancelled_from_another_shell_and_the_others_go_on(
     assert main(["cancel", str(tmp_path)]) == 0
     assert statuses([one, other]) == [run_directory.CANCELLED] * 2 and left([one, other]) == []
     assert not any(run.state().get("left_out") for run in (one, other))  # of all of it: a pause
-    eventually(lambda: holder(tmp_path) is None)
+    eventually(lambda: read_lock_owner(tmp_path) is None)
     log = (tmp_path / detach.LOG).read_text()
     assert "to cancel 1 runs" in log and f"python -m sweep resume {os.path.relpath(tmp_path)}" in log
 
@@ -128,7 +128,7 @@ def test_what_a_killed_launcher_has_left_is_ended(driven: Driven, tmp_path: Path
     runs = driven(*[f"trap '' TERM; {SLEEP}"] * 3, *["exit 1"])  # more than there are cores, on small machines
     eventually(lambda: runs[0].status() == run_directory.RUNNING and len(left(runs[:1])) == 3)
     os.kill(launcher_of(tmp_path), signal.SIGKILL)
-    eventually(lambda: holder(tmp_path) is None)
+    eventually(lambda: read_lock_owner(tmp_path) is None)
     assert left(runs)
     assert main(["cancel", str(tmp_path), "seed=0", "seed=2"]) == 0
     assert statuses(runs[:3:2]) == [run_directory.CANCELLED] * 2 and left(runs[:3:2]) == []
@@ -257,7 +257,7 @@ def test_a_resume_starts_from_no_code_that_somebody_has_changed(
     (copy_of(tmp_path) / "gradsweep/units.py").unlink()
     run.path(run_directory.RESULT).unlink()
     assert resume(tmp_path, *wait) == 0
-    eventually(lambda: run.status() == run_directory.DONE and holder(tmp_path) is None)
+    eventually(lambda: run.status() == run_directory.DONE and read_lock_owner(tmp_path) is None)
     assert "strangers" not in (run.directory / "seen").read_text()
     assert code_snapshot.read(copy_of(tmp_path)).version == run.state()["attempts"][-1]["code_version"]
 
@@ -286,7 +286,7 @@ def test_a_strangers_sweep_is_gone_on_with_only_if_it_is_trusted(
     assert said.count("\n") == 1 and "belongs to uid 12345" in said and "--trust" in said
     assert run.status() == run_directory.PENDING and not run.attempt_numbers()
     assert resume(tmp_path, "--trust", *wait) == 0
-    eventually(lambda: run.status() == run_directory.DONE and holder(tmp_path) is None)
+    eventually(lambda: run.status() == run_directory.DONE and read_lock_owner(tmp_path) is None)
     assert "trust" not in run.path(run_directory.CONFIG).read_text()
 
 
@@ -599,7 +599,7 @@ def test_nobody_gets_in_while_a_sweep_is_handed_over(tmp_path: Path) -> None:
     assert os.getsid(launcher) == launcher  # no terminal can end it
     assert not any(os.readlink(f"/proc/{pid}/fd/{fd}").endswith(LOCK) for pid in left(runs) for fd in descriptors(pid))
     os.kill(launcher, signal.SIGTERM)
-    eventually(lambda: holder(tmp_path) is None)
+    eventually(lambda: read_lock_owner(tmp_path) is None)
     assert runs[0].status() == run_directory.CANCELLED and left(runs) == []
 
 
@@ -625,7 +625,7 @@ def test_only_the_runs_that_were_asked_for(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, fresh=False)
     detach.leave(Session(), sweep, load_points(runs[1:]))
     sweep.close()
-    eventually(lambda: holder(tmp_path) is None)
+    eventually(lambda: read_lock_owner(tmp_path) is None)
     assert statuses(runs) == [run_directory.PENDING, run_directory.DONE]
 
 

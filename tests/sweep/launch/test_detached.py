@@ -15,7 +15,7 @@ import pytest
 
 from gradsweep import run_directory
 from gradsweep.run_directory import runs_of
-from gradsweep.sweep_lock import holder
+from gradsweep.sweep_lock import read_lock_owner
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import SLEEP, end_launcher
 
@@ -59,7 +59,7 @@ def test_a_sweep_outlives_its_terminal(tmp_path: Path) -> None:
     assert "2 of 2 runs to do" in text and "python -m sweep watch sweep" in text
     runs = runs_of(tmp_path / "sweep")
     eventually(lambda: runs[0].status() == run_directory.RUNNING)
-    by = holder(tmp_path / "sweep")
+    by = read_lock_owner(tmp_path / "sweep")
     assert by is not None and f"pid {by['pid']}" in text and by["pid"] != program.pid
 
     again = subprocess.run([*PROGRAM, *GRID[:-1]], cwd=tmp_path, capture_output=True, text=True)
@@ -67,7 +67,7 @@ def test_a_sweep_outlives_its_terminal(tmp_path: Path) -> None:
     cancelled = commands(tmp_path, "cancel", "sweep")
     assert (cancelled.returncode, cancelled.stderr) == (0, "")
     assert [run.status() for run in runs] == [run_directory.CANCELLED] * 2
-    eventually(lambda: holder(tmp_path / "sweep") is None)
+    eventually(lambda: read_lock_owner(tmp_path / "sweep") is None)
     assert "To compute only what is missing" in (tmp_path / "sweep/launcher.log").read_text()
 
     (tmp_path / "rank.sh").write_text("""echo '{"status": "done"}' > "$5/result.json"\n""")
