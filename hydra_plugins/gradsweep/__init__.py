@@ -125,7 +125,7 @@ class SweepLauncher(Launcher):
     """Hands the points of a grid to sweep.launch; its options, which may depend on the point, go along with each."""
 
     def __init__(self, **options: Any) -> None:
-        """Takes what is in conf/hydra/launcher; sweep/settings/launcher.py checks it, with each point's values."""
+        """Ignore the options of conf/hydra/launcher: each point has its own, which sweep/settings/launcher.py checks."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Refuse, before the sweeper makes anything, what only our grids understand, with another sweeper."""

@@ -23,14 +23,14 @@ PLACEHOLDERS = ("directory", "status", "done", "failed", "exit_status")
 
 
 def check_words(key: str, words: Sequence[object]) -> None:
-    """Raises UsageError for what cannot be a word of a command. Hydra lets a list pass for a text in a list."""
+    """Raise UsageError for a value that cannot be a word of a command: Hydra lets a list pass for a text in a list."""
     for word in words:
         if not isinstance(word, str) or "\0" in word:
             raise bad_value(key, repr(list(words)), "a list of words without NUL")
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Raises UsageError where there is no such program."""
+    """Raise UsageError where there is no such program."""
     if not command:
         return
     check_words("sweep.on_end", command)

@@ -56,7 +56,7 @@ def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[
 
 
 def read_cluster(run: Run) -> str | None:
-    """The cluster that a run was given to; None where it never was."""
+    """Return the cluster that a run was given to; None where it never was."""
     try:
         given = files.read_json(run.path(run_directory.JOB)) or {}
     except OSError:

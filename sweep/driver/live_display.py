@@ -110,7 +110,7 @@ def _build_bar(row: Row, width: int, now: float) -> ProgressBar:
 
 
 def _build_totals(tracker: Tracker, width: int, now: float) -> list[RenderableType]:
-    """A bar of all runs with the time it takes, and below it how they stand."""
+    """Return a bar of all runs with the time they take, and below it their counts by status."""
     counts = tracker.count_statuses()
     queued, running = counts.pop(run_directory.PENDING, 0), counts.pop(run_directory.RUNNING, 0)
     over, total = sum(counts.values()), tracker.total
@@ -139,7 +139,7 @@ def _build_totals(tracker: Tracker, width: int, now: float) -> list[RenderableTy
 
 
 def shorten_name(name: str) -> str:
-    """A run's name without its signature, as one harmless line."""
+    """Return a run's name without its signature, as one line without control characters."""
     return one_line(name.rpartition("-")[0] or name)
 
 

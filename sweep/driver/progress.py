@@ -15,13 +15,10 @@ from gradsweep import run_directory, timed_steps
 from gradsweep.run_directory import Run
 from gradsweep.text import duration, number, one_line
 from sweep.console import events as happened
-from sweep.console.console import Output
 from sweep.console.events import Events
 from sweep.driver.live_display import STYLES, build_picture
 from sweep.driver.progress_tracker import STARTED, Change, Tracker
 from sweep.executors.base import Job
-
-__all__ = ["Output", "Progress", "duration"]
 
 REFRESH_S = 0.5  # the ranks need the cores more than the picture does
 FEW, LOOK_S = 1000, 2e-5  # more runs than a few are not looked at all the time: so many seconds a run lie in between

@@ -135,7 +135,7 @@ class Tracker:
             if job.status == run_directory.PENDING:
                 continue
             was_queued = row.began is None
-            if was_queued and (job.status == run_directory.RUNNING or _has_run(job)):
+            if was_queued and (job.status == run_directory.RUNNING or _has_begun(job)):
                 row.began = now
                 self._first = now if self._first is None else self._first
                 changes.append(Change(STARTED, row, job, None))
@@ -215,26 +215,28 @@ class Tracker:
             assert row.job is not None
             rest = row.remaining_s
             if rest is None:
-                rest = max(0.0, _typical(known, row.job.task.cores) / row.cores - (row.measure_seconds(now) or 0.0))
+                rest = max(
+                    0.0, _average_cost(known, row.job.task.cores) / row.cores - (row.measure_seconds(now) or 0.0)
+                )
             longest = max(longest, rest)
             left += rest * row.cores
         if not queued:
             return longest
         if self._first is None or now <= self._first or not worked:
             return None
-        left += sum(count * _typical(known, cores) for cores, count in queued.items())
+        left += sum(count * _average_cost(known, cores) for cores, count in queued.items())
         return max(longest, left / (worked / (now - self._first)))
 
 
-def _has_run(job: Job) -> bool:
-    """Whether a job that has ended had begun: it may have done both between two looks."""
+def _has_begun(job: Job) -> bool:
+    """Tell whether a job that has ended had begun: it may have done both between two looks."""
     return (
         job.status not in (run_directory.PENDING, run_directory.CANCELLED) or getattr(job, "attempt", None) is not None
     )
 
 
-def _typical(known: Mapping[int, tuple[float, int]], cores: int) -> float:
-    """The mean core-seconds of runs of the most similar size."""
+def _average_cost(known: Mapping[int, tuple[float, int]], cores: int) -> float:
+    """Return the mean core-seconds of runs of the most similar size."""
     nearest = min(known, key=lambda size: abs(math.log(size / cores)))
     total, count = known[nearest]
     return total / count

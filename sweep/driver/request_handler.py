@@ -71,7 +71,7 @@ class RequestHandler:
 
     @contextlib.contextmanager
     def _report_disk_errors(self) -> Iterator[None]:
-        """Within the block, print that a state cannot be written; what runs goes on."""
+        """Print, within the block, that a state cannot be written; what runs goes on."""
         try:
             yield
         except OSError as error:

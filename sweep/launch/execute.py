@@ -183,7 +183,7 @@ def _note_left_out(session: Session, points: Points, total: int) -> None:
 
 
 def _load_torch_early(points: Points) -> AbstractContextManager[None]:
-    """Within the block, have the process that is soon to fork the ranks of packed runs load torch."""
+    """Load torch, within the block, in the process that is to fork the ranks of packed runs."""
     config = points.points[0].config
     if not (points.settings.pack and points.settings.wait and config["launcher"]["cluster"] == "local"):
         return nullcontext()

@@ -132,7 +132,7 @@ def _name_points(
 
 
 def _check_alike(configs: Sequence[Mapping[str, Any]]) -> None:
-    """Raises UsageError for points that differ in what all runs of a sweep have in common."""
+    """Raise UsageError for points that differ in what all runs of a sweep share."""
     for config in configs:
         for place in ("sweep", "mpi"):
             if config[place] != configs[0][place]:

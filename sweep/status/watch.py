@@ -13,8 +13,8 @@ from rich.text import Text
 
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
+from sweep.console.console import Output
 from sweep.console.messages import build_command, print_line
-from sweep.driver.progress import Output
 from sweep.status import find, run_lines
 from sweep.status.overview import LOST, Overview, View
 

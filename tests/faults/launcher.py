@@ -13,9 +13,9 @@ import yaml
 
 from gradsweep import run_directory
 from gradsweep.run_directory import runs_of
+from sweep.console.console import Output
 from sweep.console.messages import show_failures
 from sweep.directory.sweep_directory import Sweep
-from sweep.driver.progress import Output
 from sweep.executors.local import SlotExecutor
 from sweep.launch import opening
 from sweep.launch.session import Session
