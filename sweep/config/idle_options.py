@@ -15,7 +15,7 @@ from gradsweep.errors import bad_value
 from sweep.settings.sweep import SweepSettings
 
 Idle = Callable[[Mapping[str, Any], Iterable[str]], Mapping[str, str]]
-"""What is valid in place of each of some keys that decides nothing in a resolved config, by key."""
+"""Returns, for those of some keys that decide nothing in a resolved config, what is valid instead."""
 
 NOTHING = ("", "null", "none")
 """Values that ask for nothing: they take an option away."""

@@ -29,7 +29,7 @@ _ELSEWHERE = {
     "num_steps": "max_steps",
     "random_seed": "seed",
 }
-"""What other programs call our keys."""
+"""Our keys by their names in other programs."""
 
 _HYDRAS = (LAUNCHER, "hydra/sweeper")
 _HYDRA = "python multirun.py --cfg hydra"

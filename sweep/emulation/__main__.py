@@ -26,8 +26,7 @@ from sweep.emulation.capability_check import has_netem
 from sweep.emulation.cluster import Cluster, Shape, compute_packet_bytes
 from sweep.emulation.latency_correction import LatencyCorrection
 from sweep.system import cgroups
-
-ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+from sweep.system.job_environment import AS_ROOT
 
 
 class Job:
@@ -56,7 +55,7 @@ class Job:
         if delayer is not None and took is not None:  # a long latency needs no correction
             with contextlib.suppress(OSError):  # it stays as measured on a bare connection
                 LatencyCorrection(self.place / ip_tc_commands.STEERING, delayer, built.cluster, children).start()
-        environment = {**os.environ, **dict.fromkeys(ROOT, "1")}
+        environment = {**os.environ, **AS_ROOT}
         signals = Signals()
         begun()
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)

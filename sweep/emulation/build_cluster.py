@@ -13,10 +13,10 @@ from sweep.emulation import ip_tc_commands, namespaces
 from sweep.emulation.cluster import Cluster, Host
 
 OF_ROOT = "/usr/sbin:/sbin"
-"""Where `ip` and `tc` are, which is not on everybody's PATH."""
+"""Directories of `ip` and `tc`, which are not on every user's PATH."""
 SWITCH_NAMESPACE = "/proc/1/ns/net"
 MAY_BE_MISSING = (ip_tc_commands.MASK, "net/ipv6")
-"""Of kernels before 6.2, or without IPv6."""
+"""Settings that kernels before 6.2, or without IPv6, do not have."""
 
 
 def find_program(program: str) -> str | None:
@@ -103,7 +103,7 @@ def configure(settings: Mapping[str, str]) -> list[str]:
 
 
 MODULES = {"qdisc kind": "sch_", "device type": ""}
-"""What the kernel calls unknown where a module is missing, and how that begins."""
+"""What messages call unknown where a module is missing, and how the module's name begins."""
 
 
 def name_module(name: str) -> str:

@@ -18,11 +18,12 @@ from sweep.emulation.build_cluster import find_program, run_batch
 from sweep.emulation.cluster import Cluster, count_hosts
 from sweep.system import cgroups
 from sweep.system.job_environment import build_python_environment
+from sweep.system.processes import read_text
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
 HOSTS_A_CORE = 16
 HOST_BYTES = 300 << 20
-"""What a rank with torch takes at the least."""
+"""Memory that a rank with torch takes at least."""
 MOST_PORTS = 1000
 """The kernel's bridge has 1024."""
 SECONDS = 60
@@ -106,13 +107,9 @@ def _read_memory() -> int:
 @functools.cache
 def _is_open_mpi(program: str) -> bool:
     """Tell whether a launcher is Open MPI's, of a version that has the options that are needed."""
-    try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=SECONDS)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    words = done.stdout.split()
-    version = next((word for word in words if word[:1].isdigit()), "0")
-    return "(Open MPI)" in done.stdout and int(version.split(".")[0]) >= 5
+    text = read_text(program, "--version", timeout=SECONDS)
+    version = next((word for word in text.split() if word[:1].isdigit()), "0")
+    return "(Open MPI)" in text and int(version.split(".")[0]) >= 5
 
 
 @functools.cache
@@ -159,7 +156,7 @@ HINDERING = (
     ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
     ("kernel/unprivileged_userns_clone", "0", "1"),
 )
-"""Settings of the kernel, their values that keep users from namespaces, and those that do not."""
+"""Settings of the kernel: name, value that keeps users from namespaces, value that does not."""
 
 
 def _suggest_setting(settings: Path = Path("/proc/sys")) -> str:

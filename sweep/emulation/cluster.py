@@ -12,11 +12,11 @@ SUBNET = "10.77.0.0/16"
 PREFIX = 16
 MTU = 1500
 FRAME_BYTES = 1514
-"""Of a full Ethernet frame, as the kernel's shapers count it: without preamble, checksum and gap."""
+"""Size of a full Ethernet frame as the kernel's shapers count it: without preamble, checksum and gap."""
 
 
 MOST_WAITING = 2**32 - 1
-"""Bytes, as the kernel has 32 bits for it: that of 344 Gbit/s and more."""
+"""Bytes that may wait at most, in the kernel's 32 bits: those of 344 Gbit/s and more."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,14 +19,14 @@ from sweep.emulation.cluster import Cluster, Host, Shape, compute_packet_bytes
 PORT = 7
 BYTES = 8
 LEAST, MOST = 3, 400
-"""Round trips of a measurement."""
+"""Numbers of round trips of a measurement."""
 BLOCK = 25
 ENOUGH_S = 0.06
-"""For a measurement, after the least."""
+"""Seconds of a measurement, where LEAST round trips have been made."""
 SHORT_S = 0.001
-"""The longest delay at which is measured what the machine takes beside it: longer ones come too rarely."""
+"""The longest delay at which the machine's own time is measured: with longer ones too few messages come."""
 LONG_S = 0.05
-"""A latency above that is not measured again."""
+"""Latencies above it are not measured again."""
 LOOKS, ROUNDS = 2, 3
 PATIENCE_S = 10.0
 MOST_HELD = 64 << 20

@@ -11,7 +11,7 @@ from sweep.emulation.cluster import MTU, PREFIX, SUBNET, Cluster, Host, Shape, c
 
 BRIDGE = "bridge0"
 HERE = "here0"
-"""The interface of the switch's own place; its port is that of `Cluster.switch`."""
+"""The switch's own interface; its port is that of `Cluster.switch`."""
 STEERING = "steering"
 """The socket through which ranks correct the latency."""
 LONGEST_QUEUE = 1_000_000  # packets that netem may hold
@@ -19,11 +19,11 @@ WINDOW = 32 << 20
 MOST_WINDOW = 512 << 20
 
 MASK = "net/core/rps_default_mask"
-"""Who takes the packets of links to come, since Linux 6.2. With none, a flow goes through the queues of whichever cores
-its sender is on, and comes out of order."""
+"""The setting of Linux 6.2 and later for the cores that receive the packets of new links. Without it, a flow goes
+through the queues of all cores that its sender runs on, and arrives out of order."""
 
 Settings = Mapping[str, str]
-"""What to write into which file under /proc/sys."""
+"""Values by the file under /proc/sys that they are written to."""
 
 
 def format_mask(cores: Iterable[int]) -> str:

@@ -23,9 +23,9 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 163
 PR_GET_PDEATHSIG, PR_SET_DUMPABLE = 2, 4
 
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""To the job, once it runs; before that they end everything, as they end a program that does not listen yet."""
+"""Signals that are passed on to the job once it runs; before that they end everything, as without handlers."""
 PATIENCE_S = 15
-"""Between a SIGTERM and the end by force: nobody else may be left to see to it."""
+"""Seconds between a SIGTERM and SIGKILL: the launcher may no longer be there to send that."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -30,7 +30,7 @@ from sweep.provenance import file_owners, snapshot_integrity
 from sweep.provenance.snapshot_integrity import CACHE
 
 ROOMS = ("gradsweep", "compressors", "trainers", "sweep", "reports")
-"""What a run loads, and the program that reports on it."""
+"""Packages that runs load, and that of the reports."""
 COMPUTING = (
     "compressors/",
     "trainers/",
@@ -43,7 +43,7 @@ COMPUTING = (
     "gradsweep/yaml_files.py",
     "sweep/emulation/",
 )
-"""What a result depends on, by the beginnings of paths."""
+"""Beginnings of the paths of files that a result depends on."""
 STORE = ".code"  # beside the dates of sweeps
 DIGITS = 16  # of 64 of the hash, in a copy's name
 _HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of renameat2

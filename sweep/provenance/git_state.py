@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
+
+from sweep.system.processes import read_output
 
 PATIENCE_S = 20.0
 LONGEST_DIFF = 200_000  # characters that are kept
@@ -43,13 +44,7 @@ def describe(project: Path) -> dict[str, Any] | None:
 
 
 def _run_git(project: Path, *words: str) -> bytes | None:
-    try:
-        done = subprocess.run(
-            ("git", *words), cwd=project, capture_output=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
+    return read_output("git", *words, timeout=PATIENCE_S, cwd=project)
 
 
 def _decode(said: bytes) -> str:

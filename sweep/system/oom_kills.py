@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 RECENT_S = 10.0
-"""How long before the end of an attempt a kill may lie: mpirun takes a moment to notice that a rank is gone."""
+"""Seconds between a kill and the end of its attempt at most: mpirun notices a lost rank only after a moment."""
 
 
 def find_counter_file(cgroups: str, root: Path = ROOT) -> Path | None:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +14,26 @@ from pathlib import Path
 from gradsweep.run_directory import ATTEMPT_VARIABLE
 
 WORLD_VARIABLE = "GRADSWEEP_WORLD"
-"""Mark of what belongs to an MPI world of many runs: its directory, as ATTEMPT_VARIABLE has that of an attempt."""
+"""Mark of the processes of an MPI world of many runs: its directory, as ATTEMPT_VARIABLE has an attempt's."""
 
 PR_SET_PDEATHSIG = 1
 GRACE_S = 5.0
+
+
+def read_output(*command: str, timeout: float, cwd: Path | None = None) -> bytes | None:
+    """Run a command; return its output, or None where it cannot be run, fails, or takes longer than `timeout` (s)."""
+    try:
+        done = subprocess.run(
+            command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def read_text(*command: str, timeout: float) -> str:
+    """Run a command as `read_output` does; return its output as text, empty where there is none."""
+    return (read_output(*command, timeout=timeout) or b"").decode("utf-8", errors="replace")
 
 
 def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:

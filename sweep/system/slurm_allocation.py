@@ -13,10 +13,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sweep.system.processes import read_text
+
 CAME = "GRADSWEEP_SIGNALS"
-"""In the environment of a job: names of the signals that came while the lines of its setup ran."""
+"""Variable of a job with the names of the signals that came while the lines of its setup ran."""
 BESIDE = ("srun", "--overlap", "--mem=0", "--mpi=none", "--quiet")
-"""Starts a step that takes nothing from the others of its job."""
+"""Starts a step that takes no resources from the other steps of its job."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,12 +119,8 @@ class Allocation:
         """List the names of all nodes but this one; empty where they cannot be told."""
         if self.nodes < 2:
             return []
-        command = ["scontrol", "show", "hostnames", self.hosts]  # it only expands the list
-        try:
-            nodes = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True).stdout.split()
-        except (OSError, subprocess.SubprocessError):
-            return []
-        return [node for node in nodes if node != os.environ.get("SLURMD_NODENAME")]
+        nodes = read_text("scontrol", "show", "hostnames", self.hosts, timeout=timeout)  # it only expands the list
+        return [node for node in nodes.split() if node != os.environ.get("SLURMD_NODENAME")]
 
     def requeue(self, timeout: float = 20) -> str | None:
         """Have SLURM end this job and queue it again; returns why it did not, else None."""
@@ -135,12 +133,8 @@ class Allocation:
 
 def _query(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
     """Query SLURM for a job or a node; return its fields, empty where it does not answer in time."""
-    try:
-        command = ["scontrol", "show", kind, name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return dict(word.partition("=")[::2] for word in done.stdout.split() if "=" in word)
+    words = read_text("scontrol", "show", kind, name, timeout=timeout).split()
+    return dict(word.partition("=")[::2] for word in words if "=" in word)
 
 
 def _try_nodes(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
