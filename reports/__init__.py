@@ -28,6 +28,9 @@ def load(*paths: str | os.PathLike[str]) -> Report:
     Raises:
         gradsweep.errors.UsageError: there is no sweep at or below a path.
     """
-    from reports.reading import report
+    from pathlib import Path
 
-    return report.load(*paths)
+    from reports.reading.find_runs import find_sweeps
+    from reports.reading.report import Report
+
+    return Report(find_sweeps(*map(Path, paths)))

@@ -91,6 +91,7 @@ class Cells:
         runs: pd.DataFrame,
         names: Sequence[str],
         against: Mapping[str, str] = AGAINST,
+        partner: np.ndarray | None = None,
     ) -> None:
         self.runs, self.names, self.against = runs, tuple(names), against
         numbers: dict[tuple[str, ...], int] = {}
@@ -108,7 +109,7 @@ class Cells:
         self._seeds = len(grid.seeds) if has_seeds and not self.averaged else 0
         self.expected = self._seeds or int(max(sizes, default=1))
         self.missing = np.maximum(self._seeds - sizes, 0)
-        self.partner = _find_baselines(grid, runs, against)
+        self.partner = find_baselines(grid, runs, against) if partner is None else partner
         self._few = is_true(runs["few_steps"])
         self._marked = {
             mark: np.bincount(self.numbers, is_true(runs[mark]), len(self.places)).astype(int)
@@ -225,14 +226,14 @@ def choose_baseline(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping
     """
     if against is not AGAINST or ALGORITHM not in grid.keys:
         return against
-    partner = _find_baselines(grid, grid.runs, AGAINST)
+    partner = find_baselines(grid, grid.runs, AGAINST)
     if ((partner >= 0) & (partner != np.arange(len(partner)))).any():
         return against
     central = {ALGORITHM: SGD, "compressor": BASELINE}
-    return central if (_find_baselines(grid, grid.runs, central) >= 0).any() else against
+    return central if (find_baselines(grid, grid.runs, central) >= 0).any() else against
 
 
-def _find_baselines(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:
+def find_baselines(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:
     """Return for each run the position of its baseline, which is equal in all keys but those of `against`."""
     own = {*against, *(grid.hyper if "compressor" in against else ())}
     own |= {key for key in grid.keys if ALGORITHM in against and is_method_key(key)}  # another method has other options

@@ -29,8 +29,7 @@ from reports.analysis.statistics import (
     summarize_cells,
 )
 from reports.analysis.table import LEVEL, MARKS, PARALLEL, ReportTable, TableCell, TableColumn, is_true
-from reports.reading.columns import ADDED
-from reports.reading.report import RUN_COLUMNS
+from reports.reading.columns import ADDED, RUN_COLUMNS
 from reports.reading.text import format_number, format_setting, format_settings, format_spread, join_words
 
 WORDS = {THROUGHPUT: ("faster", "slower"), ACCURACY: ("better", "worse")}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.reading.report import RUN_COLUMNS
+from reports.reading.columns import RUN_COLUMNS
 from reports.reading.text import format_setting, join_words, make_sort_key
 
 AXES = ["compressor", "workers"]

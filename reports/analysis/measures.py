@@ -13,8 +13,8 @@ from gradsweep.text import plural
 from reports.analysis.grid import SEED, Grid, is_method_key
 from reports.analysis.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
 from reports.analysis.targets import compare_at_equal, find_cost_of_target, get_last_values, make_run_index, select_runs
+from reports.reading.columns import RUN_COLUMNS
 from reports.reading.machines import RATES
-from reports.reading.report import RUN_COLUMNS
 from reports.reading.text import choose_byte_unit, format_number, format_setting, format_settings, join_words
 
 THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC = "Throughput", "Accuracy", "Cost of an accuracy"

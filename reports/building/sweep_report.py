@@ -18,7 +18,9 @@ from reports.analysis.cells import AGAINST, choose_baseline
 from reports.analysis.grid import Grid, lay_out_runs
 from reports.analysis.measures import MEASURES
 from reports.analysis.table import ReportTable
-from reports.reading.report import LeftOut, Report, is_sweep
+from reports.reading.find_runs import is_sweep
+from reports.reading.report import Report
+from reports.reading.run_files import LeftOut
 from reports.tables import file_formats
 from reports.tables.formats import save_table
 from reports.tables.pivot import check_against

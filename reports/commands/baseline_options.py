@@ -68,10 +68,10 @@ def compare_with_baseline(options: argparse.Namespace, sweeps: Sequence[Path]) -
         UsageError: there is nothing to compare.
     """
     from reports.analysis.compare import compare
-    from reports.reading import report
+    from reports.reading import find_runs
     from reports.reading.report import Report
 
-    baseline = {sweep.resolve() for sweep in report.find_sweeps(options.baseline)}
+    baseline = {sweep.resolve() for sweep in find_runs.find_sweeps(options.baseline)}
     before, after = ([each for each in sweeps if (each.resolve() in baseline) == side] for side in (True, False))
     if not after:
         raise UsageError(f"--baseline {options.baseline}: there is nothing else; valid is one of several sweeps")
@@ -85,15 +85,15 @@ def choose_directory(typed: Path | None, sweeps: Sequence[Path]) -> Path:
     Raises:
         UsageError: that is in a sweep, whose own report it would replace.
     """
-    from reports.reading import report
+    from reports.reading import find_runs
 
     if typed is None:
-        names = [report.get_sweep_name(sweep).replace("/", "_") for sweep in sweeps]
+        names = [find_runs.get_sweep_name(sweep).replace("/", "_") for sweep in sweeps]
         name = "+".join(names)
         if len(name) > _LONGEST:
             digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
             name = f"{names[0][:_LONGEST]}+{len(names) - 1}-more-{digest[:8]}"
         return OUTPUT / COMPARED / name
-    if any(report.is_sweep(directory) for directory in (typed, *typed.resolve().parents)):
+    if any(find_runs.is_sweep(directory) for directory in (typed, *typed.resolve().parents)):
         raise UsageError(f"--into {typed}: it is in a sweep; valid is a directory that belongs to none")
     return typed

@@ -45,17 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reports.reading import report
+    from reports.reading import find_runs
 
     follow.check_interval(options)
     baseline_options.check_baseline(options)
     _parse_picture_formats(options)
     _check_together(options)
     if not options.follow:
-        if options.into is not None and options.baseline is None and len(report.find_sweeps(*options.paths)) < 2:
+        if options.into is not None and options.baseline is None and len(find_runs.find_sweeps(*options.paths)) < 2:
             raise UsageError(f"--into {options.into}: it is for several sweeps, and this is one, whose report is in it")
-        return _build(options, report.find_sweeps(*options.paths), options.quiet)
-    followed = follow.SweepFollower(lambda: report.find_sweeps(*options.paths))
+        return _build(options, find_runs.find_sweeps(*options.paths), options.quiet)
+    followed = follow.SweepFollower(lambda: find_runs.find_sweeps(*options.paths))
     status = 0
     for changed in followed.watch(options.interval):
         status = _build(options, changed, options.quiet or followed.is_active)
@@ -64,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) -> int:
     """Write the requested reports of the sweeps that have changed, and of all together; returns the exit status."""
-    from reports.reading import report
+    from reports.reading import find_runs
 
-    sweeps = report.find_sweeps(*options.paths)
+    sweeps = find_runs.find_sweeps(*options.paths)
     if table_options.wants_one_table(options):
         for sweep in changed:
             print(*map(format_path, table_options.write_one_table(options, sweep)), sep="\n", flush=True)
@@ -142,12 +142,12 @@ def _build_together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: 
 
 
 def _print_report(built: BuiltReport) -> None:
-    from reports.reading import report
+    from reports.reading import find_runs
     from reports.tables import terminal
     from reports.tables.sweep_tables import build_unfinished_table, write_headline
 
     out = console()
-    say(f"{report.get_sweep_name(built.directory)}: {write_headline(built.grid)}", "bold")
+    say(f"{find_runs.get_sweep_name(built.directory)}: {write_headline(built.grid)}", "bold")
     chosen = [table for table in built.tables if table.name in ("throughput", "accuracy")]
     failures = build_unfinished_table(built.grid)
     terminal.print_tables([*chosen, failures] if failures.rows else chosen)

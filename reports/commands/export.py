@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 <= options.every < math.inf:
         raise errors.bad_value("--every", options.every, "a number of seconds, or 0")
     check_installed(options.program)  # before anything is read
-    from reports.reading.report import find_sweeps
+    from reports.reading.find_runs import find_sweeps
 
     sweeps = find_sweeps(*options.paths)
     for into, paths in _choose_directories(options.program, options.into, sweeps).items():
@@ -50,7 +50,7 @@ def _choose_directories(program: str, into: str | None, sweeps: list[Path]) -> d
     Raises:
         gradsweep.errors.UsageError: that is in the directory of a run, in which nothing of ours is written.
     """
-    from reports.reading.report import get_sweep_name
+    from reports.reading.find_runs import get_sweep_name
 
     if into is None:
         return {sweep / program: [sweep] for sweep in sweeps}

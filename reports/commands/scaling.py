@@ -94,7 +94,8 @@ def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
         gradsweep.errors.UsageError: there is nothing that a model could be fitted to, or it says nothing.
     """
     from reports.building.sweep_report import get_swept_keys
-    from reports.reading.report import Report, find_sweeps
+    from reports.reading.find_runs import find_sweeps
+    from reports.reading.report import Report
     from reports.scaling.measured import measurements
     from reports.scaling.model import cross_validation, fit
     from reports.scaling.model.predict import Predictor

@@ -14,7 +14,9 @@ import pandas as pd
 
 from gradsweep import run_directory
 from reports.reading import machines
-from reports.reading.report import RUN_COLUMNS, LeftOut, Report
+from reports.reading.columns import RUN_COLUMNS
+from reports.reading.report import Report
+from reports.reading.run_files import LeftOut
 
 NOT_ENDED = (run_directory.PENDING, run_directory.RUNNING)
 _TOGETHER = 100  # runs whose steps are in memory at once
@@ -83,8 +85,7 @@ class _CsvRows:
     """The CSVs of some runs, read when the points of one of them are first asked for."""
 
     def __init__(self, runs: pd.DataFrame, every_s: float) -> None:
-        self.report, self.every_s = Report(()), every_s
-        self.report.runs = runs
+        self.report, self.every_s = Report((), runs), every_s
 
     @functools.cached_property
     def _by_run(self) -> list[dict[Any, pd.DataFrame]]:

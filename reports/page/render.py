@@ -23,7 +23,8 @@ from reports.analysis.grid import BASELINE, Grid
 from reports.analysis.table import ReportTable, TableCell
 from reports.page import assets, cells, runs
 from reports.plots import style
-from reports.reading.report import LeftOut, get_sweep_name
+from reports.reading.find_runs import get_sweep_name
+from reports.reading.run_files import LeftOut
 from reports.reading.text import format_setting
 from reports.tables.sweep_tables import write_headline
 

@@ -14,7 +14,7 @@ from reports.analysis.grid import BASELINE, Grid
 from reports.analysis.table import ReportTable
 from reports.page.assets import encode_texts
 from reports.reading import networks
-from reports.reading.report import RUN_COLUMNS
+from reports.reading.columns import RUN_COLUMNS
 from reports.reading.text import clean, format_setting, format_settings
 from reports.tables.sweep_tables import explain_status
 

@@ -27,7 +27,7 @@ from reports.analysis.grid import Grid, find_centralised, is_method_key
 from reports.analysis.table import is_true
 from reports.plots import style
 from reports.plots.style import BASELINES
-from reports.reading.report import RUN_COLUMNS
+from reports.reading.columns import RUN_COLUMNS
 from reports.reading.text import format_setting, make_sort_key
 
 GREY = "#666666"

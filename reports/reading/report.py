@@ -25,11 +25,9 @@ from reports.reading.columns import (
     convert_to_counts,
     make_run_frame,
 )
-from reports.reading.find_runs import find_sweeps, get_sweep_name, is_sweep, list_run_names
+from reports.reading.find_runs import get_sweep_name, list_run_names
 from reports.reading.run_files import DirectoryFiles, LeftOut
 from reports.reading.text import clean
-
-__all__ = ["RUN_COLUMNS", "LeftOut", "Report", "is_sweep", "load", "get_sweep_name", "find_sweeps"]
 
 
 class Report:
@@ -45,11 +43,15 @@ class Report:
         left_out: what could not be read so far.
     """
 
-    def __init__(self, sweeps: Sequence[Path]) -> None:
+    def __init__(
+        self, sweeps: Sequence[Path], runs: pd.DataFrame | None = None, left_out: Sequence[LeftOut] = ()
+    ) -> None:
         self.sweeps = tuple(dict.fromkeys(sweeps))
-        self.left_out: list[LeftOut] = []
-        self._told: set[LeftOut] = set()
-        self.runs = make_run_frame([row for sweep in self.sweeps for row in self._read_rows(sweep)])
+        self.left_out = list(left_out)
+        self._noted = set(left_out)
+        if runs is None:
+            runs = make_run_frame([row for sweep in self.sweeps for row in self._read_rows(sweep)])
+        self.runs = runs
 
     @functools.cached_property
     def epochs(self) -> pd.DataFrame:
@@ -93,11 +95,7 @@ class Report:
         group = runs.groupby(same, dropna=False, sort=False).ngroup()
         chosen = group.loc[best].drop_duplicates(keep="last")
         counting = dict(zip(chosen, runs["directory"][chosen.index], strict=True))
-        merged = Report(())
-        merged.sweeps = self.sweeps
-        for entry in self.left_out:
-            merged._leave_out(entry)
-        merged.runs = runs.loc[sorted(chosen.index)].reset_index(drop=True)
+        merged = Report(self.sweeps, runs.loc[sorted(chosen.index)].reset_index(drop=True), self.left_out)
         for place in runs.index.difference(chosen.index):
             reason = f"the same config as {counting[group[place]]}, which counts"
             merged._leave_out(LeftOut(Path(runs["directory"][place]), reason))
@@ -173,11 +171,6 @@ class Report:
                 self._leave_out(LeftOut(path, f"{rows}, though {key} {count} was reached"))
 
     def _leave_out(self, entry: LeftOut) -> None:
-        if entry not in self._told:
-            self._told.add(entry)
+        if entry not in self._noted:
+            self._noted.add(entry)
             self.left_out.append(entry)
-
-
-def load(*paths: str | os.PathLike[str]) -> Report:
-    """Read runs; see `reports.load`."""
-    return Report(find_sweeps(*map(Path, paths)))

@@ -13,13 +13,13 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean
 from reports.analysis import measures
-from reports.analysis.cells import AGAINST, Cells
+from reports.analysis.cells import AGAINST, Cells, find_baselines
 from reports.analysis.grid import BASELINE, Grid, lay_out_runs
 from reports.analysis.remarks import explain_few_steps
 from reports.analysis.table import ReportTable
 from reports.analysis.targets import choose_targets
 from reports.reading import networks
-from reports.reading.report import RUN_COLUMNS
+from reports.reading.columns import RUN_COLUMNS
 from reports.reading.text import format_setting, join_words, make_sort_key
 from reports.tables import sweep_tables
 
@@ -81,8 +81,7 @@ def pivot(
     _check_columns("--value", [choice.value], list(dict.fromkeys(measure.name for measure in known.values())), known)
     measure = sweep_tables.name_baseline(known[choice.value], against)
 
-    everyone = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)
-    derived, notes = measures.derive_measures(grid, everyone.partner, epochs, targets)
+    derived, notes = measures.derive_measures(grid, find_baselines(grid, grid.runs, against), epochs, targets)
     if measure.column not in derived:
         raise UsageError(
             f"--value {choice.value}: no run has it, since all have {format_setting(grid.workers[0])} workers"

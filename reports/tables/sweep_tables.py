@@ -16,7 +16,7 @@ import pandas as pd
 from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis import measures
-from reports.analysis.cells import AGAINST, NUMBERS, CellFigures, Cells
+from reports.analysis.cells import AGAINST, NUMBERS, CellFigures, Cells, find_baselines
 from reports.analysis.grid import ALGORITHM, Grid
 from reports.analysis.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
 from reports.analysis.remarks import write_remarks
@@ -82,11 +82,12 @@ def build_tables(
         targets: test accuracies, 0.9 for 90 %, of which the cost is told; else `choose_targets`.
         against: the config keys, and their values as texts, of the runs that others are compared with.
     """
-    cells = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)
     if targets is None:
         targets = choose_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
-    cells.runs, notes = measures.derive_measures(grid, cells.partner, epochs, targets)
-    shown = [measure for measure in (*MEASURES, *list_target_measures(targets)) if is_measured(measure, cells.runs)]
+    partner = find_baselines(grid, grid.runs, against)
+    derived, notes = measures.derive_measures(grid, partner, epochs, targets)
+    cells = Cells(grid, derived, ("label", *grid.keys, "workers"), against, partner)
+    shown = [measure for measure in (*MEASURES, *list_target_measures(targets)) if is_measured(measure, derived)]
     said = write_remarks(grid.runs)
     made = [build_measure_table(grid, cells, name_baseline(measure, against), len(grid.keys) + 1) for measure in shown]
     made = [

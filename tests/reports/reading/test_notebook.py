@@ -10,7 +10,7 @@ import pytest
 
 import reports
 from gradsweep import run_directory
-from reports.reading.report import RUN_COLUMNS
+from reports.reading.columns import RUN_COLUMNS
 from tests.conftest import ROOT
 from tests.reports import fabricate
 

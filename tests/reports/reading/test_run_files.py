@@ -18,7 +18,7 @@ import reports
 from gradsweep import csv_columns, errors, files, planned_runs, run_directory
 from reports.building.sweep_report import build_report
 from reports.reading import csv_rows
-from reports.reading.report import RUN_COLUMNS
+from reports.reading.columns import RUN_COLUMNS
 from tests.conftest import ROOT
 from tests.reports import fabricate
 
