@@ -33,7 +33,7 @@ UNHEARD = (-signal.SIGUSR1, 128 + signal.SIGUSR1)
 """Exit statuses of an MPI launcher if it, or a rank, was killed by the request to save before it listened to it."""
 
 ReportedEnd = Callable[[], tuple[str, str, str | None] | None]
-"""Waits for those who watch an attempt to learn why it ended: returns status, reason and cause; None: nobody knows."""
+"""Waits for a report why an attempt ended, and returns status, reason and cause; None: there is none."""
 
 
 class Attempt(abc.ABC):
@@ -66,7 +66,7 @@ class Attempt(abc.ABC):
         self.reason: str | None = None
         self.cause: str | None = None
         self.exit_code: int | None = None
-        self.unsaved = False  # asked to save before it had begun, and ended by that
+        self.unsaved = False  # ended by the request to save, before it had begun
         self._await_reported_end = await_reported_end
         self._asked: float | None = None  # when it was last asked to save, by time.monotonic()
         self._stopping: tuple[str, str, str | None] | None = None  # status, reason, cause
@@ -122,7 +122,7 @@ class Attempt(abc.ABC):
             "code_version": self.task.code_version,
             **more,
         }
-        continued = self.run.path(run_directory.CHECKPOINT).exists()  # what it was timed with before is in its figures
+        continued = self.run.path(run_directory.CHECKPOINT).exists()  # its figures include earlier attempts
         write_state(
             self.run,
             status=self.status or run_directory.RUNNING,

@@ -46,7 +46,7 @@ class MpirunAttempt(Attempt):
         super().__init__(task, cores, Lease(tuple(cores)) if lease is None else lease, await_reported_end)
         if self.status is not None:
             return
-        # Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
+        # a new one: Open MPI names a directory there by mpirun's pid, and fails if a killed mpirun has left it
         self._scratch = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
         self._capture: Capture | None = None
         own = {
@@ -64,7 +64,7 @@ class MpirunAttempt(Attempt):
                 self._scratch,
                 cores,
             )
-            os.mkdir(self._scratch, 0o700)  # not before: whoever kills us now, the program that has begun removes it
+            os.mkdir(self._scratch, 0o700)  # after Capture, whose program removes it if this process is killed
             out, err = self._capture.inputs
             files.write_json(
                 self.directory / run_directory.PROVENANCE, record.describe_attempt(task.origin, environment)
@@ -80,7 +80,7 @@ class MpirunAttempt(Attempt):
                 preexec_fn=lambda: prepare_child(cores, parent),
             )
             self._capture.close_inputs()
-        except subprocess.SubprocessError as error:  # in the child: its cores are not ours any more, say
+        except subprocess.SubprocessError as error:  # in the child, for example because its cores are not ours any more
             self._tidy()
             raise OSError(f"{task.command[0]}: {error}") from error
         except BaseException:
@@ -88,7 +88,7 @@ class MpirunAttempt(Attempt):
             raise
         try:
             self._write_start(self.process.pid, **({} if allocation is None else allocation.build_record()))
-        except BaseException:  # nothing may run that no state tells of
+        except BaseException:  # nothing may run without a state that says so
             self.process.kill()
             self.process.wait()
             self._tidy()
@@ -136,7 +136,7 @@ class MpirunAttempt(Attempt):
                 time.sleep(0.01)
 
     def _tidy(self) -> None:
-        """Leave nothing of an mpirun that has ended."""
+        """Remove what an mpirun that has ended may have left."""
         kill_processes(self.directory)
         if self._capture is not None:
             self._capture.close()

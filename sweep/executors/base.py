@@ -78,7 +78,7 @@ class RunExecutor(abc.ABC):
         self.estimate, self.weigh = estimate, weigh
         self.news: list[tuple[Job, int | None, str]] = []
         """Jobs that will begin another attempt by themselves, because a scheduler has queued them again or their MPI
-        world has died: each with the attempt that has ended, and why. Whoever reads the list empties it."""
+        world has died: each with the attempt that has ended, and why. The reader empties the list."""
 
     def reconcile(self, run: Run) -> None:
         """Write how a run stands that an earlier launcher may have left, before any is submitted.

@@ -165,7 +165,7 @@ class SlotExecutor(RunExecutor):
         try:
             job.attempt = self._start_attempt(job, lease)
             job.status = run_directory.RUNNING
-        except OSError as error:  # a full disk, say: other runs may start all the same
+        except OSError as error:  # a full disk, for example: other runs may start
             self._note_end(job, run_directory.FAILED, *explain_start_error(error))
             write_job_state(job)
         return True

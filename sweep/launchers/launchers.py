@@ -52,7 +52,7 @@ class Launcher(Protocol):
 
     @classmethod
     def find_living_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
-        """Return which of these jobs (`id` of job.json) wait, for what, or run (None); None if nobody answers."""
+        """Return those of the jobs (`id` of job.json) that wait, with why, or run (None); None without an answer."""
 
     @classmethod
     def find_unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:

@@ -30,7 +30,7 @@ def find_jobs(runs: Iterable[Run]) -> dict[Run, Job]:
 
 
 def find_living_jobs(jobs: Iterable[Job], *, believed: bool = True) -> dict[Job, str | None]:
-    """Return those of the jobs that wait or run, with why they wait; where nobody can tell, all if `believed`."""
+    """Return those of the jobs that wait, with why, or run; without an answer all of them if `believed`."""
     from sweep.launchers.launchers import LAUNCHERS
 
     alive: dict[Job, str | None] = {}

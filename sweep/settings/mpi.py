@@ -25,7 +25,7 @@ class MpiSettings:
         for name, value in self.environment.items():
             secrets.refuse_texts(f"mpi.environment.{name}", [value])
         for name, value in self.environment.items():
-            if not isinstance(value, str):  # a config.yaml that somebody has edited
+            if not isinstance(value, str):  # config.yaml was edited
                 raise bad_value(f"mpi.environment.{name}", value, "a text, in quotes where YAML reads something else")
             if not name or "=" in name or "\0" in name + value:
                 raise bad_value(f"mpi.environment.{name!r}", repr(value), "a name without '=', and no NUL in either")

@@ -39,7 +39,7 @@ class PackedAttempt(Attempt):
         super().__init__(task, [] if unnumbered else lease.cores, lease)
         self.gpus, self.suspect = list(gpus), suspect
         self.again = False
-        """Whether it has ended for a reason outside its run, which another attempt is to go on with."""
+        """Whether it has ended for a reason outside its run, so that another attempt follows."""
         self.why_again = ""
         self._preempted = False
         self._capture: Capture | None = None

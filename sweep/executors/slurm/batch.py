@@ -162,7 +162,7 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTa
         batch.note_id(SlurmExecutor._get_job_id_from_submission_command(answer))
     except BaseException:
         if batch.id is None:
-            with contextlib.suppress(SlurmSilent):  # it may have been submitted all the same
+            with contextlib.suppress(SlurmSilent):  # sbatch may have submitted it
                 cancel_by_name(batch.name)
             script.unlink(missing_ok=True)
             batch.path.unlink()

@@ -101,7 +101,7 @@ class SlurmRunExecutor(RunExecutor):
             return []
         jobs: dict[str, SlurmJob] = {}
         submitted: list[str] = []
-        whose = ""  # what is being submitted is, where not all ask for the same
+        whose = ""  # whose request is being submitted, if there are several
         # SLURM may still be tidying up, or the job serves others: this is another try
         over = {(job.task.directory, job.slurm_id) for job in self.jobs if job.ended}
         try:

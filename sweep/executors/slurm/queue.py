@@ -36,7 +36,7 @@ _SHOWN = ("SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")  # a user's defaults, wh
 
 
 class SlurmSilent(Exception):
-    """SLURM did not answer, or refused; `str()` is what it said, in one line."""
+    """SLURM did not answer, or refused; `str()` is its message, in one line."""
 
 
 @dataclasses.dataclass(frozen=True)

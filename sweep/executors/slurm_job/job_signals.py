@@ -58,7 +58,7 @@ class JobSignals:
                 self._why_ended = _explain_end(described)
 
     def explain_end(self, allocation: Allocation) -> tuple[str, str | None]:
-        """Return why everything is to end at once, for people, and the cause where nobody wanted these runs to end.
+        """Return why everything is to end at once, for people, and the cause; None: a user wanted it.
 
         SLURM does not say yet whether it queues the job again.
         """
