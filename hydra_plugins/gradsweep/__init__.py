@@ -125,7 +125,7 @@ class SweepLauncher(Launcher):
     """Hands the points of a grid to sweep.launch; its options, which may depend on the point, go along with each."""
 
     def __init__(self, **options: Any) -> None:
-        """Ignore the options of conf/hydra/launcher: each point has its own, which sweep/settings/launcher.py checks."""
+        """Ignore the options of conf/hydra/launcher: each point has its own (sweep/settings/launcher.py)."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Refuse, before the sweeper makes anything, what only our grids understand, with another sweeper."""

@@ -215,9 +215,8 @@ class Tracker:
             assert row.job is not None
             rest = row.remaining_s
             if rest is None:
-                rest = max(
-                    0.0, _average_cost(known, row.job.task.cores) / row.cores - (row.measure_seconds(now) or 0.0)
-                )
+                likely = _average_cost(known, row.job.task.cores) / row.cores
+                rest = max(0.0, likely - (row.measure_seconds(now) or 0.0))
             longest = max(longest, rest)
             left += rest * row.cores
         if not queued:

@@ -17,7 +17,7 @@ from sweep.console.messages import print_line
 from sweep.directory import restore_runs
 from sweep.directory.completion import is_complete, list_missing
 from sweep.directory.description import add_to_description
-from sweep.directory.run_layout import locate_runs
+from sweep.directory.run_layout import RunLocation, locate_runs
 from sweep.directory.sweep_directory import Sweep
 from sweep.executors.packed import fork_server
 from sweep.launch.prepare_data import prepare_data
@@ -116,6 +116,7 @@ def execute(
     if not again and (directory / run_directory.SWEEP).is_file():
         refuse_strangers(directory, run_directory.runs_of(directory))
     sweep = Sweep(session.directory or directory, fresh=fresh and not again)
+    locations: list[RunLocation] = []
     try:
         locations = locate_runs(sweep.directory, points.points, silent=silent)
         todo = [each.point.config for each in locations if not (each.is_laid_out and is_complete(each.run))]
