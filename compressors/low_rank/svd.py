@@ -167,6 +167,7 @@ class Spectral(Compressor):
 
     def load_modules(self) -> None:
         from compressors.kernels import backend, uniform  # noqa: F401  (now rather than in the first step)
+        from compressors.low_rank.linear_algebra import gram_svd  # noqa: F401
 
         if backend.select_on_host() == "numba":
             from compressors.low_rank.linear_algebra import tridiagonal  # noqa: F401

@@ -1,8 +1,8 @@
-"""Batch normalisation over the global batch: the statistics of all workers' samples together, summed over MPI.
+"""Batch normalisation over the global batch: with the statistics of all workers' samples, summed by MPI.
 
 Each layer waits for two allreduces a step, one forward (sum, sum of squares and count of every channel) and one
-backward (two sums of gradients): W workers with b samples each do what one worker does with W b, but every layer
-costs twice the network's latency, which nothing hides.
+backward (two sums of gradients): W workers with b samples each compute what one worker computes with W b samples. Every
+layer costs twice the network's latency, which nothing hides.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 class NormalisationGroup:
     """The workers whose samples are normalised together.
 
-    Sums travel as float64: what is left of a sum of squares less the square of a mean may be small.
+    Sums travel as float64: the difference of a mean of squares and a squared mean may be small.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
-        self.comm = comm.Dup()  # sums within backward must not meet what an exchange sends meanwhile
+        self.comm = comm.Dup()  # sums during backward must not mix with messages of the exchange
         self.has_samples = True
         self.sent_bytes = 0.0
 
     @contextlib.contextmanager
     def exclude_samples(self) -> Iterator[None]:
-        """Within the block this worker takes part in the sums but adds nothing to them."""
+        """Within the block, let this worker take part in sums without adding to them."""
         self.has_samples = False
         try:
             yield
@@ -43,7 +43,7 @@ class NormalisationGroup:
             self.has_samples = True
 
     def sum(self, mine: torch.Tensor) -> torch.Tensor:
-        """The sum of a float64 vector over the workers, the same bits on all."""
+        """Return the sum of a float64 vector over the workers, with the same bits on all."""
         from mpi4py import MPI
 
         if not self.has_samples:
@@ -55,14 +55,14 @@ class NormalisationGroup:
 
 
 def _reshape_to_channels(vector: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A number a channel, ready to be combined with `like` of shape (N, C, ...)."""
+    """Reshape a vector with a number for each channel, to combine it with `like` of shape (N, C, ...)."""
     return vector.view(1, -1, *[1] * (like.dim() - 2))
 
 
 class _Normalise(torch.autograd.Function):
     """(x - mean) / sqrt(var + eps) * weight + bias with mean and variance over the samples of all workers.
 
-    Returns the result with mean, biased variance and the number of values a channel, which have no gradient.
+    Returns the result, and without gradients the mean, the biased variance and the number of values of a channel.
     """
 
     @staticmethod
@@ -102,20 +102,25 @@ class _Normalise(torch.autograd.Function):
         dx = dy - _reshape_to_channels(mean_dy, x) - normal * _reshape_to_channels(mean_dy_normal, x)
         dx *= _reshape_to_channels(deviation if weight is None else deviation * weight.float(), x)
         if not ctx.group.has_samples:
-            dx.zero_()  # its values were in no statistics
-        # weight and bias are those of a worker's own samples: the exchange adds the workers up
+            dx.zero_()  # its samples are in no statistics
+        # gradients of weight and bias are of this worker's samples: the exchange sums over the workers
         has_weight, has_bias = ctx.needs_input_grad[1:3]
         return dx.to(x.dtype), sum_dy_normal if has_weight else None, sum_dy if has_bias else None, None, None
 
 
 class SynchronisedBatchNorm(_BatchNorm):
-    """Takes the place, the parameters and the running statistics of a `BatchNorm1d`, `2d` or `3d`.
+    """Replaces a `BatchNorm1d`, `2d` or `3d`, whose parameters and running statistics it takes over.
 
-    In evaluation it is what it was before. All workers must call it in the same order, with at least one value each
-    (see `NormalisationGroup.exclude_samples`).
+    Evaluation does not change. All workers must call it in the same order, with at least one value each (see
+    `NormalisationGroup.exclude_samples`).
     """
 
-    group: NormalisationGroup
+    def __init__(self, replaced: _BatchNorm, group: NormalisationGroup) -> None:
+        super().__init__(
+            replaced.num_features, replaced.eps, replaced.momentum, replaced.affine, replaced.track_running_stats
+        )
+        self._parameters, self._buffers = replaced._parameters, replaced._buffers
+        self.training, self.group = replaced.training, group
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
@@ -136,17 +141,12 @@ class SynchronisedBatchNorm(_BatchNorm):
 
 
 def synchronise(model: nn.Module, group: NormalisationGroup) -> nn.Module:
-    """Replace all batch normalisation in `model`, which is changed; returns the model, another one if it is one itself.
+    """Replace all batch normalisation within `model` in place; return `model`, or its replacement.
 
     Parameters and buffers stay the same objects with the same names.
     """
     if isinstance(model, _BatchNorm):
-        new = SynchronisedBatchNorm(
-            model.num_features, model.eps, model.momentum, model.affine, model.track_running_stats
-        )
-        new._parameters, new._buffers = model._parameters, model._buffers
-        new.training, new.group = model.training, group
-        return new
+        return SynchronisedBatchNorm(model, group)
     for name, child in list(model.named_children()):
         model.register_module(name, synchronise(child, group))
     return model

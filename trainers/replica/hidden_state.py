@@ -1,4 +1,4 @@
-"""What a model carries from batch to batch, where it computes a batch in pieces: each piece has its own."""
+"""The hidden state that a language model carries from batch to batch, for batches computed in pieces."""
 
 from __future__ import annotations
 
@@ -9,37 +9,36 @@ from torch import nn
 
 
 class HiddenState:
-    """Gives each of `count` pieces of a batch of `samples` what the samples in it have left behind.
+    """Cuts the hidden state of a batch of `samples` into `count` pieces, one for each piece of the batch.
 
-    Cut as trainers.replica.replica.split_batch cuts the batch. For models with methods `carried` and `carry`, whose
-    tensors have
-    the samples in their second dimension (trainers/models/lstm.py); others have nothing to carry. Call `begin` and
-    `end` around each piece's forward, in their order; after the last one the model carries what all have left.
+    Pieces are cut as trainers.replica.replica.split_batch cuts the batch. Only models with methods `carried` and
+    `carry` have a hidden state; its tensors have the samples in their second dimension (trainers/models/lstm.py). Call
+    `begin` and `end` around the forward of each piece, in order; after the last one the model carries all pieces again.
     """
 
     def __init__(self, model: nn.Module, count: int, samples: int) -> None:
-        carrying: Any = model  # mypy knows no methods of it
-        self.model = carrying if count > 1 and hasattr(model, "carry") else None
+        untyped: Any = model  # mypy does not know its methods
+        self.model = untyped if count > 1 and hasattr(model, "carry") else None
         self._before: list[dict[str, torch.Tensor]] = []
         self._after: list[dict[str, torch.Tensor]] = []
         if self.model is None:
             return
         carried: dict[str, torch.Tensor] = self.model.carried()
         if any(tensor.shape[1] != samples for tensor in carried.values()):
-            carried = {}  # other samples begin afresh
+            carried = {}  # another number of samples begins without a state
         cut = {name: tensor.tensor_split(count, 1) for name, tensor in carried.items()}
-        self._before = [{name: parts[number] for name, parts in cut.items()} for number in range(count)]
+        self._before = [{name: pieces[number] for name, pieces in cut.items()} for number in range(count)]
 
     def begin(self) -> None:
-        """The next piece comes."""
+        """Give the model the state of the next piece."""
         if self.model is not None:
             self.model.carry(self._before[len(self._after)])
 
     def end(self) -> None:
-        """It has been computed."""
+        """Take the state that the piece has left; after the last piece give the model all of it."""
         if self.model is None:
             return
         self._after.append(self.model.carried())
         if len(self._after) == len(self._before):
             names = self._after[0]
-            self.model.carry({name: torch.cat([part[name] for part in self._after], 1) for name in names})
+            self.model.carry({name: torch.cat([piece[name] for piece in self._after], 1) for name in names})

@@ -1,4 +1,4 @@
-"""Fewer bits in forward and backward: autocast, and the scale of the loss that keeps fp16 gradients in range."""
+"""Mixed precision: autocast, and the loss scale that keeps fp16 gradients in range."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Within the block, operations that bear it compute in 16 bits; nothing for fp32."""
+    """Within the block, compute operations that allow it in 16 bits; fp32 changes nothing."""
     if precision == "fp32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=_TYPES[precision])
 
 
 class ScaleExhausted(RuntimeError):
-    """The gradient is not finite although the loss is not made larger any more."""
+    """The gradient is not finite although the loss is not scaled up any more."""
 
 
 class LossScaler:
-    """The number that the loss is multiplied with before backward, alike on all workers.
+    """The factor of the loss before backward, the same on all workers.
 
     Loss scaling as in Micikevicius et al., Mixed Precision Training (ICLR 2018), with the factors and the interval of
-    torch.amp.GradScaler. That is not used itself, as every worker has to leave out a step that one of them must.
+    torch.amp.GradScaler. That class is not used: all workers have to skip a step that one of them must skip.
     """
 
     def __init__(self, config: LossScale) -> None:
@@ -42,21 +42,19 @@ class LossScaler:
         self.good = 0
         self.skipped = 0
         self.unmeasured = False
-        """The last step was left out, and was to be measured: the next one is instead."""
+        """The last step was to be measured but was skipped: the next one is measured instead."""
         self.sent_bytes = 0.0
 
     def unscale(self, gradients: torch.Tensor) -> bool:
-        """Divide the flat gradient by the scale, in place; whether it is finite."""
+        """Divide the flat gradient by the scale in place; return whether it is finite."""
         gradients.div_(self.scale)
         return math.isfinite(float(torch.linalg.vector_norm(gradients, math.inf)))
 
     def agree(self, finite: bool, comm: MPI.Comm) -> bool:
-        """Whether the gradients of all workers are finite, so that the step can be taken; adapts the scale.
-
-        Costs an allreduce of four bytes.
+        """Return whether the gradients of all workers are finite, and adapt the scale; costs an allreduce of 4 bytes.
 
         Raises:
-            ScaleExhausted: a dynamic scale has come down below 1 and there is still an overflow; on all workers.
+            ScaleExhausted: the gradient overflows with a dynamic scale below 1; on all workers.
         """
         from mpi4py import MPI
 
@@ -77,17 +75,17 @@ class LossScaler:
         return False
 
     def state_dict(self) -> dict[str, float]:
-        """What is remembered from step to step."""
+        """Return the state that lasts from step to step."""
         return {"scale": self.scale, "good": self.good, "skipped": self.skipped, "unmeasured": self.unmeasured}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is something else.
         """
         if set(state) != set(self.state_dict()):
-            known = ", ".join(self.state_dict())
-            raise ValueError(f"the state of a loss scaler has the keys {known}, but was given {sorted(state)}")
+            keys = ", ".join(self.state_dict())
+            raise ValueError(f"the state of a loss scaler has the keys {keys}, but was given {sorted(state)}")
         self.scale, self.good, self.skipped = float(state["scale"]), int(state["good"]), int(state["skipped"])
         self.unmeasured = bool(state["unmeasured"])

@@ -32,9 +32,9 @@ class DifferentWeights(RuntimeError):
 
 
 class Replica:
-    """The model with its flat buffers, the same on all workers at the start.
+    """The model of a worker with its flat buffers; all workers start with the same parameters.
 
-    Initial weights are drawn on the CPU, so that they are the same wherever they are then used.
+    Initial weights are drawn on the CPU, so that they do not depend on the device.
 
     Raises:
         DifferentWeights: the workers did not start from the same parameters.
@@ -57,7 +57,7 @@ class Replica:
         self.model.to(device).train()
         self.flat = Flat(self.model)
         self.scaler = LossScaler(config.loss_scale) if config.precision == "fp16" else None
-        # not `model.compile()`, which leaves out the forward of torch's own modules: an nn.Sequential stays as it is
+        # not `model.compile()`, which would leave an nn.Sequential as it is: it skips forwards of torch's own modules
         self._called: Callable[[torch.Tensor], Any] = torch.compile(self.model) if config.compile else self.model
         self.require_same("the initial weights")
         torch.manual_seed(config.seed + 1 + comm.rank)  # dropout differs between workers
@@ -82,21 +82,21 @@ class Replica:
             return 0.0, 0.0
         scale = self.comm.size if self.scaler is None else self.comm.size * self.scaler.scale
         losses = correct = 0.0
-        parts = split_batch(batch, self.config.batch.accumulate)
-        self._join_normalisation(batch.inputs, self.config.batch.accumulate - len(parts))
-        carrying = HiddenState(self.model, len(parts), len(batch.labels))
-        for number, (inputs, targets) in enumerate(parts, 1):
+        pieces = split_batch(batch, self.config.batch.accumulate)
+        self._join_normalisation(batch.inputs, self.config.batch.accumulate - len(pieces))
+        hidden = HiddenState(self.model, len(pieces), len(batch.labels))
+        for number, (inputs, targets) in enumerate(pieces, 1):
             with watch("data"):
                 inputs, targets = self._move_to_device(inputs, targets)
             with watch("forward"):
-                carrying.begin()
+                hidden.begin()
                 logits, labels = flatten_scores(self._compute_outputs(inputs), targets)
-                carrying.end()
+                hidden.end()
                 loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
             with watch("backward"):
                 if number == 1:
                     self.flat.gradients.zero_()
-                if number == len(parts) and on_last_backward is not None and self.scaler is None:
+                if number == len(pieces) and on_last_backward is not None and self.scaler is None:
                     on_last_backward()
                 (loss * scale).backward()
                 correct += float((logits.detach().argmax(1) == labels).sum())
@@ -130,7 +130,7 @@ class Replica:
         return usable
 
     def _move_to_device(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """A batch on the device, laid out in memory as the model shall see it."""
+        """Move a batch to the device, with the memory layout that the model expects."""
         inputs, labels = inputs.to(self.device), labels.to(self.device)
         if self.config.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
@@ -154,18 +154,18 @@ class Replica:
         return outputs.float()
 
     def _join_normalisation(self, inputs: torch.Tensor, times: int) -> None:
-        """Take part in what the layers of the workers that have samples (left) sum up; adds nothing to the gradient."""
+        """Take part `times` times in the sums of synchronised batch normalisation, without samples and gradients."""
         if self.normalising is None:
             return
-        one = inputs.new_zeros((1, *inputs.shape[1:]))
+        sample = inputs.new_zeros((1, *inputs.shape[1:]))
         for _ in range(times):
             with self.normalising.exclude_samples():
-                outputs = self._compute_outputs(self._move_to_device(one, one)[0])
+                outputs = self._compute_outputs(self._move_to_device(sample, sample)[0])
                 outputs.backward(torch.zeros_like(outputs))
 
     def take_extra_bytes(self) -> float:
-        """What this worker has sent since the last call, beside gradients: for synchronised batch normalisation, and
-        to agree on fp16 overflows."""
+        """Return the bytes that this worker has sent since the last call beside gradients: for synchronised batch
+        normalisation and agreements on fp16 overflows."""
         sent = 0.0
         for sender in (self.normalising, self.scaler):
             if sender is not None:
@@ -174,11 +174,11 @@ class Replica:
 
     @torch.no_grad()
     def evaluate(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
-        """Mean loss and accuracy over the test set after an epoch, which the workers share among them.
+        """Return mean loss and accuracy over the test set after an epoch, of which each worker evaluates a share.
 
-        The running statistics of batch normalisation, which each worker has of its own batches, are averaged over
-        the workers first, so that all judge the same model; not with batch_norm=local, where each worker judges
-        its own, nor with batch_norm=synchronised, where they are the same already.
+        With batch_norm=averaged the running statistics of batch normalisation, which each worker has of its own
+        batches, are first averaged over the workers, so that all evaluate the same model. With batch_norm=local each
+        worker evaluates its own; with batch_norm=synchronised they are the same already.
         """
         if self.config.batch_norm == "averaged":
             self._average_buffers()
@@ -189,13 +189,13 @@ class Replica:
 
     @torch.no_grad()
     def evaluate_alone(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
-        """Mean loss and accuracy of this worker's own model over the whole test set; asks no other worker."""
+        """Return mean loss and accuracy of this worker's own model over the whole test set, without other workers."""
         loss, correct, labels = self._judge(feed.test(epoch, whole=True))
         return float(loss / labels), float(correct / labels)
 
     @contextlib.contextmanager
     def keep_buffers(self) -> Iterator[None]:
-        """After this block the model's buffers are what they were before it."""
+        """Restore the model's buffers after the block."""
         before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         try:
             yield
@@ -204,7 +204,7 @@ class Replica:
                 buffer.copy_(value)
 
     def _judge(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> np.ndarray:
-        """Summed losses, hits and the number of labels, (3,)."""
+        """Return summed losses, hits and the number of labels, (3,)."""
         self.model.eval()
         sums = np.zeros(3)
         for batch in batches:
@@ -226,11 +226,11 @@ class Replica:
         total = np.empty_like(mine)
         self.comm.Allreduce(mine, total)
         mean = torch.from_numpy(total).div_(self.comm.size)
-        for buffer, part in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
-            buffer.copy_(part.view_as(buffer))
+        for buffer, values in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
+            buffer.copy_(values.view_as(buffer))
 
     def require_same(self, what: str) -> None:
-        """Compare the parameters of all workers.
+        """Check that all workers have the same parameters.
 
         Raises:
             DifferentWeights: they are not the same to the bit.
@@ -243,11 +243,11 @@ class Replica:
             raise DifferentWeights(f"{what} of workers {different} differ from those of worker 0")
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of what this worker has beside its parameters, between two steps.
+        """Return a copy of this worker's state beside its parameters, between two steps.
 
-        `buffers` of the model (running statistics; they differ between workers), `scaler` of the loss (empty but for
-        fp16), `carried` (what the model carries from batch to batch, where it has methods `carried` and `carry`), and
-        `rng`, the states of torch's generators, which dropout draws from.
+        `buffers` of the model (running statistics, which differ between workers), `scaler` of the loss (empty without
+        fp16), `carried` (hidden state of a model with methods `carried` and `carry`), and `rng`, the states of torch's
+        generators, which dropout draws from.
         """
         rng = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
@@ -262,7 +262,7 @@ class Replica:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave; parameters are not part of it.
+        """Restore what `state_dict` gave; parameters are not part of it.
 
         Raises:
             ValueError: it is the state of another model, precision or kind of device; nothing has been changed.
@@ -290,11 +290,11 @@ class Replica:
 
 
 def split_batch(batch: Batch, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Inputs and labels of `count` parts of a batch, as equal as they can be; fewer where samples are fewer."""
+    """Split a batch into `count` pieces of inputs and labels, as equal as possible; fewer where samples are fewer."""
     count = min(count, len(batch.labels))
     return list(zip(batch.inputs.tensor_split(count), batch.labels.tensor_split(count), strict=True))
 
 
 def flatten_scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits (n, classes) and labels (n,), also of a model of text, which says something about every position."""
+    """Flatten outputs to logits (n, classes) and labels to (n,); language models have outputs for every position."""
     return outputs.reshape(-1, outputs.shape[-1]), labels.reshape(-1)
