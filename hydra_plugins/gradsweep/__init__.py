@@ -151,7 +151,7 @@ class SweepLauncher(Launcher):
             raise bad_value("sweep.wait", "false", "true with a sweeper that goes by results, or hydra/sweeper=grid")
         if "optuna" in sys.modules:
             tolerate_last_failure()
-        # what sweepers say of failures, we do; their words still reach what hydra/job_logging may set up
+        # the sweep reports failures itself; sweepers' messages still reach what hydra/job_logging may set up
         logging.getLogger("hydra_plugins").addHandler(logging.NullHandler())
         logging.getLogger("optuna").setLevel(logging.WARNING)
 
@@ -159,7 +159,7 @@ class SweepLauncher(Launcher):
         """Run a batch; return in its order the sweep.metric that a sweeper optimises; ours does not ask for it.
 
         A run without one, as it has failed, returns NaN: its neighbours' results are not lost to an exception. So does
-        a point that was taken out of the grid. A sweeper that can bear with failures (max_failure_rate) is told of them
+        a point that was taken out of the grid. A sweeper that accepts failures (max_failure_rate) learns of them
         as Hydra does, by an exception for each.
         """
         from sweep.config.composer import Composer

@@ -36,7 +36,7 @@ class Stream:
 
 
 class Output(Console):
-    """Standard output; where whoever read it has gone (`| head`), the sweep goes on without.
+    """Standard output; where its reader has gone (`| head`), the sweep goes on without it.
 
     Live displays are for terminals: not where colours alone were asked for (FORCE_COLOR=1 in a CI's log).
     """

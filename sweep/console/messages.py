@@ -1,4 +1,4 @@
-"""Lines for people: what failed and why, and the commands with which a sweep goes on."""
+"""Lines for people: what failed and why, and the commands that resume a sweep."""
 
 from __future__ import annotations
 

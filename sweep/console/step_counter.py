@@ -10,7 +10,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 QUIET_S = {True: 1.5, False: 10.0}
-"""Before the first line: on a terminal, and elsewhere. A step that is over sooner is not told of."""
+"""Before the first line: on a terminal, and elsewhere. A step that ends sooner is not reported."""
 EVERY_S = {True: 0.2, False: 10.0}
 """Between two lines: on a terminal, where one takes the place of the other, and elsewhere."""
 
@@ -52,7 +52,7 @@ class Count:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
-        except (OSError, ValueError):  # nobody reads it any more
+        except (OSError, ValueError):  # the reader has gone
             self._silent = True
 
 

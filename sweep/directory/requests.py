@@ -52,7 +52,7 @@ def send(directory: Path, request: Request) -> Path:
         try:
             files.write_json(path, {"format": run_directory.FORMAT, "time": files.now(), **dataclasses.asdict(request)})
             return path
-        except FileNotFoundError:  # somebody has just removed the empty folder, or all of the sweep
+        except FileNotFoundError:  # the empty folder, or the sweep, has just been removed
             continue
 
 

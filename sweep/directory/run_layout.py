@@ -89,7 +89,7 @@ def _create_run(run: Run, entry: RunLocation) -> None:
     _set_directory_aside(run)
     run.directory.mkdir(parents=True, exist_ok=True)
     for path in (run.path(run_directory.STATE), run.path(run_directory.CONFIG)):
-        if not is_regular(path):  # a directory, say, could not be replaced
+        if not is_regular(path):  # a directory, for example, could not be replaced
             set_aside(path)
     state = {
         "format": run_directory.FORMAT,
@@ -114,7 +114,7 @@ def _write_config(run: Run, config: Mapping[str, Any]) -> None:
 
 
 def _set_directory_aside(run: Run) -> None:
-    """Rename what is left of a directory that was removed while somebody wrote there."""
+    """Rename what is left of a directory that was removed while a process wrote there."""
     if run.directory.is_dir():
         files.remove_partial(run.directory)
     if run.directory.is_dir() and read_signature(run) is None and any(run.directory.iterdir()):

@@ -24,7 +24,7 @@ def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | N
     attempts = run.state()["attempts"] or [{"number": max([1, *run.attempt_numbers()])}]
     for path in run.attempt(attempts[-1].get("number", 1)).glob("stacks-*.txt"):
         with suppress(OSError):
-            if path.stat().st_size == 0:  # of a rank that was killed: nobody has asked it where it was
+            if path.stat().st_size == 0:  # of a rank that was killed before it could write
                 path.unlink()
     ended = {"status": status, "reason": reason, "cause": cause, "exit_code": exit_code, "ended": files.now()}
     attempts[-1] |= ended

@@ -36,7 +36,7 @@ def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]])
     Args:
         waiting: by the name of the run its job, and why that does not run, in the scheduler's words.
     """
-    with contextlib.suppress(OSError):  # a full disk: nobody is told
+    with contextlib.suppress(OSError):  # a full disk
         if waiting:
             files.write_json(directory / WAITING, {"pid": os.getpid(), "runs": dict(waiting)}, durable=False)
         else:

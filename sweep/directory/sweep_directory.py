@@ -92,7 +92,7 @@ class Sweep:
                 (self.directory / LOCK).unlink()
         self._locked.close()
         if is_nothing and self._made:
-            with contextlib.suppress(OSError):  # somebody else's files are in it
+            with contextlib.suppress(OSError):  # it has files of others
                 self.directory.rmdir()
 
     def forget(self) -> None:
@@ -104,7 +104,7 @@ class Sweep:
             with contextlib.suppress(OSError):
                 (self.directory / name).unlink()
         self.close()
-        with contextlib.suppress(OSError):  # somebody else's files are in it
+        with contextlib.suppress(OSError):  # it has files of others
             self.directory.rmdir()
 
     @property
@@ -148,7 +148,7 @@ class Sweep:
         return run_layout.create_runs(locations, silent=silent)
 
     def note_resumed(self, mpi_program: Sequence[str]) -> None:
-        """Write into sweep.yaml that it is gone on with, by which command and with what."""
+        """Write into sweep.yaml which command resumes the sweep, and with what."""
         self._describe([], [], mpi_program, again=False)
 
     def _describe(
@@ -169,7 +169,7 @@ class Sweep:
             this = {"created": files.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
             if "format" in known:
                 known["resumed"] = [*_list_commands(known)[1:], this]
-            else:  # nothing is there, or nothing that says how the sweep began
+            else:  # no file, or none with the beginning of the sweep
                 damaged = regular_files.set_aside(path)
                 known = {"format": run_directory.FORMAT, **this, **({"damaged": damaged} if damaged else {})}
         known["swept"] = list(dict.fromkeys([*_keep_texts(known.get("swept")), *swept]))

@@ -11,7 +11,7 @@ from sweep.launchers import schedulers
 
 
 def cancel_unwatched(runs: Iterable[Run], reason: str) -> None:
-    """End runs that no launcher works on, though they wait for their turn or say that they are running.
+    """Cancel runs that are marked as pending or running although no launcher works on them.
 
     Raises:
         UsageError: a scheduler that has some of them does not answer; nothing has been changed.

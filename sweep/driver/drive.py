@@ -75,7 +75,7 @@ class Drive:
         self.retries = Retries(settings)
         self.failed = 0  # for good
         self.ending = False
-        self.left = False  # the jobs go on without us
+        self.left = False  # the jobs go on without this process
         self.shown: Progress | None = None
 
     def run(self) -> None:
@@ -134,9 +134,9 @@ class Drive:
         return {run: job for run, job in self.jobs.items() if not job.ended or run in self.waiting}
 
     def _queue(self, tasks: Mapping[Run, RunTask]) -> None:
-        if not self.executor.can_leave:  # jobs of a scheduler may be adopted, and say themselves how they stand
+        if not self.executor.can_leave:  # jobs of a scheduler may be adopted, and write their states themselves
             for run in tasks:
-                with suppress(OSError):  # a full disk: the run says how it stood before
+                with suppress(OSError):  # a full disk: the state stays as it was
                     if run.status() != run_directory.PENDING:
                         include(run, status=run_directory.PENDING, reason=None)
         jobs = dict(zip(tasks, self.executor.submit_runs(list(tasks.values())), strict=True))

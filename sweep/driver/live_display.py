@@ -123,11 +123,11 @@ def _build_totals(tracker: Tracker, width: int, now: float) -> list[RenderableTy
     bar = ProgressBar(total=max(1, total), completed=over, complete_style="green", finished_style="green")
     line.add_row(bar, Text(", ".join(words), overflow="ellipsis"))
     waiting = sum(row.waiting for row in tracker.rows.values())
-    said = [(f"{count} {status}", STYLES.get(status, "")) for status, count in sorted(counts.items()) if count]
-    said += [(f"{running} running", STYLES[run_directory.RUNNING])] if running else []
-    said += [(f"{queued - waiting} queued", "dim")] if queued > waiting else []
-    said += [(f"{waiting} to be tried again", "yellow")] if waiting else []
-    below = Text(", ").join(Text(*each) for each in said)
+    parts = [(f"{count} {status}", STYLES.get(status, "")) for status, count in sorted(counts.items()) if count]
+    parts += [(f"{running} running", STYLES[run_directory.RUNNING])] if running else []
+    parts += [(f"{queued - waiting} queued", "dim")] if queued > waiting else []
+    parts += [(f"{waiting} to be tried again", "yellow")] if waiting else []
+    below = Text(", ").join(Text(*each) for each in parts)
     lines = [below]
     if others := tracker.list_waits():
         lines.append(Text(one_line(f"waits for {'; '.join(others)}"), "dim"))

@@ -42,7 +42,7 @@ class Progress:
         finished: runs that needed nothing to be done.
         console: where to.
         quiet: failures only.
-        events: what machines are told of the same.
+        events: where the same is written for machines.
     """
 
     def __init__(

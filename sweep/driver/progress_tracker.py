@@ -33,7 +33,7 @@ class Row:
     ) -> None:
         self.run, self.epochs, self.max_steps, self.job = run, epochs, max_steps, job
         self.evaluate_every = evaluate_every
-        self.began: float | None = None  # of the job, as `Tracker.update` has been told the time
+        self.began: float | None = None  # of the job, by the clock of `Tracker.update`
         self.ended: float | None = None
         self.waiting = False  # for another try: the job has failed, but that is not the last word
         self.epoch: float | None = None

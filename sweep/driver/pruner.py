@@ -42,7 +42,7 @@ class Pruner:
         self.executor, self.points, self.metric = executor, points, settings.metric
         self._sizes: dict[Path, int] = {}
         self._trials: dict[Path, Any] = {}
-        self._told: dict[Path, int] = {}  # the last epoch that a run's trial knows
+        self._reported: dict[Path, int] = {}  # the last epoch that a run's trial knows
         self._over: set[Path] = set()
         self._asked: dict[Path, str] = {}  # hopeless, and asked to end for that reason
         self._study: Any = None
@@ -89,13 +89,13 @@ class Pruner:
         trial = self._trials.get(run.directory)
         if trial is None:
             trial = self._trials[run.directory] = self._study.ask()
-        told = self._told.get(run.directory, 0)
+        reported = self._reported.get(run.directory, 0)
         reason = None
         for epoch, value in sorted(read_epochs(run, self.metric).items()):
-            if epoch <= told:
+            if epoch <= reported:
                 continue
             trial.report(value, epoch)
-            self._told[run.directory] = epoch
+            self._reported[run.directory] = epoch
             goes_on = run in self.points and epoch < self.points[run].config["epochs"]
             if reason is None and goes_on and trial.should_prune():
                 reason = f"{self.metric} {value:.4g} after epoch {epoch}: worse than the median of the finished runs"

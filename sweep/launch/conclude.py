@@ -1,4 +1,4 @@
-"""The end of a command that has computed runs: the report, the failures, the last event, and how to go on."""
+"""The end of a command that has computed runs: the report, the failures, the last event, and the command that resumes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _is_report_current(directory: Path) -> bool:
 
 
 def report_interrupted(interrupted: Interrupted, session: Session) -> None:
-    """Print how to go on with the session's sweep, unless that was reported or nothing was written."""
+    """Print the command that resumes the session's sweep, unless that was reported or nothing was written."""
     directory = session.directory
     if interrupted.reported or directory is None or not (directory / run_directory.SWEEP).is_file():
         return

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class SearchEnded(UsageError):
-    """A run has no value, and more of its batch than the sweeper was told to bear with (max_failure_rate)."""
+    """A run has no value, and so have more of its batch than the sweeper accepts (max_failure_rate)."""
 
 
 @contextmanager

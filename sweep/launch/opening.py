@@ -1,6 +1,6 @@
 """The steps between runs that are laid out and the first one that is submitted: the same for every way to compute them.
 
-`take_to_end` goes on with a Drive, in the foreground or in a detached process; `submit_and_leave` submits and ends.
+`take_to_end` then has a Drive compute them, here or in a detached process; `submit_and_leave` submits them and ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Submit runs to SLURM and leave (sweep.wait=false): its jobs need nobody who waits for them."""
+"""Submit runs to SLURM and leave (sweep.wait=false): its jobs need no launcher that waits."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]
 
     Raises:
         UsageError: a scheduler refuses the runs.
-        Interrupted: by a signal; everything that was started has been ended, or goes on by itself.
+        Interrupted: by a signal; what was started has been ended, or SLURM's jobs go on.
     """
     settings = next(iter(points.values())).settings
     if session.events is None:

@@ -34,7 +34,7 @@ class Cost:
 
     runs: int
     unknown: int
-    """So many runs nobody knows the length of."""
+    """The number of runs of unknown length."""
 
     cores: int | None
     """Of this machine; None where a scheduler has the cores."""

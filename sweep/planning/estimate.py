@@ -158,11 +158,13 @@ class Estimator:
             whole = [one for one in like if one.whole]
             nearest = _select_nearest(like, workers)
             for found in ([one for one in nearest if one.whole], nearest, _select_nearest(whole, workers)):
-                told = [self._scale(config, one) for one in found]
-                seconds = _estimate_duration(config, [one for one, _ in told])
+                scaled_runs = [self._scale(config, one) for one in found]
+                seconds = _estimate_duration(config, [one for one, _ in scaled_runs])
                 if seconds is not None:
-                    scaled = any(one.workers != workers or change != 1 for one, change in told)
-                    return Estimate(seconds, len(found), likeness, scaled, min(change for _, change in told) > FAR)
+                    scaled = any(one.workers != workers or change != 1 for one, change in scaled_runs)
+                    return Estimate(
+                        seconds, len(found), likeness, scaled, min(change for _, change in scaled_runs) > FAR
+                    )
         return None
 
     def _scale(self, config: Mapping[str, Any], one: FinishedRun) -> tuple[FinishedRun, float]:

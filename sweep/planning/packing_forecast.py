@@ -36,7 +36,7 @@ class PackedRun:
     directory: str
     config: Mapping[str, Any]
     seconds: float | None
-    """How long it may take; None: nobody knows."""
+    """How long it may take; None: unknown."""
 
 
 def forecast_packs(runs: Sequence[PackedRun], settings: SweepSettings, mpi: MpiSettings) -> list[Pack]:
@@ -83,7 +83,7 @@ def _forecast_allocations(
 
     Args:
         seconds: how long each run may take, by its directory.
-        weights: what ranks those that nobody can estimate.
+        weights: order the runs without an estimate.
     """
     from sweep.executors.slurm.batch import group_tasks
     from sweep.executors.slurm.shares import share_out  # with submitit
