@@ -109,11 +109,11 @@ class LogPrinter:
             if path not in self._offsets:
                 self._offsets[path] = find_last_lines(path, self.lines) if first else 0
                 self._decoders[path] = codecs.getincrementaldecoder("utf-8")("replace")
-            for data in self._added(path):
+            for data in self._read_new(path):
                 self._print(path, data)
         sys.stdout.flush()
 
-    def _added(self, path: Path) -> Iterator[bytes]:
+    def _read_new(self, path: Path) -> Iterator[bytes]:
         try:
             with open_regular(path) as file:
                 size = file.seek(0, os.SEEK_END)
