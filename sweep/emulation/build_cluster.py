@@ -58,12 +58,12 @@ class BuiltCluster:
             (place / "names").write_text(ip_tc_commands.build_hosts_file(cluster))
             namespaces.bind(place / "names", Path("/etc/hosts"))
 
-    def net(self, host: Host) -> Path:
+    def find_namespace(self, host: Host) -> Path:
         """Return the file of a host's network namespace."""
         return self.place / f"{host.name}.net"
 
     def _make(self, host: Host, cores: Sequence[int]) -> None:
-        namespaces.create_host(host.name, self.net(host), self.place / f"{host.name}.uts")
+        namespaces.create_host(host.name, self.find_namespace(host), self.place / f"{host.name}.uts")
         missing = configure(ip_tc_commands.build_host_settings(self.cluster, cores))
         run_batch("ip", ip_tc_commands.build_host_links(self.cluster, host, SWITCH_NAMESPACE))
         run_batch("tc", ip_tc_commands.build_host_shapes(self.cluster, host))

@@ -129,12 +129,12 @@ def build_table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
     """
     places = (*cluster.hosts, cluster.switch)
 
-    def between(one: Host, other: Host) -> int:
+    def compute_delay(one: Host, other: Host) -> int:
         if cluster.switch in (one, other):
             return 0  # the switch's own place, from where ranks start, is not emulated
         return round(1e9 * max(0.0, cluster.compute_latency(one, other) - own))
 
-    return array.array("q", [round(loss * 2**32), *(between(one, other) for one in places for other in places)])
+    return array.array("q", [round(loss * 2**32), *(compute_delay(one, other) for one in places for other in places)])
 
 
 def start_delay(built: BuiltCluster, has_netem: bool) -> tuple[Delayer | None, float | None]:
@@ -203,7 +203,7 @@ def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
     results, into = os.pipe()
 
     def answer() -> None:
-        namespaces.enter(built.net(other))
+        namespaces.enter(built.find_namespace(other))
         with socket.create_server((other.address, PORT)) as server:
             server.settimeout(2 * PATIENCE_S)  # the other end may have failed
             link, _ = server.accept()
@@ -213,7 +213,7 @@ def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
                     link.sendall(message)
 
     def ask() -> None:
-        namespaces.enter(built.net(one))
+        namespaces.enter(built.find_namespace(one))
         with _connect(other.address) as link:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             times: list[float] = []

@@ -32,11 +32,11 @@ def hide(text: str) -> str:
     A value that the shell looks up (`X_TOKEN=$(cat file)`) is not secret.
     """
 
-    def hidden(found: re.Match[str]) -> str:
+    def hide_value(found: re.Match[str]) -> str:
         known = not is_secret(found["name"]) or found["value"].strip("\"'").startswith(("$", "`"))
         return found[0] if known or found["value"] == HIDDEN else found["name"] + found["sign"] + HIDDEN
 
-    return _GIVEN.sub(hidden, text)
+    return _GIVEN.sub(hide_value, text)
 
 
 @functools.lru_cache(maxsize=4096)  # the points of a grid have most words in common
