@@ -1,4 +1,4 @@
-"""The end of a command that has computed runs: the report, the failures, the last event, and the command that resumes."""
+"""The end of a command that has computed runs: the report, the failures, the last event, how to resume."""
 
 from __future__ import annotations
 
