@@ -25,11 +25,11 @@ def ask(directory: Path, request: Request) -> bool:
     """
     while (by := read_lock_owner(directory)) is not None:
         path = requests.send(directory, request)
-        told = time.monotonic() + PATIENCE_S
+        report_at = time.monotonic() + PATIENCE_S
         try:
             while path.exists() and read_lock_owner(directory) == by:
-                if time.monotonic() > told:
-                    told = float("inf")
+                if time.monotonic() > report_at:
+                    report_at = float("inf")
                     print(f"waiting for {describe_lock_owner(by)}, which runs this sweep", file=sys.stderr)
                 time.sleep(LOOK_EVERY_S)
             # a new launcher removes requests to an earlier one

@@ -29,13 +29,13 @@ def run(options: argparse.Namespace) -> int:
     overview.refresh()
     views = list(overview.views.values())
     if words:
-        known = [view.name for view in views]
-        wanted = {name for word in words for name in find.match_names(word, known)}
+        names = [view.name for view in views]
+        wanted = {name for word in words for name in find.match_names(word, names)}
         views = [view for view in views if view.name in wanted]
     if options.failed:
         views = [view for view in views if view.status in FAILED]
     if options.json:
-        found = {
+        status = {
             "directory": str(directory),
             "holder": overview.holder,
             "active": overview.active,
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
             "runs": [dataclasses.asdict(view) for view in views],
             "no_config": overview.strangers,
         }
-        print(json.dumps(found, indent=1))
+        print(json.dumps(status, indent=1))
         return 0
     shown = [run_lines.format_headline(overview), run_lines.describe_holder(overview)]
     if overview.holder is None:

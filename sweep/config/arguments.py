@@ -57,8 +57,8 @@ def put_overrides_first(words: Sequence[str]) -> list[str]:
         if unknown != why:
             typed = [word for word in unknown.split() if word.startswith("-")]  # it names words behind them, too
             valid = "key=value, --quiet, --json, --trust, --version and the flags of --hydra-help"
-            known = [option for action in get_args_parser()._actions for option in action.option_strings]
-            long = [option for option in (*flags.ALL, *known) if option.startswith("--")]
+            options = [option for action in get_args_parser()._actions for option in action.option_strings]
+            long = [option for option in (*flags.ALL, *options) if option.startswith("--")]
             meant = did_you_mean(typed[0], long) if typed else ""
             why = f"{' '.join(typed) or unknown}: unknown; {meant}valid is {valid}"
         raise UsageError(why) from None

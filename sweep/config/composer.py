@@ -139,8 +139,8 @@ class Composer:
         if line not in self._words:
             override = self._parse(line)
             assert isinstance(self.loader, ConfigLoaderImpl)
-            known = self.loader.repository.group_exists(override.key_or_group)
-            self._words[line] = _Word(line, override, known and not isinstance(override.value(), dict))
+            is_group = self.loader.repository.group_exists(override.key_or_group)
+            self._words[line] = _Word(line, override, is_group and not isinstance(override.value(), dict))
         return self._words[line]
 
     def _parse(self, line: str) -> Override:
@@ -198,8 +198,8 @@ class _Base:
         self.config, self.common, self.shared = config, common, shared
         self.names = _list_sections(config)
         texts = {name: list(_find_interpolations(_extract_raw(config, name))) for name in self.names}
-        self.interpolated = {name for name, found in texts.items() if found}
-        self.sure = not any(_OUTSIDE.search(text) for found in texts.values() for text in found)
+        self.interpolated = {name for name, interpolations in texts.items() if interpolations}
+        self.sure = not any(_OUTSIDE.search(text) for interpolations in texts.values() for text in interpolations)
         self._read: dict[tuple[str, tuple[str, ...]], Any] = {}  # by section and lines that change it
 
     def insert_values(self, words: Sequence[_Word]) -> dict[str, Any]:
@@ -248,8 +248,8 @@ class _Base:
         return not OmegaConf.is_config(around[name]) and not isinstance(override.value(), (dict, list))
 
 
-def _overlap(one: str, other: str) -> bool:
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+def _overlap(first: str, second: str) -> bool:
+    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
 def _extract_raw(config: DictConfig, section: str) -> Any:

@@ -164,8 +164,8 @@ def _describe_valid(key: str, arguments: Sequence[str], parent: Any = None) -> s
     group = key.partition(".")[0]
     if group in MEMBERS:
         types = [(f"{group}.", cls) for cls in _find_classes(group, arguments, parent)]
-    found = {words for prefix, cls in types for words in _find_valid(prefix, cls, key)}
-    return found.pop() if len(found) == 1 else None  # several where members of a group differ
+    descriptions = {words for prefix, cls in types for words in _find_valid(prefix, cls, key)}
+    return descriptions.pop() if len(descriptions) == 1 else None  # several where members of a group differ
 
 
 def _find_classes(group: str, arguments: Sequence[str], parent: Any) -> list[type]:

@@ -93,9 +93,9 @@ def _check_groups(zipped: Any, lengths: Mapping[str, int]) -> list[list[str]]:
     for group in groups:
         for key in group:
             if key not in lengths:
-                known = [name for name, length in lengths.items() if length > 1] or list(lengths)
+                varying = [name for name, length in lengths.items() if length > 1] or list(lengths)
                 raise UsageError(
-                    f"sweep.zip={given}: {key} is no key of this grid; valid is some of {', '.join(known)}"
+                    f"sweep.zip={given}: {key} is no key of this grid; valid is some of {', '.join(varying)}"
                 )
         if len({lengths[key] for key in group}) > 1:
             counted = ", ".join(f"{key} has {lengths[key]}" for key in group)

@@ -46,7 +46,7 @@ def compose_help(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Seq
         typed: the overrides.
     """
     words = {group.lstrip("+"): value for group, _, value in (word.partition("=") for word in typed)}
-    folders = [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]
+    folders = [Path(source.path) for source in config.hydra.runtime.config_sources if source.schema == "file"]
     choices = {str(group): str(name) for group, name in config.hydra.runtime.choices.items() if name is not None}
     before = usual.hydra.runtime.choices
     chosen = {group: name for group, name in choices.items() if group in words or before.get(group) != name}
@@ -197,20 +197,19 @@ class _Page:
         section = "" if _is_global(path) else self.group.replace("/", ".")
         written = _read(path)
         for line in self._read_lines(path):
-            found = _OPTION.match(line)
-            if found is None or line.lstrip().startswith("#"):
+            option = _OPTION.match(line)
+            if option is None or line.lstrip().startswith("#"):
                 lines.append(line)
                 continue
-            depth = len(found["indent"])
-            above = [*(each for each in above if each[0] < depth), (depth, found["key"])]
+            depth = len(option["indent"])
+            above = [*(each for each in above if each[0] < depth), (depth, option["key"])]
             key = ".".join(name for _, name in above)
             inside = look_up(written, key)
             value = look_up(self.values, f"{section}.{key}" if section else key, inside)
             if isinstance(inside, Mapping) or value == inside:
                 lines.append(line)
             else:
-                room = len(found["value"]) - 1 + len(found["rest"]) - len(found["rest"].lstrip())
-                lines.append(
-                    f"{found['indent']}{found['key']}: {_dump_in_line(value):<{room}}{found['rest'].lstrip()}".rstrip()
-                )
+                room = len(option["value"]) - 1 + len(option["rest"]) - len(option["rest"].lstrip())
+                text = f"{_dump_in_line(value):<{room}}{option['rest'].lstrip()}"
+                lines.append(f"{option['indent']}{option['key']}: {text}".rstrip())
         return lines

@@ -86,11 +86,11 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
 
 def _split_mappings(typed: Mapping[str, str]) -> dict[str, str]:
     """Return what was typed, with each option of a mapping (`scaling={rule:sqrt,by:batch}`) as if typed alone."""
-    found = dict(typed)
+    split = dict(typed)
     for key, value in typed.items():
         if value.startswith("{"):
-            found.update({f"{key}.{option}": given for option, given in _OPTION.findall(value)})
-    return found
+            split.update({f"{key}.{option}": given for option, given in _OPTION.findall(value)})
+    return split
 
 
 def refuse_settings(

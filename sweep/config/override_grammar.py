@@ -28,7 +28,7 @@ _KINDS = (
 
 def find_valid_kind(message: str) -> str | None:
     """Return what a key accepts, by OmegaConf's message about a wrong type; None: the message does not tell."""
-    return next((kind for said, kind in _KINDS if said in message), None)
+    return next((kind for part, kind in _KINDS if part in message), None)
 
 
 def explain_grammar(error: OverrideParseException, arguments: Sequence[str], valid: str | None = None) -> str:
@@ -46,8 +46,8 @@ def explain_grammar(error: OverrideParseException, arguments: Sequence[str], val
         shown = " ".join(together)
         valid = f"in quotes: {shlex.quote(shown)}" if re.search(r"[\[{(]", shown) else f"one: {''.join(together)}"
         return f"{shown}: spaces make {len(together)} words of it; valid is {valid}"
-    if (said := error.__cause__) is not None:  # an unknown function, or wrong arguments of one
-        return f"{word}: {'; '.join(str(said).strip().splitlines())}"
+    if (cause := error.__cause__) is not None:  # an unknown function, or wrong arguments of one
+        return f"{word}: {'; '.join(str(cause).strip().splitlines())}"
     if not equals:
         return f"{word}: valid is key=value"
     if not parse(f"{key}=1"):
@@ -82,28 +82,28 @@ def explain_override(
         words_for: describes what a key accepts, where that is known.
     """
     first = (message.splitlines() or [""])[0]
-    if (found := _SWEPT.match(first)) is not None:
-        key, _, value = found[1].partition("=")
+    if (match := _SWEPT.match(first)) is not None:
+        key, _, value = match[1].partition("=")
         is_list = (words_for(key, arguments) or "").startswith("a list")
-        one = f"a list in brackets, {shlex.quote(f'{key}=[{value}]')}" if is_list else "one value"
-        sweep = f"or -m for a sweep of them: python multirun.py -m {shlex.quote(found[1])}"
-        return f"{found[1]}: several values; valid is {one}, {sweep}"
-    if (found := _NO_NAME.match(first)) is not None:
+        single = f"a list in brackets, {shlex.quote(f'{key}=[{value}]')}" if is_list else "one value"
+        sweep = f"or -m for a sweep of them: python multirun.py -m {shlex.quote(match[1])}"
+        return f"{match[1]}: several values; valid is {single}, {sweep}"
+    if (match := _NO_NAME.match(first)) is not None:
         from sweep.config.unknown_keys import list_groups
 
         for word in arguments:
             if _lacks_name(word) and word.partition("=")[0].lstrip("+~").partition("@")[0] in list_groups():
                 return f"{word}: valid is one of the names that `{LISTED_BY}` lists"
-    if (found := _THERE.match(first)) is not None:
-        typed = next((word for word in arguments if word.partition("=")[0] == f"+{found[1]}"), f"+{found[1]}")
+    if (match := _THERE.match(first)) is not None:
+        typed = next((word for word in arguments if word.partition("=")[0] == f"+{match[1]}"), f"+{match[1]}")
         return f"{typed}: is there already; valid is {typed[1:]}"
-    if (found := _TWICE.match(first)) is not None:
-        typed = next((word for word in arguments if word.partition("=")[0] == f"+{found[1]}"), f"+{found[1]}")
+    if (match := _TWICE.match(first)) is not None:
+        typed = next((word for word in arguments if word.partition("=")[0] == f"+{match[1]}"), f"+{match[1]}")
         return f"{typed}: one is chosen already; valid is {typed[1:]}"
-    if (found := _ABSENT.match(first)) is not None:
-        return f"~{found[1]}: unknown key; valid is a key of the config, as `python multirun.py --cfg job` prints it"
-    if (found := _NO_DEFAULT.match(first)) is not None:
-        typed = next((word for word in arguments if word.lstrip("+~").partition("=")[0] == found[1]), found[1])
+    if (match := _ABSENT.match(first)) is not None:
+        return f"~{match[1]}: unknown key; valid is a key of the config, as `python multirun.py --cfg job` prints it"
+    if (match := _NO_DEFAULT.match(first)) is not None:
+        typed = next((word for word in arguments if word.lstrip("+~").partition("=")[0] == match[1]), match[1])
         return f"{typed}: nothing of this name is chosen; valid is a group that `{LISTED_BY}` lists"
     return None
 

@@ -33,10 +33,10 @@ def find_torn_words(words: Sequence[str], word: str) -> list[str]:
     return list(words[first : last + 1])
 
 
-def _belong(one: str, other: str) -> bool:
-    if one.startswith("-") or other.startswith("-"):
+def _belong(first: str, second: str) -> bool:
+    if first.startswith("-") or second.startswith("-"):
         return False
-    return other[0:1] in (",", "=") or ("=" not in other and (one.endswith(_GOES_ON) or not one))
+    return second[0:1] in (",", "=") or ("=" not in second and (first.endswith(_GOES_ON) or not first))
 
 
 def _find_in_structure(word: str) -> Iterator[tuple[int, str]]:

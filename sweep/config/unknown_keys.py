@@ -37,35 +37,35 @@ _SHOWN = 3  # choices that have a key
 
 
 def explain_unknown(key: str, parent: Any) -> str:
-    """Return what is to be said of an unknown key: what may be meant, and what is valid.
+    """Explain an unknown key: what may be meant, and what is valid.
 
     Args:
         parent: the section without it, in a config that is being composed.
     """
     if "/" in key:
-        known = list_groups()
-        return f"unknown group; {did_you_mean(key, known)}valid is {one_of(known, LISTED_BY)}"
+        keys = list_groups()
+        return f"unknown group; {did_you_mean(key, keys)}valid is {one_of(keys, LISTED_BY)}"
     section, _, name = key.rpartition(".")
     members = _find_members(section)
-    known = [str(each) for each in parent if each != "hydra" and not (members and each in ("name", "_target_"))]
+    keys = [str(each) for each in parent if each != "hydra" and not (members and each in ("name", "_target_"))]
     chosen = f"{section.replace('.', '/')}={_read_choice(section, parent)}" if members else ""
     if having := _name_choices(section, name):
         return f"unknown key of {chosen}; {having}"
     lists = f"python multirun.py {chosen} --help" if chosen else LISTED_BY if section != "hydra" else _HYDRA
-    valid = f"valid is {one_of(known, lists, 'keys')}" if known else ""
+    valid = f"valid is {one_of(keys, lists, 'keys')}" if keys else ""
     if OmegaConf.get_type(parent) is dict:  # the mapping has no type that lists its keys
-        valid = f"{valid}, or a new one with + before it" if known else "valid is a new one with + before it"
-    meant = _suggest(key, section, known, parent, members)
-    said = f"{meant}{valid}" or "it has no options"
-    return f"unknown key{f' of {chosen}' if chosen else ''}; {said.rstrip(' ;')}"
+        valid = f"{valid}, or a new one with + before it" if keys else "valid is a new one with + before it"
+    meant = _suggest(key, section, keys, parent, members)
+    hint = f"{meant}{valid}" or "it has no options"
+    return f"unknown key{f' of {chosen}' if chosen else ''}; {hint.rstrip(' ;')}"
 
 
-def _suggest(key: str, section: str, known: list[str], parent: Any, members: Mapping[str, type]) -> str:
+def _suggest(key: str, section: str, keys: list[str], parent: Any, members: Mapping[str, type]) -> str:
     """Return a hint: a key of the section, of its other choices, or of the whole config."""
     name = key.rpartition(".")[2]
     ours = _ELSEWHERE.get(name.lower(), name)
     above = f"{section}." if section else ""
-    if section and (meant := did_you_mean(above + ours, [above + each for each in known])):
+    if section and (meant := did_you_mean(above + ours, [above + each for each in keys])):
         return meant
     others = {field for cls in members.values() for field in _list_fields(cls)}
     if near := nearest(ours, others):

@@ -114,8 +114,8 @@ def name_module(name: str) -> str:
 def _explain_missing(said: str, line: str) -> str:
     """Name the module that the kernel lacks for a line of `ip` or `tc`, by their message; empty: it lacks none."""
     kind = next((begin for what, begin in MODULES.items() if "nknown" in said and what in said), None)
-    known = next((word for word in ("netem", "tbf", "veth", "bridge") if word in line.split()), None)
-    return "" if kind is None or known is None else f"; it lacks the {name_module(kind + known)}"
+    kernel_module = next((word for word in ("netem", "tbf", "veth", "bridge") if word in line.split()), None)
+    return "" if kind is None or kernel_module is None else f"; it lacks the {name_module(kind + kernel_module)}"
 
 
 def run_batch(program: str, lines: Sequence[str]) -> None:
@@ -130,8 +130,8 @@ def run_batch(program: str, lines: Sequence[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     done = subprocess.run([path, "-batch", "-"], input=text, capture_output=True, text=True)
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        where = next((line.rsplit(":", 1)[-1] for line in said if line.startswith("Command failed")), "")
+        messages = [line for line in done.stderr.splitlines() if line.strip()]
+        where = next((line.rsplit(":", 1)[-1] for line in messages if line.startswith("Command failed")), "")
         line = lines[int(where) - 1] if where.isdigit() and 0 < int(where) <= len(lines) else ""
-        reason = said[0] if said else f"it exited with {done.returncode}"
+        reason = messages[0] if messages else f"it exited with {done.returncode}"
         raise RuntimeError(f"{program} {line}: {reason}{_explain_missing(reason, line)}")

@@ -87,15 +87,15 @@ def _accompany(first: int, descriptor: int, answers: int) -> int:
             os.kill(first, signal.SIGKILL)
 
     signal.signal(signal.SIGALRM, force)
-    said = b""
+    messages = b""
     while part := os.read(descriptor, 64):
-        if not said:
+        if not messages:
             for number in PASSED_ON:
                 signal.signal(number, pass_on)
             _say(answers, ".")
-        said += part
+        messages += part
     _, status = os.waitpid(first, 0)
-    last = said.split(b"\n")[-2:-1]
+    last = messages.split(b"\n")[-2:-1]
     if last and last != [b"begun"]:
         return int(last[0])
     return os.waitstatus_to_exitcode(status) or 1

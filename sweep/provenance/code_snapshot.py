@@ -146,9 +146,9 @@ def _close_to_others(store: Path) -> bool:
     Raises:
         UsageError: the store belongs to a user who is not trusted.
     """
-    if (found := file_owners.find_stranger([store])) is not None:
+    if (stranger := file_owners.find_stranger([store])) is not None:
         raise UsageError(
-            f"sweep.snapshot=true: {os.path.relpath(store)} belongs to {file_owners.name_user(found[1])}, who could "
+            f"sweep.snapshot=true: {os.path.relpath(store)} belongs to {file_owners.name_user(stranger[1])}, who could "
             f"change what runs; valid is hydra.sweep.dir= a directory of your own, sweep.snapshot=false, or --trust "
             f"where you trust that user"
         )
@@ -212,10 +212,10 @@ def _put(partial: Path, copy: Path) -> str | None:
     return os.path.relpath(aside)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first: Path, second: Path) -> bool:
     """Have two paths swap names in an instant, where the system and the file system can."""
     try:
-        done = ctypes.CDLL(None).renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE)
+        done = ctypes.CDLL(None).renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _RENAME_EXCHANGE)
     except (OSError, AttributeError):
         return False
     return bool(done == 0)
@@ -230,11 +230,11 @@ def _bring_compiled(source: Path, target: Path) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    found = source.lstat()
+    state = source.lstat()
     if (
-        stat.S_ISREG(found.st_mode)
-        and found.st_uid == os.geteuid()
-        and not found.st_mode & snapshot_integrity.OTHERS_WRITE
+        stat.S_ISREG(state.st_mode)
+        and state.st_uid == os.geteuid()
+        and not state.st_mode & snapshot_integrity.OTHERS_WRITE
     ):
         with contextlib.suppress(OSError):  # it is on another file system
             os.link(source, target)

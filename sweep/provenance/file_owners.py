@@ -63,8 +63,8 @@ def refuse_strangers(sweep: Path, runs: Iterable[Run] = ()) -> None:
             run.directory,
             *(run.path(name) for name in (run_directory.CONFIG, run_directory.STATE, run_directory.CHECKPOINT)),
         ]
-    if (found := find_stranger(paths)) is not None:
-        path, owner = found
+    if (stranger := find_stranger(paths)) is not None:
+        path, owner = stranger
         raise UsageError(
             f"{os.path.relpath(path)}: belongs to {name_user(owner)}, and to go on with this sweep runs, as you, what "
             f"its files say; valid is a sweep of your own, or --trust where you trust whoever has written it"

@@ -47,13 +47,13 @@ def _run_git(project: Path, *words: str) -> bytes | None:
     return read_output("git", *words, timeout=PATIENCE_S, cwd=project)
 
 
-def _decode(said: bytes) -> str:
-    return said.decode("utf-8", errors="replace")
+def _decode(output: bytes) -> str:
+    return output.decode("utf-8", errors="replace")
 
 
 def _hash_files(project: Path, files: list[bytes]) -> dict[str, str | None]:
     """Return SHA-256 of files by name, of the first MOST_BYTES; None for others and for files that cannot be read."""
-    found: dict[str, str | None] = {}
+    hashes: dict[str, str | None] = {}
     left = MOST_BYTES
     for name in files:
         path = os.path.join(os.fsencode(project), name)
@@ -65,5 +65,5 @@ def _hash_files(project: Path, files: list[bytes]) -> dict[str, str | None]:
                     digest = hashlib.sha256(file.read()).hexdigest()
         except OSError:
             pass
-        found[name.decode("utf-8", errors="backslashreplace")] = digest
-    return found
+        hashes[name.decode("utf-8", errors="backslashreplace")] = digest
+    return hashes

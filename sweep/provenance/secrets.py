@@ -32,9 +32,9 @@ def hide(text: str) -> str:
     A value that the shell looks up (`X_TOKEN=$(cat file)`) is not secret.
     """
 
-    def hide_value(found: re.Match[str]) -> str:
-        known = not is_secret(found["name"]) or found["value"].strip("\"'").startswith(("$", "`"))
-        return found[0] if known or found["value"] == HIDDEN else found["name"] + found["sign"] + HIDDEN
+    def hide_value(match: re.Match[str]) -> str:
+        is_public = not is_secret(match["name"]) or match["value"].strip("\"'").startswith(("$", "`"))
+        return match[0] if is_public or match["value"] == HIDDEN else match["name"] + match["sign"] + HIDDEN
 
     return _GIVEN.sub(hide_value, text)
 

@@ -40,10 +40,10 @@ def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, An
     if allocation.nodes < 2:
         return here
     answers = {} if asked is None else _collect_answers(asked, max(PATIENCE_S, time.monotonic() - began))
-    known = {**record.describe_machine(), **here}
+    own = {**record.describe_machine(), **here}
     return {
         **here,
-        OTHER_NODES: {name: _find_differences(answers[name], known) if name in answers else None for name in others},
+        OTHER_NODES: {name: _find_differences(answers[name], own) if name in answers else None for name in others},
     }
 
 
@@ -70,22 +70,22 @@ def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[
     """Return what nodes have answered in time, by their names."""
     with asked:
         try:
-            said, _ = asked.communicate(timeout=patience_s)
+            output, _ = asked.communicate(timeout=patience_s)
         except subprocess.TimeoutExpired as late:
             asked.kill()  # its tasks on other nodes end by themselves, or by --time
-            said = late.output or b""
+            output = late.output or b""
     pieces: dict[str, str] = {}
-    for task, piece in re.findall(r"^ *(\d+): (.*)$", said.decode(errors="replace"), re.MULTILINE):
+    for task, piece in re.findall(r"^ *(\d+): (.*)$", output.decode(errors="replace"), re.MULTILINE):
         pieces[task] = pieces.get(task, "") + piece
-    found = {}
+    answers = {}
     for text in pieces.values():
         try:
             answer = json.loads(text)
         except ValueError:  # a line that was cut, or not of our program
             continue
         if isinstance(answer, dict) and "node" in answer:
-            found[str(answer.pop("node"))] = answer
-    return found
+            answers[str(answer.pop("node"))] = answer
+    return answers
 
 
 def _find_differences(node: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,20 +47,20 @@ def find_flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
     """
     files: list[File] = []
     try:
-        for path, found, closed in _walk(copy):
+        for path, state, closed in _walk(copy):
             name = os.path.relpath(path, copy)
-            if guarded and not file_owners.is_trusted(found.st_uid):
+            if guarded and not file_owners.is_trusted(state.st_uid):
                 raise UsageError(
-                    f"sweep.snapshot=true: {os.path.relpath(path)} belongs to {file_owners.name_user(found.st_uid)}, "
+                    f"sweep.snapshot=true: {os.path.relpath(path)} belongs to {file_owners.name_user(state.st_uid)}, "
                     f"who could change what runs; valid is to move {os.path.relpath(copy)} away, as it is laid out "
                     f"again, or --trust where you trust that user"
                 )
-            if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
+            if not (stat.S_ISDIR(state.st_mode) or stat.S_ISREG(state.st_mode)):
                 return f"{name} is neither a file nor a directory"
-            if guarded and found.st_mode & OTHERS_WRITE and not closed:
+            if guarded and state.st_mode & OTHERS_WRITE and not closed:
                 return f"other users could write to {name}"
-            if stat.S_ISREG(found.st_mode) and path.parent.name != CACHE:
-                files.append((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+            if stat.S_ISREG(state.st_mode) and path.parent.name != CACHE:
+                files.append((name, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino))
         if not _digest_once(copy, tuple(sorted(files))).startswith(beginning):
             return "its files are not the ones that it was made of"
     except OSError as error:

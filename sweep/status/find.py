@@ -89,23 +89,23 @@ def choose_run(words: Sequence[str]) -> tuple[Path, Run]:
     return directory, runs[0]
 
 
-def match_names(word: str, known: Sequence[str]) -> list[str]:
+def match_names(word: str, names: Sequence[str]) -> list[str]:
     """Return the names of the runs that a word stands for.
 
     Raises:
         UsageError: no run is named so, or several begin so.
     """
-    if word in known:
+    if word in names:
         return [word]
     if re.search(r"[*?\[]", word):
-        found = [name for name in known if fnmatch.fnmatchcase(name, word)]
+        matches = [name for name in names if fnmatch.fnmatchcase(name, word)]
     else:
-        found = [name for name in known if name.rpartition("-")[2] == word]
-        found = found or [name for name in known if name.startswith(word)]
-        if len(found) > 1:
-            shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-            raise UsageError(f"{word}: {len(found)} runs begin so ({shown}); valid is more of a name, or '{word}*'")
-    if not found:
-        meant = did_you_mean(word, [name.rpartition("-")[0] for name in known[:1000]])
+        matches = [name for name in names if name.rpartition("-")[2] == word]
+        matches = matches or [name for name in names if name.startswith(word)]
+        if len(matches) > 1:
+            shown = ", ".join(matches[:3]) + (", ..." if len(matches) > 3 else "")
+            raise UsageError(f"{word}: {len(matches)} runs begin so ({shown}); valid is more of a name, or '{word}*'")
+    if not matches:
+        meant = did_you_mean(word, [name.rpartition("-")[0] for name in names[:1000]])
         raise UsageError(f"{word}: no such run; {meant}valid is a name, its beginning, a pattern or a signature")
-    return found
+    return matches

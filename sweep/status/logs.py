@@ -34,24 +34,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    directory, one = find.choose_run(options.words)
+    directory, chosen = find.choose_run(options.words)
     if options.lines < 0:
         raise UsageError(f"--lines {options.lines}: valid is an integer from 0 up")
-    earlier = one.state().get("reused_from")
+    earlier = chosen.state().get("reused_from")
     if isinstance(earlier, str):
-        raise UsageError(f"{one.name}: its logs are where it was computed; valid is {earlier}, which it was taken from")
-    numbers = one.attempt_numbers()
+        raise UsageError(
+            f"{chosen.name}: its logs are where it was computed; valid is {earlier}, which it was taken from"
+        )
+    numbers = chosen.attempt_numbers()
     if options.attempt is not None and options.attempt not in numbers:
         valid = f"one of {', '.join(map(str, numbers))}" if numbers else "none yet"
-        raise UsageError(f"--attempt {options.attempt}: {one.name} has no such attempt; valid is {valid}")
+        raise UsageError(f"--attempt {options.attempt}: {chosen.name} has no such attempt; valid is {valid}")
     if not numbers and not options.follow:
-        raise UsageError(f"{one.name}: no attempt has begun ({one.status()}); valid is a run that has, or -f to wait")
+        raise UsageError(
+            f"{chosen.name}: no attempt has begun ({chosen.status()}); valid is a run that has, or -f to wait"
+        )
     files = (run_directory.STDERR,) if options.stderr else (run_directory.STDOUT, run_directory.STDERR)
-    printer = LogPrinter(one, files, options.lines)
+    printer = LogPrinter(chosen, files, options.lines)
     if options.attempt is not None or numbers:
         printer.print_new(options.attempt or numbers[-1])
     if options.follow:
-        _follow(one, printer, options.attempt, directory)
+        _follow(chosen, printer, options.attempt, directory)
     return 0
 
 
@@ -77,11 +81,11 @@ def _is_scheduled(run: Run) -> bool:
     settled = run.status() in (run_directory.FAILED, run_directory.TIMEOUT, run_directory.CANCELLED)
     if job is None:
         return False
-    when, known = _asked.get(job, (-ASK_EVERY_S, False))
+    when, has_run = _asked.get(job, (-ASK_EVERY_S, False))
     if time.monotonic() - when >= ASK_EVERY_S:
-        known = bool(schedulers.find_living_jobs([job], believed=not settled))
-        _asked[job] = (time.monotonic(), known)
-    return known
+        has_run = bool(schedulers.find_living_jobs([job], believed=not settled))
+        _asked[job] = (time.monotonic(), has_run)
+    return has_run
 
 
 class LogPrinter:

@@ -82,10 +82,10 @@ class Overview:
         views, self.strangers = {}, []
         above = f"{self.directory}/{run_directory.RUNS}/"
         try:
-            found = sorted(os.listdir(above))
+            names = sorted(os.listdir(above))
         except OSError:
-            found = []
-        for name in found:
+            names = []
+        for name in names:
             if os.path.exists(f"{above}{name}/{run_directory.CONFIG}"):
                 views[name] = self._read_view(above, name)
             elif os.path.isdir(above + name):
@@ -221,19 +221,19 @@ def read_view(above: str, name: str) -> View:
 def _read_object(run: str, name: str, view: View, needed: bool) -> dict[str, Any] | None:
     """Read a JSON object of the run; note a file that should be there and is missing or damaged."""
     try:
-        found = json.loads(regular_files.read_bytes(run + name))
+        value = json.loads(regular_files.read_bytes(run + name))
     except FileNotFoundError:
         if needed:
             view.damaged.append(f"{name}: missing")
         return None
     except (OSError, ValueError, RecursionError) as error:
-        found, why = None, getattr(error, "strerror", None) or "damaged"
+        value, why = None, getattr(error, "strerror", None) or "damaged"
     else:
         why = "damaged"
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         view.damaged.append(f"{name}: {why}")
         return None
-    return found
+    return value
 
 
 def _read_rows(run: str, view: View) -> None:
@@ -261,8 +261,8 @@ def _read_rows(run: str, view: View) -> None:
 
 def _read_setting(config: str, key: str) -> int | None:
     """Return a number at the top of a config.yaml of ours, without parsing all of it."""
-    found = re.search(rf"^{key}: (\d+)$", config, re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(rf"^{key}: (\d+)$", config, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def _read_number(row: Mapping[str, str] | None, column: str) -> float | None:

@@ -31,15 +31,15 @@ def _find_least_limit(controller: str, allowed: Callable[[Path], float | None], 
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    found = []
+    limits = []
     for line in lines:
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if not controllers or controller in controllers.split(","):
             top = root / "sys/fs/cgroup" / (controller if controllers else "")
             group = top / path.lstrip("/")
             # in a container the path may be the host's, of which only the top is mounted
-            found += [allowed(each) for each in {top, group, *group.parents} if each == top or top in each.parents]
-    return min((each for each in found if each is not None), default=None)
+            limits += [allowed(each) for each in {top, group, *group.parents} if each == top or top in each.parents]
+    return min((each for each in limits if each is not None), default=None)
 
 
 def _read_cpu_time(group: Path) -> float | None:

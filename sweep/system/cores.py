@@ -43,15 +43,15 @@ def _parse_cores(value: object) -> list[int] | None:
         return numbers if len(numbers) == len(value) else None
     if not isinstance(value, str):
         return None
-    found: list[int] = []
+    cores: list[int] = []
     for match in map(_RANGE.fullmatch, value.split(",")):
         if match is None:
             return None
         first, last = int(match[1]), int(match[2] or match[1])
         if last - first >= _MOST:
             return None
-        found += range(first, last + 1)
-    return found
+        cores += range(first, last + 1)
+    return cores
 
 
 def format_cores(cores: Iterable[int]) -> str:

@@ -27,28 +27,28 @@ def list_inherited() -> list[str] | None:
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return None
-    found: list[str] = []
+    gpus: list[str] = []
     for name in (part.strip() for part in value.split(",")):
-        if not is_name(name) or name in found:
+        if not is_name(name) or name in gpus:
             break
-        found.append(name)
-    return found
+        gpus.append(name)
+    return gpus
 
 
 def parse_listing(text: str) -> list[str]:
     """List the GPUs that `nvidia-smi -L` has printed: their numbers, and the parts of those that are partitioned."""
-    found: list[str] = []
+    gpus: list[str] = []
     whole = None
     for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
         number, part = match.groups()
         if number is not None:
             whole = number
-            found.append(number)
+            gpus.append(number)
         elif part is not None:
-            if whole in found:
-                found.remove(whole)
-            found.append(part)
-    return found
+            if whole in gpus:
+                gpus.remove(whole)
+            gpus.append(part)
+    return gpus
 
 
 @functools.lru_cache(maxsize=1)
@@ -67,10 +67,10 @@ def build_environment(gpus: tuple[str, ...]) -> dict[str, str]:
 @functools.lru_cache(maxsize=1)
 def can_torch_use_gpus() -> bool:
     """Tell whether torch was built for GPUs, by the files that it came with; True where these tell nothing."""
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
         return True
-    libraries = Path(found.origin).parent / "lib"
+    libraries = Path(spec.origin).parent / "lib"
     if any((libraries / f"libtorch_{kind}.so").exists() for kind in ("cuda", "hip")):
         return True
     return not (libraries / "libtorch_cpu.so").exists()

@@ -50,8 +50,8 @@ class OomKills:
         self.look()
 
     def _count(self) -> int:
-        found = re.search(r"^oom_kill (\d+)$", _read(self._file), re.MULTILINE) if self._file is not None else None
-        return int(found[1]) if found else 0
+        match = re.search(r"^oom_kill (\d+)$", _read(self._file), re.MULTILINE) if self._file is not None else None
+        return int(match[1]) if match else 0
 
     def look(self) -> None:
         """Take note of the counter; may be called at any rate."""

@@ -39,15 +39,15 @@ def read_text(*command: str, timeout: float) -> str:
 def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
     """Find this user's processes that were started for an attempt (or a world), whatever their parent is by now."""
     needle = f"{mark}={directory}".encode()
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 if needle in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
+                    pids.append(int(entry.name))
             except OSError:
                 continue  # it has ended, or is another user's
-    return found
+    return pids
 
 
 def kill_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> None:

@@ -162,13 +162,13 @@ def _try_nodes(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
 
 def _count_physical(cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
     """Count the physical cores of these hyperthreads."""
-    found = set()
+    siblings = set()
     for core in cores:
         try:
-            found.add((root / f"cpu{core}/topology/thread_siblings_list").read_text(encoding="ascii").strip())
+            siblings.add((root / f"cpu{core}/topology/thread_siblings_list").read_text(encoding="ascii").strip())
         except OSError:  # the kernel does not tell
-            found.add(f"{core}")
-    return len(found)
+            siblings.add(f"{core}")
+    return len(siblings)
 
 
 def parse_cpu_counts(text: str) -> list[int]:
