@@ -42,6 +42,8 @@ SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
 EVENTS = "events.jsonl"  # likewise: what happened, a JSON object a line (docs/reference/events.md)
 
+WORLD_CONTROL = "control.json"
+"""Name of the file that tells the ranks of a packed world where to connect to the launcher."""
 ATTEMPT_VARIABLE = "GRADSWEEP_ATTEMPT"
 """Environment variable of all processes of an attempt: the path of its directory, by which they can be found."""
 CORES_VARIABLE = "GRADSWEEP_CORES"

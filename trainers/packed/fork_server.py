@@ -1,16 +1,14 @@
-"""`python trainers/packed/fork_server.py CONTROL`: loads what runs need once, and forks the ranks of this machine
-from it.
+"""`python trainers/packed/fork_server.py CONTROL`: loads torch and kernels once, and forks the ranks of this machine.
 
-A rank of a world of many runs (trainers/packed/worker.py) is asked for through a socket of that world, by the
-process that MPI
-has started in its place (trainers/packed/rank_proxy.py). It takes over that process's stdin, stdout, stderr,
-environment, cores
-and working directory, so that it is the process that MPI means. Memory that nobody changes is shared between the ranks.
+MPI starts a proxy (trainers/packed/rank_proxy.py) for each rank of a packed world (trainers/packed/worker.py), which
+asks for the rank through a socket of its world. The forked rank takes over the proxy's stdin, stdout, stderr,
+environment, cores and working directory, so that MPI takes it for the process that it has started. Ranks share memory
+that no rank changes.
 
-CONTROL is the descriptor of a connection to the launcher (sweep/executors/packed/fork_server.py), which says for
-which worlds to listen, and where our code is: the fork server may have been started before that was settled, so nothing
-of our code is loaded before. With that connection end the fork server and all ranks. Nothing that starts threads may be
-done here: no MPI, no GPU, no tensor.
+CONTROL is the descriptor of a connection to the launcher (sweep/executors/packed/fork_server.py), which sends the
+worlds to listen for and the directory of our code. Our code is loaded only then, because the fork server may be started
+before that directory is known. When the connection ends, the fork server and all ranks end. Nothing here may start
+threads: no MPI, no GPU, no tensor.
 """
 
 from __future__ import annotations
@@ -31,12 +29,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
-TAKEN = b"+"  # as in trainers/packed/rank_proxy.py
+TAKEN = b"+"
 READY = b"ready"
 MESSAGE_BYTES = 1 << 16
 HANDSHAKE_S = 5.0
 PR_SET_PDEATHSIG = 1
-MARK = b"GRADSWEEP_WORLD="  # by which the launcher finds what belongs to a world
 LIBRARIES = ("torch", "yaml")
 USEFUL = ("numba", "scipy.linalg")  # where installed: for most compressors' kernels
 OURS = ("trainers.packed.worker", "trainers.packed.isolation", "trainers.training.loop")
@@ -44,7 +41,7 @@ KERNELS = "compressors.kernels.cpu.sums"  # of nearly all compressors
 
 
 def load_libraries() -> None:
-    """Load what is not our code."""
+    """Load libraries, but none of our code."""
     for name in (*LIBRARIES, *USEFUL):
         if name in LIBRARIES or importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
@@ -54,7 +51,7 @@ def load_libraries() -> None:
 
 
 def can_fork() -> bool:
-    """Whether no thread of a library is lost by a fork: OpenBLAS, say, ends its own before, and starts them anew."""
+    """Tell whether a fork loses no threads of libraries; OpenBLAS, for example, ends its threads before a fork."""
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -63,7 +60,7 @@ def can_fork() -> bool:
 
 
 def load_ours(code: str, runs: list[str]) -> None:
-    """Load our own code, from this directory, and what the runs in those directories work with."""
+    """Load our code from the directory `code`, and the kernels and models of the runs in the directories `runs`."""
     sys.path.insert(0, code)
     for name in OURS:
         importlib.import_module(name)
@@ -73,30 +70,33 @@ def load_ours(code: str, runs: list[str]) -> None:
         importlib.import_module("trainers.packed.preload").preload(runs)
 
 
-def mark(variable: bytes) -> None:
-    """Have /proc show this variable as part of this process's environment, in the place that was kept for it.
+def mark(name: bytes, value: bytes) -> None:
+    """Write an environment variable into this process's memory that /proc shows as its environment.
+
+    The launcher finds the processes of a world by it. The variable must be there already, with a longer value.
 
     Raises:
-        ValueError: there is no such place.
+        ValueError: the variable is missing or its value too short.
     """
+    variable = name + b"=" + value
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     start, end = int(fields[47]), int(fields[48])  # env_start and env_end
     shown = b"\0" + ctypes.string_at(start, end - start)
-    at = shown.index(b"\0" + MARK)
+    at = shown.index(b"\0" + name + b"=")
     if len(variable) >= shown.index(b"\0", at + 1) - at:
         raise ValueError(f"{variable!r} is too long")
     ctypes.memmove(start + at, variable + b"\0", len(variable) + 1)
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent is gone."""
+    """Have the kernel kill this process when its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 class ForkServer:
-    """Forks ranks and tells of their ends.
+    """Forks ranks and reports their exit statuses to the proxies.
 
     Args:
         control: connection to the launcher.
@@ -105,19 +105,20 @@ class ForkServer:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._loaded = False
+        self._variable = b""  # of the environment, which has the directory of the world
         self._listeners: dict[str, socket.socket] = {}  # by the directory of the world
-        self._links: dict[int, socket.socket] = {}  # to who has asked, by the rank's pid
+        self._links: dict[int, socket.socket] = {}  # to the proxies, by the rank's pid
         self._selector = selectors.DefaultSelector()
         self._woken, self._waking = socket.socketpair()
-        for one in (self._woken, self._waking):
-            one.setblocking(False)
+        for end in (self._woken, self._waking):
+            end.setblocking(False)
         self._selector.register(control, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Go on until the launcher has ended the connection."""
+        """Serve until the launcher ends the connection."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._control:
@@ -132,7 +133,7 @@ class ForkServer:
             self._reap()
 
     def _obey(self) -> bool:
-        """Take an order of the launcher; False: it is gone."""
+        """Carry out an order of the launcher; return False if the launcher is gone or this process cannot fork."""
         text, descriptors, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         if not text:
             return False
@@ -145,11 +146,12 @@ class ForkServer:
             return True
         listener = self._listeners[order["world"]] = socket.socket(fileno=descriptors[0])
         self._selector.register(listener, selectors.EVENT_READ, order["world"])
+        self._variable = order["variable"].encode()
         if not self._loaded:
             load_ours(order["code"], order["runs"])
             if not can_fork():
                 return False
-            gc.freeze()  # what is here stays, and is not looked through again and again by each rank
+            gc.freeze()  # the garbage collector of a rank skips what is loaded here
             self._loaded = True
         return True
 
@@ -164,19 +166,19 @@ class ForkServer:
             descriptors = list(socket.recv_fds(link, 1, 3, socket.MSG_CMSG_CLOEXEC)[1])
             if len(descriptors) != 3:
                 raise ValueError("no stdin, stdout and stderr")
-            place = self._place(pid)
+            context = self._read_process(pid)
             link.sendall(TAKEN)
         except (OSError, ValueError):
-            link.close()  # it does without us
+            link.close()  # the proxy becomes an ordinary rank
         else:
             parent = os.getpid()
-            # what came for the rank may be sent on before its fork has returned, where Python drops what is pending
+            # a signal may reach the rank before its fork has returned, when Python would drop it
             open_to = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
             child = os.fork()
             if child == 0:
                 die_with(parent)
                 link.close()
-                self._become(world, descriptors, open_to, *place)
+                self._become(world, descriptors, open_to, *context)
             signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
             link.setblocking(False)
             self._links[child] = link
@@ -185,8 +187,8 @@ class ForkServer:
             os.close(descriptor)
 
     @staticmethod
-    def _place(pid: int) -> tuple[dict[bytes, bytes], set[int], str]:
-        """Environment, cores and working directory of a process."""
+    def _read_process(pid: int) -> tuple[dict[bytes, bytes], set[int], str]:
+        """Return environment, cores and working directory of a process."""
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         variables = dict(word.split(b"=", 1) for word in words if b"=" in word)
         return variables, os.sched_getaffinity(pid), os.readlink(f"/proc/{pid}/cwd")
@@ -200,21 +202,23 @@ class ForkServer:
         cores: set[int],
         folder: str,
     ) -> NoReturn:
-        """In the child: be a rank in the place of another process."""
+        """Become a rank in the place of a proxy; called in the child."""
         try:
-            mark(MARK + variables.get(MARK[:-1], b""))
+            mark(self._variable, variables.get(self._variable, b""))
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
-            for one in (*self._links.values(), *self._listeners.values(), self._control, self._woken, self._waking):
-                one.close()
+            for open_socket in (*self._links.values(), *self._listeners.values(), self._control):
+                open_socket.close()
+            for end in (self._woken, self._waking):
+                end.close()
             self._selector.close()
             for number, descriptor in enumerate(descriptors):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             os.environb.clear()
             os.environb.update(variables)
-            tempfile.tempdir = None  # the variables say where
+            tempfile.tempdir = None  # to be chosen by the variables
             os.sched_setaffinity(0, cores)
             os.chdir(folder)
             gc.enable()
@@ -228,18 +232,19 @@ class ForkServer:
             os._exit(1)
 
     def _pass_on(self, child: int) -> None:
-        """Send a rank the signals that came for it; its end where they come from is its own."""
+        """Send a rank the signals that its proxy has received; kill it if the proxy has ended."""
         link = self._links[child]
         try:
             numbers = link.recv(64) or bytes([signal.SIGKILL])
         except OSError:
             numbers = bytes([signal.SIGKILL])
         for number in numbers:
-            os.kill(child, number)  # it is our child: should it have ended, the number is still its own
+            os.kill(child, number)  # a child that has ended keeps its pid until it is reaped
         if signal.SIGKILL in numbers:
             self._selector.unregister(link)
 
     def _reap(self) -> None:
+        """Report the exit status of ended ranks to their proxies."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 child, status = ended
@@ -252,9 +257,10 @@ class ForkServer:
 
 
 def main(control: socket.socket) -> None:
+    """Load libraries, and serve the launcher at the other end of `control`."""
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [folder for folder in sys.path if folder != here]  # Python 3.10 looks for modules there first
-    gc.disable()  # what is loaded stays
+    gc.disable()  # loaded modules stay
     load_libraries()
     if not can_fork():
         return

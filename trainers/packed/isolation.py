@@ -1,5 +1,4 @@
-"""What makes a process that trains many runs, one after the other, be to each as if it were new
-(trainers/packed/worker.py)."""
+"""Isolation of the runs that one process trains one after the other (trainers/packed/worker.py)."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ LAST_WORDS_S = 1.0
 
 @contextlib.contextmanager
 def redirect_logs(descriptors: Sequence[int]) -> Iterator[None]:
-    """Within the block, what this process and its children print goes to the first two of `descriptors`.
+    """Within the block, send stdout and stderr of this process and its children to the first two of `descriptors`.
 
-    They all are closed at its end: the rest are locks.
+    All descriptors are closed at the end of the block; the other ones are locks.
     """
     _flush()
     kept = [os.dup(descriptor) for descriptor in (1, 2)]
@@ -32,8 +31,8 @@ def redirect_logs(descriptors: Sequence[int]) -> Iterator[None]:
         _flush()
         for descriptor, before in zip((1, 2), kept, strict=True):
             os.dup2(before, descriptor)
-        for each in (*kept, *descriptors):
-            os.close(each)
+        for descriptor in (*kept, *descriptors):
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -51,7 +50,7 @@ def forward_logs(send: Callable[[int, bytes], None]) -> Iterator[None]:
             yield
     finally:
         for reader in readers:
-            reader.join(LAST_WORDS_S)  # a child of ours may keep them open
+            reader.join(LAST_WORDS_S)  # a child process may keep the pipes open
 
 
 def _forward(pipe: int, stream: int, send: Callable[[int, bytes], None]) -> None:
@@ -62,18 +61,18 @@ def _forward(pipe: int, stream: int, send: Callable[[int, bytes], None]) -> None
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a full disk is no reason to lose what has been computed
+        with contextlib.suppress(OSError, ValueError):  # a full disk must not lose the result
             stream.flush()
     ctypes.CDLL(None).fflush(None)
 
 
 @contextlib.contextmanager
 def set_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Within the block these variables are set; afterwards all are as before, and so is what warnings are shown."""
+    """Set environment variables within the block, and restore all variables and the filters of warnings afterwards."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
-        with warnings.catch_warnings():  # also has what was shown once be shown to the next run
+        with warnings.catch_warnings():  # the next run shows warnings again that were shown once
             yield
     finally:
         for name in os.environ.keys() - before.keys():
@@ -84,11 +83,11 @@ def set_environment(variables: Mapping[str, str]) -> Iterator[None]:
 def tidy() -> None:
     """Undo what a run has left in the process: choices, caches, memory.
 
-    Loaded kernels stay: not to load them again is what the world is for. Random numbers need nothing: every run seeds
-    torch's generator, which a new process seeds with anything, and has generators of its own for the rest.
+    Loaded kernels stay: a packed world saves the time to load them. Random numbers need no reset: every run seeds
+    torch's generator and has generators of its own for the rest.
     """
     torch = sys.modules.get("torch")
-    if torch is None:  # it came to nothing before
+    if torch is None:  # the run failed before
         return
     from compressors.kernels import backend
     from trainers.mpi import staging
@@ -98,7 +97,7 @@ def tidy() -> None:
     staging.use(torch.device("cpu"), direct=False)
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()  # of a run that failed
+        distributed.destroy_process_group()  # a failed run leaves it
     compiler = sys.modules.get("torch._dynamo")
     if compiler is not None:
         compiler.reset()
@@ -106,5 +105,5 @@ def tidy() -> None:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # glibc: what was freed goes back, so that a large run does not burden small ones
+    if trim is not None:  # glibc returns freed memory, so that a large run does not burden small ones
         trim(0)

@@ -1,4 +1,4 @@
-"""What runs work with, loaded before the ranks that train them are forked (trainers/packed/fork_server.py)."""
+"""Loads kernels and models of runs before their ranks are forked (trainers/packed/fork_server.py)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trainers.models import FAMILIES
 
 
 def preload(directories: Sequence[str]) -> None:
-    """Import the kernels and models of the runs in these directories. What cannot be is left to the runs to tell.
+    """Import the kernels and models of the runs in these directories; errors are left to the runs.
 
-    Nothing is computed, and no thread started.
+    Computes nothing and starts no thread.
     """
     for directory in directories:
         with contextlib.suppress(Exception):
@@ -24,4 +24,4 @@ def preload(directories: Sequence[str]) -> None:
             with backend.use(config.kernels):
                 for compressor in config.policy.possible(config.compressor):
                     warm_up.load_kernels(compressor)
-    backend.used.clear()  # else a rank's first run would seem to have used them
+    backend.used.clear()  # the kernels that a rank's first run uses are recorded from here

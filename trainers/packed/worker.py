@@ -1,9 +1,8 @@
-"""`mpirun -n R python -m trainers.packed.worker POOL_DIR`: a rank of a world of many runs (docs/guide/packing.md).
+"""`mpirun -n R python -m trainers.packed.worker WORLD_DIR`: a rank of a world of many runs (docs/guide/packing.md).
 
-POOL_DIR/control.json says where the launcher (sweep/executors/packed/world.py) listens. It sends orders as JSON: to
-train a run with
-some ranks of the world, to stop it, to end. A rank tells it that a run has ended here, or that something ends the rank.
-It waits without computing; it ends as soon as the launcher is gone.
+WORLD_DIR/control.json has the address at which the launcher (sweep/executors/packed/world.py) listens. The launcher
+sends orders as JSON: to train a run with some ranks of the world, to stop it, to end. A rank reports that a run has
+ended here, or that a signal ends the rank. A rank without a run waits without computing, and ends with the launcher.
 """
 
 from __future__ import annotations
@@ -27,28 +26,29 @@ from trainers.training import rank
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-CONTROL = "control.json"
 MESSAGE_BYTES = 1 << 20
-"""Of an order at most."""
+"""Size of an order, at most."""
 
 
 class Control:
-    """The connection to the launcher, read by a thread: an order to stop arrives while its run is trained.
+    """The connection to the launcher, read by a thread, so that an order to stop arrives while its run trains.
 
     Args:
-        directory: of control.json, which names the socket and the key that both sides prove to have.
+        directory: of control.json, which has the address and the key of the connection.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._found = json.loads((directory / CONTROL).read_text())
-        self.threads: int = self._found["threads"]
+        from gradsweep.run_directory import WORLD_CONTROL
+
+        self._control = json.loads((directory / WORLD_CONTROL).read_text())
+        self.threads: int = self._control["threads"]
         self._sending = threading.Lock()
         self._changing = threading.Lock()
         self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._current: int | None = None
         self._to_stop: set[int] = set()
-        # mpirun sends SIGTERM to the ranks that are left when one has died: these say so, which tells who was first.
-        # The byte is written by the signal itself, also where the main thread does not come back from a collective.
+        # When a rank has died, mpirun sends SIGTERM to the others. They report it, so that the launcher knows which
+        # rank was first. The signal itself writes the byte, even if the main thread hangs in a collective.
         self._woken, writing = socket.socketpair()
         writing.setblocking(False)
         self._writing = writing
@@ -56,15 +56,16 @@ class Control:
         signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
 
     def begin(self, hello: dict[str, Any]) -> None:
-        """Connect to the launcher, tell it who this is, and listen."""
-        found = self._found
-        address = found["address"] if found["family"] == "AF_UNIX" else tuple(found["address"])  # host, port
-        self._connection = Client(address, found["family"], authkey=bytes.fromhex(found["key"]))
+        """Connect to the launcher, send `hello`, and start to read orders."""
+        family, address = self._control["family"], self._control["address"]
+        if family != "AF_UNIX":
+            address = tuple(address)  # host, port
+        self._connection = Client(address, family, authkey=bytes.fromhex(self._control["key"]))
         self.send(hello)
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message; an end of the launcher is noticed by the thread."""
+        """Send a message; the reading thread notices if the launcher is gone."""
         try:
             with self._sending:
                 self._connection.send_bytes(json.dumps(message).encode())
@@ -72,7 +73,7 @@ class Control:
             pass
 
     def send_output(self, number: int, stream: int, data: bytes) -> None:
-        """Say what run `number` has printed here."""
+        """Send what run `number` has printed here."""
         self.send({"say": "output", "number": number, "stream": stream, "data": data.decode("latin-1")})
 
     def wait_for_order(self) -> dict[str, Any]:
@@ -80,7 +81,7 @@ class Control:
         return self._orders.get()
 
     def train(self, number: int | None) -> None:
-        """From now on, an order to stop run `number` is a request to this process, also one that has come already."""
+        """Begin run `number`: an order to stop it, even one that has come before, is a request to this process."""
         with self._changing:
             self._current = number
             stopping.forget()
@@ -102,10 +103,10 @@ class Control:
 
     def _receive(self) -> dict[str, Any]:
         order: dict[str, Any] = json.loads(self._connection.recv_bytes(MESSAGE_BYTES))
-        if order.get("descriptors"):  # come with the byte behind the order
+        if order.get("descriptors"):  # they come with a byte behind the order
             with socket.fromfd(self._connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as link:
-                found = socket.recv_fds(link, 1, order["descriptors"], socket.MSG_CMSG_CLOEXEC)
-            order["descriptors"] = found[1]
+                _, descriptors, _, _ = socket.recv_fds(link, 1, order["descriptors"], socket.MSG_CMSG_CLOEXEC)
+            order["descriptors"] = descriptors
         return order
 
     def _take(self, order: dict[str, Any]) -> None:
@@ -122,38 +123,38 @@ class Control:
 
 
 def track_communicators(comm: MPI.Intracomm, made: list[MPI.Comm]) -> MPI.Intracomm:
-    """`comm` as one whose copies and parts, and theirs, are noted in `made`: nobody else gives them back."""
+    """Return `comm` as a communicator whose copies and parts, and theirs, are added to `made`, to be freed later."""
     from mpi4py import MPI
 
     plain: Any = MPI.Intracomm
 
-    def noted(one: MPI.Comm) -> MPI.Comm:
-        made.append(one)
-        return one
+    def note(derived: MPI.Comm) -> MPI.Comm:
+        made.append(derived)
+        return derived
 
     class Tracked(plain):
-        """mpi4py gives copies and parts the class of the communicator that they are of."""
+        """mpi4py gives copies and parts of a communicator its class."""
 
         def Dup(self, *arguments: Any, **named: Any) -> Any:
-            return noted(super().Dup(*arguments, **named))
+            return note(super().Dup(*arguments, **named))
 
         def Split(self, *arguments: Any, **named: Any) -> Any:
-            return noted(super().Split(*arguments, **named))
+            return note(super().Split(*arguments, **named))
 
         def Split_type(self, *arguments: Any, **named: Any) -> Any:
-            return noted(super().Split_type(*arguments, **named))
+            return note(super().Split_type(*arguments, **named))
 
     return Tracked(comm)
 
 
 def serve(control: Control) -> None:
-    """Train what the launcher orders, until it orders to end."""
+    """Train the runs that the launcher orders, until it orders to end."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
     library = MPI.Get_library_version().splitlines()[0]
-    about = {"rank": world.rank, "size": world.size, "pid": os.getpid(), "host": socket.gethostname()}
-    control.begin({"say": "hello", **about, "library": library})
+    identity = {"rank": world.rank, "size": world.size, "pid": os.getpid(), "host": socket.gethostname()}
+    control.begin({"say": "hello", **identity, "library": library})
     while (order := control.wait_for_order())["do"] == "train":
         members = world.group.Incl(order["ranks"])
         comm = world.Create_group(members, tag=order["number"])  # the other ranks do not take part
@@ -163,18 +164,17 @@ def serve(control: Control) -> None:
         failed = train(order, track_communicators(comm, made), control)
         control.train(None)
         if not failed:
-            for one in reversed(made):
-                if one != MPI.COMM_NULL:  # its owner has
-                    one.Free()
+            for derived in reversed(made):
+                if derived != MPI.COMM_NULL:  # freed by its owner
+                    derived.Free()
         control.send({"say": "ended", "number": order["number"], "failed": failed})
 
 
 def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str | None:
-    """Train a run as a process of its own would; returns None, or how it failed.
+    """Train a run as in a process of its own; return None, or how it failed: `cleanly` or `badly`.
 
-    A rank that was given no descriptors for its logs (it may be on another node) says what it prints.
-
-    `cleanly`: nothing of the run is on its way, so that a world whose ranks all say so can go on.
+    `cleanly`: no messages of the run are on their way, so that the world can go on if all its ranks report this. A rank
+    without descriptors for its logs (it may be on another node) sends its output to the launcher.
     """
     from gradsweep.errors import UsageError
     from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE, GPUS_VARIABLE
@@ -202,10 +202,11 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
 
 
 def main(arguments: list[str]) -> None:
-    stopping.listen()  # first of all: a signal that nobody listens to would end this rank
+    """Serve the launcher of the world whose directory is the only argument."""
+    stopping.listen()  # before anything slow: an unhandled SIGUSR1 would end this rank
     die_with_parent()
     if len(arguments) != 1:
-        print("usage: mpirun -n RANKS python -m trainers.packed.worker POOL_DIR", file=sys.stderr)
+        print("usage: mpirun -n RANKS python -m trainers.packed.worker WORLD_DIR", file=sys.stderr)
         rank.exit_rank(2)
     try:
         control = Control(Path(arguments[0]))

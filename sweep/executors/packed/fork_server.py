@@ -21,7 +21,7 @@ from sweep.attempts.run_task import RunTask
 from sweep.system.job_environment import build_job_environment
 from sweep.system.processes import WORLD_VARIABLE, prepare_child
 
-SOCKET = "n"  # the same in trainers/packed/rank_proxy.py
+SOCKET = "n"  # short: the path of a socket is limited to 107 bytes
 VARIABLE = "GRADSWEEP_FORK"
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of GPUs
@@ -116,13 +116,14 @@ class ForkServer:
         self.code = _find_code(task.code)
         few = min(len(runs), MOST_RUNS)
         some = [os.path.abspath(runs[number * len(runs) // few]) for number in range(few)]
-        order = {"do": "serve", "world": scratch, "code": self.code, "runs": some}
+        order = {"do": "serve", "world": scratch, "code": self.code, "runs": some, "variable": WORLD_VARIABLE}
         # closed here, so that ranks notice when the server ends
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(os.path.join(scratch, SOCKET))
             listener.listen(size)
             self._send_order(order, [listener.fileno()])
-        return [sys.executable, "-I", "-S", os.path.join(self.code, "trainers", "packed", "rank_proxy.py"), scratch]
+        proxy = os.path.join(self.code, "trainers", "packed", "rank_proxy.py")
+        return [sys.executable, "-I", "-S", proxy, os.path.join(scratch, SOCKET)]
 
     def stop_serving(self, scratch: str) -> None:
         """Have it fork no more ranks for this world."""

@@ -22,8 +22,8 @@ from multiprocessing import AuthenticationError, connection
 from typing import Any
 
 from gradsweep.errors import bad_value
+from gradsweep.run_directory import WORLD_CONTROL
 
-CONTROL = "control.json"  # the same in trainers/packed/worker.py
 MESSAGE_BYTES = 1 << 20
 MESSAGES = 32  # that are read of a rank at a time
 HANDSHAKE_S = 5
@@ -94,8 +94,8 @@ class UnixListener:
     """Accepts ranks of this machine through a Unix socket.
 
     Args:
-        directory: a new one, made with rights for this user only; CONTROL in it tells ranks where to connect.
-        threads: of each rank, written into CONTROL because it has to be set before torch is loaded.
+        directory: a new one, made with rights for this user only; control.json in it tells ranks where to connect.
+        threads: of each rank, written into control.json because it has to be set before torch is loaded.
         size: of the world, in ranks.
 
     Raises:
@@ -114,7 +114,7 @@ class UnixListener:
             self._socket.listen(size)
             self._socket.setblocking(False)
             where = {"address": address, "family": "AF_UNIX"}
-            _write_control(os.path.join(directory, CONTROL), where, self._key, threads)
+            _write_control(os.path.join(directory, WORLD_CONTROL), where, self._key, threads)
         except BaseException:
             self.close()
             raise
@@ -153,8 +153,8 @@ class TcpListener(UnixListener):
     A connection without the key is closed, and delays no others. Messages are not encrypted, like those of MPI.
 
     Args:
-        directory: one that all nodes see; CONTROL in it can be read by this user only, and is removed by `close`.
-        threads: of each rank, written into CONTROL because it has to be set before torch is loaded.
+        directory: one that all nodes see; control.json in it can be read by this user only, and is removed by `close`.
+        threads: of each rank, written into control.json because it has to be set before torch is loaded.
         size: of the world, in ranks.
 
     Raises:
@@ -163,7 +163,7 @@ class TcpListener(UnixListener):
 
     def __init__(self, directory: str, threads: int, size: int) -> None:
         self._key = secrets.token_bytes(32)
-        self._control = os.path.join(directory, CONTROL)
+        self._control = os.path.join(directory, WORLD_CONTROL)
         self._greeted: queue.SimpleQueue[tuple[Rank, dict[str, Any]]] = queue.SimpleQueue()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:

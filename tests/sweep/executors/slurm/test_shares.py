@@ -20,12 +20,11 @@ import pytest
 
 from gradsweep import failure_causes, run_directory
 from gradsweep.files import read_json, write_json
-from gradsweep.run_directory import Run
+from gradsweep.run_directory import WORLD_CONTROL, Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory import scheduler_job
 from sweep.directory.run_state import write_state
 from sweep.driver.cancel_unwatched import cancel_unwatched
-from sweep.executors.packed.rank_connection import CONTROL
 from sweep.executors.slurm.batch import read_batch
 from sweep.executors.slurm.executor import SlurmJob, SlurmRunExecutor
 from sweep.executors.slurm.shares import find_in_shared_jobs, share_out
@@ -346,9 +345,9 @@ def test_ranks_on_other_nodes_are_reached_through_a_port(share: Share, fake: Fak
         write_json(run.path(run_directory.JOB), {**known, "task": {**known["task"], "limits": {"hang_s": 1.0}}})
     process = share.start(nodes=2)
     world = share.batch.parent / "batch-0001_0" / "worlds" / "world-1"
-    eventually((world / CONTROL).exists)
-    assert stat.S_IMODE((world / CONTROL).stat().st_mode) == 0o600
-    control = read_json(world / CONTROL) or {}
+    eventually((world / WORLD_CONTROL).exists)
+    assert stat.S_IMODE((world / WORLD_CONTROL).stat().st_mode) == 0o600
+    control = read_json(world / WORLD_CONTROL) or {}
     address = tuple(control["address"])
     with socket.create_connection(address), pytest.raises(AuthenticationError):  # one is silent, one guesses
         Client(address, "AF_INET", authkey=b"guessed")
@@ -360,7 +359,7 @@ def test_ranks_on_other_nodes_are_reached_through_a_port(share: Share, fake: Fak
     assert statuses(runs) == [run_directory.CANCELLED, run_directory.FAILED, run_directory.DONE], share.said
     assert "dumped" in (runs[1].attempt(1) / run_directory.STDERR).read_text()
     assert runs[1].state()["attempts"][0]["cause"] == failure_causes.HANG
-    assert not (world / CONTROL).exists()
+    assert not (world / WORLD_CONTROL).exists()
 
 
 def test_a_lost_node_ends_the_world_and_the_job_goes_on_elsewhere(share: Share, fake: FakeSlurm) -> None:
