@@ -27,12 +27,13 @@ import torch  # noqa: E402
 
 from compressors import Compressor  # noqa: E402
 from compressors.commands import method_specs  # noqa: E402
-from trainers.config.groups import name_of  # noqa: E402
+from trainers.config.groups import get_name  # noqa: E402
 from trainers.consensus import picture  # noqa: E402
-from trainers.consensus.simulate import SCHEMES, Channel, Course, run, start_vectors  # noqa: E402
-from trainers.consensus.stepsize_tuning import STEPSIZES, tuned  # noqa: E402
+from trainers.consensus.simulate import SCHEMES, Channel, Course, draw_start_vectors, run  # noqa: E402
+from trainers.consensus.stepsize_tuning import STEPSIZES, tune_stepsize  # noqa: E402
 from trainers.options.topologies import Ring, Torus  # noqa: E402
-from trainers.topology import Mixing, build  # noqa: E402
+from trainers.topology import build  # noqa: E402
+from trainers.topology.mixing import Mixing  # noqa: E402
 
 WORKERS, DIMENSION, SEED = 25, 2000, 0
 STALLED = 1000
@@ -75,14 +76,14 @@ def _remainders(topology: Any) -> picture.Remainders:
     mixing, stepsizes, lines = build(topology, SMALLER), STEPSIZES[1::2], {}
     for name, (scheme, text) in COMPARED.items():
         left = [_left(scheme, mixing, method_specs.parse(text), stepsize) for stepsize in stepsizes]
-        print(f"{name_of(topology)}: {name}: {', '.join(f'{share:.2g}' for share in left)}", flush=True)
+        print(f"{get_name(topology)}: {name}: {', '.join(f'{share:.2g}' for share in left)}", flush=True)
         lines[name] = stepsizes, left
-    return picture.Remainders(f"{name_of(topology)} of {SMALLER}, gap {mixing.gap:.3g}", SHORTER, lines)
+    return picture.Remainders(f"{get_name(topology)} of {SMALLER}, gap {mixing.gap:.3g}", SHORTER, lines)
 
 
 def _left(scheme: str, mixing: Mixing, compressor: Compressor, stepsize: float) -> float:
     """Return the part of the error that is left; NaN where there is more than at the start."""
-    start = start_vectors(SMALLER, DIMENSION, SEED)
+    start = draw_start_vectors(SMALLER, DIMENSION, SEED)
     channel = Channel(compressor, [(DIMENSION,)], SMALLER, SEED)
     errors = run(SCHEMES[scheme](start, mixing, channel, stepsize), SHORTER).errors
     share = float(errors[-1] / errors[0])
@@ -109,8 +110,8 @@ def _draw_courses(given: argparse.Namespace) -> None:
 
 def _course(scheme: str, text: str, iterations: int) -> tuple[float, Course]:
     mixing, compressor = build(Ring(), WORKERS), method_specs.parse(text)
-    stepsize = tuned(None, mixing, compressor, [(DIMENSION,)], SEED) if scheme == "choco" else 1.0
-    start = start_vectors(WORKERS, DIMENSION, SEED)
+    stepsize = tune_stepsize(None, mixing, compressor, [(DIMENSION,)], SEED) if scheme == "choco" else 1.0
+    start = draw_start_vectors(WORKERS, DIMENSION, SEED)
     channel = Channel(compressor, [(DIMENSION,)], WORKERS, SEED)
     return stepsize, run(SCHEMES[scheme](start, mixing, channel, stepsize), iterations)
 

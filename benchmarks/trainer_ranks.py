@@ -121,7 +121,7 @@ def ddp(told: dict[str, Any]) -> Step:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
     config = configs.parse(told["config"])
-    name, sgd = groups.name_of(config.compressor), config.optimizer
+    name, sgd = groups.get_name(config.compressor), config.optimizer
     # With several buckets torch's PowerSGD starts sums from callbacks, whose order differs between the ranks: gloo then
     # ends with "received data size doesn't match expected size". So it gets one bucket.
     buckets: dict[str, Any] = {"bucket_cap_mb": 4096} if name == "powersgd" else {}
@@ -232,7 +232,7 @@ def memory(told: dict[str, Any]) -> Step:
         Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
         replica, algorithm = ready(config)
         payload = max(step(replica, algorithm, number) for number in range(1, count + 1))
-        received = 0.0 if groups.name_of(config.exchange) == "allreduce" else payload * comm.size
+        received = 0.0 if groups.get_name(config.exchange) == "allreduce" else payload * comm.size
         flat = replica.flat
         kept = sum(tensor.nbytes for tensor in algorithm.setup.optimizer.kept.values())
         withheld = sum(t.nbytes for named in getattr(config.memory, "kept", {}).values() for t in named.values())
@@ -264,7 +264,7 @@ def gossip(told: dict[str, Any]) -> Step:
     algorithm.update = lambda: None  # type: ignore[method-assign]  # the optimizer's step is no part of it
     lane, numbers = algorithm.gossip.lane, itertools.count(1)
     mixing, units, size = algorithm.gossip.mixing, algorithm.setup.units, len(replica.flat)
-    targets, sources = mixing.targets(comm.rank, 1), mixing.sources(comm.rank, 1)
+    targets, sources = mixing.find_targets(comm.rank, 1), mixing.find_sources(comm.rank, 1)
     x = Shadow(units, torch.randn(size, generator=torch.Generator().manual_seed(comm.rank)))
     sum_of_all = Shadow(units, torch.zeros(size))
 

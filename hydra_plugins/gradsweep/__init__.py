@@ -47,7 +47,7 @@ def run_points(
     from sweep.launch import execute as launch
     from sweep.launch import probe
     from trainers.config.run_config import parse
-    from trainers.rules.idle_options import idle
+    from trainers.rules.idle_options import find_idle
     from trainers.rules.resolve import resolve
 
     def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def run_points(
             [dict(override.lstrip("+~").partition("=")[::2] for override in typed) for typed in overrides],
             directory,
             check if probes else resolve,
-            idle=None if probes else idle,
+            idle=None if probes else find_idle,
             fresh=fresh,
             whole=whole,
         )

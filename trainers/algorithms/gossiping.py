@@ -16,7 +16,7 @@ from trainers.exchange.gossip import Gossip, Shadow
 from trainers.gradients.flat import Unit
 from trainers.mpi.averaging import replace_by_mean
 from trainers.options import algorithms as options
-from trainers.topology import facts
+from trainers.topology import collect_facts
 
 
 class Gossiping(Algorithm):
@@ -97,7 +97,7 @@ class Gossiping(Algorithm):
         return replace_by_mean(self.values, self.setup.comm)
 
     def figures(self) -> dict[str, Any]:
-        return facts(self.gossip.mixing)
+        return collect_facts(self.gossip.mixing)
 
     def state_dict(self) -> dict[str, Any]:
         kept = {name: values.clone() for name, values in self.kept.items()}
@@ -138,11 +138,11 @@ class Ordered(Gossiping):
         if config.consensus_stepsize != "tune":
             self.stepsize.fill_(config.consensus_stepsize)
         else:
-            from trainers.consensus.stepsize_tuning import tuned
+            from trainers.consensus.stepsize_tuning import tune_stepsize
 
             gossip, shapes = self.gossip, [unit.gradient.shape for unit in setup.units]
             compressor = gossip.selector.compressor
-            self.stepsize.fill_(tuned(gossip.comm, gossip.mixing, compressor, shapes, gossip.seed, scheme))
+            self.stepsize.fill_(tune_stepsize(gossip.comm, gossip.mixing, compressor, shapes, gossip.seed, scheme))
             self.kept["stepsize"] = self.stepsize  # on another machine the search may come to another end
 
     @property

@@ -13,7 +13,7 @@ import torch
 from compressors import unit_state
 from gradsweep.signature import ADDED, NOT_IN_SIGNATURE
 from trainers.algorithms.base import Algorithm
-from trainers.config.groups import GROUPS, name_of
+from trainers.config.groups import GROUPS, get_name
 from trainers.config.run_config import RunConfig
 from trainers.optimizers.schedules import Schedule
 from trainers.recording.recorder import Recorder
@@ -118,9 +118,9 @@ def describe_config(config: RunConfig) -> dict[str, str]:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name in GROUPS:
-            if ADDED.get(field.name) == {"name": name_of(value)}:
+            if ADDED.get(field.name) == {"name": get_name(value)}:
                 continue
-            keys[field.name] = name_of(value)
+            keys[field.name] = get_name(value)
         is_part = dataclasses.is_dataclass(value) and not isinstance(value, type)
         _flatten(field.name, dataclasses.asdict(value) if is_part else value, keys)
     return keys

@@ -23,12 +23,12 @@ class Epochs:
     stretches: tuple[Stretch, ...]
 
     @classmethod
-    def alike(cls, steps: int, per_epoch: int) -> Epochs:
+    def from_length(cls, steps: int, per_epoch: int) -> Epochs:
         """Of one length."""
         return cls(steps, (Stretch(0, 0, per_epoch),))
 
     @classmethod
-    def of(cls, lengths: Sequence[tuple[int, int]], epochs: int, max_steps: int | None = None) -> Epochs:
+    def from_lengths(cls, lengths: Sequence[tuple[int, int]], epochs: int, max_steps: int | None = None) -> Epochs:
         """Of a run of so many epochs, cut short after `max_steps`.
 
         Args:
@@ -45,19 +45,19 @@ class Epochs:
     @property
     def length(self) -> float:
         """Epochs of the whole run."""
-        return self.passed(self.steps)
+        return self.count_passed(self.steps)
 
-    def done(self, step: int) -> int:
+    def count_done(self, step: int) -> int:
         """Epochs that are over when `step` (from 1) is taken."""
         part = self._last(lambda one: one.steps <= step - 1)
         return part.epoch + (step - 1 - part.steps) // part.per_epoch
 
-    def passed(self, steps: float) -> float:
+    def count_passed(self, steps: float) -> float:
         """Epochs, and the part of one, that so many steps make."""
         part = self._last(lambda one: one.steps <= steps)
         return part.epoch + (steps - part.steps) / part.per_epoch
 
-    def until(self, epochs: float) -> float:
+    def count_steps_until(self, epochs: float) -> float:
         """Steps, and the part of one, until so many epochs have passed."""
         part = self._last(lambda one: one.epoch <= epochs)
         return part.steps + (epochs - part.epoch) * part.per_epoch

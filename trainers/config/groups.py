@@ -39,7 +39,7 @@ def find_name(part: Any) -> str | None:
     return _NAMES.get(type(part))
 
 
-def name_of(part: Any) -> str:
+def get_name(part: Any) -> str:
     """Return the name under which a part was chosen.
 
     Raises:

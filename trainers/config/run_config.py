@@ -25,7 +25,7 @@ from trainers.options.algorithms import Decentralised
 from trainers.options.base import Part
 from trainers.options.datasets import ImageNet
 from trainers.options.machine import TRACKERS, is_gpu
-from trainers.options.phases import WORDS, Phase, check_order, is_phase, settled
+from trainers.options.phases import WORDS, Phase, check_order, complete_phases, is_phase
 from trainers.options.sections import Batch, Checkpoint, Clip, Data, LossScale, Partition, Scaling
 
 
@@ -78,16 +78,16 @@ class RunConfig(Part):
     @property
     def global_batch(self) -> int:
         """Samples of a step of all workers together; with `phases`, of the first of them."""
-        return self.batch.total(self.workers)
+        return self.batch.count_samples(self.workers)
 
     @property
-    def settled(self) -> tuple[Phase, ...]:
+    def completed_phases(self) -> tuple[Phase, ...]:
         """What holds from which epoch on; one phase where nothing changes."""
-        return settled(self.phases, self.batch.size)
+        return complete_phases(self.phases, self.batch.size)
 
-    def within(self, phase: Phase) -> RunConfig:
+    def adapt_to(self, phase: Phase) -> RunConfig:
         """The config as it would be if the whole run were like this phase."""
-        dataset = self.dataset.within(phase) if isinstance(self.dataset, ImageNet) else self.dataset
+        dataset = self.dataset.adapt_to(phase) if isinstance(self.dataset, ImageNet) else self.dataset
         batch = dataclasses.replace(self.batch, size=phase.batch or self.batch.size)
         return dataclasses.replace(self, phases=[], batch=batch, dataset=dataset)
 
@@ -101,10 +101,10 @@ class RunConfig(Part):
         """What mpirun starts: a rank for each worker, and behind them a server that is none of them."""
         return self.workers + int(self.exchange.servers)
 
-    def lengths(self, samples: int) -> Epochs:
+    def compute_epochs(self, samples: int) -> Epochs:
         """The epochs of the run in optimizer steps, on a training set of that many samples."""
-        by_epoch = [(one.epoch, math.ceil(samples / self.within(one).global_batch)) for one in self.settled]
-        return Epochs.of(by_epoch, self.epochs, self.max_steps)
+        by_epoch = [(one.epoch, math.ceil(samples / self.adapt_to(one).global_batch)) for one in self.completed_phases]
+        return Epochs.from_lengths(by_epoch, self.epochs, self.max_steps)
 
 
 @functools.cache

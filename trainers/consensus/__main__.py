@@ -20,10 +20,11 @@ from gradsweep.cli.exit_status import ended
 from gradsweep.cli.tables import show
 from gradsweep.errors import UsageError, bad_value
 from trainers.consensus import tables
-from trainers.consensus.simulate import SCHEMES, Channel, Course, run, start_vectors
-from trainers.consensus.stepsize_tuning import tuned
-from trainers.topology import Mixing, build
-from trainers.topology.arguments import named, workers
+from trainers.consensus.simulate import SCHEMES, Channel, Course, draw_start_vectors, run
+from trainers.consensus.stepsize_tuning import tune_stepsize
+from trainers.topology import build
+from trainers.topology.arguments import parse_topologies, parse_workers
+from trainers.topology.mixing import Mixing
 
 _TUNED = ("choco", "deep_squeeze")
 _MOST = 10**7
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(given: argparse.Namespace) -> int:
     picture_files.check(given.picture)
-    topologies = named(given.topology)
+    topologies = parse_topologies(given.topology)
     if len(topologies) != 1:
         raise bad_value("topology", " ".join(given.topology), "one topology")
     mixing = build(topologies[0], given.workers)
@@ -51,7 +52,7 @@ def _answer(given: argparse.Namespace) -> int:
         f"{' '.join(given.topology)} of {given.workers} workers: spectral gap {mixing.gap:.4g}; "
         f"{given.dimension} elements, compressor={method_specs.label(compressor)}"
     )
-    show(tables.table(courses, mixing))
+    show(tables.build_table(courses, mixing))
     print(tables.NOTE)
     if given.csv is not None:
         with picture_files.writing("--csv", given.csv):
@@ -100,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("topology", nargs="+", metavar="TOPOLOGY [topology.OPTION=VALUE]", help="as in a run (conf/topology)")
-    add("--workers", type=workers, default=16, metavar="N", help="how many (default: %(default)s)")
+    add("--workers", type=parse_workers, default=16, metavar="N", help="how many (default: %(default)s)")
     add("--compressor", default="topk,ratio=0.01", metavar="NAME[,option=value...]", help="default: %(default)s")
     add(
         "--scheme",
@@ -143,13 +144,13 @@ def _stepsize(scheme: str, given: argparse.Namespace, mixing: Mixing, compressor
     if given.stepsize is not None or scheme not in _TUNED:
         return given.stepsize or 1.0
     try:
-        return tuned(None, mixing, compressor, [(given.dimension,)], given.seed, scheme)
+        return tune_stepsize(None, mixing, compressor, [(given.dimension,)], given.seed, scheme)
     except ValueError as error:
         raise _unfit(scheme, error) from error
 
 
 def _course(scheme: str, stepsize: float, given: argparse.Namespace, mixing: Mixing, compressor: Compressor) -> Course:
-    start = start_vectors(given.workers, given.dimension, given.seed)
+    start = draw_start_vectors(given.workers, given.dimension, given.seed)
     channel = Channel(compressor, [(given.dimension,)], given.workers, given.seed)
     try:
         return run(SCHEMES[scheme](start, mixing, channel, stepsize), given.iterations)

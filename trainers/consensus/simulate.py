@@ -18,7 +18,7 @@ import torch
 from compressors import Compressor, Key
 from compressors.base import element_count
 from trainers.mpi.message_sizes import align
-from trainers.topology import Mixing
+from trainers.topology.mixing import Mixing
 
 DIVERGED = 1e6
 """So many times its start is no error from which anything comes back."""
@@ -84,7 +84,7 @@ class Gossip(ABC):
         self.x, self.mixing, self.channel, self.stepsize = start.clone(), mixing, channel, stepsize
         self._weights = [torch.tensor(matrix, dtype=start.dtype) for matrix in mixing.matrices]
 
-    def mixed(self, y: torch.Tensor, step: int) -> torch.Tensor:
+    def mix(self, y: torch.Tensor, step: int) -> torch.Tensor:
         """sum_j w_ij y_j for every worker i."""
         return self._weights[(step - 1) % len(self._weights)] @ y
 
@@ -93,7 +93,7 @@ class Gossip(ABC):
         """Bytes of a worker's message in the last step, on average."""
         return self.channel.payload_bytes
 
-    def estimate_error(self) -> float:
+    def compute_estimate_error(self) -> float:
         """sum_i ||x_i - xh_i||^2, where the neighbours keep an estimate xh_i of x_i; else 0."""
         return 0.0
 
@@ -106,7 +106,7 @@ class Exact(Gossip):
     """x_i += gamma (sum_j w_ij x_j - x_i) (Xiao and Boyd, "Fast linear iterations for distributed averaging", 2004)."""
 
     def step(self, step: int) -> None:
-        self.x += self.stepsize * (self.mixed(self.x, step) - self.x)
+        self.x += self.stepsize * (self.mix(self.x, step) - self.x)
 
     @property
     def payload_bytes(self) -> float:
@@ -117,7 +117,7 @@ class Q1(Gossip):
     """x_i += gamma sum_j w_ij (Q(x_j) - x_i) (Aysal et al., 2008; Q1-G of Koloskova et al.): the mean is not kept."""
 
     def step(self, step: int) -> None:
-        self.x += self.stepsize * (self.mixed(self.channel(self.x, step), step) - self.x)
+        self.x += self.stepsize * (self.mix(self.channel(self.x, step), step) - self.x)
 
 
 class Q2(Gossip):
@@ -125,7 +125,7 @@ class Q2(Gossip):
 
     def step(self, step: int) -> None:
         sent = self.channel(self.x, step)
-        self.x += self.stepsize * (self.mixed(sent, step) - sent)
+        self.x += self.stepsize * (self.mix(sent, step) - sent)
 
 
 class Choco(Gossip):
@@ -144,10 +144,10 @@ class Choco(Gossip):
     def step(self, step: int) -> None:
         sent = self.channel(self.x - self.estimates, step)
         self.estimates += sent
-        self.sums += self.mixed(sent, step)
+        self.sums += self.mix(sent, step)
         self.x += self.stepsize * (self.sums - self.estimates)
 
-    def estimate_error(self) -> float:
+    def compute_estimate_error(self) -> float:
         return _squares(self.x - self.estimates)
 
 
@@ -163,7 +163,7 @@ class DeepSqueeze(Gossip):
         self.errors += self.x
         sent = self.channel(self.errors, step)
         self.errors -= sent
-        self.x += self.stepsize * (self.mixed(sent, step) - sent)
+        self.x += self.stepsize * (self.mix(sent, step) - sent)
 
 
 SCHEMES: dict[str, type[Gossip]] = {
@@ -211,7 +211,7 @@ def run(gossip: Gossip, iterations: int) -> Course:
     """Let it take so many steps, and watch."""
     mean = gossip.x.mean(0, dtype=torch.float64)
     errors, estimates, bits = (np.full(iterations + 1, math.inf) for _ in range(3))
-    errors[0], estimates[0], bits[0] = _error(gossip, mean), gossip.estimate_error(), 0.0
+    errors[0], estimates[0], bits[0] = _error(gossip, mean), gossip.compute_estimate_error(), 0.0
     for step in range(1, iterations + 1):
         try:
             gossip.step(step)
@@ -220,12 +220,12 @@ def run(gossip: Gossip, iterations: int) -> Course:
         error = _error(gossip, mean)
         if not error <= DIVERGED * errors[0]:
             break
-        errors[step], estimates[step] = error, gossip.estimate_error()
+        errors[step], estimates[step] = error, gossip.compute_estimate_error()
         bits[step] = bits[step - 1] + 8 * gossip.payload_bytes * gossip.mixing.messages
     return Course(errors, estimates, bits)
 
 
-def start_vectors(workers: int, dimension: int, seed: int) -> torch.Tensor:
+def draw_start_vectors(workers: int, dimension: int, seed: int) -> torch.Tensor:
     """(n, d) float64: standard normal numbers, of a stream that no version of numpy changes."""
     return torch.from_numpy(np.random.RandomState(seed & 0xFFFFFFFF).standard_normal((workers, dimension)))
 

@@ -20,8 +20,8 @@ from compressors.base import element_count
 from compressors.kernels import backend
 from gradsweep.errors import bad_value
 from gradsweep.parameters import InvalidParameter
-from trainers.consensus.simulate import DIVERGED, SCHEMES, Channel, start_vectors
-from trainers.topology import Mixing
+from trainers.consensus.simulate import DIVERGED, SCHEMES, Channel, draw_start_vectors
+from trainers.topology.mixing import Mixing
 
 STEPSIZES = tuple(float(f"{10 ** (-3 + 3 * place / 19):.4g}") for place in range(20))
 """The candidates."""
@@ -83,13 +83,13 @@ class _Candidate:
         self.standing = (iterations, math.log(max(score, 1e-300)))
 
     def _scored(self) -> float:
-        return (self._distance() + self._gossip.estimate_error()) / self._start
+        return (self._distance() + self._gossip.compute_estimate_error()) / self._start
 
     def _distance(self) -> float:
         return float((self._gossip.x - self._mean).square().sum())
 
 
-def tuned(
+def tune_stepsize(
     comm: Comm | None,
     mixing: Mixing,
     compressor: Compressor,
@@ -112,8 +112,8 @@ def tuned(
     if mixing.workers == 1:
         return 1.0  # in consensus with itself
     rank, size = (0, 1) if comm is None else (comm.rank, comm.size)
-    shape = representative(compressor, shapes)
-    start = start_vectors(mixing.workers, element_count(shape), seed).float()
+    shape = choose_shape(compressor, shapes)
+    start = draw_start_vectors(mixing.workers, element_count(shape), seed).float()
     limit = ROUNDS[-1][0]
     mine = {
         place: _Candidate(
@@ -152,7 +152,7 @@ def _kernels() -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
-def representative(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def choose_shape(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """The shape of the vectors to search with, for a model that consists of `shapes`.
 
     The unit that has the model's middle element, were units in the order of their sizes; smaller, where the compressor

@@ -12,7 +12,7 @@ from compressors.commands import descriptions
 from gradsweep import spreadsheets
 from gradsweep.cli.tables import Column, Table
 from trainers.consensus.simulate import Course
-from trainers.topology import Mixing
+from trainers.topology.mixing import Mixing
 
 Courses = Mapping[str, tuple[float, Course]]
 """By scheme, its stepsize and how it went."""
@@ -22,7 +22,7 @@ NOTE = f"Errors are parts of that at the start; bits: what a worker has sent by 
 """What the table does not say of itself."""
 
 
-def table(courses: Courses, mixing: Mixing) -> Table:
+def build_table(courses: Courses, mixing: Mixing) -> Table:
     """A row for each scheme."""
     numbers = ["stepsize", "distance a step", "exact, by the gap", "error at the end", f"steps to {_SHARE:g}", "bits"]
     rows = []
@@ -35,7 +35,7 @@ def table(courses: Courses, mixing: Mixing) -> Table:
                 scheme,
                 f"{stepsize:.4g}",
                 "diverges" if course.diverged else f"x {course.factor:.4f}",
-                f"x {1 - mixing.damped(stepsize).gap:.4f}",
+                f"x {1 - mixing.damp(stepsize).gap:.4f}",
                 "-" if course.diverged else f"{share[-1]:.2g}",
                 "-" if first is None else str(first),
                 "-" if first is None else descriptions.number(course.bits[first]),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradsweep import disk_errors
 from gradsweep.errors import UsageError
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.data import arrays, store
 from trainers.data.feeds import Feed
@@ -47,7 +47,7 @@ def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
     Raises:
         UsageError: the user's files are missing or damaged, or `root` cannot be written.
     """
-    name = name_of(dataset)
+    name = get_name(dataset)
 
     def build() -> store.Prepared:
         module = importlib.import_module(f"trainers.data.{SOURCES[type(dataset)]}")
@@ -55,7 +55,7 @@ def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
         return built
 
     try:
-        return store.ensure(root, options_of.prepared_name(name, dataset), build)
+        return store.ensure(root, options_of.name_prepared_arrays(name, dataset), build)
     except OSError as error:
         if (line := disk_errors.line(error)) is not None:
             raise UsageError(line) from error
@@ -68,7 +68,7 @@ def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
 
 def mapped(dataset: Any, root: Path) -> store.Prepared:
     """Map the prepared arrays of a data set, preparing them where nobody has."""
-    path = store.directory(root, options_of.prepared_name(name_of(dataset), dataset))
+    path = store.directory(root, options_of.name_prepared_arrays(get_name(dataset), dataset))
     return store.load(path if store.damage(path, thorough=False) is None else prepare(dataset, root))
 
 

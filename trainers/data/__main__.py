@@ -17,7 +17,7 @@ from gradsweep.cli.arguments import Parser
 from gradsweep.errors import LISTED_BY, UsageError, bad_value
 from gradsweep.hints import did_you_mean, one_of
 from trainers import models
-from trainers.config.groups import GROUPS, name_of
+from trainers.config.groups import GROUPS, get_name
 from trainers.config.run_config import RunConfig, parse
 from trainers.data import feed, prepare
 from trainers.models.fitting import check_fits
@@ -79,14 +79,14 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
 
 def _note_large_batches(run: RunConfig, samples: int) -> None:
     """Nothing is dropped, so neither is an epoch of less than a batch; but its steps are smaller than was asked for."""
-    for batch in dict.fromkeys(run.within(phase).global_batch for phase in run.settled):
+    for batch in dict.fromkeys(run.adapt_to(phase).global_batch for phase in run.completed_phases):
         if batch > samples:
             logging.warning(
                 "a batch of %d samples (workers=%d) is more than the %d of dataset=%s: an epoch is one step with all",
                 batch,
                 run.workers,
                 samples,
-                name_of(run.dataset),
+                get_name(run.dataset),
             )
 
 

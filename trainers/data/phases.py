@@ -35,10 +35,10 @@ class Phased(Feed):
     def __init__(self, config: RunConfig, of: Callable[[RunConfig], Feed]) -> None:
         self.config, self.of = config, of
         self.resizes = not isinstance(config.dataset, ImageNet)
-        self._phase = config.settled[0]
-        self._feed = of(config.within(self._phase))
+        self._phase = config.completed_phases[0]
+        self._feed = of(config.adapt_to(self._phase))
         self.classes, self.samples = self._feed.classes, self._feed.samples
-        self._shapes = [self._shape(phase) for phase in config.settled]
+        self._shapes = [self._shape(phase) for phase in config.completed_phases]
         self.shape = self._shapes[0]
 
     @property
@@ -62,10 +62,10 @@ class Phased(Feed):
 
     def _within(self, epoch: int) -> tuple[Phase, Feed]:
         """The phase of an epoch (from 1) and its feed; that of another phase is given up."""
-        phase = next(one for one in reversed(self.config.settled) if one.epoch < epoch)
+        phase = next(one for one in reversed(self.config.completed_phases) if one.epoch < epoch)
         if phase != self._phase:
             self._feed.close()
-            self._phase, self._feed = phase, self.of(self.config.within(phase))
+            self._phase, self._feed = phase, self.of(self.config.adapt_to(phase))
         return self._phase, self._feed
 
     def _shape(self, phase: Phase) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from trainers.lanes.server_link import Link
-    from trainers.topology import Mixing
+    from trainers.topology.mixing import Mixing
 
 
 def build_exchange(

@@ -16,7 +16,7 @@ from trainers.lanes.decoding import Decoders
 from trainers.lanes.neighbours import NeighbourLane, NeighbourMessage
 from trainers.lanes.parcel import Parcel
 from trainers.options import exchanges as options
-from trainers.topology import Mixing
+from trainers.topology.mixing import Mixing
 
 
 class Shadow:
@@ -80,7 +80,7 @@ class Gossip(Exchange):
     @property
     def own(self) -> float:
         """The weight of a worker's own parameters in that step."""
-        return self.mixing.own(self.comm.rank, self._step)
+        return self.mixing.get_own_weight(self.comm.rank, self._step)
 
     def _get_lane(self, compressor: Compressor) -> Lane:
         return self.lane

@@ -18,7 +18,7 @@ from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
 from trainers.mpi import message_sizes, staging
 from trainers.mpi.message_sizes import ALIGNMENT, align, check_count
-from trainers.topology import Mixing
+from trainers.topology.mixing import Mixing
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -66,7 +66,7 @@ class NeighbourLane(MessageLane):
     def prepare_step(self, step: int, units: int) -> None:
         """Prepare the message of `step`, which has at most `units` units."""
         rank = self.comm.rank
-        self._sources, self._targets = self.mixing.sources(rank, step), self.mixing.targets(rank, step)
+        self._sources, self._targets = self.mixing.find_sources(rank, step), self.mixing.find_targets(rank, step)
         self._head = self.remarks.nbytes + 4 * units
 
     def begin(self) -> None:

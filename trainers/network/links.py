@@ -21,7 +21,7 @@ import numpy as np
 
 from gradsweep import units
 from gradsweep.run_directory import FORMAT, STEERING_VARIABLE
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.options.networks import Emulated
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def described(network: Any, hosts: int, links: Links | None, emulation: Mapping[
     wanted = expected(network, hosts, emulation)
     return {
         "format": FORMAT,
-        "network": {"name": name_of(network), **dataclasses.asdict(network)},
+        "network": {"name": get_name(network), **dataclasses.asdict(network)},
         "emulation": emulation,
         "hosts": hosts,
         "measured": None if links is None else dataclasses.asdict(links),

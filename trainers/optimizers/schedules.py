@@ -30,14 +30,14 @@ class ScheduledStep:
     @property
     def epoch(self) -> int:
         """Epochs that are complete."""
-        return self.epochs.done(self.step)
+        return self.epochs.count_done(self.step)
 
     def interpolate(self, knots: Sequence[Sequence[float]], per: str) -> float:
         """Interpolate linearly between knots (epoch, value): per `step` at the end of the step, per `epoch` at the
         beginning of its epoch. A jump takes effect with the first step that begins at it or later."""
         if per == "epoch":
             return interpolate(knots, float(self.epoch))
-        return interpolate(knots, self.epochs.passed(self.step), jumped=False)
+        return interpolate(knots, self.epochs.count_passed(self.step), jumped=False)
 
 
 def warmup_steps(config: options.Schedule, epochs: Epochs) -> int:
@@ -46,11 +46,11 @@ def warmup_steps(config: options.Schedule, epochs: Epochs) -> int:
     A warm-up that would not end within the run is cut to half of the run, so that the schedule has a part too; with
     `warmup_per: epoch` to whole epochs, which may be none.
     """
-    wanted = round(epochs.until(config.warmup_epochs))
+    wanted = round(epochs.count_steps_until(config.warmup_epochs))
     if wanted < epochs.steps:
         return wanted
     half = epochs.steps // 2
-    return half if config.warmup_per == "step" else int(epochs.until(epochs.done(half + 1)))
+    return half if config.warmup_per == "step" else int(epochs.count_steps_until(epochs.count_done(half + 1)))
 
 
 def compute_warmup_factor(config: options.Schedule, now: ScheduledStep, start: float | None) -> float:
@@ -59,7 +59,7 @@ def compute_warmup_factor(config: options.Schedule, now: ScheduledStep, start: f
         return 1.0
     done, whole = now.step - 1, now.warmup
     if config.warmup_per == "epoch":
-        done, whole = now.epoch, now.epochs.done(now.warmup + 1)
+        done, whole = now.epoch, now.epochs.count_done(now.warmup + 1)
     return (done + 1) / whole if start is None else start + (1 - start) * done / whole
 
 
@@ -69,10 +69,10 @@ def constant(config: options.Constant, now: ScheduledStep) -> float:
 
 def cosine(config: options.Cosine, now: ScheduledStep) -> float:
     """Cosine decay after the warm-up, to 0 just after the last step or after `t_max` epochs."""
-    epochs, begun = now.epochs, now.epochs.passed(now.warmup)
+    epochs, begun = now.epochs, now.epochs.count_passed(now.warmup)
     if config.per == "step":
         done: float = now.step - 1 - now.warmup
-        end = epochs.steps if config.t_max is None else epochs.until(begun + config.t_max)
+        end = epochs.steps if config.t_max is None else epochs.count_steps_until(begun + config.t_max)
         whole = end - now.warmup
     else:
         done = now.epoch - begun
@@ -83,7 +83,7 @@ def cosine(config: options.Cosine, now: ScheduledStep) -> float:
 def multistep(config: options.MultiStep, now: ScheduledStep) -> float:
     """Drop by `factor` at milestones; without any at half and three quarters of the run (He et al., CVPR 2016)."""
     epochs = now.epochs
-    ends = [epochs.until(epoch) for epoch in config.milestones] or [epochs.steps / 2, epochs.steps * 3 / 4]
+    ends = [epochs.count_steps_until(epoch) for epoch in config.milestones] or [epochs.steps / 2, epochs.steps * 3 / 4]
     drops = sum(now.step - 1 >= end for end in ends)
     return float(config.factor**drops)
 
@@ -117,7 +117,7 @@ def onecycle(config: options.OneCycle, now: ScheduledStep) -> float:
 
 
 def convex_decay(config: options.ConvexDecay, now: ScheduledStep) -> float:
-    done = {"step": now.step - 1, "epoch": now.epoch, "fraction": now.epochs.passed(now.step - 1)}
+    done = {"step": now.step - 1, "epoch": now.epoch, "fraction": now.epochs.count_passed(now.step - 1)}
     return 1 / (config.mu * (config.shift + done[config.per]))
 
 
@@ -235,6 +235,6 @@ class Schedule:
 
 def build(run: RunConfig, epochs: Epochs) -> Schedule:
     """Build the schedule of a run with these epochs."""
-    scale = run.scaling.factor(run.workers, topology.degree(run), run.global_batch)
+    scale = run.scaling.compute_factor(run.workers, topology.count_contributors(run), run.global_batch)
     start = min(1 / scale, 1.0) if run.scaling.warmup_from_base else None
     return Schedule(run.schedule, run.optimizer.lr, epochs, scale=scale, warmup_from=start)

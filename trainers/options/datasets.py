@@ -126,7 +126,7 @@ class ImageNet(Part):
         if self.resize < self.size:
             raise InvalidParameter("resize", self.resize, f"an integer from {self.size} (size) up")
 
-    def within(self, phase: Phase) -> ImageNet:
+    def adapt_to(self, phase: Phase) -> ImageNet:
         """As they are in a phase of a run; the margin around the middle grows with the size."""
         size = self.size if phase.size is None else phase.size
         return dataclasses.replace(
@@ -239,7 +239,7 @@ WHILE_TRAINING = frozenset(
 """Options that say how samples are shown: the prepared arrays don't depend on them."""
 
 
-def prepared_name(name: str, options: Any) -> str:
+def name_prepared_arrays(name: str, options: Any) -> str:
     """The name of a data set's prepared arrays: with all options that they depend on."""
     words = [
         f"{field.name}={getattr(options, field.name)}"

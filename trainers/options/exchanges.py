@@ -25,7 +25,7 @@ class Exchange(Part):
         """No worker waits for the gradients of the others."""
         return False
 
-    def degree(self, workers: int) -> int:
+    def count_contributors(self, workers: int) -> int:
         """How many workers' contributions are in what a worker takes a step with, its own included: its degree in
         the graph of those who exchange. Where all exchange with all, as many as there are."""
         return workers
@@ -120,7 +120,7 @@ class ParameterServer(Exchange):
     def asynchronous(self) -> bool:
         return self.mode == "asynchronous"
 
-    def degree(self, workers: int) -> int:
+    def count_contributors(self, workers: int) -> int:
         return 1 if self.asynchronous else workers - self.backup
 
 

@@ -290,7 +290,7 @@ class Torchvision(ImageModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = torchvision_names.classifiers()
+        known = torchvision_names.list_classifiers()
         if known and self.arch not in known:
             raise InvalidParameter("arch", self.arch, one_of(known, ARCHS_LISTED_BY), did_you_mean(self.arch, known))
         if self.zero_init_residual and not self.arch.startswith(_ZERO_INIT):

@@ -32,7 +32,7 @@ class Phase(Part):
     scale: float | None = number(None, 0.0, 1.0, above=True, optional=True)
     rectangular: bool | None = boolean(None, optional=True)
 
-    def then(self, later: Mapping[str, Any]) -> Phase:
+    def continue_with(self, later: Mapping[str, Any]) -> Phase:
         """The next phase: what it does not say stays."""
         return dataclasses.replace(self, **{key: value for key, value in later.items() if value is not None})
 
@@ -62,9 +62,9 @@ def check_order(phases: Sequence[Mapping[str, Any]]) -> None:
         raise InvalidParameter("phases", [dict(phase) for phase in phases], WORDS)
 
 
-def settled(phases: Sequence[Mapping[str, Any]], batch: int) -> tuple[Phase, ...]:
+def complete_phases(phases: Sequence[Mapping[str, Any]], batch: int) -> tuple[Phase, ...]:
     """All that holds in each phase, the first from epoch 0 on with batches of `batch`."""
     found = [Phase(batch=batch)]
     for phase in phases:
-        found.append(found[-1].then(phase))
+        found.append(found[-1].continue_with(phase))
     return tuple(found[1:] if len(found) > 1 and found[1].epoch == 0 else found)

@@ -20,7 +20,7 @@ class Batch(Part):
     per: str = choice("global", "global", "worker")
     accumulate: int = integer(1, low=1)
 
-    def total(self, workers: int) -> int:
+    def count_samples(self, workers: int) -> int:
         """The global batch size."""
         return self.size if self.per == "global" else self.size * workers
 
@@ -119,7 +119,7 @@ class Scaling(Part):
         if self.warmup_from_base and self.rule == "none":
             raise InvalidParameter("warmup_from_base", True, "false with rule=none: nothing is scaled")
 
-    def factor(self, workers: int, degree: int, global_batch: int) -> float:
+    def compute_factor(self, workers: int, degree: int, global_batch: int) -> float:
         """What the learning rate is multiplied by."""
         samples = global_batch / self.base_batch
         grown = {"workers": workers, "degree": degree, "batch": samples, "neighbourhood": samples * degree / workers}

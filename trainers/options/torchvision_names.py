@@ -11,7 +11,7 @@ _REGISTERED = re.compile(r"^@register_model\(\)\n(?:@.*\n)*def (\w+)\(", re.MULT
 
 
 @functools.cache
-def classifiers() -> tuple[str, ...]:
+def list_classifiers() -> tuple[str, ...]:
     """All of them in alphabetical order; empty where they cannot be told, as without torchvision."""
     spec = importlib.util.find_spec("torchvision")
     folders = spec.submodule_search_locations if spec is not None else None
@@ -25,4 +25,4 @@ def classifiers() -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    print(*classifiers(), sep="\n")
+    print(*list_classifiers(), sep="\n")

@@ -47,7 +47,7 @@ class Replica:
         self.comm, self.config, self.device = comm, config, device
         torch.manual_seed(config.seed)
         self.model = models.build(config.model, shape, classes)
-        for phase in config.settled[1:]:
+        for phase in config.completed_phases[1:]:
             if phase.size is not None:
                 models.require_takes(self.model, (shape[0], phase.size, phase.size), f"from epoch {phase.epoch} on")
         self.normalising: batch_norm.NormalisationGroup | None = None

@@ -7,7 +7,7 @@ import math
 
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.parameters import InvalidParameter
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import Hierarchical, ParameterServer
@@ -105,7 +105,7 @@ def _check_fit(run: RunConfig) -> None:
     if run.dataset.kind not in takes:
         fitting = [name for name, cls in DATASETS.items() if cls.kind in takes]
         raise UsageError(
-            f"model={name_of(run.model)} with dataset={name_of(run.dataset)}: the model takes {' or '.join(takes)}, "
+            f"model={get_name(run.model)} with dataset={get_name(run.dataset)}: the model takes {' or '.join(takes)}, "
             f"the data set has {run.dataset.kind}; valid is dataset={','.join(fitting)}, or another model"
         )
 

@@ -171,7 +171,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def idle(config: Config, typed: Iterable[str]) -> dict[str, str]:
+def find_idle(config: Config, typed: Iterable[str]) -> dict[str, str]:
     """Return what is valid in place of each typed key that decides nothing in a resolved run."""
     found = {}
     for key in typed:

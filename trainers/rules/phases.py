@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradsweep.errors import UsageError
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.options.phases import Phase
 from trainers.rules.rule import Condition, Rule, given, option, read, refuse
@@ -11,13 +11,13 @@ from trainers.rules.rule import Condition, Rule, given, option, read, refuse
 _ONE_SIZE = Condition(
     "model=lenet, fc, mlp, logistic, alexnet1 or a vision transformer", lambda run: run.model.one_size, "{model=}"
 )
-_SIZES = Condition("size", lambda run: any(phase.size is not None for phase in run.settled))
+_SIZES = Condition("size", lambda run: any(phase.size is not None for phase in run.completed_phases))
 _BUILT_FOR_ONE = "it is built for the size of its images"
 _ONLY_ONE = "phases of one size"
 
 
 def _is_rectangular(run: RunConfig) -> bool:
-    datasets = [run.within(phase).dataset for phase in run.settled] if run.phases else [run.dataset]
+    datasets = [run.adapt_to(phase).dataset for phase in run.completed_phases] if run.phases else [run.dataset]
     return any(getattr(dataset, "rectangular", False) for dataset in datasets)
 
 
@@ -48,7 +48,7 @@ RULES = (
         "model.input_size=null",
     ),
     Rule(
-        Condition("phases of several sizes", lambda run: len({phase.size for phase in run.settled}) > 1),
+        Condition("phases of several sizes", lambda run: len({phase.size for phase in run.completed_phases}) > 1),
         _ONE_SIZE,
         _BUILT_FOR_ONE,
         _ONLY_ONE,
@@ -71,7 +71,7 @@ def check(run: RunConfig) -> None:
         UsageError: names the phase and what would work.
     """
     refuse(run, RULES if run.phases else RULES[-1:])
-    for phase in run.settled if run.phases else ():
+    for phase in run.completed_phases if run.phases else ():
         _check_phase(run, phase)
 
 
@@ -82,7 +82,7 @@ def _check_phase(run: RunConfig, phase: Phase) -> None:
             f"{run.epochs}"
         )
     least = run.workers * run.batch.accumulate
-    if run.within(phase).global_batch < least:
+    if run.adapt_to(phase).global_batch < least:
         raise UsageError(
             f"phases: batch={phase.batch} from epoch {phase.epoch} on: valid are at least {least} samples of all "
             f"workers together: workers={run.workers} times batch.accumulate={run.batch.accumulate}"
@@ -90,5 +90,5 @@ def _check_phase(run: RunConfig, phase: Phase) -> None:
     if phase.size is not None and phase.size < read(run, "model.smallest", 0):
         raise UsageError(
             f"phases: size={phase.size} from epoch {phase.epoch} on: valid is an integer from {run.model.smallest} up "
-            f"with model={name_of(run.model)}"
+            f"with model={get_name(run.model)}"
         )

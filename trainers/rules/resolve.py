@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradsweep.errors import UsageError
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig, build_member, parse
 from trainers.models.regimes import regime
 from trainers.options.exchanges import Auto
@@ -62,12 +62,12 @@ def _take_phases(run: RunConfig) -> list[dict[str, Any]]:
     Raises:
         UsageError: the model brings none.
     """
-    phases = regime(run.model, name_of(run.dataset))
+    phases = regime(run.model, get_name(run.dataset))
     if not phases:
-        described = f"model={name_of(run.model)} brings no regime for dataset={name_of(run.dataset)}"
+        described = f"model={get_name(run.model)} brings no regime for dataset={get_name(run.dataset)}"
         raise UsageError(f"schedule=regime: {described}; valid is schedule.phases=[{{epoch: 0, lr: 0.1}}, ...]")
     options = {"epoch", "lr", *(field.name for field in dataclasses.fields(run.optimizer))}
-    if name_of(run.memory) == "dgc" and not isinstance(run.optimizer, DGCSGD):
+    if get_name(run.memory) == "dgc" and not isinstance(run.optimizer, DGCSGD):
         options.discard("momentum")
     return [
         {key: value for key, value in dataclasses.asdict(phase).items() if key in options and value is not None}

@@ -6,7 +6,7 @@ import math
 
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.parameters import InvalidParameter
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.options import optimizers as options
 from trainers.options.algorithms import LocalSGD
@@ -108,7 +108,7 @@ def check_length(run: RunConfig, samples: int) -> None:
     Raises:
         UsageError: names the option.
     """
-    lengths = run.lengths(samples)
+    lengths = run.compute_epochs(samples)
     _check_steps(run, lengths.steps)
     try:
         run.policy.check_length(math.ceil(lengths.length), lengths.steps)
@@ -148,7 +148,7 @@ def _check_schedule(run: RunConfig) -> None:
             continue
         if not hasattr(run.optimizer, key):
             raise UsageError(
-                f"{key}={value} in schedule.phases with optimizer={name_of(run.optimizer)}, which has none; "
+                f"{key}={value} in schedule.phases with optimizer={get_name(run.optimizer)}, which has none; "
                 f"valid is phases without {key}"
             )
         if key == "momentum" and _DGC.test(run) and not isinstance(run.optimizer, options.DGCSGD):

@@ -1,8 +1,8 @@
 """Topologies of decentralised training: graphs, their mixing matrices, and what these promise.
 
     mixing = build(Ring(), workers=16)
-    mixing.matrix(step=1)      # W: x_i becomes sum_j W[i, j] x_j
-    facts(mixing)              # spectral gap, degree, messages
+    mixing.get_matrix(step=1)      # W: x_i becomes sum_j W[i, j] x_j
+    collect_facts(mixing)           # spectral gap, degree, messages
 
 `python -m trainers.topology ring --workers 16` prints and draws them.
 """
@@ -10,13 +10,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainers.config.run_config import RunConfig
-from trainers.topology.mixing import Mixing
 from trainers.topology.validity import check
 
-__all__ = ["Mixing", "build", "check", "degree", "facts"]
+if TYPE_CHECKING:
+    from trainers.config.run_config import RunConfig
+    from trainers.topology.mixing import Mixing  # loads numpy, which a launcher does without
 
 
 @functools.lru_cache(maxsize=256)
@@ -30,10 +30,11 @@ def build(options: Any, workers: int) -> Mixing:
         UsageError: that many workers cannot have this topology, or with these weights it does not mix.
     """
     from trainers.topology import graphs, weights
+    from trainers.topology.mixing import Mixing
 
     check(options, workers)
     built = graphs.build(options, workers)
-    found = Mixing(tuple(weights.matrix(graph, options.weights, options.lazy) for graph in built))
+    found = Mixing(tuple(weights.build_matrix(graph, options.weights, options.lazy) for graph in built))
     if options.symmetric and not found.symmetric:
         raise AssertionError(f"{options} of {workers} workers: W is not symmetric")
     if not getattr(options, "directed", False) and not found.doubly_stochastic:
@@ -41,7 +42,7 @@ def build(options: Any, workers: int) -> Mixing:
     return found
 
 
-def facts(mixing: Mixing) -> dict[str, Any]:
+def collect_facts(mixing: Mixing) -> dict[str, Any]:
     """What result.json says of a topology."""
     return {
         "symmetric": mixing.symmetric,
@@ -52,11 +53,11 @@ def facts(mixing: Mixing) -> dict[str, Any]:
     }
 
 
-def degree(run: RunConfig) -> int:
+def count_contributors(run: RunConfig) -> int:
     """Return how many workers' contributions are in what a worker takes a step with, its own included.
 
     That is its degree in the graph of those who exchange, plus one; where workers differ in it, the largest.
     """
     if not run.decentralised:
-        return int(run.exchange.degree(run.workers))
+        return int(run.exchange.count_contributors(run.workers))
     return build(run.topology, run.workers).degree + 1

@@ -17,8 +17,9 @@ from gradsweep.cli.exit_status import ended
 from gradsweep.cli.tables import markdown, show
 from gradsweep.errors import UsageError
 from trainers.options.topologies import TOPOLOGIES, Edges, NoTopology
-from trainers.topology import Mixing, build, check, tables
-from trainers.topology.arguments import NAMES, named, workers
+from trainers.topology import build, check, tables
+from trainers.topology.arguments import NAMES, parse_topologies, parse_workers
+from trainers.topology.mixing import Mixing
 
 PART = "topologies"
 """The part of docs/guide/decentralised.md that the table stands in."""
@@ -35,19 +36,19 @@ def _answer(given: argparse.Namespace) -> int:
     picture_files.check(given.picture)
     payload = None
     if given.parameters is not None:
-        payload = tables.payload(given.parameters, given.compressor or "none")
+        payload = tables.measure_payload(given.parameters, given.compressor or "none")
     elif given.compressor is not None:
         raise UsageError("--compressor: valid is together with --parameters, how many the model has")
-    chosen = named(given.words)
+    chosen = parse_topologies(given.words)
     found = [(one, build(one, given.workers)) for one in chosen] or _possible(given.workers)
     if given.into:
-        table = markdown(tables.compared(found, payload))
-        markdown_sections.fill(given.into, PART, f"{tables.heading(found, payload)}:\n\n{table}")
+        table = markdown(tables.compare(found, payload))
+        markdown_sections.fill(given.into, PART, f"{tables.build_heading(found, payload)}:\n\n{table}")
     elif len(chosen) == 1:
-        show(tables.facts(*found[0], payload))
+        show(tables.list_facts(*found[0], payload))
     else:
-        print(tables.heading(found, payload))
-        show(tables.compared(found, payload))
+        print(tables.build_heading(found, payload))
+        show(tables.compare(found, payload))
         for line in [] if chosen else _refused(given.workers):
             print(line)
     if given.picture:
@@ -72,7 +73,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME | topology.OPTION=VALUE",
         help=f"{', '.join(NAMES)}; their options as in a run (conf/topology)",
     )
-    parser.add_argument("--workers", type=workers, default=16, metavar="N", help="how many (default: %(default)s)")
+    parser.add_argument(
+        "--workers", type=parse_workers, default=16, metavar="N", help="how many (default: %(default)s)"
+    )
     parser.add_argument(
         "--parameters", type=arguments.elements, metavar="N", help="of the model: a step's bytes are counted, too"
     )

@@ -18,7 +18,7 @@ NAMES = [name for name, cls in TOPOLOGIES.items() if cls is not NoTopology]
 _TEXTS = ("file", "links")  # of these, a number is a text, too
 
 
-def workers(text: str) -> int:
+def parse_workers(text: str) -> int:
     """How many workers a run may have."""
     value = arguments.positive(text)
     if value > MOST:
@@ -26,10 +26,10 @@ def workers(text: str) -> int:
     return value
 
 
-workers.__name__ = f"integer from 1 to {MOST}"  # how argparse calls it in "invalid ... value"
+parse_workers.__name__ = f"integer from 1 to {MOST}"  # how argparse calls it in "invalid ... value"
 
 
-def named(words: Sequence[str]) -> list[Any]:
+def parse_topologies(words: Sequence[str]) -> list[Any]:
     """The topologies that are named, all with the options that are given: `NAME`, `topology.OPTION=VALUE`.
 
     Raises:

@@ -51,7 +51,7 @@ def read(path: str) -> str:
     return ";".join(_words(line) for line in text.splitlines())
 
 
-def graph(options: Edges, workers: int) -> Any:
+def build_graph(options: Edges, workers: int) -> Any:
     """The graph of a run: a networkx.Graph, or a DiGraph, that connects all workers.
 
     Raises:

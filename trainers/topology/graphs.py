@@ -26,7 +26,7 @@ from trainers.options.topologies import (
     Torus,
 )
 from trainers.topology import edges
-from trainers.topology.torus_sides import sides
+from trainers.topology.torus_sides import compute_sides
 
 Graph = Any
 """A networkx.Graph, or a DiGraph whose edges go from who sends to who receives; `weight` where a file says it."""
@@ -40,7 +40,7 @@ def build(options: Any, workers: int) -> list[Graph]:
     return found if isinstance(found, list) else [found]
 
 
-def hops(workers: int) -> list[int]:
+def list_hops(workers: int) -> list[int]:
     """How far apart the neighbours of the exponential graphs are: 1, 2, 4, ... below `workers`."""
     return [2**power for power in range(math.ceil(math.log2(workers)))]
 
@@ -62,7 +62,7 @@ def _star(options: Star, workers: int) -> Graph:
 
 
 def _torus(options: Torus, workers: int) -> Graph:
-    rows, columns = sides(options, workers)
+    rows, columns = compute_sides(options, workers)
     grid = networkx.grid_2d_graph(rows, columns, periodic=True)
     return networkx.relabel_nodes(grid, {(row, column): row * columns + column for row, column in grid})
 
@@ -79,11 +79,11 @@ def _sending(workers: int, distances: list[int]) -> Graph:
 
 
 def _exponential(options: Exponential, workers: int) -> Graph:
-    return _sending(workers, hops(workers))
+    return _sending(workers, list_hops(workers))
 
 
 def _one_peer_exponential(options: OnePeerExponential, workers: int) -> list[Graph]:
-    return [_sending(workers, [hop]) for hop in hops(workers)]
+    return [_sending(workers, [hop]) for hop in list_hops(workers)]
 
 
 def _expander(options: Expander, workers: int) -> Graph:
@@ -128,5 +128,5 @@ _BUILDERS: dict[type, Callable[[Any, int], Any]] = {
     Margulis: _margulis,
     Social: _social,
     RandomRegular: _random_regular,
-    Edges: edges.graph,
+    Edges: edges.build_graph,
 }

@@ -50,27 +50,27 @@ class Mixing:
         """Rows sum to 1, too: mixing equal parameters changes nothing."""
         return all(np.allclose(matrix.sum(axis=1), 1.0, rtol=0, atol=1e-12) for matrix in self.matrices)
 
-    def matrix(self, step: int) -> np.ndarray:
+    def get_matrix(self, step: int) -> np.ndarray:
         """W of step `step`, from 1."""
         return self.matrices[(step - 1) % self.period]
 
-    def damped(self, stepsize: float) -> Mixing:
+    def damp(self, stepsize: float) -> Mixing:
         """I + gamma (W - I) of every step: what mixing with a consensus stepsize gamma above 0 up to 1 is."""
         identity = np.eye(self.workers)
         return Mixing(tuple(identity + stepsize * (matrix - identity) for matrix in self.matrices))
 
-    def own(self, worker: int, step: int) -> float:
+    def get_own_weight(self, worker: int, step: int) -> float:
         """How much of its own a worker keeps."""
-        return float(self.matrix(step)[worker, worker])
+        return float(self.get_matrix(step)[worker, worker])
 
-    def sources(self, worker: int, step: int) -> dict[int, float]:
+    def find_sources(self, worker: int, step: int) -> dict[int, float]:
         """From whom a worker receives, in the order of their numbers, and how much that counts."""
-        row = self.matrix(step)[worker]
+        row = self.get_matrix(step)[worker]
         return {int(other): float(row[other]) for other in np.flatnonzero(row) if other != worker}
 
-    def targets(self, worker: int, step: int) -> list[int]:
+    def find_targets(self, worker: int, step: int) -> list[int]:
         """To whom a worker sends, in the order of their numbers."""
-        column = self.matrix(step)[:, worker]
+        column = self.get_matrix(step)[:, worker]
         return [int(other) for other in np.flatnonzero(column) if other != worker]
 
     @functools.cached_property
@@ -107,7 +107,7 @@ class Mixing:
         second = 0.0 if second < 1e-12 else 1.0 if second > 1 - 1e-12 else second
         return 1.0 - second ** (1 / self.period)
 
-    def steps_to(self, share: float) -> int | None:
+    def count_steps_to(self, share: float) -> int | None:
         """After how many steps of mixing the distance is `share` of what it was, by the gap; None: never."""
         if self.gap == 0.0:
             return None

@@ -18,10 +18,10 @@ from matplotlib.patches import Circle, FancyArrowPatch
 
 from gradsweep.cli import picture_files
 from gradsweep.cli.picture_files import TEXT
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.options.topologies import Edges, Margulis, RandomRegular, Social, Star, Torus
-from trainers.topology import Mixing
-from trainers.topology.torus_sides import sides
+from trainers.topology.mixing import Mixing
+from trainers.topology.torus_sides import compute_sides
 
 Points = np.ndarray
 """(n, 2): where the workers are, about within [-1, 1]."""
@@ -46,7 +46,7 @@ class Panel:
     @property
     def title(self) -> str:
         mixing = self.mixing
-        return f"{name_of(self.options)}, {mixing.workers} workers\ngap {mixing.gap:.3g}, degree {mixing.degree}"
+        return f"{get_name(self.options)}, {mixing.workers} workers\ngap {mixing.gap:.3g}, degree {mixing.degree}"
 
 
 def draw(panels: Sequence[Panel], path: Path) -> None:
@@ -141,12 +141,12 @@ def _places(options: Any, mixing: Mixing) -> Points:
     if isinstance(options, Star):
         return np.vstack([np.zeros((min(workers, 1), 2)), _circle(workers - 1)])
     if isinstance(options, Torus):
-        return _grid(*sides(options, workers))
+        return _grid(*compute_sides(options, workers))
     if isinstance(options, (Social, Margulis, RandomRegular, Edges)) and workers > 2:
         return _near(mixing)
-    if name_of(options) == "hypercube":
+    if get_name(options) == "hypercube":
         return _levels(workers)
-    if name_of(options) == "chain":
+    if get_name(options) == "chain":
         return _circle(workers, open_share=0.15)
     return _circle(workers)
 
@@ -167,7 +167,7 @@ def _grid(rows: int, columns: int) -> Points:
 
 def _across(options: Torus, workers: int) -> dict[tuple[int, int], np.ndarray]:
     """Links of a torus that leave the grid, and in which direction they do: only where a side has more than two."""
-    rows, columns = sides(options, workers)
+    rows, columns = compute_sides(options, workers)
     step = 0.6 * 1.7 / max(rows, columns)
     found = {}
     for column in range(columns if rows > 2 else 0):
@@ -194,7 +194,7 @@ def _levels(workers: int) -> Points:
 
 def _near(mixing: Mixing) -> Points:
     """Neighbours come near to each other."""
-    graph = networkx.from_numpy_array((mixing.matrix(1) + mixing.matrix(1).T > 0).astype(float))
+    graph = networkx.from_numpy_array((mixing.get_matrix(1) + mixing.get_matrix(1).T > 0).astype(float))
     graph.remove_edges_from(networkx.selfloop_edges(graph))
     few = len(graph) <= 128  # more would take minutes
     found = networkx.kamada_kawai_layout(graph) if few else networkx.spring_layout(graph, seed=0)

@@ -11,7 +11,7 @@ from compressors.commands.descriptions import written
 from gradsweep.cli.tables import Column, Table
 from gradsweep.parameters import shown
 from gradsweep.text import plural
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.topology.mixing import Mixing
 
 _SHARE = 1e-3
@@ -25,12 +25,12 @@ class Payload:
     exact: bool
     words: str
 
-    def of(self, mixing: Mixing) -> int:
+    def count_bytes(self, mixing: Mixing) -> int:
         """Bytes that a worker sends in a step, on average."""
         return round(mixing.messages * self.size)
 
 
-def payload(parameters: int, compressor: str) -> Payload:
+def measure_payload(parameters: int, compressor: str) -> Payload:
     """The message of a compressor (`NAME[,option=value...]`, as in `--compressor`) for one flat tensor.
 
     Raises:
@@ -42,7 +42,7 @@ def payload(parameters: int, compressor: str) -> Payload:
     return Payload(method.payload_bound((parameters,)) if size is None else size, size is not None, words)
 
 
-def facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
+def list_facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
     """A row for each fact of one topology."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     given = [f"topology.{name}={shown(written(value))}" for name, value in values.items() if value not in (None, "")]
@@ -57,27 +57,29 @@ def facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
     ]
     if sent:
         most = "" if sent.exact else "at most "
-        rows.append(("bytes", f"{most}{sent.of(mixing)} a worker and step: {sent.size} a message ({sent.words})"))
-    return Table([Column(name_of(options)), Column(f"{plural(mixing.workers, 'worker')}: {', '.join(given)}")], rows)
+        rows.append(
+            ("bytes", f"{most}{sent.count_bytes(mixing)} a worker and step: {sent.size} a message ({sent.words})")
+        )
+    return Table([Column(get_name(options)), Column(f"{plural(mixing.workers, 'worker')}: {', '.join(given)}")], rows)
 
 
-def heading(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> str:
+def build_heading(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> str:
     """Of what `compared` says."""
     of = f"; bytes: {sent.words}" if sent else ""
     return f"{plural(found[0][1].workers, 'worker')}; messages and bytes are a worker's in a step{of}"
 
 
-def compared(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
+def compare(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
     """A row for each topology."""
     numbers = ["degree", "spectral gap", "messages", f"steps to {_SHARE:g}", "messages until then"]
     if sent:
         numbers.append("bytes" if sent.exact else "bytes at most")
     rows = []
     for options, mixing in found:
-        steps = mixing.steps_to(_SHARE)
+        steps = mixing.count_steps_to(_SHARE)
         until = "-" if steps is None else f"{round(steps * mixing.messages)}"
-        row = [name_of(options), options.weights, str(mixing.degree), _gap(mixing), f"{mixing.messages:.4g}"]
-        rows.append([*row, _steps(mixing), until, *([str(sent.of(mixing))] if sent else [])])
+        row = [get_name(options), options.weights, str(mixing.degree), _gap(mixing), f"{mixing.messages:.4g}"]
+        rows.append([*row, _steps(mixing), until, *([str(sent.count_bytes(mixing))] if sent else [])])
     columns = [Column("topology"), Column("weights"), *(Column(name, is_number=True) for name in numbers)]
     return Table(columns, rows)
 
@@ -88,5 +90,5 @@ def _gap(mixing: Mixing) -> str:
 
 
 def _steps(mixing: Mixing) -> str:
-    steps = mixing.steps_to(_SHARE)
+    steps = mixing.count_steps_to(_SHARE)
     return "never" if steps is None else str(steps)

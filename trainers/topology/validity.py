@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.options.topologies import (
     TOPOLOGIES,
     Edges,
@@ -62,7 +62,7 @@ def check(options: Any, workers: int) -> None:
             rule(options, workers)
     if not options.symmetric and options.weights != "uniform":
         raise UsageError(
-            f"topology.weights={options.weights} with topology={name_of(options)}: its links have a direction; valid "
+            f"topology.weights={options.weights} with topology={get_name(options)}: its links have a direction; valid "
             "is topology.weights=uniform"
         )
     _check_mixes(options, workers)
@@ -112,7 +112,7 @@ def _random_regular(options: RandomRegular, workers: int) -> None:
 def _edges(options: Edges, workers: int) -> None:
     from trainers.topology import edges
 
-    edges.graph(options, workers)
+    edges.build_graph(options, workers)
 
 
 _RULES: dict[type, Callable[[Any, int], None]] = {
@@ -159,12 +159,12 @@ def _check_mixes(options: Any, workers: int) -> None:
     from trainers.topology import graphs, weights
 
     (graph,) = graphs.build(options, workers)
-    if weights.matrix(graph, options.weights, False).diagonal().any():
+    if weights.build_matrix(graph, options.weights, False).diagonal().any():
         return
     if not networkx.is_aperiodic(graph) if graph.is_directed() else networkx.is_bipartite(graph):
         local = options.weights == "local_degree"
         instead = "topology.weights=uniform" if local else "weights that leave workers something of their own"
         raise UsageError(
-            f"topology={name_of(options)} with workers={workers}, topology.weights={options.weights}: workers keep "
+            f"topology={get_name(options)} with workers={workers}, topology.weights={options.weights}: workers keep "
             f"nothing of their own, and what they have only goes to and fro; valid is topology.lazy=true or {instead}"
         )

@@ -8,7 +8,7 @@ import networkx
 import numpy as np
 
 
-def matrix(graph: Any, rule: str, lazy: bool) -> np.ndarray:
+def build_matrix(graph: Any, rule: str, lazy: bool) -> np.ndarray:
     """W of a graph, (n, n): rows receive, columns send. Symmetric unless its links have directions; columns sum to 1.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainers.config.groups import GROUPS, name_of
+from trainers.config.groups import GROUPS, get_name
 from trainers.config.run_config import RunConfig
 from trainers.trackers.base import Tracker
 
@@ -29,7 +29,7 @@ def options_of(config: RunConfig) -> dict[str, Any]:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name in GROUPS:
-            found[field.name] = name_of(value)
+            found[field.name] = get_name(value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             found |= _flat(f"{field.name}.", dataclasses.asdict(value))
         else:

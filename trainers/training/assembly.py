@@ -15,7 +15,7 @@ from trainers import algorithms, data, topology
 from trainers.algorithms.base import Algorithm, AlgorithmSetup
 from trainers.checkpoint.keeper import Keeper
 from trainers.checkpoint.state import Training
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Feed
 from trainers.devices import choose
@@ -97,7 +97,7 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
     """
     began = time.monotonic()
     feed = data.feed(config, comm.rank, comm.size)
-    lengths = config.lengths(feed.samples)
+    lengths = config.compute_epochs(feed.samples)
     training.check_length(config, feed.samples)
     backend.choose(config.kernels)
     device = choose.choose(config, comm)
@@ -141,8 +141,8 @@ def _build_progress(config: RunConfig, replica: Replica, steps: int) -> Progress
     """Build the printer of progress lines, and print the first line."""
     progress = Progress(config.epochs, steps)
     progress.begin(
-        f"{name_of(config.model)} on {name_of(config.dataset)}: {len(replica.flat):,} parameters, "
+        f"{get_name(config.model)} on {get_name(config.dataset)}: {len(replica.flat):,} parameters, "
         f"{config.workers} worker{'s' * (config.workers > 1)} on {replica.device.type}, {config.precision}, "
-        f"compressor {name_of(config.compressor)}, {steps} steps"
+        f"compressor {get_name(config.compressor)}, {steps} steps"
     )
     return progress

@@ -17,7 +17,7 @@ from sweep.launch import execute as launch
 from sweep.launch.session import Session
 from sweep.planning.points import Points, check_points
 from tests.trainers.config.test_run_config import composed
-from trainers.rules.idle_options import idle
+from trainers.rules.idle_options import find_idle
 from trainers.rules.resolve import resolve
 
 SETTINGS = {"mpi": {"command": ["true", "{workers}"]}, "launcher": {"cluster": "local"}}
@@ -31,7 +31,7 @@ def checked(
     points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     configs = [{**composed(**point), "sweep": sweep, **SETTINGS} for point in points]
     words = [{**{key: str(value) for key, value in point.items()}, **(typed or {})} for point in points]
-    return check_points(configs, words, resolve, idle=idle, whole=whole)
+    return check_points(configs, words, resolve, idle=find_idle, whole=whole)
 
 
 def line(refused: Callable[[], Any]) -> str:
@@ -139,7 +139,7 @@ def test_words_for_hydra_that_nobody_reads_are_refused() -> None:
 
 def execute(directory: Path, typed: Mapping[str, str] | None = None, **sweep: Any) -> Any:
     config = {**composed(), "sweep": {"dry_run": True, **sweep}, **SETTINGS}
-    return launch.execute(Session(), [config], [typed or {}], directory, resolve, idle=idle, fresh=False)
+    return launch.execute(Session(), [config], [typed or {}], directory, resolve, idle=find_idle, fresh=False)
 
 
 def test_a_directory_with_a_sweep_is_joined_only_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -176,9 +176,9 @@ def test_parameters_and_bytes_are_the_published_ones(tmp_path: Path) -> None:
 def rates(config: dict[str, Any], per_epoch: int) -> Callable[[float], float]:
     """The learning rate by epochs that have passed; the first has so many steps."""
     run = parse(config)
-    lengths = run.lengths(per_epoch * run.global_batch)
+    lengths = run.compute_epochs(per_epoch * run.global_batch)
     schedule = schedules.build(run, lengths)
-    return lambda epochs: schedule.rate(int(lengths.until(epochs)) + 1)
+    return lambda epochs: schedule.rate(int(lengths.count_steps_until(epochs)) + 1)
 
 
 DGC_FACTORS = (0.125, 0.3, 0.475, 0.65, 0.825, 1.0)

@@ -19,10 +19,11 @@ from compressors.kernels import backend
 from gradsweep.errors import UsageError
 from trainers.consensus import __main__ as command
 from trainers.consensus import stepsize_tuning
-from trainers.consensus.simulate import SCHEMES, Channel, Course, Gossip, run, start_vectors
-from trainers.consensus.stepsize_tuning import STEPSIZES, representative, tuned
+from trainers.consensus.simulate import SCHEMES, Channel, Course, Gossip, draw_start_vectors, run
+from trainers.consensus.stepsize_tuning import STEPSIZES, choose_shape, tune_stepsize
 from trainers.options.topologies import TOPOLOGIES
-from trainers.topology import Mixing, build
+from trainers.topology import build
+from trainers.topology.mixing import Mixing
 
 pytestmark = pytest.mark.usefixtures("one_thread", "no_terminal")
 
@@ -42,7 +43,7 @@ def gossip(
     shapes: tuple[tuple[int, ...], ...] = ((D,),),
 ) -> Gossip:
     channel = Channel(method_specs.parse(compressor), shapes, workers, 0)
-    start = start_vectors(workers, channel.dimension, 0)
+    start = draw_start_vectors(workers, channel.dimension, 0)
     return SCHEMES[scheme](start, mixing_of(topology, workers), channel, stepsize)
 
 
@@ -54,7 +55,7 @@ def share(course: Course) -> float:
 @pytest.mark.parametrize(("topology", "workers"), [("ring", 16), ("torus", 16), ("hypercube", 8), ("chain", 5)])
 def test_exact_gossip_contracts_as_the_gap_predicts(topology: str, workers: int, stepsize: float) -> None:
     course = run(gossip("exact", topology, workers, stepsize=stepsize), 300)
-    predicted = 1 - mixing_of(topology, workers).damped(stepsize).gap
+    predicted = 1 - mixing_of(topology, workers).damp(stepsize).gap
     assert 1 - course.factor == pytest.approx(1 - predicted, rel=0.02)
 
 
@@ -100,9 +101,9 @@ def test_choco_is_exact_gossip_of_its_estimates() -> None:
     """The memory-efficient form keeps s = W xh without any worker having the others' xh."""
     here = gossip("choco", "torus", 9, "topk,ratio=0.1", 0.1)
     run(here, 50)
-    weights = torch.from_numpy(np.array(here.mixing.matrix(1)))
+    weights = torch.from_numpy(np.array(here.mixing.get_matrix(1)))
     torch.testing.assert_close(here.sums, weights @ here.estimates, rtol=0, atol=1e-10)  # type: ignore[attr-defined]
-    assert here.estimate_error() == pytest.approx(float((here.x - here.estimates).square().sum()))  # type: ignore[attr-defined]
+    assert here.compute_estimate_error() == pytest.approx(float((here.x - here.estimates).square().sum()))  # type: ignore[attr-defined]
 
 
 def test_what_is_compressed_and_how_much_is_sent() -> None:
@@ -113,7 +114,7 @@ def test_what_is_compressed_and_how_much_is_sent() -> None:
     message = sum(-(-size // 4) * 4 for size in sizes if size is not None)
     assert course.bits.tolist() == [0, 16 * message, 32 * message, 48 * message]
     channel = Channel(qsgd, [(50,), (50,)], 2, 0)
-    sent = channel(start_vectors(1, 50, 1).repeat(2, 2), 1).view(4, 50)
+    sent = channel(draw_start_vectors(1, 50, 1).repeat(2, 2), 1).view(4, 50)
     assert all(not torch.equal(sent[one], sent[other]) for one in range(4) for other in range(one))
 
 
@@ -134,7 +135,7 @@ def test_estimates_want_one_symmetric_graph(name: str) -> None:
 
 def remaining(scheme: str, mixing: Mixing, compressor: str, stepsize: float, iterations: int) -> float:
     channel = Channel(method_specs.parse(compressor), [(100,)], mixing.workers, 0)
-    start = start_vectors(mixing.workers, 100, 0).float()
+    start = draw_start_vectors(mixing.workers, 100, 0).float()
     course = run(SCHEMES[scheme](start, mixing, channel, stepsize), iterations)
     return float(mixing.workers * course.errors[-1] + course.estimate_errors[-1])
 
@@ -146,7 +147,7 @@ def remaining(scheme: str, mixing: Mixing, compressor: str, stepsize: float, ite
 def test_the_search_finds_about_the_best(topology: str, workers: int, compressor: str) -> None:
     """Of the candidates, each of which goes all the way here, the best is beside it, and the others are far."""
     mixing = mixing_of(topology, workers)
-    found = STEPSIZES.index(tuned(None, mixing, method_specs.parse(compressor), [(100,)], 0))
+    found = STEPSIZES.index(tune_stepsize(None, mixing, method_specs.parse(compressor), [(100,)], 0))
     scores = [remaining("choco", mixing, compressor, stepsize, 80) for stepsize in STEPSIZES[9:]]
     assert abs(9 + scores.index(min(scores)) - found) <= 1
     assert min(scores) < 0.1 * sorted(scores)[5]
@@ -156,7 +157,7 @@ def test_the_search_looks_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """DeepSqueeze stays in a distance that grows with the stepsize: who is ahead on the way is too large."""
     monkeypatch.setattr(stepsize_tuning, "ROUNDS", ((10, 10), (20, 7), (40, 5), (150, 1)))
     mixing, compressor = mixing_of("chain", 3), "topk,ratio=0.2"
-    found = STEPSIZES.index(tuned(None, mixing, method_specs.parse(compressor), [(100,)], 0, "deep_squeeze"))
+    found = STEPSIZES.index(tune_stepsize(None, mixing, method_specs.parse(compressor), [(100,)], 0, "deep_squeeze"))
     scores = [remaining("deep_squeeze", mixing, compressor, stepsize, 150) for stepsize in STEPSIZES[7:15]]
     assert abs(7 + scores.index(min(scores)) - found) <= 1
     early = [remaining("deep_squeeze", mixing, compressor, stepsize, 20) for stepsize in STEPSIZES[7:15]]
@@ -164,8 +165,8 @@ def test_the_search_looks_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_largest_is_found_where_compression_hardly_matters() -> None:
-    assert tuned(None, mixing_of("ring", 8), method_specs.parse("none"), [(D,)], 0) == 1.0
-    assert tuned(None, Mixing((np.eye(1),)), method_specs.parse("topk"), [(D,)], 0) == 1.0
+    assert tune_stepsize(None, mixing_of("ring", 8), method_specs.parse("none"), [(D,)], 0) == 1.0
+    assert tune_stepsize(None, Mixing((np.eye(1),)), method_specs.parse("topk"), [(D,)], 0) == 1.0
 
 
 class Meeting:
@@ -179,7 +180,7 @@ class Meeting:
         answers = [math.nan] * self.size
 
         def search(rank: int) -> None:
-            answers[rank] = tuned(Rank(self, rank), *arguments)
+            answers[rank] = tune_stepsize(Rank(self, rank), *arguments)
 
         threads = [threading.Thread(target=search, args=(rank,)) for rank in range(self.size)]
         for thread in threads:
@@ -203,7 +204,7 @@ class Rank:
 
 def test_the_search_is_the_same_however_many_share_it() -> None:
     arguments = (mixing_of("ring", 4), method_specs.parse("topk,ratio=0.5"), [(100,)], 3)
-    alone = tuned(None, *arguments)
+    alone = tune_stepsize(None, *arguments)
     assert 0.01 < alone <= 1
     for size in (3, 24):
         assert Meeting(size).found(*arguments) == [alone] * size
@@ -214,23 +215,23 @@ def test_the_search_is_in_main_memory_whatever_the_kernels(monkeypatch: pytest.M
     monkeypatch.setattr(backend, "_chosen", "triton")
     with pytest.raises(InvalidParameter):
         run(gossip("q2", compressor="qsgd"), 1)
-    assert tuned(None, mixing_of("complete", 3), method_specs.parse("qsgd"), [(D,)], 0) > 0.5
+    assert tune_stepsize(None, mixing_of("complete", 3), method_specs.parse("qsgd"), [(D,)], 0) > 0.5
 
 
 def test_where_nothing_converges_the_search_says_so() -> None:
     with pytest.raises(UsageError, match=r"^algorithm.consensus_stepsize=tune: valid is a number: .*randomk none from"):
-        tuned(None, mixing_of("ring", 4), method_specs.parse("randomk,ratio=0.01,unbiased=true"), [(D,)], 0)
+        tune_stepsize(None, mixing_of("ring", 4), method_specs.parse("randomk,ratio=0.01,unbiased=true"), [(D,)], 0)
 
 
 def test_what_the_search_is_made_with() -> None:
     model = [(64,), (64, 3, 3, 3), (512, 512, 3, 3), (256, 512), (0,)]
-    assert representative(method_specs.parse("topk,ratio=0.01"), model) == (2000,)
-    assert representative(method_specs.parse("topk,ratio=0.00025"), model) == (4000,)
-    assert representative(method_specs.parse("qsgd,bucket_size=null,norm=l2"), model) == (8000,)
-    rows, columns = representative(method_specs.parse("svd,rank=2"), model)
+    assert choose_shape(method_specs.parse("topk,ratio=0.01"), model) == (2000,)
+    assert choose_shape(method_specs.parse("topk,ratio=0.00025"), model) == (4000,)
+    assert choose_shape(method_specs.parse("qsgd,bucket_size=null,norm=l2"), model) == (8000,)
+    rows, columns = choose_shape(method_specs.parse("svd,rank=2"), model)
     assert rows < columns and 7000 < rows * columns <= 8000
-    assert representative(method_specs.parse("topk"), [(30,), (3,)]) == (30,)
-    assert representative(method_specs.parse("topk"), []) == (1,)
+    assert choose_shape(method_specs.parse("topk"), [(30,), (3,)]) == (30,)
+    assert choose_shape(method_specs.parse("topk"), []) == (1,)
 
 
 # The command

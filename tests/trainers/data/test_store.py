@@ -121,18 +121,18 @@ def test_a_root_that_cannot_be_written(tmp_path: Path) -> None:
 def test_every_data_set_can_be_made_and_kept_apart() -> None:
     assert set(data.SOURCES) == set(options.DATASETS.values())
     names = [
-        options.prepared_name("synthetic", options.Synthetic()),
-        options.prepared_name("synthetic", options.Synthetic(height=33)),
-        options.prepared_name("synthetic", options.Synthetic(noise=5)),
-        options.prepared_name("libsvm", options.LibSVM(train="a/b")),
-        options.prepared_name("libsvm", options.LibSVM(train="a_b")),
-        options.prepared_name("libsvm", options.LibSVM(train="a" * 300)),
-        options.prepared_name("libsvm", options.LibSVM(train="a" * 301)),
+        options.name_prepared_arrays("synthetic", options.Synthetic()),
+        options.name_prepared_arrays("synthetic", options.Synthetic(height=33)),
+        options.name_prepared_arrays("synthetic", options.Synthetic(noise=5)),
+        options.name_prepared_arrays("libsvm", options.LibSVM(train="a/b")),
+        options.name_prepared_arrays("libsvm", options.LibSVM(train="a_b")),
+        options.name_prepared_arrays("libsvm", options.LibSVM(train="a" * 300)),
+        options.name_prepared_arrays("libsvm", options.LibSVM(train="a" * 301)),
     ]
     assert len(set(names)) == len(names) and all("/" not in name and len(name) < 250 for name in names)
-    assert options.prepared_name("cifar10", options.Cifar10()) == "cifar10"
-    assert options.prepared_name("cifar10", options.Cifar10(flip=False, cutout=8)) == "cifar10"
-    assert options.prepared_name("ptb", options.PennTreebank(bptt=3, evaluate="valid")) == "ptb"
+    assert options.name_prepared_arrays("cifar10", options.Cifar10()) == "cifar10"
+    assert options.name_prepared_arrays("cifar10", options.Cifar10(flip=False, cutout=8)) == "cifar10"
+    assert options.name_prepared_arrays("ptb", options.PennTreebank(bptt=3, evaluate="valid")) == "ptb"
 
 
 SMALL = options.Synthetic(channels=2, height=9, width=6, classes=7, train=700, test=140)

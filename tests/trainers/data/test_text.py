@@ -67,7 +67,7 @@ def test_the_feed_of_a_run(tmp_path: Path) -> None:
         feeds = [data.feed(run, worker, 2) for worker in range(2)]
         arrays = data.mapped(run.dataset, tmp_path).arrays
         assert feeds[0].shape == (9,) and feeds[0].classes == 32
-        assert feeds[0].train.steps == 5 and run.lengths(feeds[0].samples).steps == 5 * run.epochs
+        assert feeds[0].train.steps == 5 and run.compute_epochs(feeds[0].samples).steps == 5 * run.epochs
         predicted = np.concatenate([labels.flatten() for feed in feeds for _, labels in feed.test()])
         assert sorted(predicted) == sorted(arrays[held_out][1:])
 

@@ -17,7 +17,7 @@ from tests.conftest import ROOT, written_presets
 from trainers import models
 from trainers.models.fitting import check_fits
 from trainers.options import models as options
-from trainers.options.torchvision_names import classifiers
+from trainers.options.torchvision_names import list_classifiers
 from trainers.replica.replica import flatten_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -213,7 +213,7 @@ def test_the_names_of_torchvision_are_all_there_are() -> None:
     from trainers.models.torchvision_import import torchvision
 
     zoo = torchvision().models
-    assert list(classifiers()) == sorted(zoo.list_models(module=zoo))
+    assert list(list_classifiers()) == sorted(zoo.list_models(module=zoo))
 
 
 @pytest.mark.parametrize(

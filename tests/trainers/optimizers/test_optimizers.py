@@ -12,7 +12,7 @@ from gradsweep.errors import UsageError
 from gradsweep.parameters import InvalidParameter
 from tests.trainers.config.test_run_config import composed
 from trainers import optimizers
-from trainers.config.groups import name_of
+from trainers.config.groups import get_name
 from trainers.gradients.clipping import Clipping
 from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer, find_decaying
@@ -228,7 +228,7 @@ def test_another_optimizer_goes_on_from_a_state_to_the_bit(config: Any) -> None:
         before = unused.state_dict()
         halves = {name: one.half() for name, one in state.items()}
         for wrong in ({}, {**state, "more": torch.zeros(1)}, halves, None):
-            with pytest.raises(ValueError, match=f"^{name_of(config)} keeps"):
+            with pytest.raises(ValueError, match=f"^{get_name(config)} keeps"):
                 unused.load_state_dict(wrong)  # type: ignore[arg-type]
         assert all(torch.equal(one, before[name]) for name, one in unused.kept.items())
 

@@ -50,7 +50,7 @@ class Run:
         self.feed = Shard(random_arrays(7 * 48 + 5, 40), 48, 3, COMM.rank, COMM.size)
         self.replica, self.watch = Replica(self.config, self.feed.shape, 10, COMM), Stopwatch()
         self.algorithm = assembly.build_algorithm(self.config, COMM, self.replica, self.watch)
-        self.schedule = schedules.build(self.config, Epochs.alike(STEPS, self.feed.plan.steps))
+        self.schedule = schedules.build(self.config, Epochs.from_length(STEPS, self.feed.plan.steps))
         self.batches = [batch for epoch in (1, 2, 3) for batch in self.feed.epoch(epoch)]
         self.values, self.gradients = self.replica.flat.values, self.replica.flat.gradients
 
@@ -58,7 +58,7 @@ class Run:
         """Everything up to the gradient; returns the learning rate."""
         lr = self.schedule.rate(step)
         self.algorithm.setup.optimizer.adjust(**self.schedule.settings(step))
-        self.algorithm.begin(step, self.schedule.epochs.done(step) + 1, lr, measure=step % 5 == 1)
+        self.algorithm.begin(step, self.schedule.epochs.count_done(step) + 1, lr, measure=step % 5 == 1)
         self.replica.compute_gradient(self.batches[step - 1], self.watch)
         return lr
 

@@ -20,7 +20,7 @@ from trainers.exchange.base import Traffic
 from trainers.exchange.build import build_exchange
 from trainers.exchange.gossip import Gossip
 from trainers.gradients.flat import Flat
-from trainers.topology import Mixing
+from trainers.topology.mixing import Mixing
 from trainers.training import loop
 
 COMM = MPI.COMM_WORLD

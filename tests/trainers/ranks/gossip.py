@@ -231,7 +231,7 @@ def traffic() -> None:
                 sent.require_equal((topology, name, compressor, step))
                 gossip = run.algorithm.setup.exchange
                 assert isinstance(gossip, Gossip)
-                targets = gossip.mixing.targets(COMM.rank, step)
+                targets = gossip.mixing.find_targets(COMM.rank, step)
                 assert counted.sent_bytes == len(targets) * counted.payload_bytes
 
 
@@ -255,7 +255,7 @@ def wrong_lengths() -> None:
         said = str(error)
     size = 4 * len(run.values)
     wanted = f"worker 0's message has {size - 64} bytes, and should have {size}"
-    assert said == (wanted if 0 in gossip.mixing.sources(COMM.rank, 1) else ""), (COMM.rank, said)
+    assert said == (wanted if 0 in gossip.mixing.find_sources(COMM.rank, 1) else ""), (COMM.rank, said)
 
 
 GOING_ON: list[dict[str, Any]] = [

@@ -44,15 +44,17 @@ def test_steps_and_epochs(lengths: list[tuple[int, int]], max_steps: int) -> Non
         epoch_of_step += [first[-1] + number for number in range(epochs) for _ in range(per_epoch)]
         first.append(first[-1] + epochs)
     starts = [(epoch, per_epoch) for epoch, (_, per_epoch) in zip(first, lengths, strict=False)]
-    found = Epochs.of(starts, first[-1])
+    found = Epochs.from_lengths(starts, first[-1])
     assert found.steps == len(epoch_of_step) and found.length == first[-1]
-    assert [found.done(step) for step in range(1, found.steps + 1)] == epoch_of_step
+    assert [found.count_done(step) for step in range(1, found.steps + 1)] == epoch_of_step
     for epoch in range(first[-1]):
         begins = epoch_of_step.index(epoch)
-        assert found.until(epoch) == begins and found.passed(begins) == epoch
-        assert found.until(epoch + 0.5) == begins + epoch_of_step.count(epoch) / 2
-        assert found.passed(begins + 0.5) == pytest.approx(epoch + 0.5 / epoch_of_step.count(epoch))
-    assert Epochs.of(starts, first[-1], max_steps) == dataclasses.replace(found, steps=min(found.steps, max_steps))
+        assert found.count_steps_until(epoch) == begins and found.count_passed(begins) == epoch
+        assert found.count_steps_until(epoch + 0.5) == begins + epoch_of_step.count(epoch) / 2
+        assert found.count_passed(begins + 0.5) == pytest.approx(epoch + 0.5 / epoch_of_step.count(epoch))
+    assert Epochs.from_lengths(starts, first[-1], max_steps) == dataclasses.replace(
+        found, steps=min(found.steps, max_steps)
+    )
 
 
 def of_the_study(**changes: Any) -> run_config.RunConfig:
@@ -63,7 +65,7 @@ def of_the_study(**changes: Any) -> run_config.RunConfig:
 
 def test_steps_and_rates_of_the_layer_wise_study() -> None:
     run = of_the_study()
-    lengths = run.lengths(IMAGES)
+    lengths = run.compute_epochs(IMAGES)
     assert [(one.epoch, one.steps, one.per_epoch) for one in lengths.stretches] == [
         (0, 0, 313),
         (14, 14 * 313, 715),
@@ -73,11 +75,11 @@ def test_steps_and_rates_of_the_layer_wise_study() -> None:
     rate = schedules.build(run, lengths).rate
     expected = {1: 1 + 1 / 1565, 1565: 2.0, 1566: 1.0, 4382: 1.0, 4383: 0.4375, 17_252: 0.4375, 17_253: 0.0025}
     assert {step: rate(step) for step in expected} == pytest.approx(expected, rel=1e-12)
-    assert of_the_study(max_steps=5000).lengths(IMAGES).steps == 5000
+    assert of_the_study(max_steps=5000).compute_epochs(IMAGES).steps == 5000
 
 
 def test_schedules_count_epochs_of_whatever_length() -> None:
-    lengths = Epochs.of([(0, 2), (2, 5), (3, 1)], 6)  # 4, 5 and 3 steps
+    lengths = Epochs.from_lengths([(0, 2), (2, 5), (3, 1)], 6)  # 4, 5 and 3 steps
 
     def factors(options: Any) -> list[float]:
         schedule = schedules.Schedule(options, 1.0, lengths)

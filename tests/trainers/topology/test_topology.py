@@ -33,7 +33,8 @@ from trainers.options.topologies import (
     Torus,
 )
 from trainers.rules.resolve import resolve
-from trainers.topology import Mixing, build, check, facts
+from trainers.topology import build, check, collect_facts
+from trainers.topology.mixing import Mixing
 
 DRAWN = [cls for cls in TOPOLOGIES.values() if cls.__name__ not in ("NoTopology", "Edges")]
 WEIGHTS = ("uniform", "metropolis_hastings", "local_degree")
@@ -126,8 +127,8 @@ def test_the_gap_of_a_torus_is_that_of_its_rows_and_columns(rows: int, workers: 
 def test_a_torus_whose_sides_are_one_or_two_has_each_link_once(rows: int | None, workers: int, degree: int) -> None:
     mixing = build(Torus(rows=rows), workers)
     assert mixing.degree == degree
-    assert set(np.unique(mixing.matrix(1)).round(12)) <= {0.0, round(1 / (degree + 1), 12)}
-    assert mixing.matrix(1).sum(axis=1) == pytest.approx(1)
+    assert set(np.unique(mixing.get_matrix(1)).round(12)) <= {0.0, round(1 / (degree + 1), 12)}
+    assert mixing.get_matrix(1).sum(axis=1) == pytest.approx(1)
     if degree == 2:
         assert mixing.gap == pytest.approx(build(Ring(), workers).gap)
 
@@ -145,9 +146,9 @@ def test_every_matrix_conserves_the_mean_and_mixes(cls: type, workers: int, weig
     assert mixing.doubly_stochastic and mixing.gap > 0
     assert mixing.symmetric or cls in (Exponential, OnePeerExponential)
     x = np.random.default_rng(workers).standard_normal(workers)
-    assert mixing.matrix(1).sum(axis=0) == pytest.approx(1, abs=1e-12)
+    assert mixing.get_matrix(1).sum(axis=0) == pytest.approx(1, abs=1e-12)
     for step in range(1, mixing.period + 1):
-        mixed = mixing.matrix(step) @ x
+        mixed = mixing.get_matrix(step) @ x
         assert mixed.mean() == pytest.approx(x.mean(), abs=1e-12)
         assert distance(mixed) <= distance(x) * (1 + 1e-12)
         x = mixed
@@ -159,7 +160,7 @@ def test_a_step_brings_workers_closer_by_the_gap_at_least(cls: type, workers: in
     assume(possible(options, workers))
     mixing = build(options, workers)
     x = np.random.default_rng(workers).standard_normal(workers)
-    assert distance(mixing.matrix(1) @ x) <= (1 - mixing.gap) * distance(x) + 1e-12
+    assert distance(mixing.get_matrix(1) @ x) <= (1 - mixing.gap) * distance(x) + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -169,21 +170,21 @@ def test_the_gap_is_the_rate_in_the_end(options: Any) -> None:
     mixing = build(options, 32)
     x = np.random.default_rng(0).standard_normal(32)
     for _ in range(2000):
-        x = mixing.matrix(1) @ x
+        x = mixing.get_matrix(1) @ x
         x = (x - x.mean()) / distance(x)
     for _ in range(50):  # directed, two eigenvalues of that magnitude take turns
-        x = mixing.matrix(1) @ x
+        x = mixing.get_matrix(1) @ x
     assert distance(x) ** (1 / 50) == pytest.approx(1 - mixing.gap, rel=1e-3)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8, 16, 32])
 def test_one_peer_after_another_is_the_mean_of_a_power_of_two(workers: int) -> None:
     mixing = build(OnePeerExponential(), workers)
-    assert mixing.period == math.log2(workers) == mixing.steps_to(1e-9)
+    assert mixing.period == math.log2(workers) == mixing.count_steps_to(1e-9)
     assert (mixing.gap, mixing.degree, mixing.messages) == (1.0, 1, 1.0)
     x = np.arange(float(workers))
     for step in range(1, mixing.period + 1):
-        x = mixing.matrix(step) @ x
+        x = mixing.get_matrix(step) @ x
     assert x == pytest.approx(np.full(workers, (workers - 1) / 2))
 
 
@@ -192,7 +193,7 @@ def test_the_gap_where_matrices_take_turns_is_that_of_a_period() -> None:
     x = np.random.default_rng(0).standard_normal(6)
     distances = []
     for step in range(1, 46):
-        x = mixing.matrix(step) @ x
+        x = mixing.get_matrix(step) @ x
         distances.append(distance(x))
     assert 0 < mixing.gap < 1
     assert (distances[-1] / distances[14]) ** (1 / 30) == pytest.approx(1 - mixing.gap, rel=0.01)
@@ -200,50 +201,50 @@ def test_the_gap_where_matrices_take_turns_is_that_of_a_period() -> None:
 
 def test_who_receives_from_whom() -> None:
     mixing = build(Exponential(), 5)  # 1, 2 and 4 ahead
-    assert mixing.sources(0, 1) == {1: 0.25, 3: 0.25, 4: 0.25}
-    assert mixing.targets(0, 1) == [1, 2, 4]
-    assert mixing.own(0, 1) == 0.25
+    assert mixing.find_sources(0, 1) == {1: 0.25, 3: 0.25, 4: 0.25}
+    assert mixing.find_targets(0, 1) == [1, 2, 4]
+    assert mixing.get_own_weight(0, 1) == 0.25
     peers = build(OnePeerExponential(), 5)
-    assert [peers.targets(0, step) for step in (1, 2, 3, 4)] == [[1], [2], [4], [1]]
-    assert peers.sources(0, 2) == {3: 0.5}
+    assert [peers.find_targets(0, step) for step in (1, 2, 3, 4)] == [[1], [2], [4], [1]]
+    assert peers.find_sources(0, 2) == {3: 0.5}
     grid = build(Torus(rows=3), 12)
-    assert list(grid.sources(5, 1)) == [1, 4, 6, 9]
-    assert list(grid.sources(0, 1)) == [1, 3, 4, 8]
-    assert list(build(Hypercube(), 8).sources(5, 1)) == [1, 4, 7]
-    assert list(build(Star(), 4).sources(0, 1)) == [1, 2, 3]
-    assert list(build(Chain(), 4).sources(3, 1)) == [2]
-    assert list(build(Expander(), 7).sources(3, 1)) == [2, 4, 5]  # 3 * 5 = 15 = 1
+    assert list(grid.find_sources(5, 1)) == [1, 4, 6, 9]
+    assert list(grid.find_sources(0, 1)) == [1, 3, 4, 8]
+    assert list(build(Hypercube(), 8).find_sources(5, 1)) == [1, 4, 7]
+    assert list(build(Star(), 4).find_sources(0, 1)) == [1, 2, 3]
+    assert list(build(Chain(), 4).find_sources(3, 1)) == [2]
+    assert list(build(Expander(), 7).find_sources(3, 1)) == [2, 4, 5]  # 3 * 5 = 15 = 1
 
 
 def test_weights_heed_the_degrees_of_both() -> None:
     def row(weights: str, lazy: bool = False) -> list[float]:
-        return build(Star(weights=weights, lazy=lazy), 5).matrix(1)[1].tolist()
+        return build(Star(weights=weights, lazy=lazy), 5).get_matrix(1)[1].tolist()
 
     assert row("uniform") == pytest.approx([0.2, 0.8, 0, 0, 0])
     assert row("metropolis_hastings") == pytest.approx([0.2, 0.8, 0, 0, 0])
     assert row("local_degree") == pytest.approx([0.25, 0.75, 0, 0, 0])
     assert row("uniform", lazy=True) == pytest.approx([0.1, 0.9, 0, 0, 0])
-    ends = {weights: build(Chain(weights=weights), 4).matrix(1)[0, 0] for weights in WEIGHTS}
+    ends = {weights: build(Chain(weights=weights), 4).get_matrix(1)[0, 0] for weights in WEIGHTS}
     assert ends == pytest.approx({"uniform": 2 / 3, "metropolis_hastings": 2 / 3, "local_degree": 1 / 2})
     wheel = Edges(links="0 1;0 2;0 3;1 2", weights="metropolis_hastings")
-    assert build(wheel, 4).matrix(1)[1].tolist() == pytest.approx([1 / 4, 5 / 12, 1 / 3, 0])
+    assert build(wheel, 4).get_matrix(1)[1].tolist() == pytest.approx([1 / 4, 5 / 12, 1 / 3, 0])
 
 
 def test_lazy_leaves_no_negative_eigenvalue() -> None:
-    assert np.linalg.eigvalsh(build(Ring(), 8).matrix(1)).min() == pytest.approx(-1 / 3)
-    assert np.linalg.eigvalsh(build(Ring(lazy=True), 8).matrix(1)).min() == pytest.approx(1 / 3)
+    assert np.linalg.eigvalsh(build(Ring(), 8).get_matrix(1)).min() == pytest.approx(-1 / 3)
+    assert np.linalg.eigvalsh(build(Ring(lazy=True), 8).get_matrix(1)).min() == pytest.approx(1 / 3)
 
 
 def test_a_random_graph_is_the_same_wherever_it_is_drawn_and_another_one_for_another_number() -> None:
     def links(draw: int) -> list[tuple[int, int]]:
-        found = np.argwhere(np.triu(build(RandomRegular(draw=draw), 6).matrix(1), 1))
+        found = np.argwhere(np.triu(build(RandomRegular(draw=draw), 6).get_matrix(1), 1))
         return [(int(first), int(second)) for first, second in found]
 
     assert links(0) == [(0, 1), (0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (2, 4), (3, 5), (4, 5)]
     assert links(1) != links(0)
     for degree in (2, 3, 7, 10, 15):
         mixing = build(RandomRegular(degree=degree), 16)
-        assert {len(mixing.sources(worker, 1)) for worker in range(16)} == {degree}
+        assert {len(mixing.find_sources(worker, 1)) for worker in range(16)} == {degree}
 
 
 def test_one_worker_keeps_what_it_has() -> None:
@@ -251,12 +252,14 @@ def test_one_worker_keeps_what_it_has() -> None:
     assert {Ring, Complete, Star, Chain, Torus, Hypercube, Exponential, OnePeerExponential, Margulis} == set(alone)
     for cls in alone:
         mixing = build(cls(), 1)
-        assert mixing.matrix(1).tolist() == [[1.0]]
-        assert facts(mixing) | {"spectral_gap": 1.0, "degree": 0, "messages_per_step": 0.0} == facts(mixing)
+        assert mixing.get_matrix(1).tolist() == [[1.0]]
+        assert collect_facts(mixing) | {"spectral_gap": 1.0, "degree": 0, "messages_per_step": 0.0} == collect_facts(
+            mixing
+        )
 
 
 def test_facts_are_what_a_result_says() -> None:
-    assert facts(build(Star(), 4)) == {
+    assert collect_facts(build(Star(), 4)) == {
         "symmetric": True,
         "doubly_stochastic": True,
         "spectral_gap": pytest.approx(0.25),
@@ -267,16 +270,16 @@ def test_facts_are_what_a_result_says() -> None:
 
 def test_steps_to_a_share() -> None:
     mixing = build(Ring(), 16)
-    steps = mixing.steps_to(1e-3)
+    steps = mixing.count_steps_to(1e-3)
     assert steps is not None
     assert (1 - mixing.gap) ** steps <= 1e-3 < (1 - mixing.gap) ** (steps - 1)
-    assert Mixing((np.eye(2),)).steps_to(1e-3) is None
-    assert build(Complete(), 4).steps_to(1e-3) == 1
+    assert Mixing((np.eye(2),)).count_steps_to(1e-3) is None
+    assert build(Complete(), 4).count_steps_to(1e-3) == 1
 
 
 def test_a_matrix_is_nobodys_to_change() -> None:
     with pytest.raises(ValueError, match="read-only"):
-        build(Ring(), 4).matrix(1)[0, 0] = 1
+        build(Ring(), 4).get_matrix(1)[0, 0] = 1
 
 
 @pytest.mark.parametrize(
@@ -333,7 +336,7 @@ def test_what_there_is_not_for_so_many_workers(options: Any, workers: int, messa
 
 def test_a_ring_of_an_odd_number_mixes_without_anything_of_ones_own() -> None:
     mixing = build(Ring(weights="local_degree"), 5)
-    assert mixing.own(0, 1) == 0.0 and mixing.gap > 0.1
+    assert mixing.get_own_weight(0, 1) == 0.0 and mixing.gap > 0.1
 
 
 @pytest.mark.parametrize(
@@ -344,18 +347,18 @@ def test_links_from_a_file(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     mixing = build(Edges(file=str(file)), 4)
     assert mixing.symmetric
-    assert list(mixing.sources(0, 1)) == [1, 3]
-    assert mixing.own(0, 1) == pytest.approx(0.5 if "25" in text else 1 / 3)
+    assert list(mixing.find_sources(0, 1)) == [1, 3]
+    assert mixing.get_own_weight(0, 1) == pytest.approx(0.5 if "25" in text else 1 / 3)
 
 
 def test_links_with_a_direction() -> None:
     mixing = build(Edges(links="0 1;1 2;2 0;0 2", directed=True), 3)
-    assert mixing.targets(0, 1) == [1, 2]
-    assert mixing.matrix(1).sum(axis=0) == pytest.approx(1)
-    assert mixing.matrix(1)[:, 0] == pytest.approx([1 / 3, 1 / 3, 1 / 3])
+    assert mixing.find_targets(0, 1) == [1, 2]
+    assert mixing.get_matrix(1).sum(axis=0) == pytest.approx(1)
+    assert mixing.get_matrix(1)[:, 0] == pytest.approx([1 / 3, 1 / 3, 1 / 3])
     assert not mixing.symmetric and not mixing.doubly_stochastic
     weighted = build(Edges(links="0 1 0.5;1 0 0.25", directed=True), 2)
-    assert weighted.matrix(1).tolist() == [[0.5, 0.25], [0.5, 0.75]]
+    assert weighted.get_matrix(1).tolist() == [[0.5, 0.25], [0.5, 0.75]]
 
 
 def test_push_sum_comes_to_the_mean_at_the_rate_of_the_gap() -> None:
@@ -363,7 +366,7 @@ def test_push_sum_comes_to_the_mean_at_the_rate_of_the_gap() -> None:
     x, weight = np.array([1.0, -2.0, 5.0, 0.0]), np.ones(4)
     errors = []
     for _ in range(40):
-        x, weight = mixing.matrix(1) @ x, mixing.matrix(1) @ weight
+        x, weight = mixing.get_matrix(1) @ x, mixing.get_matrix(1) @ weight
         errors.append(np.linalg.norm(x / weight - 1.0))
     assert (errors[29] / errors[9]) ** (1 / 20) == pytest.approx(1 - mixing.gap, rel=0.05)
 
