@@ -19,7 +19,7 @@ from sweep.directory.completion import is_complete, list_missing
 from sweep.directory.description import add_to_description
 from sweep.directory.run_layout import RunLocation, locate_runs
 from sweep.directory.sweep_directory import Sweep
-from sweep.executors.packed import fork_server
+from sweep.executors.packed.fork_server import ForkServers
 from sweep.launch.prepare_data import prepare_data
 from sweep.launch.session import Session
 from sweep.launch.take_to_end import run_or_leave
@@ -37,7 +37,7 @@ class SearchEnded(UsageError):
 
 
 @contextmanager
-def undo_unless_started(directory: Path) -> Iterator[None]:
+def undo_unless_started(session: Session, directory: Path) -> Iterator[None]:
     """Take back what Hydra has made where this block raises and nothing was started."""
     try:
         yield
@@ -45,7 +45,8 @@ def undo_unless_started(directory: Path) -> Iterator[None]:
         take_back(directory)
         raise
     finally:
-        fork_server.close_early()
+        if session.fork_servers is not None:
+            session.fork_servers.close()
 
 
 def take_back(directory: Path) -> None:
@@ -121,7 +122,7 @@ def execute(
         locations = locate_runs(sweep.directory, points.points, silent=silent)
         todo = [each.point.config for each in locations if not (each.is_laid_out and is_complete(each.run))]
         if todo:
-            with _load_torch_early(points):
+            with _load_torch_early(session, points):
                 prepare_data(todo)
         session.directory = sweep.directory
         session.is_growing |= not whole
@@ -183,9 +184,11 @@ def _note_left_out(session: Session, points: Points, total: int) -> None:
     add_to_description(session.directory, points_left_out=invalid_points.summarise(session.left_out))
 
 
-def _load_torch_early(points: Points) -> AbstractContextManager[None]:
+def _load_torch_early(session: Session, points: Points) -> AbstractContextManager[None]:
     """Load torch, within the block, in the process that is to fork the ranks of packed runs."""
     config = points.points[0].config
     if not (points.settings.pack and points.settings.wait and config["launcher"]["cluster"] == "local"):
         return nullcontext()
-    return fork_server.start_early(points.mpi.resolve_command(), points.mpi.environment, config["threads_per_worker"])
+    session.fork_servers = session.fork_servers or ForkServers()
+    command, variables = points.mpi.resolve_command(), points.mpi.environment
+    return session.fork_servers.start_early(command, variables, config["threads_per_worker"])

@@ -17,6 +17,7 @@ from sweep.directory.description import add_to_description
 from sweep.directory.run_state import include
 from sweep.driver import pruner
 from sweep.executors.base import RunExecutor
+from sweep.executors.packed.fork_server import ForkServers
 from sweep.launch.calibrate import calibrate
 from sweep.launchers.launchers import choose_launcher
 from sweep.planning import reuse
@@ -37,13 +38,16 @@ class Opening:
     executor: RunExecutor
 
 
-def open_runs(directory: Path, points: dict[Run, ResolvedPoint], console: Console) -> Opening:
+def open_runs(
+    directory: Path, points: dict[Run, ResolvedPoint], console: Console, fork_servers: ForkServers | None = None
+) -> Opening:
     """Take results over from earlier sweeps, calibrate the machine, and make the executor of the runs' launcher.
 
     Args:
         directory: of the sweep, whose lock this process holds.
         points: of the runs that were asked for, at least one.
         console: for progress.
+        fork_servers: that were started early, for packed runs.
 
     Raises:
         UsageError: the copy of the code cannot be written.
@@ -67,5 +71,6 @@ def open_runs(directory: Path, points: dict[Run, ResolvedPoint], console: Consol
         # with one run there is no order to choose
         estimate=(lambda task: estimator.estimate_seconds(points[task.run].config)) if len(missing) > 1 else None,
         weigh=lambda task: weigh(points[task.run].config),
+        fork_servers=fork_servers,
     )
     return Opening(points, settings, tasks, executor)

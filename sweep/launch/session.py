@@ -12,6 +12,7 @@ from sweep.provenance import file_owners
 if TYPE_CHECKING:
     from gradsweep.run_directory import Run
     from sweep.console.console import Verbosity
+    from sweep.executors.packed.fork_server import ForkServers
     from sweep.launch.sweep_events import SweepEvents
     from sweep.planning.invalid_points import TakenOut
     from sweep.settings.sweep import SweepSettings
@@ -27,6 +28,7 @@ class Session:
         left_out: points that were taken out of the batches so far.
         runs: all that the command was asked for and that it has begun to compute.
         events: what it reports of the sweep, once it computes something.
+        fork_servers: that load torch before the runs of a packed sweep are submitted.
     """
 
     def __init__(self, flags: Flags | None = None) -> None:
@@ -37,6 +39,7 @@ class Session:
         self.left_out: list[TakenOut] = []
         self.runs: list[Run] = []
         self.events: SweepEvents | None = None
+        self.fork_servers: ForkServers | None = None
         if self.flags.trust:
             file_owners.trust_everybody()
 

@@ -36,7 +36,7 @@ def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]
     if session.events is None:
         session.events = SweepEvents(sweep.directory, settings, session.choose_verbosity(settings))
     events = session.events
-    opening = open_runs(sweep.directory, points, events.verbosity.info())
+    opening = open_runs(sweep.directory, points, events.verbosity.info(), session.fork_servers)
     drive = Drive(
         sweep.directory,
         opening.points,

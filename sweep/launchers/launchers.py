@@ -6,8 +6,9 @@ Their options are in sweep/settings/{local,slurm}_launcher.py. The modules of ex
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +27,7 @@ from sweep.system import cores
 if TYPE_CHECKING:
     from sweep.executors.base import Estimate, RunExecutor, Weigh
     from sweep.executors.local import SlotExecutor
+    from sweep.executors.packed.fork_server import ForkServers
     from sweep.executors.slurm.submitted_jobs import SubmittedJobs
 
 CANCELLED_S = 100.0  # SLURM's KillWait and an epilog
@@ -46,9 +48,20 @@ class Launcher(Protocol):
         """
 
     def build_executor(
-        self, directory: Path, settings: SweepSettings, estimate: Estimate | None = None, weigh: Weigh | None = None
+        self,
+        directory: Path,
+        settings: SweepSettings,
+        estimate: Estimate | None = None,
+        weigh: Weigh | None = None,
+        fork_servers: ForkServers | None = None,
     ) -> RunExecutor:
-        """Return the executor for the runs of a sweep, which may order them by `estimate` and `weigh`."""
+        """Return the executor for the runs of a sweep.
+
+        Args:
+            estimate: orders the runs, where it is given and knows their times.
+            weigh: orders the others.
+            fork_servers: that may have been started early, for packed runs.
+        """
 
     @classmethod
     def find_living_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
@@ -96,12 +109,19 @@ class LocalLauncher:
             check_socket_path()
 
     def build_executor(
-        self, directory: Path, settings: SweepSettings, estimate: Estimate | None = None, weigh: Weigh | None = None
+        self,
+        directory: Path,
+        settings: SweepSettings,
+        estimate: Estimate | None = None,
+        weigh: Weigh | None = None,
+        fork_servers: ForkServers | None = None,
     ) -> RunExecutor:
         """Return the executor for the runs of a sweep; it refuses those that SLURM still has."""
-        kind: type[SlotExecutor]
+        kind: Callable[..., SlotExecutor]
         if settings.pack:
-            from sweep.executors.packed.executor import PackedExecutor as kind
+            from sweep.executors.packed.executor import PackedExecutor
+
+            kind = functools.partial(PackedExecutor, fork_servers=fork_servers)
         else:
             from sweep.executors.local import SlotExecutor as kind
         which, most = cores.choose_cores(self.options.cores)
@@ -168,7 +188,12 @@ class SlurmLauncher:
         self.options.check_sweep(settings)
 
     def build_executor(
-        self, directory: Path, settings: SweepSettings, estimate: Estimate | None = None, weigh: Weigh | None = None
+        self,
+        directory: Path,
+        settings: SweepSettings,
+        estimate: Estimate | None = None,
+        weigh: Weigh | None = None,
+        fork_servers: ForkServers | None = None,
     ) -> RunExecutor:
         from sweep.executors.slurm.executor import SlurmRunExecutor
 

@@ -30,10 +30,10 @@ FOLDER = "worlds"  # in the sweep's directory: what mpirun and idle ranks have p
 class PackedExecutor(SlotExecutor):
     """Computes runs on the slots of this machine, in one MPI world for all runs that are started alike."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: Any, fork_servers: ForkServers | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.worlds: list[PackedWorld] = []
-        self.fork_servers = ForkServers()
+        self.fork_servers = fork_servers or ForkServers()
 
     def _start_attempt(self, job: SlotJob, lease: Lease) -> Attempt:
         if job.task.network is not None:  # it has an emulated network of its own

@@ -144,47 +144,36 @@ def _find_code(code: str | None) -> str:
     return code if code is not None else str(ROOT)
 
 
-@contextlib.contextmanager
-def start_early(command: Sequence[str], variables: Mapping[str, str], threads: int) -> Iterator[None]:
-    """Have a fork server load torch while the block runs, and wait for it at the end."""
-    started = None
-    if can_fork(command, variables):
-        with contextlib.suppress(OSError):
-            started = ForkServer(variables, threads)
-            _early.append(started)
-    try:
-        yield
-        if started is not None:
-            started.wait()
-    except BaseException:
-        close_early()
-        raise
-
-
-def close_early() -> None:
-    """End the fork servers that were started early and serve no world."""
-    while _early:
-        _early.pop().close()
-
-
 class ForkServers:
     """The fork servers of an executor: one for each environment and number of threads."""
 
     def __init__(self) -> None:
         self._all: list[ForkServer] = []
 
+    @contextlib.contextmanager
+    def start_early(self, command: Sequence[str], variables: Mapping[str, str], threads: int) -> Iterator[None]:
+        """Have a fork server load torch while the block runs, and wait for it at the end."""
+        started = None
+        if can_fork(command, variables):
+            with contextlib.suppress(OSError):
+                started = ForkServer(variables, threads)
+                self._all.append(started)
+        try:
+            yield
+            if started is not None:
+                started.wait()
+        except BaseException:
+            self.close()
+            raise
+
     def find_or_start(self, task: RunTask) -> ForkServer | None:
         """Return a fork server for the ranks of such runs; None if they have to start by themselves."""
         if not can_fork(task.command, task.environment):
             return None
         wanted = (task.environment, task.threads_per_worker, task.code)
-        for known in (self._all, _early):
-            for fork_server in known:
-                if fork_server.can_serve(*wanted):
-                    if known is _early:
-                        _early.remove(fork_server)
-                        self._all.append(fork_server)
-                    return fork_server
+        for fork_server in self._all:
+            if fork_server.can_serve(*wanted):
+                return fork_server
         with contextlib.suppress(OSError):
             self._all.append(ForkServer(task.environment, task.threads_per_worker))
             return self._all[-1]

@@ -21,6 +21,7 @@ from sweep.attempts.run_task import RunTask
 from sweep.executors.packed import fork_server
 from sweep.executors.packed.fork_server import ForkServer, ForkServers
 from sweep.launch import execute
+from sweep.launch.session import Session
 from sweep.settings.sweep import SweepSettings
 from sweep.system.processes import WORLD_VARIABLE, find_processes, kill_processes
 from tests.conftest import ROOT, eventually
@@ -325,15 +326,15 @@ def test_one_fork_server_serves_all_that_is_started_alike(code: Path) -> None:
 
 def test_one_that_was_started_early_is_taken_or_ends(code: Path) -> None:
     fork_servers = ForkServers()
-    with fork_server.start_early(["mpirun"], {}, 1):
-        (waiting,) = fork_server._early
-    assert fork_servers.find_or_start(task(code)) is waiting and not fork_server._early
+    with fork_servers.start_early(["mpirun"], {}, 1):
+        (waiting,) = fork_servers._all
+    assert fork_servers.find_or_start(task(code)) is waiting
     fork_servers.close()
     assert waiting.process.returncode is not None
-    with pytest.raises(KeyError), fork_server.start_early(["mpirun"], {}, 1):
-        (waiting,) = fork_server._early
+    with pytest.raises(KeyError), fork_servers.start_early(["mpirun"], {}, 1):
+        (waiting,) = fork_servers._all
         raise KeyError
-    assert waiting.process.returncode is not None and not fork_server._early
+    assert waiting.process.returncode is not None and not fork_servers._all
 
 
 @pytest.mark.parametrize(
@@ -367,9 +368,11 @@ def test_packed_sweeps_of_this_machine_load_while_data_is_prepared(
     settings: dict[str, bool], cluster: str, loads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(fork_server, "start_early", lambda *wanted: asked.append(wanted) or contextlib.nullcontext())
+    session = Session()
+    session.fork_servers = ForkServers()
+    monkeypatch.setattr(session.fork_servers, "start_early", lambda *x: asked.append(x) or contextlib.nullcontext())
     mpi = SimpleNamespace(resolve_command=lambda: ["/there/mpirun"], environment={"A": "1"})
     config = {"launcher": {"cluster": cluster}, "threads_per_worker": 2}
     points: Any = SimpleNamespace(settings=SweepSettings(**settings), points=[SimpleNamespace(config=config)], mpi=mpi)
-    with execute._load_torch_early(points):
+    with execute._load_torch_early(session, points):
         assert asked == ([(["/there/mpirun"], {"A": "1"}, 2)] if loads else [])
