@@ -15,7 +15,7 @@ ASKED = {"bytes": 4000, "repeats": 2, "steps": 3, "compute_s": 0.02, "sigma": 0.
 @pytest.mark.mpi
 def test_ranks_sleep_as_simulated_workers_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """On this machine's memory instead of emulated hosts, whose links are tested elsewhere."""
-    monkeypatch.setattr(emulation, "command", lambda network, ranks, threads, job: job)
+    monkeypatch.setattr(emulation, "build_command", lambda network, ranks, threads, job: job)
     found = simulator.measure_exchanges("1gbit", "0s", 3, ASKED)
     assert found["latency_s"] > 0
     for name in found["alike"]:

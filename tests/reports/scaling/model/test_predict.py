@@ -74,7 +74,7 @@ def with_cells(predictor: Predictor, *methods: str, **changed: Any) -> Predictor
         cell if methods and cell.method not in methods else dataclasses.replace(cell, **changed)
         for cell in predictor.measurements.cells
     ]
-    return dataclasses.replace(predictor, parts=dataclasses.replace(predictor.measurements, cells=cells))
+    return dataclasses.replace(predictor, measurements=dataclasses.replace(predictor.measurements, cells=cells))
 
 
 def test_other_circumstances_are_a_prediction(predictor: Predictor) -> None:
@@ -112,7 +112,7 @@ def test_networks_that_were_measured_with_one_number_of_workers_only_are_told(pr
         cell if cell.workers == 2 or not cell.links.beta else dataclasses.replace(cell, is_fair=False)
         for cell in predictor.measurements.cells
     ]
-    one_count = dataclasses.replace(predictor, parts=dataclasses.replace(predictor.measurements, cells=cells))
+    one_count = dataclasses.replace(predictor, measurements=dataclasses.replace(predictor.measurements, cells=cells))
     assert said(one_count) and not said(predictor)
 
 

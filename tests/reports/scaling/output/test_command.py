@@ -222,7 +222,7 @@ def test_a_probe_is_one_more_network(tmp_path: Path, measured: Path, capsys: pyt
 
 def test_what_is_not_modelled_is_named(predictor: Predictor) -> None:
     left = dataclasses.replace(predictor.measurements, left_out=["ps: no model"], remarks=["torus: so many neighbours"])
-    notes = remarks.write_notes(dataclasses.replace(predictor, parts=left), left.networks)
+    notes = remarks.write_notes(dataclasses.replace(predictor, measurements=left), left.networks)
     assert "not modelled: ps: no model" in notes and "torus: so many neighbours" in notes
 
 
