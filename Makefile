@@ -1,5 +1,6 @@
-# make sweep   set up .venv where it is missing, then run the main sweep
-# make test    set up .venv where it is missing, then lint, check types and test
+# make sweep      set up .venv where it is missing, then run the main sweep
+# make test       set up .venv where it is missing, then lint, check types and run what a change can break by itself (minutes)
+# make test-all   likewise, with the tests marked `thorough`: whole sweeps, killed processes, a real SLURM, every printed command
 #
 # PYTHON=python3.12          the Python to make .venv with (3.10 to 3.13)
 # PIP_ARGS="..."             more arguments for pip, such as the index of PyTorch's CPU builds
@@ -10,16 +11,20 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP_ARGS ?=
 ARGS ?=
+PYTEST = $(VENV)/bin/python -m pytest -n $(PROCESSES) --dist worksteal --durations 15
 CORES = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0))
 PROCESSES ?= $(shell $(PYTHON) -c 'import os; n = $(CORES); print(min(8, max(n, min(n + 1, 5))))')
 
-.PHONY: install sweep test lint format clean
+.PHONY: install sweep test test-all lint format clean
 
 sweep: install
 	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 $(ARGS)
 
 test: lint
-	$(VENV)/bin/python -m pytest -n $(PROCESSES) --dist worksteal --durations 30 -m "not fresh"
+	$(PYTEST) -m "not thorough and not fresh"
+
+test-all: lint
+	$(PYTEST) -m "not fresh"
 
 lint: install
 	$(VENV)/bin/ruff check .

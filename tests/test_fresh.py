@@ -36,7 +36,7 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     environment["PATH"] = f"{clone}/.venv/bin:{environment['PATH']}"  # as if the environment were active
     # Within `make test` a file of each room will do: the run around this one does them all.
     # Other files are not even collected, and mypy looks again only at what is not the same in the clone.
-    files = "test_architecture test_docs test_compressor_keys test_run test_reports_grid test_flat"
+    files = "test_architecture test_docs test_random_key test_run_directory test_targets test_flat"
     names_of_files = " ".join(f"{name}.py" for name in files.split())
     slow = "tests/test_docs.py::test_names_in_other_systems_are_commands"
     environment["PYTEST_ADDOPTS"] = f'-o python_files="{names_of_files}" --deselect {slow}'

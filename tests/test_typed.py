@@ -132,7 +132,12 @@ def words_of(command: str, shell: dict[str, str], directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("pages", "least"), [(PAGES[:1], 12), (PAGES[1:2], 60), (PAGES[2:], 100)], ids=["README", "guide", "docs"]
+    ("pages", "least"),
+    [
+        pytest.param(PAGES[:1], 12, id="README"),
+        pytest.param(PAGES[1:2], 60, id="guide", marks=pytest.mark.thorough),
+        pytest.param(PAGES[2:], 100, id="docs", marks=pytest.mark.thorough),
+    ],
 )
 def test_commands_work_as_they_are_printed(
     pages: list[Path], least: int, shell: dict[str, str], tmp_path: Path

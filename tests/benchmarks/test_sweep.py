@@ -11,6 +11,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.thorough
+
 SCRIPT = [sys.executable, str(ROOT / "benchmarks" / "sweep.py")]
 
 

@@ -14,6 +14,8 @@ import pytest
 from compressors import registry
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.thorough
+
 PAGE = ROOT / "docs/guide/add-a-compressor.md"
 NAME = "chunk_top"
 NEEDED = (

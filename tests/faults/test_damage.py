@@ -32,6 +32,8 @@ from sweep.planning.estimate import Estimator
 from tests.reports import fabricate
 from tests.sweep.fakes import without_data_and_report
 
+pytestmark = pytest.mark.thorough
+
 PATIENCE_S = 10
 
 CONFIGS = [

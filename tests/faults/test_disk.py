@@ -39,6 +39,8 @@ from tests.reports.fabricate import nine
 from tests.sweep.fakes import SUCCEED, lay_out
 from trainers.training.failure_cause import find_cause
 
+pytestmark = pytest.mark.thorough
+
 Mount = Callable[..., Path]
 
 

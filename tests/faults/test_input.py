@@ -18,6 +18,8 @@ from sweep.settings.sweep import SweepSettings
 from tests.conftest import PLAYED, QUICK
 from tests.faults.conftest import HERE, StandInOf, ranks
 
+pytestmark = pytest.mark.thorough
+
 Multirun = Callable[..., tuple[int, str, str]]
 
 NASTY = [

@@ -15,6 +15,8 @@ from gradsweep import run_directory
 from sweep.system.processes import find_processes
 from tests.faults.conftest import StandIn, StandInOf, ranks
 
+pytestmark = pytest.mark.thorough
+
 POINTS, ROWS = 12, 8
 SHORT, LONG = range(5), range(5, 55)
 

@@ -7,6 +7,8 @@ import pytest
 from gradsweep import run_directory
 from tests.faults.conftest import StandInOf, attempts
 
+pytestmark = pytest.mark.thorough
+
 AT_ONCE = """echo '{"status": "done", "accuracy": 0.5}' > "$4/result.json"; echo once >> "$4/completed" """
 
 

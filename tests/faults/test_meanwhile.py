@@ -14,6 +14,8 @@ from tests.conftest import PLAYED, Program
 from tests.faults.conftest import StandInOf, attempts, ranks
 from tests.faults.test_signals import SWEEP, training
 
+pytestmark = pytest.mark.thorough
+
 CLOCK = r"""
 #define _GNU_SOURCE
 #include <stdlib.h>

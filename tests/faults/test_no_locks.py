@@ -15,6 +15,8 @@ from gradsweep.run_directory import runs_of
 from tests.conftest import PLAYED, QUICK, ROOT, Program, eventually
 from tests.sweep.fakes import SLEEP, end_launcher
 
+pytestmark = pytest.mark.thorough
+
 GRID = ("-m", "hydra.sweep.dir=sweep", *QUICK, "seed=1,2", "workers=1", 'mpi.command=[sh,rank.sh,"{workers}"]')
 DONE = """echo '{"status": "done"}' > "$5/result.json"\n"""
 NO_LOCKS = ": this file system has no locks; files .soft-* say which process has one\n"

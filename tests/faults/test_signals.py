@@ -15,7 +15,7 @@ from sweep.system.processes import find_processes
 from tests.conftest import ENDLESS, PLAYED, QUICK, Program, eventually
 from tests.faults.conftest import ranks
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.thorough]
 
 Start = Callable[..., Program]
 Multirun = Callable[..., tuple[int, str, str]]

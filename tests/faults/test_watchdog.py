@@ -21,6 +21,8 @@ from tests.conftest import ENDLESS, Program, eventually
 from tests.faults.conftest import StandInOf, attempts, by_seed, ranks
 from tests.faults.test_signals import SWEEP, nothing_left, ranks_of, training
 
+pytestmark = pytest.mark.thorough
+
 IN_MPI = """
 import os, sys, time
 from pathlib import Path

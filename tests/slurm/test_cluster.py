@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import ROOT, eventually
 from tests.slurm.conftest import CLUSTER, CPUS, NODES, Slurm
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 HELLO = "from mpi4py import MPI; import socket; print(MPI.COMM_WORLD.size, socket.gethostname(), flush=True)"
 # for Open MPI started by hand, where it is root and there are more ranks than cores

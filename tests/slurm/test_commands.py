@@ -15,7 +15,7 @@ from sweep.__main__ import main
 from tests.conftest import eventually
 from tests.slurm.test_faults import Night, night
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 __all__ = ["night"]  # a fixture
 

@@ -17,7 +17,7 @@ from tests.slurm.test_cluster import as_root
 from tests.slurm.test_faults import Night, night
 
 __all__ = ["night"]
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 Start = Callable[..., Program]
 
 

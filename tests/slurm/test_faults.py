@@ -29,7 +29,7 @@ from tests.conftest import PLAYED, Program, eventually
 from tests.slurm.conftest import CPUS, MAX_ARRAY, NODES, Slurm
 from tests.slurm.test_cluster import as_root
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 WAIT_S = 240  # at most; a machine may have other things to do, too
 

@@ -25,7 +25,7 @@ from tests.slurm.test_cluster import as_root
 from tests.slurm.test_faults import WAIT_S, Night, processes_with
 from tests.sweep.executors.packed.test_packed_runs import numbers
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 FAKE = ROOT / "tests" / "sweep" / "fake_world.py"
 

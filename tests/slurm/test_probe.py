@@ -14,7 +14,7 @@ from gradsweep import run_directory
 from tests.conftest import ROOT
 from tests.slurm.conftest import Slurm
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 
 def test_what_slurm_gives_is_probed(slurm: Slurm, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.slurm.test_cluster import as_root
 from tests.slurm.test_faults import WAIT_S, Night
 from tests.slurm.test_packed import FAKE
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 
 @pytest.fixture

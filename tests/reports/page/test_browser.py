@@ -14,6 +14,8 @@ from reports.building.sweep_report import BuiltReport, read_report, render_repor
 from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE, illustrate
 
+pytestmark = pytest.mark.thorough
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 

@@ -27,6 +27,8 @@ from trainers.config.groups import GROUPS
 from trainers.config.run_config import RunConfig
 from trainers.rules.resolve import resolve
 
+pytestmark = pytest.mark.thorough
+
 Typed = Callable[..., str | None]
 
 WRONG = (

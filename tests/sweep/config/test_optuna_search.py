@@ -15,6 +15,8 @@ from gradsweep.run_directory import runs_of
 from sweep.config.hydra_patches import tolerate_last_failure
 from tests.conftest import PLAYED
 
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
 
 TRAIN = """#!/bin/sh

@@ -13,7 +13,7 @@ import pytest
 from sweep.emulation import compile_c
 from tests.sweep.emulation.conftest import Emulate, interfaces
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.thorough]
 
 WORDS = (sys.executable, str(Path(__file__).with_name("talk.py")))
 TALK = " ".join(shlex.quote(shlex.quote(word)) for word in WORDS)  # for this shell, and for that on the host

@@ -16,7 +16,7 @@ from sweep.attempts import failures
 from tests.conftest import ROOT, eventually
 from tests.sweep.emulation.conftest import Emulate, Emulation, interfaces
 
-pytestmark = pytest.mark.network
+pytestmark = [pytest.mark.network, pytest.mark.thorough]
 
 ENDLESS = "on host0 'sleep 1000' & on host1 'sleep 1000 & sleep 1000' & echo up; sleep 1000"
 HEEDING = """for each in USR1 USR2 TERM; do trap "echo $each" $each; done

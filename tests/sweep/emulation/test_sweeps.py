@@ -18,7 +18,7 @@ from sweep.system.processes import find_processes
 from tests.conftest import ENDLESS, PLAYED, QUICK, ROOT, Program, eventually
 from tests.sweep.emulation.conftest import all_namespaces, interfaces, namespaces_of
 
-pytestmark = [pytest.mark.network, pytest.mark.mpi]
+pytestmark = [pytest.mark.network, pytest.mark.mpi, pytest.mark.thorough]
 
 SWEEP = "hydra.sweep.dir=sweep"
 Start = Callable[..., Program]

@@ -29,7 +29,7 @@ from tests.sweep.fakes import read_log
 from tests.trainers.config.test_run_config import composed
 from trainers.rules.resolve import resolve
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.thorough]
 
 Make = Callable[..., RunTask]
 ENDLESS = {"epochs": 1000000, "checkpoint": {"every_steps": 20}}
