@@ -103,7 +103,7 @@ class Result:
 
     @property
     def faster(self) -> float:
-        return self.eager.against((self.encode + self.decode).seconds)
+        return self.eager.compare_with((self.encode + self.decode).seconds)
 
     @property
     def missed(self) -> str:
@@ -127,7 +127,7 @@ def measure(cases: Sequence[Case], room: Gradients, repeats: int) -> list[Result
         usual = case.eager(room)
         operations |= {f"{case.name}/encode": worker.encode, f"{case.name}/decode": worker.decode}
         operations |= {f"{case.name}/eager encode": usual.encode, f"{case.name}/eager decode": usual.decode}
-    times = bench_timing.interleaved(operations, room.copy, repeats)
+    times = bench_timing.time_interleaved(operations, room.copy, repeats)
     return [
         Result(
             case,
@@ -194,7 +194,9 @@ def main() -> None:
         if group:
             shapes = bench_timing.resnet18_shapes() if group[0].layers else [(options.elements,)]
             results += measure(group, Gradients(shapes), repeats)
-    heading = f"{bench_timing.machine(1)}; {options.elements} float32, {options.repeats} interleaved repetitions"
+    heading = (
+        f"{bench_timing.describe_machine(1)}; {options.elements} float32, {options.repeats} interleaved repetitions"
+    )
     found = table(results)
     tables.show(found)
     tables.say(heading)

@@ -75,13 +75,13 @@ def main() -> None:
 def _remainders(topology: Any) -> picture.Remainders:
     mixing, stepsizes, lines = build(topology, SMALLER), STEPSIZES[1::2], {}
     for name, (scheme, text) in COMPARED.items():
-        left = [_left(scheme, mixing, method_specs.parse(text), stepsize) for stepsize in stepsizes]
+        left = [_measure_remainder(scheme, mixing, method_specs.parse(text), stepsize) for stepsize in stepsizes]
         print(f"{get_name(topology)}: {name}: {', '.join(f'{share:.2g}' for share in left)}", flush=True)
         lines[name] = stepsizes, left
     return picture.Remainders(f"{get_name(topology)} of {SMALLER}, gap {mixing.gap:.3g}", SHORTER, lines)
 
 
-def _left(scheme: str, mixing: Mixing, compressor: Compressor, stepsize: float) -> float:
+def _measure_remainder(scheme: str, mixing: Mixing, compressor: Compressor, stepsize: float) -> float:
     """Return the part of the error that is left; NaN where there is more than at the start."""
     start = draw_start_vectors(SMALLER, DIMENSION, SEED)
     channel = Channel(compressor, [(DIMENSION,)], SMALLER, SEED)

@@ -43,7 +43,7 @@ def step(compressor: Compressor, gradients: bench_timing.Gradients, number: int)
     """Encode all units, then decode them; the bytes of the payloads."""
     batch = [(x, Key(0, 0, number, unit)) for unit, x in enumerate(gradients.steps[number % 2])]
     if isinstance(compressor, Cooperative):
-        payloads = [one.mean for one in compressor.alone(batch)]
+        payloads = [one.mean for one in compressor.reduce_alone(batch)]
     else:
         payloads = [single_worker.encode(compressor, x, key) for x, key in batch]
     for payload, mean, (_, key) in zip(payloads, gradients.means, batch, strict=True):
@@ -54,7 +54,7 @@ def step(compressor: Compressor, gradients: bench_timing.Gradients, number: int)
 
 def run(compressor: Compressor, gradients: bench_timing.Gradients) -> int:
     """Run some steps with a compressor without state; return the bytes of the last step's payloads."""
-    compressor = single_worker.fresh(compressor)
+    compressor = single_worker.copy_without_state(compressor)
     return [step(compressor, gradients, number) for number in range(1, STEPS + 1)][-1]
 
 

@@ -93,7 +93,7 @@ class Compressor(ABC):
     joins: ClassVar[bool] = False
     """The payloads of two tensors, one behind the other, are that of both tensors joined to one vector."""
     needs_movement: ClassVar[bool] = False
-    """Wants `moved` called before every step."""
+    """Wants `observe_movement` called before every step."""
     largest: ClassVar[float] = math.inf
     """Elements of a larger magnitude may arrive as Inf."""
     smallest: ClassVar[float] = 0.0
@@ -102,8 +102,9 @@ class Compressor(ABC):
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         own = vars(cls)
-        if "decoder" not in own and ("decompress_add" in own or "decompress_to" in own):
-            cls.decoder = Compressor.decoder  # type: ignore[method-assign]  # an inherited one decodes something else
+        if "build_decoder" not in own and ("decompress_add" in own or "decompress_to" in own):
+            # An inherited one decodes something else.
+            cls.build_decoder = Compressor.build_decoder  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         parameters.check(self)
@@ -123,7 +124,7 @@ class Compressor(ABC):
         """Return what is promised for tensors of `shape`."""
 
     def is_exact(self, shape: Sequence[int], key: Key) -> bool:
-        """Return Q(x) = x for tensors of `shape` in the step of `key`, also where the compressor is not `lossless`."""
+        """Tell whether Q(x) = x for tensors of `shape` in the step of `key`; also where the method is not `lossless`."""
         return self.lossless
 
     @abstractmethod
@@ -160,7 +161,7 @@ class Compressor(ABC):
         out.detach().zero_()
         self.decompress_add(payload, out, key, weight)
 
-    def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
+    def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
         """Return a function that decodes many payloads to `out`, as `decompress_add`, or `decompress_to` with
         `replace`.
 
@@ -193,7 +194,7 @@ class Compressor(ABC):
         """Call what a library prepares on `device` only when it is called, such as LAPACK."""
         return None
 
-    # What methods can ask of the exchange that carries their payloads. The order of a step is: `moved`,
+    # What methods can ask of the exchange that carries their payloads. The order of a step is: `observe_movement`,
     # `needs_agreement`, and where that is true `statistics` and `agree`; `compress`; after the mean of the
     # decoded payloads has been formed, `finish`.
 
@@ -205,7 +206,7 @@ class Compressor(ABC):
         """
         return None
 
-    def moved(self, unit: int, squared: float, lr: float) -> None:
+    def observe_movement(self, unit: int, squared: float, lr: float) -> None:
         """Take note of a unit's movement; called before every step with `needs_movement`.
 
         Args:
@@ -257,7 +258,7 @@ class Stateful(Compressor):
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        return unit_state.saved(self.memory)
+        return unit_state.copy_state(self.memory)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave.
@@ -265,7 +266,7 @@ class Stateful(Compressor):
         Raises:
             ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
         """
-        taken = unit_state.loaded(self.name, state, self.remembers, self.optional)
+        taken = unit_state.read_state(self.name, state, self.remembers, self.optional)
         self.memory.clear()
         self.memory.update(taken)
 
@@ -318,7 +319,7 @@ class Cooperative(Compressor):
         partner's payload (an empty one for a partner of None). The tensors of `batch` are only read.
         """
 
-    def alone(self, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
+    def reduce_alone(self, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
         """Return all rounds of a worker without others."""
         rounds = self.rounds(batch, 0, 1)
         try:
@@ -330,11 +331,11 @@ class Cooperative(Compressor):
         return reductions
 
 
-def element_count(shape: Sequence[int]) -> int:
+def count_elements(shape: Sequence[int]) -> int:
     """Return number of elements of a tensor of `shape`."""
     return math.prod(shape)
 
 
-def packed_size(count: int, width: int) -> int:
+def compute_packed_size(count: int, width: int) -> int:
     """Return bytes of `count` codes of `width` bits each, packed without gaps."""
     return (count * width + 7) // 8

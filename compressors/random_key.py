@@ -27,13 +27,13 @@ class Key:
     step: int
     unit: int
 
-    def bits(self) -> int:
+    def mix(self) -> int:
         """Return the key as 64 well-mixed bits: what a kernel's generator is started from."""
         state = 0
         for part in (self.seed, self.worker, self.step, self.unit):
             state = splitmix64(state ^ (part & _MASK))
         return state
 
-    def shared(self) -> Key:
+    def share(self) -> Key:
         """Return the same on all workers: for what they must draw alike."""
         return dataclasses.replace(self, worker=-1)

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     Tensors = Mapping[int, Mapping[str, torch.Tensor]]
 
 
-def saved(tensors: Tensors) -> dict[str, Any]:
+def copy_state(tensors: Tensors) -> dict[str, Any]:
     """Return a copy of `tensors` with strings for keys."""
     return {str(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in tensors.items()}
 
 
-def loaded(
+def read_state(
     owner: str, state: Any, names: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[int, dict[str, torch.Tensor]]:
-    """Return a copy of what `saved` gave; in a unit there can be `names`, and but for the `optional` ones all of them.
+    """Return a copy of what `copy_state` gave; a unit has all `names`, of which it may lack the `optional` ones.
 
     A unit can also be empty: one about which nothing is known yet.
 

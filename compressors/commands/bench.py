@@ -13,9 +13,17 @@ import torch
 
 from compressors.base import Compressor
 from compressors.commands.bench_rows import Row
-from compressors.commands.bench_timing import Gradients, Operation, Times, Worker, interleaved, machine, resnet18_shapes
-from compressors.commands.descriptions import number
-from compressors.commands.method_specs import chosen, label
+from compressors.commands.bench_timing import (
+    Gradients,
+    Operation,
+    Times,
+    Worker,
+    describe_machine,
+    resnet18_shapes,
+    time_interleaved,
+)
+from compressors.commands.descriptions import format_number
+from compressors.commands.method_specs import format_spec, parse_all
 from compressors.kernels import backend
 from gradsweep import spreadsheets
 from gradsweep.cli import markdown_sections, tables
@@ -43,16 +51,16 @@ class Options:
 
 def run(options: Options) -> int:
     """Measure, print a table, and write bench.csv and bench.png, or fill a page."""
-    compressors = chosen(options.names)
+    compressors = parse_all(options.names)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: torch finds no CUDA device")
     folder = options.output or Path("output", "bench", datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S"))
     if options.into is not None:
         markdown_sections.read(options.into, PART)  # that it is there, before minutes of measuring
     else:
-        _make(folder)
+        _make_folder(folder)
     with _set_up(options):
-        where = machine(options.threads, options.device)
+        where = describe_machine(options.threads, options.device)
         rows = measure(compressors, options)
     if options.kernels != "auto":
         where += f", kernels {options.kernels}"
@@ -60,7 +68,7 @@ def run(options: Options) -> int:
         f"{where}; {options.repeats} interleaved repetitions, medians; normal noise of the standard deviation 0.001; "
         f"memory copy of {4 * rows[0].elements / 1e6:.0f} MB: {1e3 * rows[0].encode_s:.2f} ms"
     )
-    table = figures(rows)
+    table = build_table(rows)
     tables.show(table)
     tables.say(heading, style="dim")
     if options.into is not None:
@@ -104,16 +112,16 @@ def measure(compressors: Sequence[Compressor], options: Options) -> list[Row]:
         for number_, worker in enumerate(workers):
             if worker.gradients is room:
                 operations |= {f"{number_}/encode": worker.encode, f"{number_}/decode": worker.decode_and_finish}
-        taken = interleaved(operations, room.copy, options.repeats, options.device)
+        taken = time_interleaved(operations, room.copy, options.repeats, options.device)
         times |= {name if name != "copy" else f"{kind}/copy": one for name, one in taken.items()}
     main = "flat" if "flat" in rooms else "layers"
-    rows = [_copy(times[f"{main}/copy"], main, rooms[main])]
+    rows = [_build_copy_row(times[f"{main}/copy"], main, rooms[main])]
     for number_, (worker, kind) in enumerate(zip(workers, wanted, strict=True)):
-        rows.append(_row(worker, kind, times[f"{number_}/encode"], times[f"{number_}/decode"]))
+        rows.append(_build_row(worker, kind, times[f"{number_}/encode"], times[f"{number_}/decode"]))
     return rows
 
 
-def _copy(times: Times, kind: str, room: Gradients) -> Row:
+def _build_copy_row(times: Times, kind: str, room: Gradients) -> Row:
     seconds = times.median
     rate = room.bytes / seconds / 1e9
     return Row(
@@ -121,10 +129,10 @@ def _copy(times: Times, kind: str, room: Gradients) -> Row:
     )
 
 
-def _row(worker: Worker, kind: str, encode: Times, decode: Times) -> Row:
+def _build_row(worker: Worker, kind: str, encode: Times, decode: Times) -> Row:
     room, size, both = worker.gradients, worker.payload_bytes, encode + decode
     return Row(
-        method=label(worker.compressor),
+        method=format_spec(worker.compressor),
         units=kind,
         elements=room.elements,
         payload_bytes=size,
@@ -136,45 +144,45 @@ def _row(worker: Worker, kind: str, encode: Times, decode: Times) -> Row:
         decode_per_copy=decode.ratio,
         per_copy=both.ratio,
         gigabytes_per_s=room.bytes / both.median / 1e9,
-        pays_below_bit_per_s=pays_below(room.bytes, size, both.median),
+        pays_below_bit_per_s=find_break_even(room.bytes, size, both.median),
         kernels="+".join(worker.kernels),
     )
 
 
-def pays_below(dense: int, payload: int, seconds: float) -> float | None:
+def find_break_even(dense: int, payload: int, seconds: float) -> float | None:
     """Return the bandwidth, in bit/s, below which one message of `payload` bytes arrives earlier than one of `dense`
     bytes although it takes `seconds` to encode and decode: seconds + 8 payload / B = 8 dense / B."""
     return 8 * (dense - payload) / seconds if payload < dense else None
 
 
-def figures(rows: Sequence[Row]) -> Table:
+def build_table(rows: Sequence[Row]) -> Table:
     """Return the table that is printed."""
     headings = (
         *("bits per element", "error", "encode, ms", "x copy", "decode, ms", "x copy", "both, x copy", "GB/s"),
         "pays below, Gbit/s",
     )
     columns = [Column(name, is_number=True) for name in headings]
-    return Table([Column("method"), Column("units"), *columns, Column("kernels")], [_cells(row) for row in rows])
+    return Table([Column("method"), Column("units"), *columns, Column("kernels")], [_format_cells(row) for row in rows])
 
 
-def _cells(row: Row) -> list[str]:
+def _format_cells(row: Row) -> list[str]:
     return [
         row.method,
         row.units,
-        number(row.bits_per_element),
-        "-" if row.error is None else number(row.error),
+        format_number(row.bits_per_element),
+        "-" if row.error is None else format_number(row.error),
         f"{1e3 * row.encode_s:.2f}",
         f"{row.encode_per_copy:.2f}",
         f"{1e3 * row.decode_s:.2f}",
         f"{row.decode_per_copy:.2f}",
         f"{row.per_copy:.2f}",
         f"{row.gigabytes_per_s:.2f}",
-        "-" if row.pays_below_bit_per_s is None else number(row.pays_below_bit_per_s / 1e9),
+        "-" if row.pays_below_bit_per_s is None else format_number(row.pays_below_bit_per_s / 1e9),
         row.kernels,
     ]
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Make the folder; raise UsageError where no files can be made in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compressors.commands.descriptions import number
+from compressors.commands.descriptions import format_number
 
 if TYPE_CHECKING:
     from compressors.commands.bench_rows import Row
@@ -31,7 +31,7 @@ def draw(rows: Sequence[Row], heading: str, path: Path) -> None:
     _draw_values(error, [row.error for row in ordered], "||x - Q(x)|| / ||x||, noise", mark=1)
     paying = [None if row.pays_below_bit_per_s is None else row.pays_below_bit_per_s / 1e9 for row in ordered]
     _draw_values(bandwidth, paying, "pays below, Gbit/s")
-    time.set(yticks=range(len(ordered)), yticklabels=[_name(row) for row in ordered], ylim=(-0.7, len(ordered) - 0.3))
+    time.set(yticks=range(len(ordered)), yticklabels=[_label(row) for row in ordered], ylim=(-0.7, len(ordered) - 0.3))
     figure.suptitle("\n".join(textwrap.wrap(heading, 130)), fontsize="small")
     figure.savefig(path, dpi=130)
 
@@ -55,7 +55,7 @@ def _draw_values(axes: Any, values: Sequence[float | None], name: str, mark: flo
     axes.scatter([value for _, value in present], [place for place, _ in present], color=_OTHER, s=18, zorder=3)
     for place, value in present:
         axes.annotate(
-            number(value), (value, place), (6, 0), textcoords="offset points", va="center", fontsize="x-small"
+            format_number(value), (value, place), (6, 0), textcoords="offset points", va="center", fontsize="x-small"
         )
     _style(axes, [value for _, value in present], name, mark)
 
@@ -78,5 +78,5 @@ def _style(axes: Any, values: Sequence[float], name: str, mark: float | None) ->
     axes.tick_params(axis="y", length=0)
 
 
-def _name(row: Row) -> str:
+def _label(row: Row) -> str:
     return row.method if row.units == "flat" else f"{row.method} (layers)"

@@ -43,9 +43,9 @@ class Times:
     @property
     def ratio(self) -> float:
         """Median over the repetitions of the ratio to the copy."""
-        return self.against(self.copy)
+        return self.compare_with(self.copy)
 
-    def against(self, others: Sequence[float]) -> float:
+    def compare_with(self, others: Sequence[float]) -> float:
         """Return median over the repetitions of this time in units of another."""
         return statistics.median(one / other for one, other in zip(self.seconds, others, strict=True))
 
@@ -53,7 +53,7 @@ class Times:
         return Times([one + more for one, more in zip(self.seconds, other.seconds, strict=True)], self.copy)
 
 
-def interleaved(
+def time_interleaved(
     operations: Mapping[str, Operation], copy: Operation, repeats: int, device: torch.device | str = "cpu"
 ) -> dict[str, Times]:
     """Time the copy and all operations once in each repetition, so that other work on the machine hits them alike.
@@ -63,17 +63,17 @@ def interleaved(
     copies: list[float] = []
     seconds: dict[str, list[float]] = {name: [] for name in operations}
     for repeat in range(repeats + 1):
-        taken = _seconds(copy, device)
+        taken = _time(copy, device)
         if repeat:
             copies.append(taken)
         for name, operation in operations.items():
-            taken = _seconds(operation, device)
+            taken = _time(operation, device)
             if repeat:
                 seconds[name].append(taken)
     return {name: Times(taken, copies) for name, taken in seconds.items()} | {"copy": Times(copies, copies)}
 
 
-def _seconds(operation: Operation, device: torch.device | str) -> float:
+def _time(operation: Operation, device: torch.device | str) -> float:
     _wait(device)
     start = time.perf_counter()
     operation()
@@ -110,9 +110,9 @@ class Gradients:
         self.elements = sum(math.prod(shape) for shape in shapes)
         generator = torch.Generator().manual_seed(0)
         self.flat = [(torch.randn(self.elements, generator=generator) * GRADIENT).to(device) for _ in range(2)]
-        self.steps = [self._views(flat) for flat in self.flat]
+        self.steps = [self._split_views(flat) for flat in self.flat]
         self.mean = torch.zeros(self.elements, device=device)
-        self.means = self._views(self.mean)
+        self.means = self._split_views(self.mean)
         self.squared = [[float(x.double().square().sum()) for x in units] for units in self.steps]
         self._message = torch.empty(0, dtype=torch.uint8, device=device)
 
@@ -121,7 +121,7 @@ class Gradients:
         """The bytes of the gradient as float32."""
         return 4 * self.elements
 
-    def messages(self, compressor: Compressor) -> list[torch.Tensor]:
+    def make_messages(self, compressor: Compressor) -> list[torch.Tensor]:
         """Return room for the payload of every unit."""
         bounds = [-(-compressor.payload_bound(shape) // _ALIGNED) * _ALIGNED for shape in self.shapes]
         if len(self._message) < sum(bounds):
@@ -132,7 +132,7 @@ class Gradients:
         """Copy one gradient over the mean: the yardstick."""
         self.mean.copy_(self.flat[0])
 
-    def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+    def _split_views(self, flat: torch.Tensor) -> list[torch.Tensor]:
         pieces = flat.split([math.prod(shape) for shape in self.shapes])
         return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
@@ -141,12 +141,12 @@ class Worker:
     """One worker that goes through the steps of an exchange with one compressor."""
 
     def __init__(self, compressor: Compressor, gradients: Gradients) -> None:
-        self.compressor, self.gradients = single_worker.fresh(compressor), gradients
+        self.compressor, self.gradients = single_worker.copy_without_state(compressor), gradients
         self.step = 0
         self.payloads: list[torch.Tensor] = []
         self.weights = [1.0] * len(gradients.shapes)
         with backend.record_used() as used:
-            self.error = self._error()
+            self.error = self._measure_error()
         self.kernels = sorted(set(used.values())) or ["torch"]
 
     def encode(self) -> None:
@@ -156,13 +156,13 @@ class Worker:
         batch = [(x, Key(0, 0, self.step, unit)) for unit, x in enumerate(self.gradients.steps[turn])]
         if self.compressor.needs_movement and self.step > 1:
             for unit, squared in enumerate(self.gradients.squared[turn]):
-                self.compressor.moved(unit, _RATE**2 * squared, _RATE)
+                self.compressor.observe_movement(unit, _RATE**2 * squared, _RATE)
         if isinstance(self.compressor, Cooperative):
-            reductions = self.compressor.alone(batch)
+            reductions = self.compressor.reduce_alone(batch)
             self.payloads = [one.mean for one in reductions]
             self.weights = [one.weight for one in reductions]
             return
-        messages = self.gradients.messages(self.compressor)
+        messages = self.gradients.make_messages(self.compressor)
         self.payloads = [
             single_worker.encode(self.compressor, x, key, message)
             for (x, key), message in zip(batch, messages, strict=True)
@@ -184,7 +184,7 @@ class Worker:
         """The bytes of the last step's payloads."""
         return sum(len(payload) for payload in self.payloads)
 
-    def _error(self) -> float:
+    def _measure_error(self) -> float:
         """Return ||x - Q(x)|| / ||x|| of the first step, which calls every kernel for the first time."""
         self.encode()
         self.gradients.mean.zero_()
@@ -196,13 +196,13 @@ class Worker:
         return error
 
 
-def machine(threads: int, device: torch.device | str = "cpu") -> str:
+def describe_machine(threads: int, device: torch.device | str = "cpu") -> str:
     """Return a line on the machine: processor, threads and versions."""
-    what = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else _processor()
+    what = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else _find_processor()
     return f"{what}, {plural(threads, 'thread')}, Python {platform.python_version()}, torch {torch.__version__}"
 
 
-def _processor() -> str:
+def _find_processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -11,9 +11,9 @@ import torch
 
 from compressors.base import Compressor
 from compressors.commands import measured_laws, single_worker
-from compressors.commands.descriptions import number
+from compressors.commands.descriptions import format_number
 from compressors.commands.measured_laws import Draws, Level
-from compressors.commands.method_specs import chosen, label
+from compressors.commands.method_specs import format_spec, parse_all
 from compressors.commands.sample_tensors import SAMPLES, gaussian
 from compressors.kernels import backend
 from compressors.random_key import Key
@@ -36,8 +36,8 @@ class Findings:
 
 def run(names: list[str], draws: int, error_level: float) -> int:
     """Check the methods and print a table; 1 where a promise is broken."""
-    compressors = chosen(names)
-    level = Level(error_level, measured_laws.comparisons(len(compressors)))
+    compressors = parse_all(names)
+    level = Level(error_level, measured_laws.count_comparisons(len(compressors)))
     found = [check(compressor, draws, level) for compressor in compressors]
     columns = [Column("method"), *(Column(name) for name in CHECKS), Column("verdict")]
     rows = [[one.method, *(one.cells[name] for name in CHECKS), "WRONG" if one.wrong else "ok"] for one in found]
@@ -56,7 +56,7 @@ def run(names: list[str], draws: int, error_level: float) -> int:
 
 def check(compressor: Compressor, draws: int, level: Level) -> Findings:
     """Return all checks of one method."""
-    found = Findings(label(compressor))
+    found = Findings(format_spec(compressor))
     try:
         drawn = [
             measured_laws.draw(compressor, shape, values, draws) for shape in measured_laws.SHAPES for values in SAMPLES
@@ -78,17 +78,17 @@ Check = Callable[[Compressor, list[Draws], Level], tuple[str, str]]
 """Gives the cell of the table, and what is wrong or ""."""
 
 
-def payload(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
+def check_payload(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
     """Check that payloads are as long as declared."""
     for shape in SHAPES:
-        size = len(single_worker.encode(single_worker.fresh(compressor), gaussian(shape), KEY))
+        size = len(single_worker.encode(single_worker.copy_without_state(compressor), gaussian(shape), KEY))
         declared, bound = compressor.payload_size(shape), compressor.payload_bound(shape)
         if size > bound or (declared is not None and size != declared):
             return "no", f"payload of {shape}: {size} bytes, declared {declared}, at most {bound}"
     return "ok", ""
 
 
-def repeatable(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
+def check_repeatable(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
     """Check that the same key gives the same bytes, with any number of threads."""
     before = torch.get_num_threads()
     try:
@@ -96,7 +96,9 @@ def repeatable(compressor: Compressor, drawn: list[Draws], level: Level) -> tupl
             payloads = []
             for threads in (1, 1, 3):
                 torch.set_num_threads(threads)
-                payloads.append(single_worker.encode(single_worker.fresh(compressor), gaussian(shape), KEY))
+                payloads.append(
+                    single_worker.encode(single_worker.copy_without_state(compressor), gaussian(shape), KEY)
+                )
             if not all(torch.equal(one, payloads[0]) for one in payloads):
                 return "no", f"payload of {shape}: the same key does not give the same bytes"
     finally:
@@ -104,22 +106,22 @@ def repeatable(compressor: Compressor, drawn: list[Draws], level: Level) -> tupl
     return "ok", ""
 
 
-def kernels(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
+def check_kernels(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
     """Check that the machine's kernels and plain torch give the same bits, two steps in a row."""
     for shape in SHAPES:
         for values, sample in SAMPLES.items():
             if not math.prod(shape):
                 continue
-            one, other = (_two_steps(compressor, sample(shape), kind) for kind in ("auto", "torch"))
+            one, other = (_run_two_steps(compressor, sample(shape), kind) for kind in ("auto", "torch"))
             if not all(torch.equal(a, b) for a, b in zip(one, other, strict=True)):
                 return "differ", f"kernels: {values} of {shape} gives other bits than plain torch"
     return "same", ""
 
 
-def _two_steps(compressor: Compressor, x: torch.Tensor, kind: str) -> list[torch.Tensor]:
+def _run_two_steps(compressor: Compressor, x: torch.Tensor, kind: str) -> list[torch.Tensor]:
     found = []
     with backend.use(kind):
-        one = single_worker.fresh(compressor)
+        one = single_worker.copy_without_state(compressor)
         for step in (1, 2):
             key = Key(0, 0, step, 0)
             payload = single_worker.encode(one, x, key)
@@ -127,10 +129,10 @@ def _two_steps(compressor: Compressor, x: torch.Tensor, kind: str) -> list[torch
     return found
 
 
-def special(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
+def check_special_values(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
     """Check that zeros stay zeros, and that NaN and Inf do not become numbers."""
     for shape in SHAPES:
-        if single_worker.quantised(compressor, torch.zeros(shape), KEY).any():
+        if single_worker.quantise(compressor, torch.zeros(shape), KEY).any():
             return "no", f"zeros of {shape} do not stay zeros"
         for bad in (math.nan, math.inf):
             x = gaussian(shape)
@@ -138,7 +140,7 @@ def special(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[s
                 continue
             x.view(-1)[-1] = bad
             try:
-                last = float(single_worker.quantised(compressor, x, KEY).view(-1)[-1])
+                last = float(single_worker.quantise(compressor, x, KEY).view(-1)[-1])
             except (ValueError, FloatingPointError):
                 continue  # raising is the other permitted answer
             if math.isfinite(last):
@@ -146,16 +148,16 @@ def special(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[s
     return "ok", ""
 
 
-def unbiased(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
+def check_bias(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
     """Check that E[Q(x)] = x."""
-    found = [(measured_laws.bias(one, level), one.name) for one in drawn if one.law.unbiased]
+    found = [(measured_laws.measure_bias(one, level), one.name) for one in drawn if one.law.unbiased]
     if not found:
         return "-", ""
     wrong = [f"biased: {name}, |z| = {z:.1f}, or off in all draws alike" for (z, broken), name in found if broken]
-    return number(max(z for (z, _), _ in found)), "; ".join(wrong[:2])
+    return format_number(max(z for (z, _), _ in found)), "; ".join(wrong[:2])
 
 
-def constant(name: str, compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
+def check_constant(name: str, compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
     """Check omega or delta: the mean squared error against the one that is promised."""
     found = []
     is_random = any(bool((one.q != one.q[0]).any()) for one in drawn)
@@ -163,38 +165,42 @@ def constant(name: str, compressor: Compressor, drawn: list[Draws], level: Level
         promised = getattr(one.law, name)
         if promised is not None:
             limit = promised if name == "omega" else 1 - promised
-            mean, broken = measured_laws.excess(one, limit, level, is_random)
+            mean, broken = measured_laws.measure_excess(one, limit, level, is_random)
             used = mean / limit if limit else 0.0  # a limit of 0 says nothing of how good the others are
             found.append((used, mean if name == "omega" else 1 - mean, promised, broken, one.name))
     if not found:
         return "-", ""
     _, measured, promised, _, _ = max(found)
-    wrong = [f"{name}: {where}: {number(is_)}, promised {number(by)}" for _, is_, by, broken, where in found if broken]
-    return f"{number(measured)} / {number(promised)}", "; ".join(wrong[:2])
+    wrong = [
+        f"{name}: {where}: {format_number(is_)}, promised {format_number(by)}"
+        for _, is_, by, broken, where in found
+        if broken
+    ]
+    return f"{format_number(measured)} / {format_number(promised)}", "; ".join(wrong[:2])
 
 
-def kappa(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
+def check_kappa(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
     """Return the absolute error, which no draw may exceed."""
     found = []
     for one in drawn:
         if one.law.kappa is not None:
-            largest = math.sqrt(float(one.errors().max()) * one.energy)
+            largest = math.sqrt(float(one.compute_errors().max()) * one.energy)
             found.append((largest / max(one.law.kappa, 1e-30), largest, one.law.kappa, one.name))
     if not found:
         return "-", ""
     ratio, largest, promised, where = max(found)
-    wrong = f"kappa: {where}: {number(largest)}, promised {number(promised)}" if ratio > _HELD else ""
-    return f"{number(largest)} / {number(promised)}", wrong
+    wrong = f"kappa: {where}: {format_number(largest)}, promised {format_number(promised)}" if ratio > _HELD else ""
+    return f"{format_number(largest)} / {format_number(promised)}", wrong
 
 
 CHECKS: dict[str, Check] = {
-    "payload": payload,
-    "repeatable": repeatable,
-    "kernels": kernels,
-    "zeros, NaN": special,
-    "bias": unbiased,
-    "omega": functools.partial(constant, "omega"),
-    "delta": functools.partial(constant, "delta"),
-    "kappa": kappa,
+    "payload": check_payload,
+    "repeatable": check_repeatable,
+    "kernels": check_kernels,
+    "zeros, NaN": check_special_values,
+    "bias": check_bias,
+    "omega": functools.partial(check_constant, "omega"),
+    "delta": functools.partial(check_constant, "delta"),
+    "kappa": check_kappa,
 }
 """By column."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from compressors.base import Compressor
 from compressors.commands import descriptions
-from compressors.commands.method_specs import chosen
+from compressors.commands.method_specs import parse_all
 from compressors.random_key import Key
 from gradsweep.cli import markdown_sections, tables
 from gradsweep.cli.tables import Column, Table
@@ -36,58 +36,58 @@ NOTE = (
 
 def run(names: list[str], into: Path | None) -> int:
     """Print the table, or put it into a page."""
-    compressors = chosen(names)
+    compressors = parse_all(names)
     if into is not None:
         markdown_sections.read(into, PART)  # that it is there, before anything is measured
-    table = methods(compressors)
+    table = build_table(compressors)
     if into is None:
         tables.show(table)
         tables.say(NOTE, style="dim")
     else:
-        markdown_sections.fill(into, PART, tables.markdown(_quoted(table)))
+        markdown_sections.fill(into, PART, tables.markdown(_quote_names(table)))
     return 0
 
 
-def methods(compressors: list[Compressor]) -> Table:
+def build_table(compressors: list[Compressor]) -> Table:
     """Return a row for each."""
-    return Table(COLUMNS, [_row(compressor) for compressor in compressors])
+    return Table(COLUMNS, [_build_row(compressor) for compressor in compressors])
 
 
-def _row(compressor: Compressor) -> list[str]:
+def _build_row(compressor: Compressor) -> list[str]:
     size = compressor.payload_size(SHAPE)
     return [
         compressor.name,
-        descriptions.other_names(type(compressor)),
-        descriptions.family(type(compressor)),
-        descriptions.law(compressor.law(SHAPE), compressor.lossless),
-        descriptions.bits(compressor, SHAPE, _measured(compressor) if size is None else None),
-        descriptions.traits(compressor),
+        descriptions.format_other_names(type(compressor)),
+        descriptions.get_family(type(compressor)),
+        descriptions.format_law(compressor.law(SHAPE), compressor.lossless),
+        descriptions.format_bits(compressor, SHAPE, _measure_payload(compressor) if size is None else None),
+        descriptions.format_traits(compressor),
         compressor.paper,
     ]
 
 
-def _measured(compressor: Compressor) -> float:
+def _measure_payload(compressor: Compressor) -> float:
     """Return bytes of a payload, the mean of a few steps."""
     from compressors.commands import sample_tensors, single_worker
 
-    one = single_worker.fresh(compressor)
+    one = single_worker.copy_without_state(compressor)
     sizes = [
-        len(single_worker.encode(one, _noise(step) * sample_tensors.GRADIENT, Key(0, 0, step, 0)))
+        len(single_worker.encode(one, _draw_noise(step) * sample_tensors.GRADIENT, Key(0, 0, step, 0)))
         for step in range(1, STEPS + 1)
     ]
     return sum(sizes) / STEPS
 
 
 @functools.lru_cache(STEPS)
-def _noise(step: int) -> torch.Tensor:
+def _draw_noise(step: int) -> torch.Tensor:
     """Return standard normal numbers of our own: those of torch may differ between its versions, and the page would."""
     import torch
 
     from compressors.low_rank.linear_algebra.thin_products import gaussian
 
-    return gaussian(Key(1, 0, step, 0).bits(), *SHAPE, torch.device("cpu"))
+    return gaussian(Key(1, 0, step, 0).mix(), *SHAPE, torch.device("cpu"))
 
 
-def _quoted(table: Table) -> Table:
+def _quote_names(table: Table) -> Table:
     """Return names as code."""
     return Table(table.columns, [[f"`{row[0]}`", *row[1:]] for row in table.rows])

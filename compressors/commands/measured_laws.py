@@ -42,8 +42,8 @@ class Level:
         return -math.log(self.error / self.tests)
 
 
-def comparisons(methods: int) -> int:
-    """Return how many comparisons so many methods need: the directions, omega and delta, for each input."""
+def count_comparisons(methods: int) -> int:
+    """Return the number of comparisons for so many methods: the directions, omega and delta, for each input."""
     return methods * len(SHAPES) * len(SAMPLES) * (DIRECTIONS + 2)
 
 
@@ -66,7 +66,7 @@ class Draws:
         """||x||^2."""
         return float(self.x.square().sum())
 
-    def errors(self) -> torch.Tensor:
+    def compute_errors(self) -> torch.Tensor:
         """Return ||Q(x) - x||^2 / ||x||^2 of every draw."""
         return (self.q - self.x).square().sum(1) / self.energy
 
@@ -75,12 +75,12 @@ def draw(compressor: Compressor, shape: Sequence[int], values: str, count: int) 
     """`count` draws of Q for an input, each by a compressor that remembers nothing."""
     x = SAMPLES[values](shape)
     q = torch.stack(
-        [single_worker.quantised(compressor, x, Key(0, 0, step, 0)).view(-1).double() for step in range(1, count + 1)]
+        [single_worker.quantise(compressor, x, Key(0, 0, step, 0)).view(-1).double() for step in range(1, count + 1)]
     )
     return Draws(values, x.reshape(-1).double(), q, compressor.law(shape))
 
 
-def bias(draws: Draws, level: Level) -> tuple[float, bool]:
+def measure_bias(draws: Draws, level: Level) -> tuple[float, bool]:
     """Return the largest |z| of E[<d, Q(x)>] = <d, x> over random signs d, on all elements or on a tenth of them,
     and whether that is a violation.
 
@@ -99,18 +99,18 @@ def bias(draws: Draws, level: Level) -> tuple[float, bool]:
     kurtosis = centred.pow(4).mean(0) / variance.square()
     is_judged = ~is_constant & (kurtosis <= max(3.5, count / _HITS))
     t = (off - _ROUNDING * scale).clamp(min=0) / (variance / (count - 1)).sqrt()
-    z = _normal(t, count - 1)[is_judged]
+    z = _convert_to_normal(t, count - 1)[is_judged]
     largest = float(z.max()) if len(z) else 0.0
     return largest, largest > level.z or _is_stuck(off, scale, is_constant, draws, level)
 
 
-def _normal(t: torch.Tensor, freedom: int) -> torch.Tensor:
+def _convert_to_normal(t: torch.Tensor, freedom: int) -> torch.Tensor:
     """Return the z that is as unlikely as a Student t (Wallace, Annals of Mathematical Statistics 1959)."""
     return (8 * freedom + 1) / (8 * freedom + 3) * (freedom * (t.square() / freedom).log1p()).sqrt()
 
 
 def _is_stuck(off: torch.Tensor, scale: torch.Tensor, is_constant: torch.Tensor, draws: Draws, level: Level) -> bool:
-    """Return all draws give the same in a direction, and not x.
+    """Tell whether all draws give the same in a direction, and not x.
 
     If Q is there with probability 1 - p and unbiased, its variance is at least off^2 (1 - p) / p; so
     p >= off^2 / (off^2 + omega ||x||^2 ||d||^2), and that many equal draws have the probability (1 - p)^draws.
@@ -123,13 +123,13 @@ def _is_stuck(off: torch.Tensor, scale: torch.Tensor, is_constant: torch.Tensor,
     return bool((-len(draws.q) * torch.log1p(-p.clamp(max=1 - 1e-12)))[wrong].gt(level.surprise).any())
 
 
-def excess(draws: Draws, constant: float, level: Level, is_random: bool) -> tuple[float, bool]:
+def measure_excess(draws: Draws, constant: float, level: Level, is_random: bool) -> tuple[float, bool]:
     """Return the mean of ||Q(x) - x||^2 / ||x||^2, and whether it is above `constant` by more than chance.
 
     One element can be all of x, and be kept so seldom that no draw has seen it. An error between 0 and ||x||^2
     with the mean `constant` has at most the variance of a coin (Bhatia and Davis, 2000).
     """
-    errors = draws.errors()
+    errors = draws.compute_errors()
     mean = float(errors.mean())
     spread = float(errors.std())
     if is_random and constant < 1:

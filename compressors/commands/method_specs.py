@@ -50,7 +50,7 @@ def parse(text: str, key: str = "name") -> Compressor:
         given = values.setdefault(outer, {}) if dot else values
         if not isinstance(given, dict) or (inner or outer) in given:
             raise UsageError(f"{shown(text)}: {shown(key)} is given more than once")
-        given[inner or outer] = constant(value)
+        given[inner or outer] = parse_constant(value)
     try:
         return compressors.build(name, **values)
     except InvalidParameter as error:
@@ -58,27 +58,27 @@ def parse(text: str, key: str = "name") -> Compressor:
         raise UsageError(f"{name}: {shown(error.name)}={value}: {error.meant}valid is {error.valid}") from error
 
 
-def chosen(names: list[str]) -> list[Compressor]:
+def parse_all(names: list[str]) -> list[Compressor]:
     """Return the compressors that were named; all methods with their defaults where none was."""
     return [parse(name) for name in names or compressors.registry()]
 
 
-def label(compressor: Compressor) -> str:
+def format_spec(compressor: Compressor) -> str:
     """Return the form that `parse` takes: the name and the options that are not at their default."""
     given = {field.name: getattr(compressor, field.name) for field in dataclasses.fields(compressor)}
-    changed = {field.name for field in dataclasses.fields(compressor) if given[field.name] != default(field)}
-    options = descriptions.options_of({name: value for name, value in given.items() if name in changed})
+    changed = {field.name for field in dataclasses.fields(compressor) if given[field.name] != get_default(field)}
+    options = descriptions.format_options({name: value for name, value in given.items() if name in changed})
     return f"{compressor.name},{options}" if options else compressor.name
 
 
-def default(field: dataclasses.Field[Any]) -> Any:
+def get_default(field: dataclasses.Field[Any]) -> Any:
     """Return the default of a dataclass field."""
     if field.default is not dataclasses.MISSING:
         return field.default
     return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def constant(text: str) -> Any:
+def parse_constant(text: str) -> Any:
     """Return the value of a word: true, false, null, a number, or the word itself."""
     if text in descriptions.CONSTANTS:
         return descriptions.CONSTANTS[text]

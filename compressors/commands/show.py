@@ -7,9 +7,9 @@ import inspect
 import re
 from pathlib import Path
 
-from compressors.base import Compressor, element_count
+from compressors.base import Compressor, count_elements
 from compressors.commands import descriptions
-from compressors.commands.method_specs import default, label, parse
+from compressors.commands.method_specs import format_spec, get_default, parse
 from gradsweep.cli import tables
 from gradsweep.cli.tables import Column, Table
 from gradsweep.source_tree import ROOT
@@ -21,30 +21,30 @@ SHAPES = ((10,), (512,), (64, 3, 3, 3), (1024, 1024), (512, 512, 3, 3), (11_200_
 def run(name: str) -> int:
     """Print it."""
     compressor = parse(name)
-    also = descriptions.other_names(type(compressor))
-    tables.say(f"{label(compressor)}{f' (also {also})' if also else ''}", style="bold")
-    tables.say(f"{descriptions.family(type(compressor))}; {compressor.paper}")
-    if traits := descriptions.traits(compressor):
+    also = descriptions.format_other_names(type(compressor))
+    tables.say(f"{format_spec(compressor)}{f' (also {also})' if also else ''}", style="bold")
+    tables.say(f"{descriptions.get_family(type(compressor))}; {compressor.paper}")
+    if traits := descriptions.format_traits(compressor):
         tables.say(traits)
     tables.say("")
     tables.say(inspect.cleandoc(type(compressor).__doc__ or ""))
     tables.say("")
-    tables.show(options(compressor))
+    tables.show(build_options_table(compressor))
     tables.say("")
-    tables.show(sizes(compressor))
+    tables.show(build_sizes_table(compressor))
     tables.say("")
-    tables.show(kernels(compressor))
+    tables.show(build_kernels_table(compressor))
     return 0
 
 
-def options(compressor: Compressor) -> Table:
+def build_options_table(compressor: Compressor) -> Table:
     """Return the hyper-parameters: value, default, range and what conf/ says of them."""
-    comments = remarks(CONF / f"{compressor.name}.yaml")
+    comments = read_remarks(CONF / f"{compressor.name}.yaml")
     rows = [
         [
             field.name,
-            descriptions.written(getattr(compressor, field.name)),
-            descriptions.written(default(field)),
+            descriptions.format_value(getattr(compressor, field.name)),
+            descriptions.format_value(get_default(field)),
             field.metadata["valid"].words,
             comments.get(field.name, ""),
         ]
@@ -53,7 +53,7 @@ def options(compressor: Compressor) -> Table:
     return Table([Column(name) for name in ("option", "value", "default", "valid", "remark")], rows)
 
 
-def remarks(path: Path) -> dict[str, str]:
+def read_remarks(path: Path) -> dict[str, str]:
     """Return the comment behind every key of a YAML file, with the lines that go on below it; empty without the
     file."""
     found: dict[str, str] = {}
@@ -67,25 +67,25 @@ def remarks(path: Path) -> dict[str, str]:
     return found
 
 
-def sizes(compressor: Compressor) -> Table:
+def build_sizes_table(compressor: Compressor) -> Table:
     """Return payload and law for some shapes."""
     columns = [Column("shape"), Column("bytes", is_number=True), Column("bits per element", is_number=True)]
     rows = [
         [
             " x ".join(map(str, shape)),
-            descriptions.payload(compressor, shape),
-            descriptions.bits(compressor, shape),
-            descriptions.law(compressor.law(shape), compressor.lossless),
+            descriptions.format_payload_size(compressor, shape),
+            descriptions.format_bits(compressor, shape),
+            descriptions.format_law(compressor.law(shape), compressor.lossless),
         ]
         for shape in SHAPES
-        if element_count(shape)
+        if count_elements(shape)
     ]
     return Table([*columns, Column("law")], rows)
 
 
-def kernels(compressor: Compressor) -> Table:
+def build_kernels_table(compressor: Compressor) -> Table:
     """Return the kernel modules and what they are written for."""
-    from compressors.commands.used_kernels import used_by, written_for
+    from compressors.commands.used_kernels import list_implementations, list_used_kernels
 
-    rows = [[module, ", ".join(written_for(module))] for module in used_by(compressor)]
+    rows = [[module, ", ".join(list_implementations(module))] for module in list_used_kernels(compressor)]
     return Table([Column("kernels"), Column("written for")], rows or [["-", "torch's own operations only"]])

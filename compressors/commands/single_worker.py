@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def fresh(compressor: Compressor) -> Compressor:
+def copy_without_state(compressor: Compressor) -> Compressor:
     """Return the same method and options without what it remembers, ready for one worker."""
     copy = dataclasses.replace(compressor)
     copy.join(1)
@@ -26,7 +26,7 @@ def encode(compressor: Compressor, x: torch.Tensor, key: Key, out: torch.Tensor 
     return compressor.compress(x, key, out)
 
 
-def quantised(compressor: Compressor, x: torch.Tensor, key: Key) -> torch.Tensor:
+def quantise(compressor: Compressor, x: torch.Tensor, key: Key) -> torch.Tensor:
     """Return Q(x), by a compressor that remembers nothing."""
-    one = fresh(compressor)
+    one = copy_without_state(compressor)
     return one.decompress(encode(one, x, key), x, key)

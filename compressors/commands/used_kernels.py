@@ -13,15 +13,15 @@ from compressors.random_key import Key
 _PACKAGES = {"numba": "cpu", "triton": "cuda", "torch": "reference"}
 
 
-def used_by(compressor: Compressor) -> list[str]:
+def list_used_kernels(compressor: Compressor) -> list[str]:
     """Return the kernel modules that encoding and decoding a few tensors loads."""
     with backend.record_used() as used, backend.use("torch"):
         for shape in ((24, 40), (3000,)):
-            single_worker.quantised(compressor, gaussian(shape), Key(0, 0, 1, 0))
-    return [module for module in used if written_for(module)]
+            single_worker.quantise(compressor, gaussian(shape), Key(0, 0, 1, 0))
+    return [module for module in used if list_implementations(module)]
 
 
-def written_for(module: str) -> list[str]:
+def list_implementations(module: str) -> list[str]:
     """Return those of numba, triton and torch that a kernel module exists for."""
     return [
         kind

@@ -13,7 +13,7 @@ _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
 def uniform(key: int, count: int) -> npt.NDArray[np.float64]:
     """(count,) numbers of [0, 1) with 53 bits each: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)
-    started from `key` = Key.bits()."""
+    started from `key` = Key.mix()."""
     state = np.uint64(key) + _GOLDEN * np.arange(1, count + 1, dtype=np.uint64)
     state = (state ^ (state >> _30)) * _MIX1
     state = (state ^ (state >> _27)) * _MIX2

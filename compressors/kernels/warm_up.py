@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from compressors.base import Compressor, element_count
+from compressors.base import Compressor, count_elements
 from compressors.kernels import backend
 from compressors.random_key import Key
 
@@ -40,7 +40,7 @@ def warm_up(
     for shape in dict.fromkeys(map(tuple, shapes)):
         copy, key = dataclasses.replace(compressor), Key(0, 0, 1, 0)
         copy.join(1)
-        x = torch.linspace(-1.0, 1.0, element_count(shape), device=device).view(shape)
+        x = torch.linspace(-1.0, 1.0, count_elements(shape), device=device).view(shape)
         if copy.needs_agreement(key):
             copy.agree(key, copy.statistics(x, key))
         copy.decompress(copy.compress(x, key), x, key)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Cooperative, Law, Reduction, Stateful, Sum, Swap, element_count
+from compressors.base import Cooperative, Law, Reduction, Stateful, Sum, Swap, count_elements
 from compressors.random_key import Key, splitmix64
 from gradsweep.parameters import InvalidParameter, boolean, choice, integer, number
 
@@ -85,7 +85,7 @@ class PowerSGD(Cooperative, Stateful):
 
     def matrix_shape(self, shape: Sequence[int]) -> tuple[int, int]:
         """Return rows and columns of the matrix that a tensor of `shape` is."""
-        return (shape[0] if shape else 1, element_count(shape[1:]))
+        return (shape[0] if shape else 1, count_elements(shape[1:]))
 
     def law(self, shape: Sequence[int]) -> Law:
         factors = self._factors(shape)
@@ -121,14 +121,14 @@ class PowerSGD(Cooperative, Stateful):
     def _factors_of(self, shape: Sequence[int]) -> Factors | None:
         rows, columns = self.matrix_shape(shape)
         rank = min(self.rank, rows, columns)
-        if rank * (rows + columns) * self.min_compression_rate >= element_count(shape):
+        if rank * (rows + columns) * self.min_compression_rate >= count_elements(shape):
             return None
         return (rank, rows), (rank, columns)
 
     def _size(self, shape: Sequence[int], step: int | None = None) -> int:
         factors = self._factors(shape, step)
         if factors is None:
-            return 4 * element_count(shape)
+            return 4 * count_elements(shape)
         (rank, rows), (_, columns) = factors
         return 4 * rank * (rows + columns)
 
@@ -144,7 +144,7 @@ class PowerSGD(Cooperative, Stateful):
 
         buffers.check_floating(x)
         payload = buffers.prepare(out, self._size(x.shape, key.step), x.device)
-        return buffers.deliver(payload.copy_(self.alone([(x, key)])[0].own), out)
+        return buffers.deliver(payload.copy_(self.reduce_alone([(x, key)])[0].own), out)
 
     def rounds(
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
@@ -182,14 +182,14 @@ class PowerSGD(Cooperative, Stateful):
             return [
                 Reduction(_bytes(units[number]), _bytes(work.dense[number]), 1.0 / workers)
                 if number in work.dense
-                else _factored(work.left[number], local[number], work.right[number])
+                else _build_reduction(work.left[number], local[number], work.right[number])
                 for number in range(len(batch))
             ]
 
     def _start(self, q: torch.Tensor, key: Key) -> None:
         """Start from the Q of the last step, or from a random one, the same on all workers."""
         before = self.memory.get(key.unit, {}).get("q") if self.warm_start else None
-        q.copy_(before if before is not None and before.shape == q.shape else _drawn(q, key, 0))
+        q.copy_(before if before is not None and before.shape == q.shape else _draw(q, key, 0))
 
     def _refresh(self, stack: torch.Tensor, keys: Sequence[Key], iteration: int) -> None:
         """Make every Q^T of `stack` (b, r, columns) orthonormal; rows that can't be are drawn anew."""
@@ -202,7 +202,7 @@ class PowerSGD(Cooperative, Stateful):
             return
         for q, alive, key in zip(stack, live, keys, strict=True):
             if not alive.all():
-                q.copy_(torch.where(alive[:, None], q, _drawn(q, key, 1 + iteration)))
+                q.copy_(torch.where(alive[:, None], q, _draw(q, key, 1 + iteration)))
                 kernels.orthonormal(q[None])
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
@@ -239,16 +239,16 @@ class BatchedPowerSGD(PowerSGD):
     needs_matrix: ClassVar[bool] = False
 
     def matrix_shape(self, shape: Sequence[int]) -> tuple[int, int]:
-        count = element_count(shape)
+        count = count_elements(shape)
         columns = math.isqrt(count - 1) + 1 if count else 1
         return -(-count // columns), columns
 
 
-def _drawn(q: torch.Tensor, key: Key, number: int) -> torch.Tensor:
+def _draw(q: torch.Tensor, key: Key, number: int) -> torch.Tensor:
     """Return Gaussian numbers for `q`, by the key without its worker; `number` tells the draws of one step apart."""
     from compressors.low_rank.linear_algebra import thin_products as kernels
 
-    return kernels.gaussian(splitmix64(key.shared().bits() ^ number), q.shape[0], q.shape[1], q.device)
+    return kernels.gaussian(splitmix64(key.share().mix() ^ number), q.shape[0], q.shape[1], q.device)
 
 
 def _bytes(values: torch.Tensor) -> torch.Tensor:
@@ -257,7 +257,7 @@ def _bytes(values: torch.Tensor) -> torch.Tensor:
     return values.view(torch.uint8)
 
 
-def _factored(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> Reduction:
+def _build_reduction(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> Reduction:
     """Return the payloads of P with this worker's Q and with the mean of all."""
     import torch
 
@@ -267,7 +267,7 @@ def _factored(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> R
 
 @contextlib.contextmanager
 def _calculating() -> Iterator[None]:
-    """Yield one thread, no gradients: left again before every round, as whoever communicates goes on in between."""
+    """Compute within the block with one thread and without gradients; it ends before every round of communication."""
     import torch
 
     from compressors.kernels import threads

@@ -64,7 +64,7 @@ class QSVD(SampledSpectral):
 
     def is_dense(self, shape: Sequence[int]) -> bool:
         rows, columns = matrix_shape(shape)
-        atoms = self.expected_atoms(rows, columns)
+        atoms = self.mean_atoms(rows, columns)
         return len(shape) < 2 or atoms * self._atom_size(rows, columns) >= self.coder.payload_bound(shape)
 
     def payload_bound(self, shape: Sequence[int]) -> int:

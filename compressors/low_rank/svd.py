@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Law, element_count
+from compressors.base import Compressor, CorruptPayload, Law, count_elements
 from compressors.random_key import Key
 from gradsweep.parameters import integer, number
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
     """Return (first dimension, product of the others)."""
-    return (shape[0] if shape else 1, element_count(shape[1:]))
+    return (shape[0] if shape else 1, count_elements(shape[1:]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Spectral(Compressor):
     needs_matrix: ClassVar[bool] = True
 
     @abstractmethod
-    def expected_atoms(self, rows: int, columns: int) -> float:
+    def mean_atoms(self, rows: int, columns: int) -> float:
         """Return the mean number of atoms of a matrix whose singular values are all above zero."""
 
     @property
@@ -60,13 +60,13 @@ class Spectral(Compressor):
         order."""
 
     def is_dense(self, shape: Sequence[int]) -> bool:
-        """Return no factors are sent for this shape."""
+        """Tell whether tensors of this shape are sent dense, without factors."""
         rows, columns = matrix_shape(shape)
-        return len(shape) < 2 or self.expected_atoms(rows, columns) * (rows + columns) >= rows * columns
+        return len(shape) < 2 or self.mean_atoms(rows, columns) * (rows + columns) >= rows * columns
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         if self.is_dense(shape) or self.leading is None:
-            return 4 * element_count(shape)
+            return 4 * count_elements(shape)
         rows, columns = matrix_shape(shape)
         return 4 * min(self.leading, rows, columns) * (rows + columns)
 
@@ -134,10 +134,10 @@ class Spectral(Compressor):
         right = values[atoms * rows :].view(atoms, columns)
         add_product(left, right, out, weight)
 
-    def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
+    def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
         from compressors.kernels import buffers, threads
 
-        plainly = super().decoder(out, replace=replace)
+        plainly = super().build_decoder(out, replace=replace)
         if out.device.type != "cpu" or not buffers.is_plain(out):
             return plainly
         rows, columns = matrix_shape(out.shape)
@@ -199,7 +199,7 @@ class SampledSpectral(Spectral):
     rank: int = integer(3, low=1)
     budget: float | None = number(None, low=0, above=True, optional=True)
 
-    def expected_atoms(self, rows: int, columns: int) -> float:
+    def mean_atoms(self, rows: int, columns: int) -> float:
         return min(self.rank if self.budget is None else self.budget, rows, columns)
 
     @property
@@ -213,13 +213,13 @@ class SampledSpectral(Spectral):
         from compressors.low_rank.linear_algebra.gram_svd import keep_probabilities
 
         p = keep_probabilities(sigma, self.rank if self.budget is None else self.budget)
-        kept = np.flatnonzero(uniform(key.bits(), len(p)) < p)
+        kept = np.flatnonzero(uniform(key.mix(), len(p)) < p)
         return kept, p[kept]
 
     def sampling_omega(self, rows: int, columns: int) -> float:
         """Return the omega of E ||Q(x) - x||^2 <= omega ||x||^2 where the atoms travel exactly."""
         # p_i >= s sigma_i / sum(sigma), so E ||Q(x)||^2 <= sum(sigma)^2 / s <= min(rows, columns) ||x||^2 / s
-        return min(rows, columns) / self.expected_atoms(rows, columns) - 1.0
+        return min(rows, columns) / self.mean_atoms(rows, columns) - 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,7 +257,7 @@ class TruncatedSVD(Spectral):
 
     rank: int = integer(3, low=1)
 
-    def expected_atoms(self, rows: int, columns: int) -> int:
+    def mean_atoms(self, rows: int, columns: int) -> int:
         return min(self.rank, rows, columns)
 
     @property

@@ -8,7 +8,7 @@ An exchange calls, for every unit (layer, bucket or model) and step:
     memory.update(key, x, payload, compressor)
     memory.finish(unit, mean)                        # the mean of what the workers have sent, decoded
 
-    Memory, Keeping          the interface, and what most memories share
+    Memory, UnitMemory       the interface, and what most memories share
     registry                 memories by name
     error_feedback           residual, scaled_residual, ef21: what was not sent is sent later
     dgc_momentum             dgc: the same with momentum
@@ -101,7 +101,7 @@ class NoMemory(Memory):
 
 
 @dataclasses.dataclass(frozen=True)
-class Keeping(Memory):
+class UnitMemory(Memory):
     """Keeps, for every unit, a few tensors by name: float32, or float64 for such gradients.
 
     A NaN or Inf stays in the memory, and is seen.
@@ -144,7 +144,7 @@ class Keeping(Memory):
         return math.hypot(*(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors))
 
     def state_dict(self) -> dict[str, Any]:
-        return unit_state.saved(self.kept)
+        return unit_state.copy_state(self.kept)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave.
@@ -152,6 +152,6 @@ class Keeping(Memory):
         Raises:
             ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
         """
-        taken = unit_state.loaded(f"memory {self.name}", state, self.remembers, self.optional)
+        taken = unit_state.read_state(f"memory {self.name}", state, self.remembers, self.optional)
         self.kept.clear()
         self.kept.update(taken)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from compressors.base import Compressor
 from compressors.kernels import norms
-from compressors.memories.base import Keeping
+from compressors.memories.base import UnitMemory
 from compressors.random_key import Key
 from gradsweep.parameters import boolean, choice, number
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class DGC(Keeping):
+class DGC(UnitMemory):
     """Momentum correction of Deep Gradient Compression (Lin, Han, Mao, Wang and Dally, ICLR 2018, Algorithm 3).
 
     u = momentum * u + g;  v = v + u;  v is sent as Q(v), and v - Q(v) is kept. With `nesterov`, as the
@@ -30,7 +30,7 @@ class DGC(Keeping):
     clipping"): of the whole gradient, or of every unit for itself (`clip_per`). A gradient with NaN is not clipped.
 
     A unit that is sent exactly keeps nothing back, and so needs neither v nor masking: its momentum is sent.
-    What was sent is what `compressor.sent_indices(payload, count, key)` names, where there is such a method and it does
+    What was sent is what `compressor.find_sent(payload, count, key)` names, where there is such a method and it does
     not answer None, else the elements that do not decode to zero, which takes one more tensor for a while. Values that
     are sent rounded leave their error in v. It costs two tensors of the size of the unit, u and v.
 
@@ -96,7 +96,7 @@ class DGC(Keeping):
         if exact or not self.momentum_masking:
             compressor.decompress_add(payload, velocity, key, -1.0)
             return
-        tell = getattr(compressor, "sent_indices", None)
+        tell = getattr(compressor, "find_sent", None)
         indices = None if tell is None else tell(payload, velocity.numel(), key)
         if indices is not None:
             compressor.decompress_add(payload, velocity, key, -1.0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from compressors.base import Compressor
-from compressors.memories.base import Keeping
+from compressors.memories.base import UnitMemory
 from compressors.random_key import Key
 from gradsweep.parameters import number
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Residual(Keeping):
+class Residual(UnitMemory):
     """Error feedback: p = beta * e + gamma * g is sent as Q(p), and e = p - Q(p) is kept.
 
     Seide et al., "1-bit SGD", Interspeech 2014; Stich et al., "Sparsified SGD with memory", NeurIPS 2018;
@@ -64,7 +64,7 @@ class _Step:
 
 
 @dataclasses.dataclass(frozen=True)
-class ScaledResidual(Keeping):
+class ScaledResidual(UnitMemory):
     """Error feedback that knows of the learning rate: p = (lr of the last step / lr) * e + g, e = p - Q(p).
 
     Zheng, Huang and Kwok, "Communication-efficient distributed blockwise momentum SGD with error-feedback"
@@ -111,7 +111,7 @@ class ScaledResidual(Keeping):
 
 
 @dataclasses.dataclass(frozen=True)
-class EF21(Keeping):
+class EF21(UnitMemory):
     """The change of an estimate is compressed: c = Q(gradient - h), h += c; the mean of the h is the mean gradient.
 
     Richtarik, Sokolov and Fatkhullin, "EF21: a new, simpler, theoretically better, and practically faster error

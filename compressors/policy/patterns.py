@@ -25,7 +25,7 @@ def is_rule(item: Any) -> bool:
     )
 
 
-def built(rules: Sequence[Any]) -> list[tuple[str, Compressor]]:
+def build_exceptions(rules: Sequence[Any]) -> list[tuple[str, Compressor]]:
     """Return each entry's regular expression and compressor.
 
     Raises:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import compressors
-from compressors.base import Compressor, element_count
+from compressors.base import Compressor, count_elements
 from compressors.policy import patterns
 from compressors.policy.accordion import Accordion, Regimes
 from compressors.sparsification import counts
@@ -57,20 +57,20 @@ class Policy:
             raise InvalidParameter("warmup_epochs", 0, "an integer from 1 up with warmup=exponential")
         if self.warmup != "none" and self.accordion.option is not None:
             raise InvalidParameter("warmup", self.warmup, "none where accordion.option is given")
-        self.exceptions()
+        self.build_exceptions()
 
     @property
     def looks_at_tensors(self) -> bool:
         """Whether the choice for a unit may depend on its name, its shape or its norm."""
         return bool(self.patterns) or self.dense_1d or self.min_elements > 1 or self.accordion.option is not None
 
-    def exceptions(self) -> list[tuple[str, Compressor]]:
+    def build_exceptions(self) -> list[tuple[str, Compressor]]:
         """Return the entries of `patterns`: a regular expression and the compressor for what it finds.
 
         Raises:
             InvalidParameter: one of them cannot be built.
         """
-        return patterns.built(self.patterns)
+        return patterns.build_exceptions(self.patterns)
 
     def check(self, compressor: Compressor) -> None:
         """Refuse what this compressor has no option for.
@@ -85,7 +85,7 @@ class Policy:
             if "ratio" not in options:
                 valid = f"none with compressor={compressor.name}, which has no ratio"
                 raise InvalidParameter("warmup", self.warmup, valid)
-            if self.warmup == "exponential" and self.warmup_coefficient is None and part_kept(compressor) == 0:
+            if self.warmup == "exponential" and self.warmup_coefficient is None and compute_part_kept(compressor) == 0:
                 valid = "a number where the compressor's ratio drops everything"
                 raise InvalidParameter("warmup_coefficient", None, valid)
             if budget is not None:
@@ -97,7 +97,7 @@ class Policy:
                 raise InvalidParameter("accordion.option", option, valid)
             if budget is not None and option in ("ratio", "rank"):
                 raise InvalidParameter("accordion.option", option, f"budget with compressor={overruled} the {option}")
-            self.relaxed(compressor)
+            self.build_relaxed(compressor)
 
     def check_length(self, epochs: int, steps: int | None = None) -> None:
         """Refuse what cannot come into force in a run of so many epochs, and steps where they are known.
@@ -118,7 +118,7 @@ class Policy:
         except InvalidParameter as error:
             raise error.of("accordion") from error
 
-    def relaxed(self, compressor: Compressor) -> Compressor:
+    def build_relaxed(self, compressor: Compressor) -> Compressor:
         """Return the compressor for critical regimes.
 
         Raises:
@@ -155,24 +155,24 @@ class Policy:
             return float(self.warmup_ratios[epoch - 1])
         return final
 
-    def possible(self, compressor: Compressor) -> list[Compressor]:
+    def list_possible(self, compressor: Compressor) -> list[Compressor]:
         """Return one of each kind of compressor that a run can come to use."""
         dense = compressors.build("none")
         gated = self.min_elements > 1 or self.dense_1d or self.start_step > 1
         fully = any(ratio >= 1 for ratio in self.warmup_ratios)
         fully = fully or (self.warmup == "exponential" and self.warmup_coefficient == 1)
-        others = [exception for _, exception in self.exceptions()]
+        others = [exception for _, exception in self.build_exceptions()]
         return [compressor, *others, *([dense] if gated or fully else [])]
 
 
-def part_kept(compressor: Compressor) -> float:
+def compute_part_kept(compressor: Compressor) -> float:
     """Return the part of the elements that a compressor with a `ratio` keeps: what a warm-up speaks of."""
-    return float(counts.part_kept(compressor.ratio, _rule(compressor)))  # type: ignore[attr-defined]
+    return float(counts.compute_part_kept(compressor.ratio, _rule(compressor)))  # type: ignore[attr-defined]
 
 
-def keeping(compressor: Compressor, part: float) -> Compressor:
+def build_keeping(compressor: Compressor, part: float) -> Compressor:
     """Return the same method with the `ratio` that keeps `part`, above 0 and below 1."""
-    ratio = counts.ratio_keeping(part, _rule(compressor))
+    ratio = counts.compute_ratio(part, _rule(compressor))
     return dataclasses.replace(compressor, ratio=ratio)  # type: ignore[call-arg]
 
 
@@ -201,7 +201,7 @@ class Selector:
         patterns.check_names(policy.patterns, [name for name, _ in units])
         self.policy, self.compressor, self.units, self.workers = policy, compressor, units, workers
         self._dense = compressors.build("none")
-        self._exceptions = policy.exceptions()
+        self._exceptions = policy.build_exceptions()
         self._variants: dict[str, Compressor] = {}  # by what they are: each keeps its own state
         self._saved: dict[str, Any] = {}  # states of variants that are still to come
         self._regimes = Regimes(policy.accordion, [shape for _, shape in units])
@@ -233,23 +233,23 @@ class Selector:
     def _select(self, index: int, step: int, epoch: int) -> Compressor:
         name, shape = self.units[index]
         if step < self.policy.start_step:
-            return self._variant(self._dense)
+            return self._get_variant(self._dense)
         for pattern, exception in self._exceptions:
             if re.search(pattern, name):
-                return self._variant(exception)
-        if element_count(shape) < self.policy.min_elements or (self.policy.dense_1d and len(shape) <= 1):
-            return self._variant(self._dense)
+                return self._get_variant(exception)
+        if count_elements(shape) < self.policy.min_elements or (self.policy.dense_1d and len(shape) <= 1):
+            return self._get_variant(self._dense)
         if self._regimes.critical[index]:
-            return self._variant(self.policy.relaxed(self.compressor))
+            return self._get_variant(self.policy.build_relaxed(self.compressor))
         if self.policy.warmup != "none":
-            final = part_kept(self.compressor)
+            final = compute_part_kept(self.compressor)
             part = self.policy.ratio(epoch, final)
             if part >= 1:
-                return self._variant(self._dense)
-            return self._variant(self.compressor if part == final else keeping(self.compressor, part))
-        return self._variant(self.compressor)
+                return self._get_variant(self._dense)
+            return self._get_variant(self.compressor if part == final else build_keeping(self.compressor, part))
+        return self._get_variant(self.compressor)
 
-    def _variant(self, compressor: Compressor) -> Compressor:
+    def _get_variant(self, compressor: Compressor) -> Compressor:
         """Return the one instance of this kind: compressors are equal by their options, their state is not."""
         key = repr(compressor)
         if key not in self._variants:
@@ -269,7 +269,7 @@ class Selector:
         the decisions."""
         from compressors.kernels import backend, warm_up
 
-        possible = self.policy.possible(self.compressor)
+        possible = self.policy.list_possible(self.compressor)
         shapes = [shape for _, shape in self.units]
         for compressor in possible:
             warm_up.warm_up(compressor, device, shapes)
@@ -279,7 +279,7 @@ class Selector:
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of what decides the coming selections, and of the state of every compressor."""
         return {
-            "units": self._described(),
+            "units": self._describe_units(),
             "epoch": self._epoch,
             "lr": self._lr,
             "regimes": self._regimes.state_dict(),
@@ -289,7 +289,7 @@ class Selector:
             },
         }
 
-    def _described(self) -> list[list[Any]]:
+    def _describe_units(self) -> list[list[Any]]:
         return [[name, list(shape)] for name, shape in self.units]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -309,7 +309,7 @@ class Selector:
         if not isinstance(state, Mapping) or set(state) != set(keys):
             given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
             raise ValueError(f"the state of a selector has the keys {', '.join(keys)}, but was given {given}")
-        units, saved = self._described(), state["compressors"]
+        units, saved = self._describe_units(), state["compressors"]
         if state["units"] != units:
             theirs = f"{len(state['units'])} other units" if isinstance(state["units"], list) else "no units"
             raise ValueError(f"the state is that of {theirs}, not of these {len(units)}")

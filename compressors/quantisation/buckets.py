@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from compressors.base import element_count, packed_size
+from compressors.base import compute_packed_size, count_elements
 from gradsweep.parameters import integer
 
 
@@ -15,30 +15,32 @@ def option(default: int | None) -> Any:
 
 
 def length(shape: Sequence[int], bucket_size: int | None) -> int:
-    """Return elements in a full bucket of a unit of `shape`; without a size the unit is one bucket."""
-    count = max(1, element_count(shape))
+    """Return the number of elements in a full bucket of a unit of `shape`; without a size the unit is one bucket."""
+    count = max(1, count_elements(shape))
     return count if bucket_size is None else min(count, bucket_size)
 
 
 def payload_size(shape: Sequence[int], bucket_size: int | None, head: int, width: int) -> int:
-    """Return bytes of a payload that spends `head` bytes on every bucket, and `width` bits on every element of
+    """Return the bytes of a payload that spends `head` bytes on every bucket, and `width` bits on every element of
     it, the codes of a bucket starting at a whole byte. The last bucket may be shorter."""
     size = length(shape, bucket_size)
-    full, rest = divmod(element_count(shape), size)
-    return full * (head + packed_size(size, width)) + (head + packed_size(rest, width) if rest else 0)
+    full, rest = divmod(count_elements(shape), size)
+    return full * (head + compute_packed_size(size, width)) + (head + compute_packed_size(rest, width) if rest else 0)
 
 
-def padded(shape: Sequence[int], bucket_size: int | None, head: int, width: int) -> list[tuple[int, int, int, int]]:
+def find_padding(
+    shape: Sequence[int], bucket_size: int | None, head: int, width: int
+) -> list[tuple[int, int, int, int]]:
     """Return where in a payload of `payload_size` (first the heads of all buckets, then their codes) bits fill up the
     last bytes of buckets' codes: first and last byte of the codes of how many buckets, and how many bits of each last
     byte are used."""
     size = length(shape, bucket_size)
-    full, rest = divmod(element_count(shape), size)
+    full, rest = divmod(count_elements(shape), size)
     position = head * (full + (rest > 0))
     found = []
     for number, codes in ((full, size), (int(rest > 0), rest)):
         bits = codes * width
-        stop = position + number * packed_size(codes, width)
+        stop = position + number * compute_packed_size(codes, width)
         if number and bits % 8:
             found.append((position, stop, number, bits % 8))
         position = stop
@@ -46,8 +48,7 @@ def padded(shape: Sequence[int], bucket_size: int | None, head: int, width: int)
 
 
 def is_padded(payload: Any, places: Iterable[tuple[int, int, int, int]]) -> bool:
-    """Tell whether all bits at these places (`padded`) of a payload, a tensor or an array of uint8, are zero, as they
-    are written."""
+    """Tell whether all bits at these places (`find_padding`) of a payload, a tensor or an array of uint8, are zero."""
     return not any(
         bool((payload[start:stop].reshape(number, -1)[:, -1] >> used).any()) for start, stop, number, used in places
     )

@@ -56,7 +56,7 @@ class NaturalCompression(Elementwise):
         return Law(unbiased=True, omega=0.125)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode(x, key.bits(), buckets.length(x.shape, self.bucket_size), payload)
+        kernels.encode(x, key.mix(), buckets.length(x.shape, self.bucket_size), payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
         if kernels.decode_add(payload, buckets.length(out.shape, self.bucket_size), weight, out):
@@ -112,7 +112,7 @@ class LogarithmicDithering(Elementwise):
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
         length = buckets.length(x.shape, self.bucket_size)
-        kernels.encode(x, key.bits(), self.steps, self.width, length, self.norm == "l2", payload)
+        kernels.encode(x, key.mix(), self.steps, self.width, length, self.norm == "l2", payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
         length = buckets.length(out.shape, self.bucket_size)

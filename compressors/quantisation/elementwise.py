@@ -59,22 +59,22 @@ class Elementwise(Compressor):
 
         payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         layout = self.layout(out.shape)
-        if layout and not buckets.is_padded(payload, buckets.padded(out.shape, *layout)):
+        if layout and not buckets.is_padded(payload, buckets.find_padding(out.shape, *layout)):
             raise CorruptPayload(_NOT_PADDED)
         with buffers.accumulator(out) as total:
             wrong = self.decode_add(backend.load(self.kernel, out.device), payload, total, key, weight)
             if wrong:
                 raise CorruptPayload(wrong)
 
-    def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
+    def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
         from compressors.kernels import backend, buffers
 
         on_arrays = self.takes_arrays and backend.select(self.kernel, out.device) == "numba"
         if not (on_arrays and buffers.is_plain(out)):
-            return super().decoder(out, replace=replace)
+            return super().build_decoder(out, replace=replace)
         kernels, wanted = backend.load(self.kernel, out.device), self.payload_bound(out.shape)
         layout = self.layout(out.shape)
-        places = buckets.padded(out.shape, *layout) if layout else []
+        places = buckets.find_padding(out.shape, *layout) if layout else []
         flat = out.detach().view(-1)
         total: Any = flat.numpy()
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, Law, element_count
+from compressors.base import Compressor, Law, count_elements
 from compressors.random_key import Key
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class NoCompression(Compressor):
         return Law(unbiased=True, omega=0.0, delta=1.0)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        return 4 * element_count(shape)
+        return 4 * count_elements(shape)
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         from compressors.kernels import buffers
@@ -62,12 +62,12 @@ class NoCompression(Compressor):
         payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         torch.mul(buffers.read_floats(payload).view(out.shape), weight, out=out.detach())
 
-    def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
+    def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
         import torch
 
         from compressors.kernels import buffers
 
-        plainly = super().decoder(out, replace=replace)
+        plainly = super().build_decoder(out, replace=replace)
         if out.device.type != "cpu" or not buffers.is_plain(out):
             return plainly
         out = out.detach()
@@ -103,7 +103,7 @@ class _Halves(Compressor):
     joins: ClassVar[bool] = True
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        return 2 * element_count(shape)
+        return 2 * count_elements(shape)
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         import torch

@@ -85,7 +85,7 @@ class Int8(Elementwise):
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
         length = buckets.length(x.shape, self.bucket_size)
-        kernels.encode(x, key.bits(), self.bits, length, self.scheme == "minmax", self.stochastic, payload)
+        kernels.encode(x, key.mix(), self.bits, length, self.scheme == "minmax", self.stochastic, payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
         length = buckets.length(out.shape, self.bucket_size)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import CorruptPayload, Law, Stateful, element_count
+from compressors.base import CorruptPayload, Law, Stateful, count_elements
 from compressors.random_key import Key
 from gradsweep.parameters import Valid, number
 
@@ -94,9 +94,9 @@ class IntSGD(Stateful):
         return Law()
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        return self.bits // 8 * element_count(shape)
+        return self.bits // 8 * count_elements(shape)
 
-    def moved(self, unit: int, squared: float, lr: float) -> None:
+    def observe_movement(self, unit: int, squared: float, lr: float) -> None:
         import torch
 
         if not math.isfinite(squared):
@@ -107,7 +107,7 @@ class IntSGD(Stateful):
         named["movement"] = torch.tensor(mean, dtype=torch.float64)
         named["lr"] = torch.tensor(lr, dtype=torch.float64)
 
-    def _from_movement(self, key: Key, count: int) -> float | None:
+    def _compute_alpha_from_movement(self, key: Key, count: int) -> float | None:
         """Return alpha by the paper's rule; None where that gives none."""
         named = self.memory.get(key.unit, {})
         if "movement" not in named:
@@ -119,7 +119,7 @@ class IntSGD(Stateful):
         return min(max(alpha, 2.0**-150), 2.0**190)
 
     def needs_agreement(self, key: Key) -> bool:
-        return self._from_movement(key, 1) is None
+        return self._compute_alpha_from_movement(key, 1) is None
 
     def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
         """Return (1,) with the largest magnitude; Inf also for NaN, which a maximum might lose."""
@@ -136,10 +136,10 @@ class IntSGD(Stateful):
         import torch
 
         named = self.memory.setdefault(key.unit, {})
-        named["alpha"] = torch.tensor(self._for_largest(float(largest)), dtype=torch.float64)
+        named["alpha"] = torch.tensor(self._compute_alpha(float(largest)), dtype=torch.float64)
         named["step"] = torch.tensor(key.step)
 
-    def _for_largest(self, largest: float) -> float:
+    def _compute_alpha(self, largest: float) -> float:
         if not math.isfinite(largest):
             raise FloatingPointError("intsgd: a gradient holds NaN or Inf")
         return self.limit / largest if largest > 0.0 else 1.0
@@ -152,18 +152,18 @@ class IntSGD(Stateful):
         values = buffers.as_float32(x)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         named = self.memory.setdefault(key.unit, {})
-        alpha = self._from_movement(key, values.numel())
+        alpha = self._compute_alpha_from_movement(key, values.numel())
         if alpha is None and "step" in named and int(named["step"]) == key.step:
             alpha = float(named["alpha"])
         elif alpha is None:
             if self._group.workers > 1:
                 raise ValueError(f"intsgd: the workers have not agreed on a scale for unit {key.unit}")
-            alpha = self._for_largest(float(self.statistics(values, key)))
+            alpha = self._compute_alpha(float(self.statistics(values, key)))
         # As a float32 times a power of two, which is 1 but for gradients near the ends of float32's range.
         power = 2.0**64 if alpha > 2.0**96 else 2.0**-64 if alpha < 2.0**-96 else 1.0
         factor = float(torch.tensor(alpha / power, dtype=torch.float32))
         kernels = backend.load("intsgd", x.device)
-        if not kernels.encode(values, key.bits(), power, factor, self.limit, self.bits, payload):
+        if not kernels.encode(values, key.mix(), power, factor, self.limit, self.bits, payload):
             raise FloatingPointError("intsgd: a gradient holds NaN or Inf")
         named["alpha"] = torch.tensor(power * factor, dtype=torch.float64)
         return buffers.deliver(payload, out)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Law, element_count, packed_size
+from compressors.base import Compressor, CorruptPayload, Law, compute_packed_size, count_elements
 from compressors.kernels import omega
 from compressors.quantisation import buckets
 from compressors.quantisation.elementwise import Elementwise
@@ -87,7 +87,7 @@ class QSGD(Elementwise):
 
     def length_bytes(self, shape: Sequence[int]) -> int:
         """Return bytes of the length of a bucket's stream: what the longest possible one needs."""
-        longest = packed_size(buckets.length(shape, self.bucket_size), self._longest)
+        longest = compute_packed_size(buckets.length(shape, self.bucket_size), self._longest)
         return -(-longest.bit_length() // 8)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
@@ -100,7 +100,7 @@ class QSGD(Elementwise):
         return self.bucket_size, 4, self.width
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
-        return None if self.coding == "elias" and element_count(shape) else self.payload_bound(shape)
+        return None if self.coding == "elias" and count_elements(shape) else self.payload_bound(shape)
 
     def law(self, shape: Sequence[int]) -> Law:
         size = buckets.length(shape, self.bucket_size)
@@ -117,7 +117,7 @@ class QSGD(Elementwise):
         return 1.0 if self.unbiased else 1 + min(size / self.levels**2, math.sqrt(size) / self.levels)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode(x, key.bits(), self.levels, self.width, self._length(x), self.norm == "l2", payload)
+        kernels.encode(x, key.mix(), self.levels, self.width, self._length(x), self.norm == "l2", payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
         if kernels.decode_add(payload, self.levels, self.width, self._length(out), weight, out):
@@ -132,7 +132,7 @@ class QSGD(Elementwise):
         values, field = buffers.as_float32(x), self.length_bytes(x.shape)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         kernels = backend.load("elias", x.device)
-        used = kernels.encode(values, key.bits(), self.levels, self._length(x), field, self.norm == "l2", payload)
+        used = kernels.encode(values, key.mix(), self.levels, self._length(x), field, self.norm == "l2", payload)
         return buffers.deliver(payload[:used], out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
@@ -147,10 +147,10 @@ class QSGD(Elementwise):
             if not kernels.decode_add(payload, self.levels, self._length(out), field, weight, total):
                 raise CorruptPayload("a norm is negative or infinite, or a stream is not one of Elias codes in range")
 
-    def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
+    def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
         if self.unbiased and self.coding == "fixed":
-            return super().decoder(out, replace=replace)
-        return Compressor.decoder(self, out, replace=replace)
+            return super().build_decoder(out, replace=replace)
+        return Compressor.build_decoder(self, out, replace=replace)
 
     def kernel_modules(self) -> tuple[str, ...]:
         return ("qsgd" if self.coding == "fixed" else "elias",)
@@ -237,7 +237,7 @@ class TernGrad(Elementwise):
         step, agreed = self._agreed.get(key.unit, (None, None))
         if self.share_scale and step == key.step and agreed is not None:
             scales = torch.where(own.isnan(), own, torch.maximum(own, agreed.to(own.device)))
-        kernels.encode(x, key.bits(), self._length(x), own, scales, payload)
+        kernels.encode(x, key.mix(), self._length(x), own, scales, payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
         if kernels.decode_add(payload, self._length(out), weight, out):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Law, element_count, packed_size
+from compressors.base import Law, compute_packed_size, count_elements
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
 from gradsweep.parameters import integer
@@ -53,17 +53,17 @@ class QuantileSketch(Elementwise):
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         _, head, width = self.layout(shape)
-        return head + packed_size(element_count(shape), width)
+        return head + compute_packed_size(count_elements(shape), width)
 
     def layout(self, shape: Sequence[int]) -> tuple[None, int, int]:
-        buckets = self._buckets(element_count(shape))
+        buckets = self._buckets(count_elements(shape))
         return None, 4 * buckets, (buckets - 1).bit_length() if buckets else 0
 
     def law(self, shape: Sequence[int]) -> Law:
         # What the mean m of k elements leaves is orthogonal to it: ||x - Q(x)||^2 = ||x||^2 - sum k m^2. The
         # elements of a bucket have one sign, so that k m^2 = (sum |x|)^2 / k >= (sum x^2) / n. One large
         # element among small ones is the worst; for gradients as they are delta is nearly 1.
-        count = element_count(shape)
+        count = count_elements(shape)
         return Law(omega=1.0 - 1.0 / max(1, count), delta=1.0 / max(1, count))
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Law, Stateful, element_count, packed_size
+from compressors.base import Law, Stateful, compute_packed_size, count_elements
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
 from gradsweep.parameters import number
@@ -25,7 +25,7 @@ class _Votes(Elementwise):
     scale_free: ClassVar[bool] = True
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        return packed_size(element_count(shape) + 2, 1)
+        return compute_packed_size(count_elements(shape) + 2, 1)
 
     def law(self, shape: Sequence[int]) -> Law:
         return Law()  # nothing is known of the size of x
@@ -62,7 +62,7 @@ class Sign(_Votes):
     paper: ClassVar[str] = "Bernstein et al., signSGD, ICML 2018"
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode(x, key.bits(), payload)
+        kernels.encode(x, key.mix(), payload)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Signum(_Votes, Stateful):
             momentum = named["momentum"] = torch.zeros_like(x)
         if momentum.shape != x.shape:
             raise ValueError(f"unit {key.unit} has {x.numel()} elements, its momentum {momentum.numel()}")
-        kernels.encode_momentum(momentum, x, self.beta, key.bits(), payload)
+        kernels.encode_momentum(momentum, x, self.beta, key.mix(), payload)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,7 @@ class SignNorm(Elementwise):
     takes_arrays: ClassVar[bool] = True
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        return 4 + packed_size(element_count(shape), 1)
+        return 4 + compute_packed_size(count_elements(shape), 1)
 
     def layout(self, shape: Sequence[int]) -> tuple[None, int, int]:
         return None, 4, 1
@@ -124,10 +124,10 @@ class SignNorm(Elementwise):
     def law(self, shape: Sequence[int]) -> Law:
         # ||Q(x) - x||^2 = ||x||^2 - ||x||_1^2 / n, in expectation over the coins, and ||x||_1 >= ||x||; one-hot
         # vectors are the worst. For a given x, delta is ||x||_1^2 / (n ||x||^2): 2 / pi for a normal one.
-        return Law(delta=1.0 / max(1, element_count(shape)))
+        return Law(delta=1.0 / max(1, count_elements(shape)))
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode_scaled(x, key.bits(), payload)
+        kernels.encode_scaled(x, key.mix(), payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
         if kernels.decode_add_scaled(payload, weight, out):

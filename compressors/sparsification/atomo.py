@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Law, element_count
+from compressors.base import Compressor, CorruptPayload, Law, count_elements
 from compressors.random_key import Key
 from compressors.sparsification import positions
 from gradsweep.parameters import choice, number
@@ -60,20 +60,20 @@ class Atomo(Compressor):
     budget: float | None = number(None, low=0, above=True, optional=True)
     indices: str = choice("auto", *positions.OPTIONS)
 
-    def _expected(self, n: int) -> float:
+    def _count_expected(self, n: int) -> float:
         return min(n, max(1.0, self.ratio * n) if self.budget is None else self.budget)
 
     def law(self, shape: Sequence[int]) -> Law:
-        n = element_count(shape)
+        n = count_elements(shape)
         if n == 0:
             return Law(unbiased=True, omega=0.0, delta=1.0)
         # No p of the same sum have a smaller variance, sum x^2 (1 / p - 1); p = s / n for all is one of them.
-        return Law(unbiased=True, omega=n / self._expected(n) - 1.0)
+        return Law(unbiased=True, omega=n / self._count_expected(n) - 1.0)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        n = element_count(shape)
+        n = count_elements(shape)
         # Elements of at least t are at most s, up to the rounding of a sum of n numbers.
-        large = min(n, math.ceil(self._expected(n) * (1.0 + 1e-9)) + 1)
+        large = min(n, math.ceil(self._count_expected(n) * (1.0 + 1e-9)) + 1)
         return positions.HEADER + positions.bound(self.indices, n, n) + 4 + 2 * -(-n // 8) + 4 * large
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
@@ -90,9 +90,9 @@ class Atomo(Compressor):
         scale = self.scale(kernels, flat)
         kept = torch.zeros(0, dtype=torch.int64, device=x.device)
         if scale > 0.0:
-            kept = kernels.draw_kept(flat, key.bits(), scale, _bits(scale), self._expected(n))
+            kept = kernels.draw_kept(flat, key.mix(), scale, _bits(scale), self._count_expected(n))
         values = flat[kept]
-        is_large, large, negative = _parted(values, _bits(scale) if kept.numel() else 0)
+        is_large, large, negative = _part(values, _bits(scale) if kept.numel() else 0)
         plan = positions.plan(sparse, kept, n, self.indices, None)
         extra = 0 if not len(large) else _MIXED if len(negative) else _ALL_LARGE
         sizes = [positions.HEADER, plan.size, 4, -(-len(kept) // 8) if extra == _MIXED else 0]
@@ -110,7 +110,7 @@ class Atomo(Compressor):
 
     def scale(self, kernels: ModuleType, x: torch.Tensor) -> float:
         """Return t for `x` (n,) float32; 0 for a tensor of zeros, NaN where it holds NaN or Inf."""
-        expected = self._expected(len(x))
+        expected = self._count_expected(len(x))
         large, rest, largest = kernels.split_at(x, _INFINITY)
         if large:
             return math.nan
@@ -120,7 +120,7 @@ class Atomo(Compressor):
             return _number(1)
         scale = math.inf
         while rest > 0.0 and large < expected:
-            found = _rounded_up(rest / (expected - large))
+            found = _round_up(rest / (expected - large))
             if found >= scale:
                 break  # by rounding alone: the exact ones fall
             scale = found
@@ -155,7 +155,7 @@ class Atomo(Compressor):
         return "atomo", "sparse"
 
 
-def _parted(values: torch.Tensor, threshold: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _part(values: torch.Tensor, threshold: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return which `values` are of at least the `threshold`, the bits of a float32; those; and which of the others are
     negative."""
     import torch
@@ -215,7 +215,7 @@ def _number(bits: int) -> float:
     return float(value)
 
 
-def _rounded_up(value: float) -> float:
+def _round_up(value: float) -> float:
     """Return the smallest float32 that is not below `value`, above zero; the largest one for what is beyond it."""
     if value >= _LARGEST:
         return _LARGEST

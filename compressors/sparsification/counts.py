@@ -32,21 +32,21 @@ def rule(default: str) -> Any:
     return choice(default, *RULES)
 
 
-def part_kept(ratio: float, rule: str) -> Fraction:
+def compute_part_kept(ratio: float, rule: str) -> Fraction:
     """Return the part of the elements that `ratio` means to keep by `rule`, before it is rounded to a number of
     them."""
     part = Fraction(str(ratio))
     return 1 - part if rule == "drop_ratio" else part
 
 
-def ratio_keeping(part: float, rule: str) -> float:
-    """Return the inverse of `part_kept`: the ratio that keeps `part` by `rule`."""
+def compute_ratio(part: float, rule: str) -> float:
+    """Return the inverse of `compute_part_kept`: the ratio that keeps `part` by `rule`."""
     return float(1 - Fraction(str(part))) if rule == "drop_ratio" else part
 
 
 @functools.lru_cache(maxsize=4096)  # asked for several times for every unit of a step, and slow as fractions are
-def kept(n: int, ratio: float, rule: str) -> int:
+def count_kept(n: int, ratio: float, rule: str) -> int:
     """Return the number of n elements that `ratio` keeps by `rule`: at least one (where there is one), at most n."""
-    exact = n * part_kept(ratio, rule)
+    exact = n * compute_part_kept(ratio, rule)
     count = math.ceil(exact) if rule == "ceil" else math.floor(exact) + (rule == "floor_plus_one")
     return min(max(count, 1), n)

@@ -60,14 +60,14 @@ class DGC(Sparsifier):
     max_adaptation_iterations: int = integer(10, low=0, high=1000)
     resample: bool = boolean(True)
 
-    def kept_bound(self, n: int) -> int:
-        return counts.kept(n, self.ratio, self.count)
+    def bound_kept(self, n: int) -> int:
+        return counts.count_kept(n, self.ratio, self.count)
 
-    def kept_count(self, n: int) -> int | None:
-        return self.kept_bound(n) if self._sample_size(n) == n else None
+    def count_kept(self, n: int) -> int | None:
+        return self.bound_kept(n) if self._sample_size(n) == n else None
 
     def selection_law(self, n: int) -> Law:
-        k, taken = self.kept_bound(n), self._sample_size(n)
+        k, taken = self.bound_kept(n), self._sample_size(n)
         if k == n:
             return Law(unbiased=True, omega=0.0, delta=1.0)
         if taken == n:
@@ -78,49 +78,49 @@ class DGC(Sparsifier):
         return Law(delta=min(k, self._rank(taken)) / n if certain else 1.0 / n)
 
     def _sample_size(self, n: int) -> int:
-        """Return elements in the sample; n where it is not worth while."""
-        part = counts.part_kept(self.ratio, self.count)
-        if part == 0 or self.kept_bound(n) == n:
+        """Return the number of elements in the sample; n where it is not worth while."""
+        part = counts.compute_part_kept(self.ratio, self.count)
+        if part == 0 or self.bound_kept(n) == n:
             return n
-        wanted = max(counts.kept(n, self.sample_ratio, "ceil"), math.ceil(2 / part))
+        wanted = max(counts.count_kept(n, self.sample_ratio, "ceil"), math.ceil(2 / part))
         if n < 3 * wanted:
             return n
         return n // _stride(n, wanted) if self.strided_sample else wanted
 
     def _rank(self, taken: int) -> int:
         """Return which of the sample's magnitudes, from the largest on, is the threshold."""
-        return max(1, math.ceil(taken * counts.part_kept(self.ratio, self.count)))
+        return max(1, math.ceil(taken * counts.compute_part_kept(self.ratio, self.count)))
 
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
         from compressors.kernels import backend
 
         n, kernels = len(x), backend.load("selection", x.device)
-        k, taken = self.kept_bound(n), self._sample_size(n)
+        k, taken = self.bound_kept(n), self._sample_size(n)
         threshold = magnitudes.INFINITY
         if taken < n:
             sample = self._sample(x, key, taken)
             threshold = max(1, magnitudes.smallest(sample[kernels.topk(sample, self._rank(taken))]))
         found: torch.Tensor | None = None
         if threshold < magnitudes.INFINITY:
-            found = self._adapted(x, k, threshold)
+            found = self._adapt(x, k, threshold)
         if found is None:
             found = kernels.topk(x, k)
         elif len(found) > k:
             found = found[kernels.topk(x[found], k)]
-        return found if len(found) else magnitudes.Candidates(kernels, x).at_least_one(magnitudes.INFINITY)
+        return found if len(found) else magnitudes.Candidates(kernels, x).select_some(magnitudes.INFINITY)
 
     def _sample(self, x: torch.Tensor, key: Key, taken: int) -> torch.Tensor:
         from compressors.kernels import backend, uniform
 
         if not self.strided_sample:
-            drawn: torch.Tensor = backend.load("sampling", x.device).sample(x, key.bits(), taken)
+            drawn: torch.Tensor = backend.load("sampling", x.device).sample(x, key.mix(), taken)
             return drawn
         stride = _stride(len(x), taken)
         starts = len(x) - (taken - 1) * stride
-        start = min(int(uniform.uniform(key.bits(), 1)[0] * starts), starts - 1)
+        start = min(int(uniform.uniform(key.mix(), 1)[0] * starts), starts - 1)
         return x[start::stride][:taken].contiguous()
 
-    def _adapted(self, x: torch.Tensor, k: int, threshold: int) -> torch.Tensor | None:
+    def _adapt(self, x: torch.Tensor, k: int, threshold: int) -> torch.Tensor | None:
         """Return what reaches the threshold after its adaptation; None where that is more than `upper_bound` k."""
         from compressors.kernels import backend
 

@@ -145,7 +145,7 @@ class GTopK(Cooperative):
 
         flat = buffers.as_float32(x)
         kept = self._local.select(flat, key)
-        values = _canonical(flat.index_select(0, kept))
+        values = _unify_nan(flat.index_select(0, kept))
         return _Unit(len(flat), key, kept, kept, values, kept, values, values[:0], kept[:0], kept[:0])
 
     def _settle(self, units: list[_Unit], answers: bool) -> None:
@@ -171,7 +171,7 @@ class GTopK(Cooperative):
         for unit in units:
             parts.append(unit.sent)
             if with_guest:
-                parts.append(_bits(torch.isin(unit.guest, unit.theirs)))
+                parts.append(_pack_bits(torch.isin(unit.guest, unit.theirs)))
         return torch.cat([part.to(parts[-1].device) for part in parts])
 
     def _next(self, message: torch.Tensor, unit: _Unit) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -203,8 +203,8 @@ class GTopK(Cooperative):
             # One after the other: no position comes twice in one of them.
             sums[places[: len(unit.kept)]] = unit.values
             sums[places[len(unit.kept) :]] += values
-            sums = _canonical(sums)
-            best = backend.load("selection", sums.device).topk(sums, counts.kept(unit.n, self.ratio, self.count))
+            sums = _unify_nan(sums)
+            best = backend.load("selection", sums.device).topk(sums, counts.count_kept(unit.n, self.ratio, self.count))
             unit.kept, unit.values = union[best], sums[best]
             still = torch.isin(unit.mine, unit.kept)
             unit.mine, unit.share = unit.mine[still], unit.share[still]
@@ -218,7 +218,7 @@ class GTopK(Cooperative):
             unit.kept, unit.values, rest = self._next(message, unit)
             unit.sent, message = message[: len(message) - len(rest)].clone(), rest
             length = -(-len(unit.start) // 8)
-            arrived = _unpacked(message[:length], len(unit.start))
+            arrived = _unpack_bits(message[:length], len(unit.start))
             unit.mine, unit.share = unit.start[arrived], unit.share[arrived]
             message = message[length:]
         if len(message):
@@ -229,14 +229,14 @@ class GTopK(Cooperative):
         return Reduction(own, unit.sent, 1.0 / workers)
 
 
-def _canonical(values: torch.Tensor) -> torch.Tensor:
-    """Return one NaN for all, so that no two workers order them differently."""
+def _unify_nan(values: torch.Tensor) -> torch.Tensor:
+    """Replace every NaN by the same one, so that no two workers order them differently."""
     import torch
 
     return torch.where(values.isnan(), torch.nan, values)
 
 
-def _bits(mask: torch.Tensor) -> torch.Tensor:
+def _pack_bits(mask: torch.Tensor) -> torch.Tensor:
     """Pack (n,) bool into (ceil(n / 8),) uint8, the lowest bit first."""
     import torch
 
@@ -244,7 +244,7 @@ def _bits(mask: torch.Tensor) -> torch.Tensor:
     return (padded << torch.arange(8, device=mask.device)).sum(1).to(torch.uint8)
 
 
-def _unpacked(payload: torch.Tensor, count: int) -> torch.Tensor:
+def _unpack_bits(payload: torch.Tensor, count: int) -> torch.Tensor:
     """Return the inverse of `_bits`.
 
     Raises:

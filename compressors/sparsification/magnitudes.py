@@ -94,7 +94,7 @@ class Candidates:
             found = self._kernels.collect_above(self._x, threshold, count, self._side)
         return found
 
-    def at_least_one(self, threshold: int) -> torch.Tensor:
+    def select_some(self, threshold: int) -> torch.Tensor:
         """Return `all_above`, or the largest element where there are none and not all are zero: no step is without
         effect."""
         found = self.all_above(threshold)

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, Law, element_count
+from compressors.base import Compressor, Law, count_elements
 from compressors.random_key import Key
 from compressors.sparsification import counts
 from gradsweep.parameters import boolean, choice
@@ -65,13 +65,13 @@ class SharedSubset(Compressor):
         """Smaller elements lose more than half float's 2^-11 of themselves."""
         return 2.0**-14 if self.values == "fp16" else 0.0
 
-    def kept(self, n: int) -> int:
+    def count_kept(self, n: int) -> int:
         """Return the number of elements of n that travel."""
-        return counts.kept(n, self.ratio, self.count)
+        return counts.count_kept(n, self.ratio, self.count)
 
     def law(self, shape: Sequence[int]) -> Law:
-        n = element_count(shape)
-        kept = self.kept(n)
+        n = count_elements(shape)
+        kept = self.count_kept(n)
         if self.values == "fp16" and n:  # rounds, to zero or Inf where x is small or large enough
             return Law()
         if kept == n:
@@ -82,7 +82,7 @@ class SharedSubset(Compressor):
         return Law(delta=kept / n)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        return _BYTES[self.values] * self.kept(element_count(shape))
+        return _BYTES[self.values] * self.count_kept(count_elements(shape))
 
     @abstractmethod
     def take(self, x: torch.Tensor, key: Key, values: torch.Tensor) -> bool:
@@ -100,8 +100,8 @@ class SharedSubset(Compressor):
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         if not len(flat):
             return buffers.deliver(payload, out)
-        with buffers.floats_of(payload, self.kept(len(flat)), _DTYPES[self.values]) as values:
-            if not self.take(flat, key.shared(), values):
+        with buffers.floats_of(payload, self.count_kept(len(flat)), _DTYPES[self.values]) as values:
+            if not self.take(flat, key.share(), values):
                 values.fill_(float("nan"))
         return buffers.deliver(payload, out)
 
@@ -120,7 +120,7 @@ class SharedSubset(Compressor):
             if bool(values[0].isnan()):
                 total += values[0]
             else:
-                self.give(values, key.shared(), weight, total)
+                self.give(values, key.share(), weight, total)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,11 +149,11 @@ class RandomK(SharedSubset):
         """
         from compressors.kernels import backend
 
-        draw = (key, n, device, self.kept(n))
+        draw = (key, n, device, self.count_kept(n))
         kept, found = self._recent.get(key.unit, (None, None))
         if found is None or kept != draw:
-            found = backend.load("randomk", device).subset(key.bits(), n, self.kept(n), device)
-            if _REMEMBERED * self.kept(n) <= n:
+            found = backend.load("randomk", device).subset(key.mix(), n, self.count_kept(n), device)
+            if _REMEMBERED * self.count_kept(n) <= n:
                 self._recent[key.unit] = (draw, found)
         return found
 
@@ -191,7 +191,7 @@ class BlockRandomK(SharedSubset):
         """Return where the run begins."""
         from compressors.kernels.uniform import uniform
 
-        return min(int(uniform(key.bits(), 1)[0] * n), n - 1)
+        return min(int(uniform(key.mix(), 1)[0] * n), n - 1)
 
     def take(self, x: torch.Tensor, key: Key, values: torch.Tensor) -> bool:
         from compressors.kernels import backend

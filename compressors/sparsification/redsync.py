@@ -55,14 +55,14 @@ class RedSyncTrimmed(Sparsifier):
     ratio: float = counts.ratio(0.001)
     count: str = counts.rule("floor_plus_one")
 
-    def kept_bound(self, n: int) -> int:
-        return counts.kept(n, self.ratio, self.count)
+    def bound_kept(self, n: int) -> int:
+        return counts.count_kept(n, self.ratio, self.count)
 
-    def kept_count(self, n: int) -> int:
-        return self.kept_bound(n)
+    def count_kept(self, n: int) -> int:
+        return self.bound_kept(n)
 
     def selection_law(self, n: int) -> Law:
-        k = self.kept_bound(n)
+        k = self.bound_kept(n)
         if k == n:
             return Law(unbiased=True, omega=0.0, delta=1.0)
         return Law(delta=k / n)  # the k largest squares are no smaller on average than all n
@@ -73,7 +73,7 @@ class RedSyncTrimmed(Sparsifier):
     def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
         from compressors.kernels import backend
 
-        kernels, k = backend.load("selection", x.device), self.kept_bound(len(x))
+        kernels, k = backend.load("selection", x.device), self.bound_kept(len(x))
         survivors = self._survivors(x, k, side)
         if survivors is None:
             found: torch.Tensor = kernels.topk(x, k, side)
@@ -145,7 +145,7 @@ class RedSyncThreshold(Sparsifier, Stateful):
     precision: float = number(0.1, low=1e-6, high=1)
     reuse: int = integer(10, low=1)
 
-    def kept_bound(self, n: int) -> int:
+    def bound_kept(self, n: int) -> int:
         return n
 
     def selection_law(self, n: int) -> Law:
@@ -162,7 +162,7 @@ class RedSyncThreshold(Sparsifier, Stateful):
 
         kernels, name = backend.load("selection", x.device), _SIDES[side]
         candidates = magnitudes.Candidates(kernels, x, side)
-        k = counts.kept(len(x), self.ratio, self.count)
+        k = counts.count_kept(len(x), self.ratio, self.count)
         state = self.memory.setdefault(key.unit, {})
         if name in state:
             step, threshold, number = state[name].tolist()
@@ -173,22 +173,22 @@ class RedSyncThreshold(Sparsifier, Stateful):
             exact: torch.Tensor = kernels.topk(x, k if math.isnan(largest) else 0, side)
             return exact
         threshold = self._search(candidates, mean, largest, k)
-        found = candidates.at_least_one(threshold)
+        found = candidates.select_some(threshold)
         state[name] = torch.tensor([key.step, threshold, len(found)])
         return found
 
-    def _accepted(self, k: int) -> tuple[int, int]:
+    def _accept(self, k: int) -> tuple[int, int]:
         """Return the least number of elements that ends the search, and the least number above it that doesn't."""
         return (k, 2 * k) if self.accept == "double" else (k // 2 + 1, -(-3 * k // 2))
 
     def _still_gives(self, before: int, now: int, k: int) -> bool:
         """Tell whether a threshold that `before` elements reached at its search can be used where `now` do."""
-        fewest, most = self._accepted(k)
+        fewest, most = self._accept(k)
         return now > 0 and min(before, fewest) <= _DRIFT * now and now <= _DRIFT * max(before, most)
 
     def _search(self, candidates: magnitudes.Candidates, mean: float, largest: float, k: int) -> int:
         """Return the last threshold tried, as bits."""
-        fewest, most = self._accepted(k)
+        fewest, most = self._accept(k)
         low, high = 0.0, 1.0
         while True:
             p = (low + high) / 2.0

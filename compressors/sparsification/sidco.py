@@ -69,26 +69,26 @@ class SIDCo(Sparsifier, Stateful):
         if self.max_stages is not None and self.stages > self.max_stages:
             raise InvalidParameter("stages", self.stages, f"an integer up to max_stages={self.max_stages}")
 
-    def kept_bound(self, n: int) -> int:
+    def bound_kept(self, n: int) -> int:
         return n
 
-    def kept_count(self, n: int) -> int | None:
-        return n if counts.kept(n, self.ratio, self.count) == n else None
+    def count_kept(self, n: int) -> int | None:
+        return n if counts.count_kept(n, self.ratio, self.count) == n else None
 
     def selection_law(self, n: int) -> Law:
-        if self.kept_count(n) == n:
+        if self.count_kept(n) == n:
             return Law(unbiased=True, omega=0.0, delta=1.0)
         return Law(delta=1.0 / n)  # the largest is always kept, and has at least the mean square
 
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
         from compressors.kernels import backend
 
-        kernels, k = backend.load("selection", x.device), counts.kept(len(x), self.ratio, self.count)
+        kernels, k = backend.load("selection", x.device), counts.count_kept(len(x), self.ratio, self.count)
         threshold = self._threshold(x, k, key.unit) if k < len(x) else math.nan
         if math.isnan(threshold):
             largest: torch.Tensor = kernels.topk(x, k)
             return largest
-        found = magnitudes.Candidates(kernels, x).at_least_one(magnitudes.bits_of(threshold))
+        found = magnitudes.Candidates(kernels, x).select_some(magnitudes.bits_of(threshold))
         self._adapt(key.unit, len(found), k, len(x))
         return found
 
@@ -117,8 +117,8 @@ class SIDCo(Sparsifier, Stateful):
 
     def _quantile(self, mean: float, mean_of_squares: float, share: float) -> float:
         if self.distribution == "exponential":
-            return sidco_fits.exponential(mean, share)
-        return sidco_fits.generalised_pareto(mean, mean_of_squares, share)
+            return sidco_fits.fit_exponential(mean, share)
+        return sidco_fits.fit_generalised_pareto(mean, mean_of_squares, share)
 
     def _first_threshold(self, x: torch.Tensor, absolute: float, square: float, share: float) -> float:
         from compressors.kernels import backend
@@ -129,7 +129,7 @@ class SIDCo(Sparsifier, Stateful):
         if nonzero == 0 or share * len(x) >= nonzero:
             return 0.0
         logarithms = exponent * math.log(2.0) + math.log(mantissa)
-        return sidco_fits.gamma(absolute / nonzero, logarithms / nonzero, share * len(x) / nonzero)
+        return sidco_fits.fit_gamma(absolute / nonzero, logarithms / nonzero, share * len(x) / nonzero)
 
     def _most_stages(self, k: int, n: int) -> int:
         return max(1, math.ceil(math.log2(n / k)) if self.max_stages is None else self.max_stages)

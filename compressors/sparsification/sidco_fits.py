@@ -11,12 +11,12 @@ import math
 import statistics
 
 
-def exponential(mean: float, share: float) -> float:
+def fit_exponential(mean: float, share: float) -> float:
     """Return mean * log(1 / share): |x| of a Laplace distribution (Abdelmoniem et al., MLSys 2021, Corollary 1.1)."""
     return mean * -math.log(share)
 
 
-def gamma(mean: float, mean_of_logs: float, share: float) -> float:
+def fit_gamma(mean: float, mean_of_logs: float, share: float) -> float:
     """Return |x| of a double gamma distribution (Corollary 1.2), never below zero.
 
     With s = log(mean) - mean(log) the shape is a = (3 - s + sqrt((s - 3)^2 + 24 s)) / (12 s), the scale mean / a,
@@ -34,7 +34,7 @@ def gamma(mean: float, mean_of_logs: float, share: float) -> float:
     return mean * max(0.0, 1.0 - 1.0 / (9.0 * shape) + z / (3.0 * math.sqrt(shape))) ** 3
 
 
-def generalised_pareto(mean: float, mean_of_squares: float, share: float) -> float:
+def fit_generalised_pareto(mean: float, mean_of_squares: float, share: float) -> float:
     """Return |x| of a double generalised Pareto distribution, by its first two moments (Corollary 1.3).
 
     With the variance v the shape is a = (1 - mean^2 / v) / 2, the scale b = mean (mean^2 / v + 1) / 2, and the

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Law, Stateful, element_count
+from compressors.base import Compressor, CorruptPayload, Law, Stateful, count_elements
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key, splitmix64
 from compressors.sparsification import positions
@@ -22,7 +22,7 @@ _CHAINED_DRAWS = 0x6368_6169_6E65_6421
 _HALF_ERROR = 2.0**-21
 
 
-def _chained(name: Any) -> type[Elementwise] | None:
+def _find_chained(name: Any) -> type[Elementwise] | None:
     """Return the method `name`, where it can code a vector of kept values without knowing anything else; whether it
     asks the other workers, its options decide."""
     from compressors import aliases, registry
@@ -40,12 +40,12 @@ def _chained(name: Any) -> type[Elementwise] | None:
 def _names_of_values() -> list[str]:
     from compressors import aliases, registry
 
-    return [*_NOT_CHAINED, *(name for name in (*registry(), *aliases()) if _chained(name) is not None)]
+    return [*_NOT_CHAINED, *(name for name in (*registry(), *aliases()) if _find_chained(name) is not None)]
 
 
 def _values() -> Any:
     words = "fp32, fp16, mean, or the name of a compressor that codes every element on its own, such as qsgd"
-    valid = Valid(words, lambda value: value in _NOT_CHAINED or _chained(value) is not None, _names_of_values)
+    valid = Valid(words, lambda value: value in _NOT_CHAINED or _find_chained(value) is not None, _names_of_values)
     return dataclasses.field(default="fp32", metadata={"valid": valid})
 
 
@@ -115,10 +115,10 @@ class Sparsifier(Compressor):
         return kept[values > 0 if side > 0 else values < 0]
 
     @abstractmethod
-    def kept_bound(self, n: int) -> int:
+    def bound_kept(self, n: int) -> int:
         """Return the most elements of n that are kept."""
 
-    def kept_count(self, n: int) -> int | None:
+    def count_kept(self, n: int) -> int | None:
         """Return how many of n `select` keeps, where that is the same for every x; else None."""
         return None
 
@@ -129,18 +129,18 @@ class Sparsifier(Compressor):
     @property
     def chained(self) -> Elementwise | None:
         """The compressor of the kept values, where there is one."""
-        method = None if self.values in _NOT_CHAINED else _chained(self.values)
+        method = None if self.values in _NOT_CHAINED else _find_chained(self.values)
         chained: Elementwise | None = from_mapping(method, self.values_options) if method else None
         return chained
 
     def law(self, shape: Sequence[int]) -> Law:
-        n = element_count(shape)
+        n = count_elements(shape)
         law = self.selection_law(n)
         if self.values == "fp32" or n == 0:
             return law
         if self.values == "mean":  # a step can find nothing of its sign
             return Law()
-        most = self.kept_bound(n)
+        most = self.bound_kept(n)
         if self.values == "fp16":
             # Rounding costs 2^-11 of a value, or 2^-39 of the largest where it is below half float's normal
             # numbers: at most 2^-21 of the energy of the kept.
@@ -151,7 +151,7 @@ class Sparsifier(Compressor):
         # of x is at most ||x||^2 - d ||y||^2. Unbiased codings have d = 1 - omega, which must be above zero.
         delta = max(inner.delta or 0.0, 0.0 if inner.omega is None else 1.0 - inner.omega)
         unbiased = law.unbiased and inner.unbiased
-        if most == n == self.kept_count(n):
+        if most == n == self.count_kept(n):
             return inner
         if unbiased and law.omega is not None and inner.omega is not None:
             # E ||C(y) - y||^2 <= omega_C E ||y||^2 = omega_C (1 + omega) ||x||^2, and the errors are uncorrelated.
@@ -159,10 +159,10 @@ class Sparsifier(Compressor):
         return Law(unbiased=unbiased, delta=law.delta * delta if law.delta and delta > 0 else None)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        n = element_count(shape)
-        most = self.kept_bound(n)
+        n = count_elements(shape)
+        most = self.bound_kept(n)
         width = _PLAIN.get(self.values)
-        least = self.kept_count(n) if self.values != "mean" else None
+        least = self.count_kept(n) if self.values != "mean" else None
         index = 0 if least == n else positions.bound(self.indices, n, most)
         if width is None:
             return positions.HEADER + index + (4 if self.chained is None else self.chained.payload_bound((most,)))
@@ -170,8 +170,8 @@ class Sparsifier(Compressor):
         return min(size, positions.HEADER + width * n) if self.indices == "auto" else size
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
-        n = element_count(shape)
-        count = self.kept_count(n) if n else 0
+        n = count_elements(shape)
+        count = self.count_kept(n) if n else 0
         if self.values == "mean":  # the elements of one sign can be any number
             return None if n else positions.HEADER + 4
         index = None if count is None else positions.size(self.indices, n, count)
@@ -219,7 +219,7 @@ class Sparsifier(Compressor):
         payload = buffers.prepare(out, start + length, values.device)
         extra = 0
         if inner is not None:
-            coded = inner.compress(values, _chained_key(key), payload[start:])
+            coded = inner.compress(values, _derive_chained_key(key), payload[start:])
             payload = payload[: start + len(coded)]
         elif self.values == "fp16":
             extra = half_floats.write(values, payload[start:])
@@ -260,7 +260,7 @@ class Sparsifier(Compressor):
             else:
                 kernels.add_at(kept, values.expand(len(kept)).contiguous(), weight, total)
 
-    def sent_indices(self, payload: torch.Tensor, count: int, key: Key) -> torch.Tensor | None:
+    def find_sent(self, payload: torch.Tensor, count: int, key: Key) -> torch.Tensor | None:
         """Return the positions that `payload`, for a tensor of `count` elements, names; None where it names none.
 
         Raises:
@@ -289,7 +289,7 @@ class Sparsifier(Compressor):
         if plan.is_dense and width is None and plan.count != n:
             raise CorruptPayload(f"values of all {n} elements, of which {plan.count} are kept")
         if inner is not None:
-            return kept, inner.decompress(rest, torch.empty(count, device=payload.device), _chained_key(key))
+            return kept, inner.decompress(rest, torch.empty(count, device=payload.device), _derive_chained_key(key))
         if len(rest) != (count * width if width else 4):
             raise CorruptPayload(f"{len(rest)} bytes are not the values of {count} elements")
         if self.values == "fp16":
@@ -304,7 +304,7 @@ class Sparsifier(Compressor):
         return ("sparse", "selection", *mean, *(self.chained.kernel_modules() if self.chained is not None else ()))
 
 
-def _chained_key(key: Key) -> Key:
+def _derive_chained_key(key: Key) -> Key:
     """Return a key for other draws than those of the selection."""
     return dataclasses.replace(key, seed=splitmix64(key.seed ^ _CHAINED_DRAWS))
 

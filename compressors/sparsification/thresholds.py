@@ -36,7 +36,7 @@ class ThresholdV(Sparsifier):
 
     threshold: float = number(0.001, low=0, above=True)
 
-    def kept_bound(self, n: int) -> int:
+    def bound_kept(self, n: int) -> int:
         return n
 
     def selection_law(self, n: int) -> Law:
@@ -63,7 +63,7 @@ class AdaptiveThreshold(Sparsifier):
     name: ClassVar[str] = "adaptive_threshold"
     paper: ClassVar[str] = "Dutta et al., AAAI 2020"
 
-    def kept_bound(self, n: int) -> int:
+    def bound_kept(self, n: int) -> int:
         return n
 
     def selection_law(self, n: int) -> Law:
@@ -109,14 +109,14 @@ class GaussianK(Sparsifier):
     count: str = counts.rule("at_least_one_floor")
     corrections: int = integer(3, low=0, high=100)
 
-    def kept_bound(self, n: int) -> int:
+    def bound_kept(self, n: int) -> int:
         return n
 
-    def kept_count(self, n: int) -> int | None:
-        return n if counts.kept(n, self.ratio, self.count) == n else None
+    def count_kept(self, n: int) -> int | None:
+        return n if counts.count_kept(n, self.ratio, self.count) == n else None
 
     def selection_law(self, n: int) -> Law:
-        if self.kept_count(n) == n:
+        if self.count_kept(n) == n:
             return Law(unbiased=True, omega=0.0, delta=1.0)
         return Law(delta=1.0 / n)  # the largest is always kept, and has at least the mean square
 
@@ -124,7 +124,7 @@ class GaussianK(Sparsifier):
         from compressors.kernels import backend
 
         n, kernels = len(x), backend.load("selection", x.device)
-        k = counts.kept(n, self.ratio, self.count)
+        k = counts.count_kept(n, self.ratio, self.count)
         plain, _, square = backend.load("sums", x.device).moments(x)
         if k == n or not math.isfinite(square):
             found: torch.Tensor = kernels.topk(x, k)
@@ -140,7 +140,7 @@ class GaussianK(Sparsifier):
                 value *= 1.5
             else:
                 break
-        return candidates.at_least_one(magnitudes.bits_of(value))
+        return candidates.select_some(magnitudes.bits_of(value))
 
     def kernel_modules(self) -> tuple[str, ...]:
         return (*super().kernel_modules(), "sums")

@@ -35,14 +35,14 @@ class TopK(Sparsifier):
     ratio: float = counts.ratio(0.01)
     count: str = counts.rule("ceil")
 
-    def kept_bound(self, n: int) -> int:
-        return counts.kept(n, self.ratio, self.count)
+    def bound_kept(self, n: int) -> int:
+        return counts.count_kept(n, self.ratio, self.count)
 
-    def kept_count(self, n: int) -> int:
-        return counts.kept(n, self.ratio, self.count)
+    def count_kept(self, n: int) -> int:
+        return counts.count_kept(n, self.ratio, self.count)
 
     def selection_law(self, n: int) -> Law:
-        kept = self.kept_bound(n)
+        kept = self.bound_kept(n)
         if kept == n:
             return Law(unbiased=True, omega=0.0, delta=1.0)
         # The k largest squares are no smaller on average than all n; equal magnitudes reach the bound.
@@ -51,11 +51,11 @@ class TopK(Sparsifier):
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
         from compressors.kernels import backend
 
-        found: torch.Tensor = backend.load("selection", x.device).topk(x, self.kept_bound(len(x)))
+        found: torch.Tensor = backend.load("selection", x.device).topk(x, self.bound_kept(len(x)))
         return found
 
     def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
         from compressors.kernels import backend
 
-        found: torch.Tensor = backend.load("selection", x.device).topk(x, self.kept_bound(len(x)), side)
+        found: torch.Tensor = backend.load("selection", x.device).topk(x, self.bound_kept(len(x)), side)
         return found

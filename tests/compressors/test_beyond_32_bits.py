@@ -109,7 +109,7 @@ def test_elements_beyond_two_to_the_31_arrive(
     before.zero_()
     one = key(1)
     if isinstance(compressor, BlockRandomK):  # a key whose run goes over the end
-        one = next(key(step) for step in range(10**4) if compressor.start(COUNT, key(step).shared()) > FIRST - 2 * TAIL)
+        one = next(key(step) for step in range(10**4) if compressor.start(COUNT, key(step).share()) > FIRST - 2 * TAIL)
     payload = compressor.compress(x, one)
     assert size is None or len(payload) == size
     compressor.decompress_add(payload, out, one)

@@ -35,7 +35,7 @@ def prepared(
     message = torch.full((start + len(payload) + 7,), 0xA5, dtype=torch.uint8)
     message[start : start + len(payload)] = payload
     try:
-        compressor.decoder(out, replace=replace)(Message(message), start, len(payload), key(), WEIGHT)
+        compressor.build_decoder(out, replace=replace)(Message(message), start, len(payload), key(), WEIGHT)
     except CorruptPayload as error:
         return str(error)
     return out
@@ -84,7 +84,7 @@ def test_a_decoder_goes_on_from_payload_to_payload(kernels: str) -> None:
         for name in ("qsgd", "svd", "none", "topk"):
             compressor, shape = build(name), (24, 31)
             out, expected = gaussian(shape, 9), gaussian(shape, 9)
-            decode = compressor.decoder(out)
+            decode = compressor.build_decoder(out)
             for worker in range(4):
                 mine = Key(0, worker, 1, 0)
                 payload = compressor.compress(gaussian(shape, worker), mine)
@@ -115,7 +115,7 @@ def test_decoders_of_the_main_methods_look_nothing_up_for_each_payload(
     """They do not come to what decodes a payload on its own."""
     compressor, x = build(name), gaussian((24, 31))
     payload = compressor.compress(x, key())
-    decoders = [compressor.decoder(torch.zeros(24, 31), replace=replace) for replace in (False, True)]
+    decoders = [compressor.build_decoder(torch.zeros(24, 31), replace=replace) for replace in (False, True)]
 
     def slow(*_: Any, **named: Any) -> None:
         raise AssertionError("decoded on its own")

@@ -99,13 +99,13 @@ def test_compressors_work_at_the_ends_of_their_ranges(name: str) -> None:
     x = gaussian((12, 20))
     for option, value in ends(registry()[name]):
         try:
-            compressor = single_worker.fresh(build(name, **{option: value}))
+            compressor = single_worker.copy_without_state(build(name, **{option: value}))
         except InvalidParameter:
             continue  # where another option's default does not go with it
         for step in (1, 2):
             key = Key(0, 0, step, 0)
             if compressor.needs_movement and step > 1:
-                compressor.moved(0, 1.0, 0.1)
+                compressor.observe_movement(0, 1.0, 0.1)
             payload = single_worker.encode(compressor, x, key)
             assert len(payload) <= compressor.payload_bound(x.shape), (option, value)
             q = compressor.decompress(payload, x, key)

@@ -14,7 +14,7 @@ SHAPE = (64, 16, 3, 3)
 
 def uniform(key: Key, count: int) -> torch.Tensor:
     """The numbers in [0, 1) that QSGD rounds one bucket with."""
-    return (draws(key.bits(), torch.zeros(1, dtype=torch.int64), count)[0] >> 1).double() / 2**31
+    return (draws(key.mix(), torch.zeros(1, dtype=torch.int64), count)[0] >> 1).double() / 2**31
 
 
 def test_presets_are_methods_with_options() -> None:

@@ -50,7 +50,7 @@ def _answer(given: argparse.Namespace) -> int:
         courses[scheme] = stepsize, _course(scheme, stepsize, given, mixing, compressor)
     print(
         f"{' '.join(given.topology)} of {given.workers} workers: spectral gap {mixing.gap:.4g}; "
-        f"{given.dimension} elements, compressor={method_specs.label(compressor)}"
+        f"{given.dimension} elements, compressor={method_specs.format_spec(compressor)}"
     )
     show(tables.build_table(courses, mixing))
     print(tables.NOTE)
@@ -58,7 +58,7 @@ def _answer(given: argparse.Namespace) -> int:
         with picture_files.writing("--csv", given.csv):
             tables.write(courses, given.csv)
     if given.picture is not None:
-        _draw(courses, f"{' '.join(given.topology)}, {method_specs.label(compressor)}", given.picture)
+        _draw(courses, f"{' '.join(given.topology)}, {method_specs.format_spec(compressor)}", given.picture)
     return 0
 
 

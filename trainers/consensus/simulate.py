@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from compressors import Compressor, Key
-from compressors.base import element_count
+from compressors.base import count_elements
 from trainers.mpi.message_sizes import align
 from trainers.topology.mixing import Mixing
 
@@ -36,7 +36,7 @@ class Channel:
 
     def __init__(self, compressor: Compressor, shapes: Sequence[Sequence[int]], workers: int, seed: int) -> None:
         self.shapes, self.seed = [tuple(shape) for shape in shapes], seed
-        self.dimension = sum(map(element_count, self.shapes))
+        self.dimension = sum(map(count_elements, self.shapes))
         self._compressors = [dataclasses.replace(compressor) for _ in range(workers)]
         for one in self._compressors:
             one.join(workers)
@@ -51,7 +51,7 @@ class Channel:
         for worker, compressor in enumerate(self._compressors):
             start = 0
             for unit, shape in enumerate(self.shapes):
-                end = start + element_count(shape)
+                end = start + count_elements(shape)
                 key = Key(self.seed, worker, step, unit)
                 payload = compressor.compress(x[worker, start:end].view(shape), key, self._message)
                 compressor.decompress_add(payload, decoded[worker, start:end].view(shape), key)

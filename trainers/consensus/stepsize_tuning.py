@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from compressors import Compressor
-from compressors.base import element_count
+from compressors.base import count_elements
 from compressors.kernels import backend
 from gradsweep.errors import bad_value
 from gradsweep.parameters import InvalidParameter
@@ -113,7 +113,7 @@ def tune_stepsize(
         return 1.0  # in consensus with itself
     rank, size = (0, 1) if comm is None else (comm.rank, comm.size)
     shape = choose_shape(compressor, shapes)
-    start = draw_start_vectors(mixing.workers, element_count(shape), seed).float()
+    start = draw_start_vectors(mixing.workers, count_elements(shape), seed).float()
     limit = ROUNDS[-1][0]
     mine = {
         place: _Candidate(
@@ -158,12 +158,12 @@ def choose_shape(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tup
     The unit that has the model's middle element, were units in the order of their sizes; smaller, where the compressor
     promises as much for a smaller one, and never of more than 8000 elements or so.
     """
-    ordered = sorted((tuple(shape) for shape in shapes if element_count(shape)), key=element_count)
+    ordered = sorted((tuple(shape) for shape in shapes if count_elements(shape)), key=count_elements)
     if not ordered:
         return (1,)
-    middle, before = sum(map(element_count, ordered)) / 2, 0
+    middle, before = sum(map(count_elements, ordered)) / 2, 0
     for shape in ordered:
-        before += element_count(shape)
+        before += count_elements(shape)
         if before >= middle:
             break
     wanted = _kept(compressor, shape)
@@ -184,7 +184,7 @@ def _kept(compressor: Compressor, shape: Sequence[int]) -> float:
 
 def _shrunk(shape: tuple[int, ...], dimension: int, is_matrix: bool) -> tuple[int, ...]:
     """About `dimension` elements where `shape` has more: a vector, or a matrix of about the same proportions."""
-    count = element_count(shape)
+    count = count_elements(shape)
     if not is_matrix or len(shape) < 2:
         return (min(count, dimension),)
     rows, columns = shape[0], count // shape[0]

@@ -38,7 +38,7 @@ def build_table(courses: Courses, mixing: Mixing) -> Table:
                 f"x {1 - mixing.damp(stepsize).gap:.4f}",
                 "-" if course.diverged else f"{share[-1]:.2g}",
                 "-" if first is None else str(first),
-                "-" if first is None else descriptions.number(course.bits[first]),
+                "-" if first is None else descriptions.format_number(course.bits[first]),
             ]
         )
     return Table([Column("scheme"), *(Column(name, is_number=True) for name in numbers)], rows)

@@ -162,7 +162,7 @@ class Exchange:
             if before is None:
                 self._before[unit.index] = unit.values.clone()
             else:
-                compressor.moved(unit.index, norms.squares(unit.values - before), lr)
+                compressor.observe_movement(unit.index, norms.squares(unit.values - before), lr)
                 before.copy_(unit.values)
 
     def _compute_norm(self) -> float:

@@ -46,6 +46,6 @@ class Decoders:
                 raise CorruptPayload(f"{unit.name}: a payload of {size} bytes in a message of {end - start}")
             decoder = prepared.get(unit.index)
             if decoder is None or decoder[0] is not compressor:
-                decoder = prepared[unit.index] = compressor, compressor.decoder(unit.gradient, replace=first)
+                decoder = prepared[unit.index] = compressor, compressor.build_decoder(unit.gradient, replace=first)
             decoder[1](message, offset, size, parcel.key, weight)
             offset += align(size)

@@ -22,6 +22,6 @@ def preload(directories: Sequence[str]) -> None:
             config = configs.load(Path(directory, "config.yaml"))
             importlib.import_module(f"trainers.models.{FAMILIES[type(config.model)]}")
             with backend.use(config.kernels):
-                for compressor in config.policy.possible(config.compressor):
+                for compressor in config.policy.list_possible(config.compressor):
                     warm_up.load_kernels(compressor)
     backend.used.clear()  # the kernels that a rank's first run uses are recorded from here

@@ -64,7 +64,7 @@ def check_together(run: RunConfig) -> None:
         run.policy.check_length(min(run.epochs, run.max_steps or run.epochs), run.max_steps)
     except InvalidParameter as error:
         raise bad_value(f"policy.{error.name}", error.value, error.valid, error.meant) from error
-    for compressor in (*run.policy.possible(run.compressor), run.policy.relaxed(run.compressor)):
+    for compressor in (*run.policy.list_possible(run.compressor), run.policy.build_relaxed(run.compressor)):
         try:
             dataclasses.replace(compressor).join(_count_combined(run))
         except ValueError as error:

@@ -96,5 +96,5 @@ def _choose_exchange(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
     if run.decentralised:
         refuse(run, [BY_MPI])
         return {"name": "gossip", **{key: section[key] for key in ("granularity", "bucket_mib", "overlap")}}
-    sums = {is_reducible(compressor) for compressor in run.policy.possible(run.compressor)}
+    sums = {is_reducible(compressor) for compressor in run.policy.list_possible(run.compressor)}
     return {**section, "name": "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather"}

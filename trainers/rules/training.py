@@ -120,7 +120,7 @@ def _check_steps(run: RunConfig, steps: int) -> None:
     if isinstance(run.optimizer, options.OneBitAdam) and run.optimizer.freeze_steps >= steps:
         valid = f"an integer below the number of steps ({steps})"
         raise bad_value("optimizer.freeze_steps", run.optimizer.freeze_steps, valid)
-    for compressor in run.policy.possible(run.compressor):
+    for compressor in run.policy.list_possible(run.compressor):
         if (first := getattr(compressor, "start_step", 0)) > steps:
             key = "compressor" if compressor is run.compressor else f"policy.patterns: {compressor.name}"
             raise bad_value(f"{key}.start_step", first, f"an integer up to the number of steps ({steps})")

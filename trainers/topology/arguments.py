@@ -44,7 +44,7 @@ def parse_topologies(words: Sequence[str]) -> list[Any]:
         key = key.removeprefix("topology.")
         if key in values:
             raise UsageError(f"topology.{shown(key)}: valid is once")
-        values[key] = value if key in _TEXTS else method_specs.constant(value)
+        values[key] = value if key in _TEXTS else method_specs.parse_constant(value)
     for name in names:
         if name not in NAMES:
             valid = f"one of {', '.join(NAMES)}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compressors.commands import method_specs
-from compressors.commands.descriptions import written
+from compressors.commands.descriptions import format_value
 from gradsweep.cli.tables import Column, Table
 from gradsweep.parameters import shown
 from gradsweep.text import plural
@@ -38,14 +38,16 @@ def measure_payload(parameters: int, compressor: str) -> Payload:
     """
     method = method_specs.parse(compressor, "--compressor")
     size = method.payload_size((parameters,))
-    words = f"{parameters} parameters, compressor={method_specs.label(method)}"
+    words = f"{parameters} parameters, compressor={method_specs.format_spec(method)}"
     return Payload(method.payload_bound((parameters,)) if size is None else size, size is not None, words)
 
 
 def list_facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
     """A row for each fact of one topology."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    given = [f"topology.{name}={shown(written(value))}" for name, value in values.items() if value not in (None, "")]
+    given = [
+        f"topology.{name}={shown(format_value(value))}" for name, value in values.items() if value not in (None, "")
+    ]
     together = f"{mixing.messages * mixing.workers:.4g} of all together"
     rows = [
         ("symmetric", "yes" if mixing.symmetric else "no"),

@@ -52,7 +52,7 @@ def _encode(
     levels: npt.NDArray[Any],
     payload: npt.NDArray[np.uint8],
 ) -> bool:
-    """Return `levels` is room for BLOCK integers of the payload's width. False where `x` holds NaN or Inf."""
+    """Encode; `levels` is room for BLOCK integers of the payload's width. Return False where `x` holds NaN or Inf."""
     staged = levels.view(np.uint8)
     width = staged.size // BLOCK
     for first in range(0, x.size, BLOCK):

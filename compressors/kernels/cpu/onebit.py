@@ -115,7 +115,7 @@ def _add_words(
 
 @helper
 def _are_means(positive: np.int32, negative: np.int32) -> bool:
-    """Return both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
+    """Tell whether both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
     if positive == NAN or negative == NAN:
         return bool(positive == negative)
     below = np.int32(negative & MAGNITUDE)

@@ -44,6 +44,6 @@ def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Ten
 
 
 def _are_means(positive: torch.Tensor, negative: torch.Tensor) -> bool:
-    """Return both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
+    """Tell whether both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
     numbers = (positive >= 0) & (positive < INFINITY) & (negative <= 0) & ((negative & MAGNITUDE) < INFINITY)
     return bool((numbers | ((positive == NAN) & (negative == NAN))).all())

@@ -46,7 +46,7 @@ def round_stochastically(exact: torch.Tensor, random: torch.Tensor) -> torch.Ten
 
 
 def are_scales(scales: torch.Tensor) -> bool:
-    """Return all are what an encoder can have written: a number that is not negative, or the one NaN."""
+    """Tell whether an encoder can have written all of them: a number that is not negative, or the one NaN."""
     bits = scales.view(torch.int32)
     return not bool((((bits < 0) | (bits >= INFINITY)) & (bits != NAN)).any())
 

@@ -27,7 +27,7 @@ def largest(x: torch.Tensor, side: int = 0) -> int:
 
 
 def is_finite(x: torch.Tensor) -> bool:
-    """Return no NaN and no Inf in `x`."""
+    """Tell whether `x` holds neither NaN nor Inf."""
     return largest(x) < _INFINITY
 
 

@@ -84,7 +84,7 @@ def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
     from compressors.low_rank.linear_algebra import tridiagonal  # loads numba, which small layers do without
 
     backend.used["spectral"] = "numba"
-    found = tridiagonal.tridiagonal(matrix, overwrite=True)
+    found = tridiagonal.make_tridiagonal(matrix, overwrite=True)
     if found is None:
         return None
     values = found.values[::-1]

@@ -118,7 +118,7 @@ def orthonormal_by_qr(vectors: torch.Tensor) -> None:
 
 
 def gaussian(key: int, rank: int, size: int, device: torch.device) -> torch.Tensor:
-    """Return (rank, size) standard normal float32 numbers, a function of `key` = Key.bits() (Box and Muller, 1958)."""
+    """Return (rank, size) standard normal float32 numbers, a function of `key` = Key.mix() (Box and Muller, 1958)."""
     pairs = (rank * size + 1) // 2
     u = uniform(key, 2 * pairs)
     radius = np.sqrt(-2.0 * np.log1p(-u[:pairs]))

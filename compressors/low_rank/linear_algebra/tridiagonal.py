@@ -55,7 +55,7 @@ class Tridiagonal:
         return self._ascending(wanted)[where]
 
     def _ascending(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        members, values, clusters = self._with_neighbours(numbers)
+        members, values, clusters = self._find_neighbours(numbers)
         if np.bincount(clusters, minlength=1).max(initial=0) > _TOGETHER:
             return self._all_vectors()[numbers]
         found = np.empty((len(members), len(self.diagonal)))
@@ -64,7 +64,7 @@ class Tridiagonal:
         householder.reflect_back(self.reflections, self.scales, found)
         return found
 
-    def _with_neighbours(
+    def _find_neighbours(
         self, numbers: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Return `numbers` and those of the same eigenvalues up to rounding; the eigenvalues; who belongs together."""
@@ -104,7 +104,7 @@ def _room(matrix: torch.Tensor, *, overwrite: bool) -> npt.NDArray[np.float32]:
     return work
 
 
-def tridiagonal(matrix: torch.Tensor, *, overwrite: bool = False) -> Tridiagonal | None:
+def make_tridiagonal(matrix: torch.Tensor, *, overwrite: bool = False) -> Tridiagonal | None:
     """Return the symmetric `matrix` (n, n) float32, of which the lower triangle is read; None where it is not finite.
 
     With `overwrite` it need not be what it was afterwards.

@@ -19,7 +19,7 @@ from compressors.__main__ import main
 from compressors.commands import bench, bench_timing, check, descriptions, measured_laws, show, single_worker
 from compressors.commands import list as listing
 from compressors.commands.measured_laws import Draws, Level
-from compressors.commands.method_specs import label, parse
+from compressors.commands.method_specs import format_spec, parse
 from compressors.commands.sample_tensors import gaussian
 from compressors.kernels import backend
 from gradsweep.cli import markdown_sections
@@ -38,14 +38,14 @@ pytestmark = pytest.mark.usefixtures("no_terminal")
 
 @every_compressor
 def test_a_label_is_what_can_be_typed(compressor: Compressor) -> None:
-    assert parse(label(compressor)) == compressor
+    assert parse(format_spec(compressor)) == compressor
 
 
 def test_options_are_read_as_in_a_config() -> None:
     assert parse("qsgd,levels=1,norm=l2") == build("qsgd", levels=1, norm="l2")
     chained = build("topk", values="qsgd", values_options={"levels": 3, "norm": "l2"})
     assert parse("topk,values_options.norm=l2,values=qsgd,values_options.levels=3") == chained
-    assert label(chained) == "topk,values=qsgd,values_options.levels=3,values_options.norm=l2"
+    assert format_spec(chained) == "topk,values=qsgd,values_options.levels=3,values_options.norm=l2"
     assert parse("svd,budget=2.5") == build("svd", budget=2.5)
     assert parse("svd,budget=null") == build("svd")
     for alias, name in aliases().items():
@@ -155,7 +155,7 @@ def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(listing, "methods", interrupt)
+    monkeypatch.setattr(listing, "build_table", interrupt)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "python -m compressors: interrupted\n"
 
@@ -225,13 +225,13 @@ def test_show_has_everything(name: str, capsys: pytest.CaptureFixture[str]) -> N
     for field in dataclasses.fields(compressor):
         assert field.name in printed and field.metadata["valid"].words in printed
     assert compressor.paper in printed
-    assert descriptions.payload(compressor, (512, 512, 3, 3)) in printed
+    assert descriptions.format_payload_size(compressor, (512, 512, 3, 3)) in printed
     assert (type(compressor).__doc__ or "").splitlines()[0] in printed
 
 
 @pytest.mark.parametrize("name", registry())
 def test_every_option_has_a_remark_in_its_config(name: str) -> None:
-    remarks = show.remarks(show.CONF / f"{name}.yaml")
+    remarks = show.read_remarks(show.CONF / f"{name}.yaml")
     for field in dataclasses.fields(registry()[name]):
         assert remarks.get(field.name), field.name
 
@@ -239,8 +239,8 @@ def test_every_option_has_a_remark_in_its_config(name: str) -> None:
 def test_remarks_go_on_below_and_need_no_file(tmp_path: Path) -> None:
     page = tmp_path / "x.yaml"
     page.write_text("# about\ndefaults: [a, _self_]\none: 1   # first\n         # and second\ntwo: '#'\n")
-    assert show.remarks(page) == {"defaults": "", "one": "first and second", "two": ""}
-    assert show.remarks(tmp_path / "none.yaml") == {}
+    assert show.read_remarks(page) == {"defaults": "", "one": "first and second", "two": ""}
+    assert show.read_remarks(tmp_path / "none.yaml") == {}
 
 
 def test_show_names_the_kernels(capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +261,7 @@ def test_check_passes_what_keeps_its_promises(capsys: pytest.CaptureFixture[str]
 
 
 QSGD = registry()["qsgd"]
-LEVEL = Level(1e-6, measured_laws.comparisons(1))
+LEVEL = Level(1e-6, measured_laws.count_comparisons(1))
 
 
 class Shrinking(QSGD):  # type: ignore[valid-type, misc]
@@ -358,7 +358,7 @@ def test_check_finds_what_is_wrong_and_nothing_else(compressor: Compressor, wron
 
 
 def test_a_broken_promise_is_exit_status_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "chosen", lambda names: [Shrinking()])
+    monkeypatch.setattr(check, "parse_all", lambda names: [Shrinking()])
     assert check.run(["qsgd"], 100, 1e-6) == 1
     printed = capsys.readouterr().out
     assert "WRONG" in printed and "biased: normal" in printed
@@ -384,8 +384,8 @@ def test_rare_events_raise_no_false_alarm(probability: float) -> None:
     """A z-test alone would find a bias of 2 in 300 draws that are all zero, and some in most of the others."""
     for seed in range(300):
         draws = rare(probability, 300, seed)
-        assert not measured_laws.bias(draws, Level(1e-3, measured_laws.DIRECTIONS))[1]
-        assert not measured_laws.excess(draws, draws.law.omega or 0, Level(1e-4, 1), is_random=True)[1]
+        assert not measured_laws.measure_bias(draws, Level(1e-3, measured_laws.DIRECTIONS))[1]
+        assert not measured_laws.measure_excess(draws, draws.law.omega or 0, Level(1e-4, 1), is_random=True)[1]
 
 
 @pytest.mark.parametrize("probability", [0.001, 0.01, 0.05, 0.5])
@@ -393,24 +393,24 @@ def test_a_contraction_that_keeps_the_only_element_seldom_raises_no_false_alarm(
     for seed in range(300):
         draws = rare(probability, 40, seed)
         kept = dataclasses.replace(draws, q=draws.q * probability, law=Law(delta=probability))
-        assert not measured_laws.excess(kept, 1 - probability, Level(1e-4, 1), is_random=True)[1]
-    assert measured_laws.excess(
+        assert not measured_laws.measure_excess(kept, 1 - probability, Level(1e-4, 1), is_random=True)[1]
+    assert measured_laws.measure_excess(
         dataclasses.replace(kept, q=0 * kept.q), 1 - probability, Level(1e-4, 1), is_random=False
     )[1]
 
 
 def test_an_element_that_never_comes_is_found_when_omega_says_it_should() -> None:
     draws = rare(0.5, 300, 0)
-    assert measured_laws.bias(dataclasses.replace(draws, q=torch.zeros_like(draws.q)), LEVEL)[1]
+    assert measured_laws.measure_bias(dataclasses.replace(draws, q=torch.zeros_like(draws.q)), LEVEL)[1]
     seldom = dataclasses.replace(draws, q=torch.zeros_like(draws.q), law=Law(unbiased=True, omega=999.0))
-    assert not measured_laws.bias(seldom, LEVEL)[1]
+    assert not measured_laws.measure_bias(seldom, LEVEL)[1]
 
 
 def test_z_is_that_of_a_normal_number() -> None:
     """Of unbiased noise, as many |z| exceed 2 as the normal distribution says, also with few draws."""
     noise = torch.randn(400, 8, 500, generator=torch.Generator().manual_seed(1)).double()
     t = noise.mean(1).abs() / noise.std(1) * math.sqrt(8)
-    assert float((measured_laws._normal(t, 7) > 2).double().mean()) == pytest.approx(0.0455, abs=0.002)
+    assert float((measured_laws._convert_to_normal(t, 7) > 2).double().mean()) == pytest.approx(0.0455, abs=0.002)
     assert Level(0.05, 1).z == pytest.approx(1.96, abs=0.001)
 
 
@@ -428,7 +428,7 @@ def test_bench_prints_and_writes(
     assert f"output/bench/{folder.name}/bench.csv" in printed and "memory copy of 0 MB" in printed
     rows = list(csv.DictReader((folder / "bench.csv").open()))
     assert [row["method"] for row in rows] == ["memory copy", "none", "qsgd,levels=1", "topk"]
-    assert {row["machine"] for row in rows} == {f"{bench_timing.machine(1)}, kernels torch"}
+    assert {row["machine"] for row in rows} == {f"{bench_timing.describe_machine(1)}, kernels torch"}
     assert ", kernels torch; 2 interleaved" in printed
     assert {row["kernels"] for row in rows} == {"torch"}
     assert float(rows[2]["bits_per_element"]) == pytest.approx(
@@ -448,10 +448,10 @@ def test_bench_prints_and_writes(
 
 def test_a_method_pays_where_both_messages_take_the_same_time() -> None:
     dense, payload, seconds = 1000, 100, 2.0
-    bandwidth = bench.pays_below(dense, payload, seconds)
+    bandwidth = bench.find_break_even(dense, payload, seconds)
     assert bandwidth is not None
     assert seconds + 8 * payload / bandwidth == pytest.approx(8 * dense / bandwidth)
-    assert bench.pays_below(100, 100, 1.0) is None
+    assert bench.find_break_even(100, 100, 1.0) is None
 
 
 @pytest.mark.parametrize("name", registry())
@@ -461,7 +461,7 @@ def test_every_method_can_be_timed(name: str) -> None:
     room = bench_timing.Gradients([(40, 30), (600,)])
     worker = bench_timing.Worker(compressor, room)
     if worker.step == 1 and not compressor.scale_free:
-        one = single_worker.fresh(compressor)
+        one = single_worker.copy_without_state(compressor)
         kept = [
             one.decompress(single_worker.encode(one, x, Key(0, 0, 1, unit)), x, Key(0, 0, 1, unit))
             for unit, x in enumerate(room.steps[1])
@@ -483,7 +483,7 @@ def test_methods_for_layers_get_layers_and_the_others_what_was_asked_for() -> No
 
 def test_operations_are_interleaved_and_the_first_time_does_not_count() -> None:
     calls: list[str] = []
-    times = bench_timing.interleaved(
+    times = bench_timing.time_interleaved(
         {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, lambda: calls.append("copy"), repeats=3
     )
     assert calls == ["copy", "a", "b"] * 4
@@ -491,7 +491,7 @@ def test_operations_are_interleaved_and_the_first_time_does_not_count() -> None:
     two = bench_timing.Times([2.0, 6.0, 4.0], [1.0, 2.0, 4.0])
     assert (two.median, two.ratio) == (4.0, 2.0)
     assert (two + two).seconds == [4.0, 12.0, 8.0]
-    assert two.against([4.0, 3.0, 2.0]) == 2.0
+    assert two.compare_with([4.0, 3.0, 2.0]) == 2.0
 
 
 def test_gradients_take_turns_and_share_their_room() -> None:
@@ -500,6 +500,6 @@ def test_gradients_take_turns_and_share_their_room() -> None:
     assert not torch.equal(*room.flat)
     room.means[1].fill_(1.0)
     assert float(room.mean.sum()) == 5.0
-    first, second = (room.messages(build("none")) for _ in range(2))
+    first, second = (room.make_messages(build("none")) for _ in range(2))
     assert [one.data_ptr() for one in first] == [one.data_ptr() for one in second]
     assert float(room.flat[0].std()) == pytest.approx(float(gaussian((17,)).std()) * 1e-3, rel=1e-5)

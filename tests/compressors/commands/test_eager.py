@@ -52,10 +52,10 @@ def test_it_computes_the_same_in_as_many_bits(case: object) -> None:
     eager.encode()
     eager.decode()
     theirs = float((room.mean - x).norm() / x.norm())
-    q = single_worker.quantised(ours, x, Key(0, 0, 1, 0))
+    q = single_worker.quantise(ours, x, Key(0, 0, 1, 0))
     assert theirs == pytest.approx(float((q - x).norm() / x.norm()), rel=0.05, abs=1e-4)
     size = sum(part.numel() * part.element_size() for part in eager.payload)
-    payload = len(single_worker.encode(single_worker.fresh(ours), x, Key(0, 0, 1, 0)))
+    payload = len(single_worker.encode(single_worker.copy_without_state(ours), x, Key(0, 0, 1, 0)))
     assert payload == pytest.approx(size, rel=0.01) or payload <= size <= MORE_BITS.get(ours.name, 1.0) * payload
 
 

@@ -261,7 +261,7 @@ def run(compressor: Compressor, steps: range) -> dict[int, list[torch.Tensor]]:
             x = x * (1.0 + 0.02 * step) * x.abs() ** (step % 4 if step >= SUDDENLY else 0) + gaussian(shape, unit)
             one = key(step, unit=unit)
             if compressor.needs_movement:
-                compressor.moved(unit, float(unit + step * step), 0.5)
+                compressor.observe_movement(unit, float(unit + step * step), 0.5)
             payload = compressor.compress(x, one)
             found[unit] += [payload, compressor.decompress(payload, x, one)]
     return found
@@ -301,7 +301,7 @@ def test_what_a_sparsifier_does_not_send_is_zero(compressor: Compressor) -> None
         payload = fresh(compressor).compress(x, key(1))
         sent = compressor.decompress(payload, x, key(1)) != 0
         leaves_out = leaves_out or not sent.all()
-        tell = getattr(compressor, "sent_indices", None)
+        tell = getattr(compressor, "find_sent", None)
         told = None if tell is None else tell(payload, x.numel(), key(1))
         if told is not None:
             assert not torch.isin(sent.view(-1).nonzero()[:, 0], told, invert=True).any()

@@ -306,7 +306,7 @@ def test_positions_are_written_and_read_as_by_the_reference(n: int, kept: int) -
 def test_random_subsets_are_those_of_the_reference(n: int, k: int) -> None:
     found, expected = both("randomk")
     device = torch.device(DEVICE)
-    assert torch.equal(found.subset(key(1).bits(), n, k, device), expected.subset(key(1).bits(), n, k, device))
+    assert torch.equal(found.subset(key(1).mix(), n, k, device), expected.subset(key(1).mix(), n, k, device))
 
 
 @pytest.mark.parametrize("count", [1, 4, 1000])
@@ -314,7 +314,7 @@ def test_samples_are_those_of_the_reference(count: int) -> None:
     found, expected = both("sampling")
     for size in (1, 700, 2**20 + 1):
         x = on_device(torch.arange(size, dtype=torch.float32))
-        assert torch.equal(found.sample(x, key(2).bits(), count), expected.sample(x, key(2).bits(), count))
+        assert torch.equal(found.sample(x, key(2).mix(), count), expected.sample(x, key(2).mix(), count))
 
 
 @pytest.mark.parametrize("values", ["normal", "equal", "sparse", "wide", "zeros"])
@@ -369,7 +369,7 @@ def test_splits_and_draws_of_atomo_are_those_of_the_reference(values: str) -> No
         for threshold in (1, 0x3F000000, 0x7F800000):
             scale = torch.tensor(threshold, dtype=torch.int32).view(torch.float32).item()
             assert found.split_at(x, threshold) == expected.split_at(x, threshold)
-            drawn = [kernels.draw_kept(x, key(1).bits(), scale, threshold, 1.0) for kernels in (found, expected)]
+            drawn = [kernels.draw_kept(x, key(1).mix(), scale, threshold, 1.0) for kernels in (found, expected)]
             assert torch.equal(*drawn)
 
 
@@ -465,7 +465,7 @@ def started_kernels(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
             compressor.decompress(compressor.compress(x, key()), x, key())
     MODULES["packing"].unpack_codes(MODULES["packing"].pack_codes(torch.ones(9, dtype=torch.int32), 3), 9, 3)
     MODULES["sums"].moments(gaussian((5000,)))
-    MODULES["sampling"].sample(gaussian((50,)), key().bits(), 7)
+    MODULES["sampling"].sample(gaussian((50,)), key().mix(), 7)
     MODULES["exceedances"].logarithms(gaussian((5000,)))
     MODULES["exceedances"].moments_above(gaussian((5000,)), 0x3F000000, 0.5)
     found, kept = [], collections.Counter[str]()

@@ -86,7 +86,7 @@ def test_warm_up_loads_what_is_used(compressor: Compressor) -> None:
         warm_up.warm_up(compressor)
     with backend.record_used() as used:
         for shape in ((24, 40), (3000,)):
-            single_worker.quantised(compressor, gaussian(shape), key())
+            single_worker.quantise(compressor, gaussian(shape), key())
     assert set(used) <= set(loaded) | {"spectral"}
 
 
@@ -145,7 +145,7 @@ def test_torch_rounds_alike_on_all_devices(compressor: Compressor) -> None:
         pytest.skip("a product of matrices has the sums of its library")
     with backend.use("torch"), Arithmetic() as arithmetic:
         for shape in ((24, 40), (3000,)):
-            single_worker.quantised(compressor, gaussian(shape), key())
+            single_worker.quantise(compressor, gaussian(shape), key())
     assert arithmetic.found <= ({"sum"} if compressor.name in SUMS_FOR_NAN else set())
 
 

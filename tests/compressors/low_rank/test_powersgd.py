@@ -93,7 +93,7 @@ class Plain:
 
 def first_q(stream: Key, rank: int, columns: int) -> torch.Tensor:
     """Drawn as PowerSGD draws it."""
-    return kernels.gaussian(splitmix64(stream.bits()), rank, columns, torch.device("cpu")).T.double()
+    return kernels.gaussian(splitmix64(stream.mix()), rank, columns, torch.device("cpu")).T.double()
 
 
 # The mean
@@ -412,7 +412,7 @@ def test_a_batched_unit_is_a_padded_square(count: int) -> None:
 
 def test_the_first_q_is_the_same_on_all_workers_and_gaussian() -> None:
     """Moments of 200 000 numbers: each within 6 standard errors, once in 10^8 runs beyond."""
-    z = kernels.gaussian(key(3).bits(), 100, 2000, torch.device("cpu")).double()
+    z = kernels.gaussian(key(3).mix(), 100, 2000, torch.device("cpu")).double()
     for power, (mean, deviation) in enumerate([(0.0, 1.0), (1.0, 2**0.5), (0.0, 15**0.5), (3.0, 96**0.5)], start=1):
         assert abs(float(z.pow(power).mean()) - mean) < 6 * deviation / z.numel() ** 0.5
     assert float((z @ z.T / 2000 - torch.eye(100)).abs().max()) < 0.2

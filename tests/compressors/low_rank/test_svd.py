@@ -100,7 +100,7 @@ def test_truncation_is_the_best_of_its_rank(shape: tuple[int, int], spectrum: st
 
 def test_float64_takes_over_where_float32_drowns(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[torch.dtype] = []
-    dense, some = torch.linalg.eigh, tridiagonal.tridiagonal
+    dense, some = torch.linalg.eigh, tridiagonal.make_tridiagonal
 
     def spy(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         used.append(matrix.dtype)
@@ -111,7 +111,7 @@ def test_float64_takes_over_where_float32_drowns(monkeypatch: pytest.MonkeyPatch
         return some(matrix)
 
     monkeypatch.setattr(torch.linalg, "eigh", spy)
-    monkeypatch.setattr(tridiagonal, "tridiagonal", spy_on_some)
+    monkeypatch.setattr(tridiagonal, "make_tridiagonal", spy_on_some)
     shape = (100, 260)
     both = [torch.float32, torch.float64]
     for spectrum, truncate, expected in [
@@ -145,7 +145,7 @@ def test_kernels_torch_leaves_matrices_of_any_size_to_lapack(name: str, monkeypa
     assert (by_numba, by_torch) == ("numba", "torch")
     if name != "qsvd":  # whose levels are drawn: a bit more or less may take another one
         assert torch.linalg.norm(fast - plain) < 0.01 * torch.linalg.norm(plain)  # probabilities, too, are rounded
-    monkeypatch.setattr(tridiagonal, "tridiagonal", lambda matrix: pytest.fail("not torch"))
+    monkeypatch.setattr(tridiagonal, "make_tridiagonal", lambda matrix: pytest.fail("not torch"))
     sent("torch")
 
 
@@ -181,7 +181,7 @@ def test_a_failing_eigensolver_is_replaced(monkeypatch: pytest.MonkeyPatch, fail
         expected = compressor.decompress(compressor.compress(a, key()), a, key())
         with monkeypatch.context() as patch:
             patch.setattr(torch.linalg, "eigh", eigh)
-            patch.setattr(tridiagonal, "tridiagonal", lambda matrix, **options: None)
+            patch.setattr(tridiagonal, "make_tridiagonal", lambda matrix, **options: None)
             assert torch.allclose(compressor.decompress(compressor.compress(a, key()), a, key()), expected, atol=1e-3)
 
 
@@ -219,7 +219,7 @@ def symmetric(kind: str, count: int) -> torch.Tensor:
 def test_eigenvectors_found_one_by_one_are_one_basis(kind: str, count: int) -> None:
     count += count % 2 if kind == "blocks" else 0
     matrix = symmetric(kind, count)
-    found = tridiagonal.tridiagonal(matrix)
+    found = tridiagonal.make_tridiagonal(matrix)
     assert found is not None
     exact = torch.linalg.eigvalsh(matrix.double()).numpy()
     assert np.abs(found.values - exact).max() < 1e-6 * exact[-1]
@@ -235,7 +235,7 @@ def test_eigenvectors_found_one_by_one_are_one_basis(kind: str, count: int) -> N
 def test_a_matrix_that_is_not_finite_has_no_eigenvectors() -> None:
     matrix = torch.eye(70)
     matrix[69, 3] = math.nan
-    assert tridiagonal.tridiagonal(matrix) is None
+    assert tridiagonal.make_tridiagonal(matrix) is None
 
 
 # The probabilities

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from compressors import Compressor, InvalidParameter, Key, build, memories
 from compressors.kernels.reference import sums
-from compressors.memories.base import Keeping, Memory
+from compressors.memories.base import Memory, UnitMemory
 from compressors.quantisation.floats import NoCompression
 from tests.compressors.cases import every_compressor, fresh, gaussian, in_turn, key
 
@@ -21,7 +21,7 @@ SHAPE = (24, 40)
 
 every_memory = pytest.mark.parametrize("name", memories.registry())
 every_keeping_memory = pytest.mark.parametrize(
-    "name", [name for name, member in memories.registry().items() if issubclass(member, Keeping)]
+    "name", [name for name, member in memories.registry().items() if issubclass(member, UnitMemory)]
 )
 
 
@@ -57,7 +57,7 @@ class Largest(NoCompression):
 class Telling(Largest):
     """The same, and tells which."""
 
-    def sent_indices(self, payload: torch.Tensor, count: int, key: Key) -> torch.Tensor | None:
+    def find_sent(self, payload: torch.Tensor, count: int, key: Key) -> torch.Tensor | None:
         values = payload.view(torch.float32)
         assert len(values) == count
         return None if key.step == 3 else values.nonzero()[:, 0].int()

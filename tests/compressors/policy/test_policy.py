@@ -214,9 +214,9 @@ def test_a_policy_that_the_compressor_has_no_option_for_is_refused() -> None:
 
 def test_an_integer_can_take_the_place_of_null() -> None:
     whole = build("qsgd", bucket_size=None)
-    relaxed = Policy(accordion=Accordion("bucket_size", 64.0)).relaxed(whole)
+    relaxed = Policy(accordion=Accordion("bucket_size", 64.0)).build_relaxed(whole)
     assert relaxed == build("qsgd", bucket_size=64) and repr(relaxed) == repr(build("qsgd", bucket_size=64))
-    assert repr(Policy(accordion=Accordion("ratio", 1)).relaxed(build("topk"))) == repr(build("topk", ratio=1.0))
+    assert repr(Policy(accordion=Accordion("ratio", 1)).build_relaxed(build("topk"))) == repr(build("topk", ratio=1.0))
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_warm_up_must_come_to_its_end(options: dict[str, Any], epochs: int, me
 
 def test_all_kinds_that_may_be_used_are_named() -> None:
     def kinds(**options: Any) -> list[str]:
-        return [one.name for one in Policy(**options).possible(build("qsgd"))]
+        return [one.name for one in Policy(**options).list_possible(build("qsgd"))]
 
     assert kinds() == ["qsgd"]
     assert kinds(start_step=2) == kinds(min_elements=2) == kinds(dense_1d=True) == ["qsgd", "none"]

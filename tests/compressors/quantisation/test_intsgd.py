@@ -21,7 +21,7 @@ def moving(*movements: float, lr: float = 0.1, workers: int = 1, bits: int = 8, 
     compressor = IntSGD(bits=bits, eps=eps)
     compressor.join(workers)
     for squared in movements:
-        compressor.moved(0, squared, lr)
+        compressor.observe_movement(0, squared, lr)
     return compressor
 
 
@@ -66,7 +66,7 @@ def test_the_scale_is_that_of_the_paper() -> None:
     compressor.join(workers)
     mean = 2.0
     for step, squared in enumerate([2.0, 5.0, 0.0, 1.0]):
-        compressor.moved(0, squared, eta)
+        compressor.observe_movement(0, squared, eta)
         mean = 0.8 * mean + 0.2 * squared
         expected = eta * math.sqrt(600) / math.sqrt(2 * workers * mean + eta**2 * eps**2)
         assert not compressor.needs_agreement(key(step))
@@ -75,7 +75,7 @@ def test_the_scale_is_that_of_the_paper() -> None:
 
 def test_each_unit_has_its_own_scale() -> None:
     compressor = moving(1.0)
-    compressor.moved(1, 100.0, 0.1)
+    compressor.observe_movement(1, 100.0, 0.1)
     for unit in (0, 1):
         compressor.compress(gaussian((500,)), key(unit=unit))
     assert compressor.memory[0]["alpha"] == pytest.approx(10 * float(compressor.memory[1]["alpha"]))
@@ -85,9 +85,9 @@ def test_each_unit_has_its_own_scale() -> None:
 def test_without_a_movement_or_a_learning_rate_the_workers_agree() -> None:
     compressor = IntSGD()
     assert compressor.needs_agreement(key())
-    compressor.moved(0, 1.0, 0.0)
+    compressor.observe_movement(0, 1.0, 0.0)
     assert compressor.needs_agreement(key())
-    compressor.moved(0, 1.0, 0.1)
+    compressor.observe_movement(0, 1.0, 0.1)
     assert not compressor.needs_agreement(key())
     assert moving(0.0).needs_agreement(key())
 
@@ -110,7 +110,7 @@ def test_a_resumed_run_knows_the_movement() -> None:
     first.compress(gaussian((50,)), key())
     second.load_state_dict(first.state_dict())
     for compressor in (first, second):
-        compressor.moved(0, 0.5, 0.2)
+        compressor.observe_movement(0, 0.5, 0.2)
     x = gaussian((50,), 1)
     assert torch.equal(first.compress(x, key(1)), second.compress(x, key(1)))
     assert scale(first, x) == scale(second, x) == pytest.approx(0.2 * math.sqrt(50 / (2 * (0.9 * 2.8 + 0.05))))
@@ -210,7 +210,7 @@ def test_all_workers_hear_of_a_nan_where_they_agree(bad: float) -> None:
 
 def test_a_movement_without_a_size_raises() -> None:
     with pytest.raises(FloatingPointError, match="unit 3"):
-        IntSGD().moved(3, math.nan, 0.1)
+        IntSGD().observe_movement(3, math.nan, 0.1)
 
 
 def test_nothing_is_decoded_before_the_scale_is_known() -> None:

@@ -42,7 +42,7 @@ def fields_of(member: type) -> set[str]:
     ],
 )
 def test_the_rules(n: int, ratio: float, rule: str, expected: int) -> None:
-    assert counts.kept(n, ratio, rule) == expected
+    assert counts.count_kept(n, ratio, rule) == expected
 
 
 @given(
@@ -57,17 +57,17 @@ def test_a_ratio_is_the_decimal_number_that_was_written(n: int, ratio: Decimal, 
         "at_least_one_floor": max(1, math.floor(n * ratio)),
         "drop_ratio": max(1, math.floor(n * (1 - ratio))),
     }
-    assert counts.kept(n, float(ratio), rule) == min(n, exact[rule])
+    assert counts.count_kept(n, float(ratio), rule) == min(n, exact[rule])
 
 
 @pytest.mark.parametrize("ratio", [0.001, 0.1, 0.25, 0.9, 0.999])
 def test_a_ratio_and_the_part_that_it_keeps_are_told_apart(ratio: float) -> None:
     dropped = float(1 - Decimal(str(ratio)))
     for rule in ("ceil", "floor_plus_one", "at_least_one_floor"):
-        assert counts.part_kept(ratio, rule) == Fraction(str(ratio))
-        assert counts.ratio_keeping(ratio, rule) == ratio
-    assert counts.part_kept(dropped, "drop_ratio") == Fraction(str(ratio))
-    assert counts.ratio_keeping(ratio, "drop_ratio") == dropped
+        assert counts.compute_part_kept(ratio, rule) == Fraction(str(ratio))
+        assert counts.compute_ratio(ratio, rule) == ratio
+    assert counts.compute_part_kept(dropped, "drop_ratio") == Fraction(str(ratio))
+    assert counts.compute_ratio(ratio, "drop_ratio") == dropped
 
 
 @pytest.mark.parametrize("name", [name for name, member in registry().items() if "count" in fields_of(member)])
@@ -96,7 +96,7 @@ def test_dropping_everything_keeps_something(name: str) -> None:
 @pytest.mark.parametrize("rule", counts.RULES)
 @pytest.mark.parametrize("ratio", [1e-9, 0.01, 1.0])
 def test_nothing_is_kept_of_nothing(ratio: float, rule: str) -> None:
-    assert counts.kept(0, ratio, rule) == 0
+    assert counts.count_kept(0, ratio, rule) == 0
 
 
 @pytest.mark.parametrize("name", ["topk", "randomk", "block_randomk", "gtopk"])

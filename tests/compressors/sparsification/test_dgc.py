@@ -44,9 +44,9 @@ def test_small_tensors_send_their_exact_top_k(n: int, strided: bool) -> None:
     x = gaussian((n,), 1)
     q = DGC(strided_sample=strided)
     assert torch.equal(kept(q, x), largest(x, math.ceil(n / 1000)))
-    assert q.kept_count(n) == math.ceil(n / 1000)
+    assert q.count_kept(n) == math.ceil(n / 1000)
     assert q.law((n,)).delta == math.ceil(n / 1000) / n
-    assert q.kept_count(6000) is None
+    assert q.count_kept(6000) is None
 
 
 @pytest.mark.parametrize("sample_ratio", [0.9, 0.5, 0.34, 0.3, 0.25, 0.24, 0.2, 0.16, 0.1, 0.05])
@@ -58,9 +58,9 @@ def test_the_sample_is_one_of_the_whole_layer(sample_ratio: float, count: str) -
     thresholds = []
 
     class Watched(DGC):
-        def _adapted(self, x: torch.Tensor, k: int, threshold: int) -> torch.Tensor | None:
+        def _adapt(self, x: torch.Tensor, k: int, threshold: int) -> torch.Tensor | None:
             thresholds.append(magnitudes.value_of(threshold))
-            return super()._adapted(x, k, threshold)
+            return super()._adapt(x, k, threshold)
 
     n = 20_011
     options = {"ratio": 0.1} if count == "ceil" else {"ratio": 0.9, "count": count}
@@ -132,13 +132,13 @@ def test_a_strided_sample_is_spread_over_all_positions(n: int, taken: int) -> No
 def test_both_samplings_draw_the_same_elements(count: int) -> None:
     x = gaussian((12_345,), 4)
     for seed in range(5):
-        compiled = backend.load("sampling", "cpu").sample(x, key(seed).bits(), count)
-        assert torch.equal(compiled, sampling.sample(x, key(seed).bits(), count))
+        compiled = backend.load("sampling", "cpu").sample(x, key(seed).mix(), count)
+        assert torch.equal(compiled, sampling.sample(x, key(seed).mix(), count))
 
 
 def test_random_positions_are_uniform() -> None:
     """A chi-square statistic of 100 cells is normal enough for a one-sided test at 10^-6."""
-    drawn = backend.load("sampling", "cpu").sample(torch.arange(100).float(), key().bits(), 100_000)
+    drawn = backend.load("sampling", "cpu").sample(torch.arange(100).float(), key().mix(), 100_000)
     seen = torch.bincount(drawn.long(), minlength=100).double()
     chi = float(((seen - 1000) ** 2 / 1000).sum())
     assert abs(chi - 99) / math.sqrt(198) < critical_z(1)

@@ -203,7 +203,7 @@ def test_alone_it_is_topk() -> None:
     compressor = gtopk(ratio=0.02)
     expected = build("topk", ratio=0.02).compress(x, key())
     assert torch.equal(compressor.compress(x, key()), expected)
-    assert torch.equal(compressor.alone([(x, key())])[0].own, expected)
+    assert torch.equal(compressor.reduce_alone([(x, key())])[0].own, expected)
 
 
 def test_gradients_are_only_read() -> None:

@@ -53,7 +53,7 @@ def by_definition(state: int, n: int, k: int) -> list[int]:
 )
 def test_the_subset_is_the_documented_one(kernel: str, n: int, k: int) -> None:
     for step in range(3):
-        bits = key(step).bits()
+        bits = key(step).mix()
         assert randomk(kernel).subset(bits, n, k, CPU).tolist() == by_definition(bits, n, k)
 
 
@@ -61,19 +61,19 @@ def test_the_subset_is_the_documented_one(kernel: str, n: int, k: int) -> None:
 @pytest.mark.parametrize("part", [1e-5, 0.01, 0.5, 0.75, 1.0])
 def test_kernels_agree_on_large_subsets(n: int, part: float) -> None:
     k = int(n * part)
-    found = randomk().subset(key().bits(), n, k, CPU)
-    assert torch.equal(found, randomk("torch").subset(key().bits(), n, k, CPU))
+    found = randomk().subset(key().mix(), n, k, CPU)
+    assert torch.equal(found, randomk("torch").subset(key().mix(), n, k, CPU))
     assert len(found) == k and bool((found.diff() > 0).all()) and found[0] >= 0 and found[-1] < n
 
 
 def test_a_subset_does_not_depend_on_those_before_it_nor_on_other_threads() -> None:
     """The room for the map is used again by the same thread."""
     sizes = [(100_000, 1000), (50, 20), (100_000, 99_000), (64, 1), (150_000, 1500), (100_000, 1000)]
-    expected = [randomk("torch").subset(key().bits(), n, k, CPU) for n, k in sizes]
+    expected = [randomk("torch").subset(key().mix(), n, k, CPU) for n, k in sizes]
     kernels = randomk()
 
     def draw(_: int) -> list[torch.Tensor]:
-        return [kernels.subset(key().bits(), n, k, CPU) for _ in range(20) for n, k in sizes]
+        return [kernels.subset(key().mix(), n, k, CPU) for _ in range(20) for n, k in sizes]
 
     with ThreadPoolExecutor(4) as threads:
         for found in [draw(0), *threads.map(draw, range(8))]:
@@ -110,7 +110,7 @@ def test_numbers_beyond_31_bits_are_drawn_too() -> None:
     from compressors.kernels.reference.randomk import _numbers
 
     for n in (2**31 - 1, 2**31, 2**35 + 7):
-        numbers = _numbers(key().bits(), n, 20, CPU)
+        numbers = _numbers(key().mix(), n, 20, CPU)
         assert int(numbers.min()) >= 0 and int(numbers.max()) < n
         mean = float(numbers.double().mean()) / n
         assert abs(mean - 0.5) < 6 / math.sqrt(12 * len(numbers))
@@ -119,7 +119,7 @@ def test_numbers_beyond_31_bits_are_drawn_too() -> None:
 @pytest.mark.parametrize(("n", "k"), [(5, 2), (6, 3), (5, 4), (4, 1)])
 def test_all_subsets_are_equally_likely(n: int, k: int) -> None:
     trials = 6000
-    found = Counter(tuple(randomk().subset(key(step).bits(), n, k, CPU).tolist()) for step in range(trials))
+    found = Counter(tuple(randomk().subset(key(step).mix(), n, k, CPU).tolist()) for step in range(trials))
     subsets = list(itertools.combinations(range(n), k))
     expected = trials / len(subsets)
     assert set(found) <= set(subsets)
@@ -134,7 +134,7 @@ def test_places_of_large_subsets_are_even() -> None:
     n, k, trials = 3000, 300, 400
     times = torch.zeros(n)
     for step in range(trials):
-        times[randomk().subset(key(step).bits(), n, k, CPU)] += 1
+        times[randomk().subset(key(step).mix(), n, k, CPU)] += 1
     p = k / n
     z = (times - trials * p) / math.sqrt(trials * p * (1 - p))
     assert z.abs().max() < 6 and abs(float(z.square().mean()) - 1) < 0.2
@@ -202,7 +202,7 @@ def test_a_run_wraps_around_and_starts_anywhere() -> None:
     x = torch.arange(1.0, 11.0)
     starts = Counter()
     for step in range(3000):
-        start = compressor.start(10, key(step).shared())
+        start = compressor.start(10, key(step).share())
         starts[start] += 1
         run = {(start + offset) % 10 for offset in range(3)}
         decoded = compressor.decompress(compressor.compress(x, key(step)), x, key(step))
@@ -215,7 +215,7 @@ def test_positions_can_be_asked_for() -> None:
     compressor = build("randomk", ratio=0.5)
     assert isinstance(compressor, RandomK)
     x = gaussian((50,))
-    kept = compressor.positions(50, key().shared(), CPU)
+    kept = compressor.positions(50, key().share(), CPU)
     assert torch.equal(compressor.decompress(compressor.compress(x, key()), x, key())[kept], x[kept])
 
 

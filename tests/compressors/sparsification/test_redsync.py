@@ -63,7 +63,7 @@ def test_survivors_are_those_of_the_first_step_that_lets_k_through(n: int, k: in
 
 def test_the_number_is_floor_plus_one() -> None:
     for n, expected in ((1, 1), (999, 1), (1000, 2), (1999, 2), (10_000, 11)):
-        assert RedSyncTrimmed().kept_bound(n) == expected == len(kept(RedSyncTrimmed(), gaussian((n,))))
+        assert RedSyncTrimmed().bound_kept(n) == expected == len(kept(RedSyncTrimmed(), gaussian((n,))))
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3])

@@ -108,14 +108,14 @@ def test_powers_of_two_have_exact_logarithms() -> None:
 
 @pytest.mark.parametrize("share", [0.5, 0.25, 0.01, 1e-5])
 def test_quantiles_are_those_of_the_distributions(share: float) -> None:
-    assert math.isclose(math.exp(-sidco_fits.exponential(0.3, share) / 0.3), share, rel_tol=1e-12)
+    assert math.isclose(math.exp(-sidco_fits.fit_exponential(0.3, share) / 0.3), share, rel_tol=1e-12)
     for shape in (0.4, 0.1, -0.5, -3.0):
         mean = 0.7 / (1 - shape)
         variance = mean**2 / (1 - 2 * shape)
-        quantile = sidco_fits.generalised_pareto(mean, variance + mean**2, share)
+        quantile = sidco_fits.fit_generalised_pareto(mean, variance + mean**2, share)
         assert math.isclose(quantile, pareto_quantile(shape, 0.7, share), rel_tol=1e-9)
     assert math.isclose(
-        sidco_fits.generalised_pareto(0.3, 2 * 0.09, share), sidco_fits.exponential(0.3, share), rel_tol=1e-9
+        sidco_fits.fit_generalised_pareto(0.3, 2 * 0.09, share), sidco_fits.fit_exponential(0.3, share), rel_tol=1e-9
     )
 
 
@@ -124,7 +124,7 @@ def test_gamma_quantiles_are_near_those_of_the_distribution(shape: float, error:
     """The closed forms of shape and quantile are approximations; the smaller the shape, the larger the quantile is."""
     logs = math.log(0.2) + float(torch.special.digamma(torch.tensor(shape, dtype=torch.float64)))
     for share in (0.1, 0.01, 0.001):
-        quantile = sidco_fits.gamma(0.2 * shape, logs, share)
+        quantile = sidco_fits.fit_gamma(0.2 * shape, logs, share)
         assert math.isclose(quantile, 0.2 * gamma_quantile(shape, share), rel_tol=error)
 
 
@@ -134,14 +134,14 @@ def test_the_formula_of_the_paper_for_gamma() -> None:
     shape = (3 - s + math.sqrt((s - 3) ** 2 + 24 * s)) / (12 * s)
     assert shape < 1
     expected = -mean / shape * (math.log(share) + math.log(math.gamma(shape)))
-    assert math.isclose(sidco_fits.gamma(mean, logs, share), expected, rel_tol=1e-12)
-    assert sidco_fits.gamma(1.0, -200.0, 0.25) == 0.0  # where the formula is below zero
+    assert math.isclose(sidco_fits.fit_gamma(mean, logs, share), expected, rel_tol=1e-12)
+    assert sidco_fits.fit_gamma(1.0, -200.0, 0.25) == 0.0  # where the formula is below zero
 
 
 def test_a_sample_without_spread_has_one_quantile() -> None:
     for share in (0.9, 0.25, 1e-6):
-        assert sidco_fits.generalised_pareto(0.3, 0.3**2, share) == 0.3
-        assert sidco_fits.gamma(0.3, math.log(0.3), share) == 0.3
+        assert sidco_fits.fit_generalised_pareto(0.3, 0.3**2, share) == 0.3
+        assert sidco_fits.fit_gamma(0.3, math.log(0.3), share) == 0.3
 
 
 # Stages

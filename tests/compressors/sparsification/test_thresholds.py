@@ -77,7 +77,7 @@ def test_candidates_answer_as_the_tensor_does(count: int, side: int) -> None:
         few = candidates.above(bits_of(threshold))
         assert few is None or torch.equal(few, reaching.nonzero().flatten())
     assert candidates.above(bits_of(3.5)) is not None
-    one = candidates.at_least_one(bits_of(1e9))
+    one = candidates.select_some(bits_of(1e9))
     assert one.tolist() == [int((x.abs() if side == 0 else x * side).argmax())]
 
 

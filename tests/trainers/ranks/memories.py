@@ -16,7 +16,7 @@ from mpi4py import MPI
 import compressors
 from compressors import memories
 from compressors.kernels.reference import sums
-from compressors.memories.base import Keeping, Memory
+from compressors.memories.base import Memory, UnitMemory
 from compressors.policy.policy import Policy, Selector
 from gradsweep.errors import UsageError
 from tests.trainers.arrays import random_arrays
@@ -132,7 +132,7 @@ def conservation(*names: str) -> None:
 def conserve(member: compressors.Compressor, exchange_name: str, policy: dict[str, Any]) -> None:
     units = new_units({str(number): shape for number, shape in enumerate(SHAPES)})
     kept = memories.build("residual")
-    assert isinstance(kept, Keeping)
+    assert isinstance(kept, UnitMemory)
     exchanger, comm = new_exchange(member, kept, policy, units, exchange_name)
     arrived = [torch.zeros(shape).double() for shape in SHAPES]
     given = [torch.zeros(shape).double() for shape in SHAPES]

@@ -3,7 +3,7 @@
 Two stages, both without state, so that any element can be drawn in any order and by SIMD:
 
 1. A stream (say, one bucket of one payload) gets 64 bits: `splitmix64(key ^ splitmix64(number))`,
-   where `key` is Key.bits(), a hash of (seed, worker, step, unit). splitmix64 is the generator of
+   where `key` is Key.mix(), a hash of (seed, worker, step, unit). splitmix64 is the generator of
    Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 2. Element i of a stream is a keyed 32-bit hash of i, cheap enough to be drawn eight at a time: two
    multiply-xorshift rounds (the constants of "lowbias32", Wellons' hash-prospector) that start from
