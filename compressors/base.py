@@ -124,7 +124,7 @@ class Compressor(ABC):
         """Return what is promised for tensors of `shape`."""
 
     def is_exact(self, shape: Sequence[int], key: Key) -> bool:
-        """Tell whether Q(x) = x for tensors of `shape` in the step of `key`; also where the method is not `lossless`."""
+        """Tell whether Q(x) = x for tensors of `shape` in the step of `key`, also if the method is not `lossless`."""
         return self.lossless
 
     @abstractmethod
