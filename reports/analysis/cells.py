@@ -31,10 +31,10 @@ class CellFigures:
     """The figures of a cell in one measure.
 
     Attributes:
-        best: of the `summary`'s values, the one that is better.
-        absent: by word (`failed`, `missing`, `not measured`), how many of its runs are not in the summary.
+        best: the better one of the smallest and the largest value.
+        absent: by word (`failed`, `missing`, `not measured`), the number of runs that are not in the summary.
         difference: from the baseline; None for the baseline itself and where there is none.
-        marked: by the columns in `MARKS` that are known of some run, of how many of its runs they are true.
+        marked: by the columns in `MARKS` that are known of some run, the number of runs for which they are true.
     """
 
     summary: Summary
@@ -79,9 +79,9 @@ class Cells:
     Attributes:
         runs: as in `Grid.runs`, in the order of the table.
         names: the columns that tell cells apart.
-        places: by cell, in order, the values of `names` as texts.
+        keys: by cell, in order, the values of `names` as texts.
         partner: by run, the position of the run it is compared with; -1 where there is none.
-        expected: how many runs a cell has unless it says otherwise.
+        expected: the number of runs in a cell unless it says otherwise.
         averaged: the keys, besides the seed, in which the runs of a cell differ.
     """
 
@@ -97,7 +97,7 @@ class Cells:
         numbers: dict[tuple[str, ...], int] = {}
         keys = list(zip(*(format_settings(runs[name]) for name in names), strict=True)) or [()] * len(runs)
         self.numbers = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=int)
-        self.places = list(numbers)
+        self.keys = list(numbers)
         told = {*names, *(("compressor", *grid.hyper) if "label" in names else ())}
         self.averaged = [
             key
@@ -105,14 +105,14 @@ class Cells:
             if key not in told and runs[key].nunique(dropna=False) > 1
         ]
         has_seeds = len(grid.seeds) > 1 and SEED not in names
-        sizes = np.bincount(self.numbers, minlength=len(self.places))
+        sizes = np.bincount(self.numbers, minlength=len(self.keys))
         self._seeds = len(grid.seeds) if has_seeds and not self.averaged else 0
         self.expected = self._seeds or int(max(sizes, default=1))
         self.missing = np.maximum(self._seeds - sizes, 0)
         self.partner = find_baselines(grid, runs, against) if partner is None else partner
         self._few = is_true(runs["few_steps"])
         self._marked = {
-            mark: np.bincount(self.numbers, is_true(runs[mark]), len(self.places)).astype(int)
+            mark: np.bincount(self.numbers, is_true(runs[mark]), len(self.keys)).astype(int)
             for mark in find_marks(runs)
         }
 
@@ -122,12 +122,12 @@ class Cells:
         values = np.where(done, self.runs[measure.column].to_numpy("float64", na_value=np.nan), np.nan)
         is_known = np.isfinite(values)
         found = summarize_cells(self._split_by_cell(values[:, None], is_known))
-        absent: list[collections.Counter[str]] = [collections.Counter() for _ in self.places]
+        absent: list[collections.Counter[str]] = [collections.Counter() for _ in self.keys]
         words = self.runs["status"].where(~done, measure.absent)
         for number, word in zip(self.numbers[~is_known], words[~is_known], strict=True):
             absent[number][str(word)] += 1
         is_tested = is_known & ~self._few if measure.topic == THROUGHPUT_TOPIC else is_known
-        gaps = self._compute_differences(values, is_tested) if measure.is_tested else [None] * len(self.places)
+        gaps = self._compute_differences(values, is_tested) if measure.is_tested else [None] * len(self.keys)
         cells = []
         for number, (summary, gap) in enumerate(zip(found, gaps, strict=True)):
             if self.missing[number]:
@@ -140,7 +140,7 @@ class Cells:
     def get_first_values(self, column: str) -> list[float | None]:
         """Return the first known value of each cell in a column of `runs`; None where there is none."""
         if column not in self.runs:
-            return [None] * len(self.places)
+            return [None] * len(self.keys)
         values = self.runs[column].groupby(self.numbers).first().to_numpy("float64", na_value=np.nan)
         return [float(value) if np.isfinite(value) else None for value in values]
 
@@ -203,7 +203,7 @@ class Cells:
     def _split_by_cell(self, values: np.ndarray, is_known: np.ndarray) -> list[np.ndarray]:
         """Return the known rows of `values` for each cell."""
         order = np.argsort(self.numbers[is_known], kind="stable")
-        counts = np.bincount(self.numbers[is_known], minlength=len(self.places))
+        counts = np.bincount(self.numbers[is_known], minlength=len(self.keys))
         parts = np.split(values[is_known][order], np.cumsum(counts)[:-1]) if len(counts) else []
         return [part[:, 0] if values.shape[1] == 1 else part for part in parts]
 

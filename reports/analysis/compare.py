@@ -71,9 +71,9 @@ class Comparison:
     """All cells that both sides have.
 
     Attributes:
-        names: what names a cell.
+        names: the keys that name a cell.
         changes: by measure, cell by cell.
-        remarks: what has to be known of all.
+        remarks: notes on all changes.
     """
 
     names: CellKey

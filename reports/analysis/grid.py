@@ -37,12 +37,12 @@ class Grid:
         runs: as in `Report.runs`, sorted, with the column `label`: the compressor and those of its
             hyper-parameters that were swept (`qsgd levels=7`), and the column `cell`: runs with the same
             number, which counts in the order of the tables, differ only in their seed.
-        keys: what was swept besides; together with `label` and `workers` they name exactly one cell.
+        keys: the other swept keys; together with `label` and `workers` they name exactly one cell.
         hyper: the compressor's hyper-parameters that were swept, by which labels of one compressor differ.
         seeds: those of all runs, in order; nothing where no config has any.
         constants: the config keys with the same value in all runs.
         specific: by compressor, the keys that are not constant, but the same in all its runs.
-        entangled: the keys that are neither, but follow from the swept ones.
+        entangled: the remaining keys, which follow from the swept ones.
     """
 
     runs: pd.DataFrame

@@ -105,10 +105,10 @@ class ReportTable:
     """Rows for people and records for programs; the first `headers` columns name a row.
 
     Attributes:
-        caption: what all its runs have in common.
-        remarks: what has to be known of all its runs together.
-        records: what programs read, in full and in the units of `Report.runs`: one for each cell, or for each run
-            where a row is a run; all have the same keys. None stands for what is not known.
+        caption: the settings that all its runs share.
+        remarks: notes on all its runs together.
+        records: for programs, in full and in the units of `Report.runs`: one for each cell, or for each run
+            where a row is a run; all have the same keys. None stands for an unknown value.
         topic: the part of a report that it belongs to, of `measures.TOPICS`.
     """
 

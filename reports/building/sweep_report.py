@@ -95,7 +95,7 @@ def read_report(
     """Read what there is to report of sweeps together; each signature counts once. Nothing is written.
 
     Args:
-        directory: of the report; of a single sweep its own.
+        directory: where the report belongs; for a single sweep the sweep's own.
         targets, against: see `tables.tables`.
 
     Raises:

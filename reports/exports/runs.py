@@ -39,11 +39,11 @@ class EndedRun:
 
     Attributes:
         began_s, ended_s: Unix times; 0 where they are not known.
-        steps: that it has taken.
+        steps: the number of steps taken.
         options: as dotted keys, those that decide the numbers of the run.
         results: its figures in `Report.runs`, as `result/accuracy`; without those that are not known.
         version: changes when the run has gone on.
-        read: the points, from its CSVs: nothing to do for a run that is not written.
+        read: returns the points from its CSVs; not called for a run that is not written.
     """
 
     sweep: str

@@ -67,7 +67,7 @@ def render_page(
         tables: all of `tables.tables(grid)`.
         plots: by the files that hold them; only PNGs are shown, or linked to where they are too large together.
         info: the content of sweep.yaml.
-        left_out: what the report does not contain.
+        left_out: the runs and files that the report does not contain.
         epochs: `Report.epochs`.
         profile: `Report.profile`.
     """

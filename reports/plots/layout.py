@@ -62,11 +62,11 @@ class Layout:
     Attributes:
         panels: title and runs of each; with the column `repeat`, which tells apart the lines that have
             one label. Runs with one `cell` differ only in their seed: a line is their mean.
-        columns: how many fit side by side.
+        columns: the number of panels side by side.
         repeats: the keys that differ between the lines of one colour in a panel.
-        looks: of each label, in the order of the tables.
+        looks: the look of each label, in the order of the tables.
         is_titled: whether the axes have their only label as title, and it need not be said again.
-        omitted: what a legend says about panels that there are no more.
+        omitted: the note of a legend on omitted panels.
     """
 
     panels: Sequence[tuple[str, pd.DataFrame]]

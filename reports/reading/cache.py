@@ -48,8 +48,8 @@ class CachedRows:
 
     Attributes:
         table: its rows.
-        stamps: by run, what they were made from.
-        parts: the files that they come from, and those that have nothing for these runs.
+        stamps: by run, the stamps of the files that its rows were made from.
+        parts: all parts of this kind, also those without rows of these runs.
     """
 
     table: pa.Table
@@ -95,11 +95,11 @@ class Cache:
         """Keep the rows of more runs; if they cannot be written they are not kept.
 
         Args:
-            kind: of what.
+            kind: the kind of rows.
             names: all runs.
             table: rows of the new ones and no others, with PLACE in `names`.
-            new: what these were made from; of those whose files have changed just now nothing is kept.
-            found: what was known before.
+            new: the stamps of the new runs; runs whose files have changed just now are not kept.
+            found: the rows that the cache had before.
         """
         before = time.time_ns() - _SETTLED_NS
         settled = {name: stamps for name, stamps in new.items() if all(at < before for _, at in stamps.values())}

@@ -44,8 +44,8 @@ EPOCHS = CsvColumns(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_colu
 def read(path: Path, table: CsvColumns) -> tuple[np.ndarray, Problem]:
     """Return the rows of a file, (columns, rows) in `float64`, and what is left out of it.
 
-    A column that it lacks is NaN, as is what is no number. A key that is in it twice counts as it was written last. A
-    torn last line is nothing to speak of, nor is a file that is not there.
+    A missing column is NaN, and so is a field that is no number. Of rows with the same key the last one counts. A torn
+    last line is no problem, and neither is a missing file.
     """
     return _read_batch([path], table)[0]
 
@@ -61,8 +61,8 @@ def read_all(
     Args:
         paths: the files.
         sizes: about how many bytes they have.
-        table: what is wanted.
-        shrink: made of the rows of each file, as soon as they are read, so that not all are in memory together.
+        table: the columns to read.
+        shrink: applied to the rows of each file as soon as they are read, so that not all are in memory together.
     """
 
     def some(batch: Sequence[Path]) -> list[tuple[np.ndarray, Problem]]:

@@ -26,10 +26,10 @@ class CsvSeries:
     """A CSV of every run, or rows derived from it.
 
     Attributes:
-        name: what it is kept as.
+        name: its kind in the cache.
         table: the CSV.
-        shrink: what is made of the rows of each, (columns, rows) in and out.
-        is_kept: whether to keep what was read for the next time.
+        shrink: applied to the rows of each file, (columns, rows) in and out.
+        is_kept: whether rows are kept in the cache.
     """
 
     name: str
@@ -48,7 +48,7 @@ _ROWS = pa.schema([(PLACE, pa.int32()), ("row", pa.string())])
 def read_run_rows(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> list[dict[str, Any] | None]:
     """Return the row of `Report.runs` of each of these runs of a sweep.
 
-    A run that is running, or of which something is left out, is read anew each time.
+    A running run, and a run with unreadable files, is read anew each time.
     """
     cache = Cache(sweep)
     found = cache.find("runs", _ROWS, names)
@@ -79,11 +79,11 @@ def read_series(
     """Return the rows of a CSV of these runs of a sweep, in their order.
 
     Args:
-        series: what of them.
+        series: the CSV.
         sweep: its directory.
-        names: of the directories of the runs.
-        settled: those of them of which something may be kept, since they are not being written.
-        leave_out: is told of what cannot be read.
+        names: the names of the runs' directories.
+        settled: the names of runs that are not being written, whose rows may be kept.
+        leave_out: called with each file that cannot be read.
 
     Returns:
         Of each row the position of its run in `names`, and the columns of the CSV.

@@ -40,7 +40,7 @@ class Report:
         runs: one row per run: `RUN_COLUMNS`, then every key of the configs in dotted form, named as
             it is typed (`workers`, `optimizer.lr`, `compressor` for `compressor.name`); a key that
             is called like one of `RUN_COLUMNS` is prefixed with `config.`.
-        left_out: what could not be read so far.
+        left_out: the files that could not be read so far.
     """
 
     def __init__(
@@ -157,9 +157,9 @@ class Report:
         """Note which files end before the step or epoch that the result of their run names, unless noted already.
 
         Args:
-            series: which of the files of a run.
+            series: the CSV of a run.
             runs: rows of `self.runs`.
-            last: of each, the last step or epoch that its file has; 0 where it has none.
+            last: the last step or epoch in each run's file; 0 where it has none.
         """
         noted = {entry.path for entry in self.left_out}
         key = series.table.key

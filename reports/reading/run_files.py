@@ -29,8 +29,8 @@ class DirectoryFiles:
     """The files of one directory.
 
     Attributes:
-        stamps: of each file that was looked at, from before it was read, by its path in the directory.
-        left_out: what could not be read.
+        stamps: the stamps of all files that were looked at, from before they were read, by path in the directory.
+        left_out: the files that could not be read.
     """
 
     def __init__(self, directory: Path) -> None:

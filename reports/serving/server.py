@@ -52,7 +52,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     Args:
         host, port: to listen at; port 0: any that is free.
         root: the sweep's directory.
-        renderer: has the page.
+        renderer: keeps the page.
 
     Raises:
         OSError: there is no such address, or the port is in use.

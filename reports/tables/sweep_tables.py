@@ -165,7 +165,7 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
     across = cells.names[rows:]
     found: dict[tuple[str, ...], dict[tuple[str, ...], tuple[CellFigures, float | None]]] = {}
     limits = cells.get_first_values(f"{measure.column}_at")
-    for place, figures, limit in zip(cells.places, cells.compute_figures(measure), limits, strict=True):
+    for place, figures, limit in zip(cells.keys, cells.compute_figures(measure), limits, strict=True):
         found.setdefault(place[:rows], {})[place[rows:]] = (figures, limit)
     kinds = zip(*(cells.runs[key] for key in across), strict=True) if across else [()]
     heads = list(dict.fromkeys(tuple(map(format_setting, kind)) for kind in sorted(set(kinds), key=_make_sort_key)))
@@ -231,7 +231,7 @@ def _build_phase_table(grid: Grid, cells: Cells) -> ReportTable:
     shown = (*SHARES, STEP)
     figures = [cells.compute_figures(measure) for measure in shown]
     lines, records = [], []
-    for cell, place in enumerate(cells.places):
+    for cell, place in enumerate(cells.keys):
         line = [
             cells.format_figures(found[cell], measure, with_count=False)
             for found, measure in zip(figures, shown, strict=True)

@@ -12,17 +12,17 @@ class MeasuredCell:
     """One experiment: times in s, means over steps and workers.
 
     Attributes:
-        workload: what is computed, without what is compressed; empty where all cells compute the same.
-        network: what it is called, and `links` what was measured of it.
+        workload: the name of the computed task, without the method; empty where all cells compute the same.
+        network: its name; `links` are its measurements.
         load: ranks times threads for each core that they have; at most 1 where they have enough.
-        samples: of a worker in a step; `batch` tells what was swept of it.
-        compute_s: all that is neither of the following: data, forward, backward, update, and what lies between.
-        communicate_s: until the exchange was over, waiting for others included.
+        samples: of a worker in a step; `batch` names the swept options of the batch.
+        compute_s: all but the following times: data, forward, backward, update, and the gaps between.
+        communicate_s: until the end of the exchange, waiting for others included.
         backward_s: the part of it in backward.
         beside_s: the part of it during which an exchange that overlaps can go on, and `overlaps` whether it does.
-        is_fair: its communication tells of the network: not of too few CPUs.
-        expected: what the network should have been, as far as it promised anything.
-        hosts: on which the workers were; 0 where that is not known.
+        is_fair: whether its communication was limited by the network, not by the CPUs.
+        expected: the configured links of the network, as far as there are any.
+        hosts: the number of hosts of the workers; 0 where it is not known.
     """
 
     workload: str

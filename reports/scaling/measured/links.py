@@ -25,7 +25,7 @@ class Links:
     """Links between hosts, all alike.
 
     Attributes:
-        name: what tables call them.
+        name: their name in tables.
         alpha: s, one way of a short message.
         beta: s a byte of payload.
     """
@@ -59,7 +59,7 @@ def parse_network(word: str, latency: float | None = None) -> Links:
     """Return the links for a name of `NOMINAL` or a bandwidth such as `10gbit`.
 
     Args:
-        latency: one-way s, instead of what such links are taken to have.
+        latency: one-way s, in place of the usual one of such links.
 
     Raises:
         UsageError: it is neither.
@@ -114,7 +114,7 @@ def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measure
     The bandwidth is that of a ring, in which all hosts send at once, as in training.
 
     Args:
-        figures_of: `expected` for what they should be.
+        figures_of: `expected` for the configured links.
     """
     figures = content.get(figures_of)
     if not isinstance(figures, Mapping):

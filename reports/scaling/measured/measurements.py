@@ -32,11 +32,11 @@ class Measurements:
     """The data to which the cost model is fitted.
 
     Attributes:
-        traffic: by workload and method, what it sends.
+        traffic: by workload and method, the messages that it sends.
         compressors: by method, its compressor's name.
-        left_out: what is not modelled, with the reason, a line each.
+        left_out: the methods that are not modelled, with the reasons, a line each.
         rows: by the key of a cell, its runs.
-        remarks: what else has to be known, a line each.
+        remarks: further notes for the reader, a line each.
     """
 
     cells: Sequence[MeasuredCell]
@@ -99,7 +99,7 @@ def read_measurements(runs: pd.DataFrame, swept: Sequence[str] = (), command: st
 
     Args:
         swept: the keys that were swept, as far as they are known.
-        command: what the sweep was started by, to say how more of it can be had.
+        command: the command of the sweep, to suggest further runs.
 
     Raises:
         gradsweep.errors.UsageError: no run has finished, or all have the same number of workers.

@@ -52,8 +52,8 @@ class Demand:
     """The load of a step on the network.
 
     Attributes:
-        latencies: times that it waits for the one-way latency.
-        messages: that a worker sends on the critical path.
+        latencies: number of one-way latencies that it waits for.
+        messages: number of messages that a worker sends on the critical path.
         bytes: in these messages.
     """
 
@@ -83,11 +83,11 @@ class Traffic:
             `sharded` and `gossip`, and of one swap, `gathered` is the whole message.
         answered: with `sharded`, bytes of the means of all shards.
         sums, gathers: calls one after another into which `summed` and `gathered` are divided, with `lanes`.
-        rounds: of the sums, those that wait for what the one before has brought.
+        rounds: the number of sums that wait for the result of the one before.
         sizes: tables of the sizes of payloads that travel first.
         agreements: sums of a few numbers before all else.
-        early: of the sums and gathers, those that leave while backward goes on, if the exchange overlaps with it: none
-            of rounds, swaps, shards, and of what waits for an agreement.
+        early: the number of sums and gathers that leave while backward runs, if the exchange overlaps with it: none of
+            rounds, swaps and shards, and none that wait for an agreement.
         degree: neighbours in a gossip; 0: all others.
         every: steps from one exchange to the next.
         grows: lg W neighbours in a gossip, whatever `degree` says.
@@ -165,7 +165,7 @@ def compute_demand(traffic: Traffic, workers: int, alpha: float | None = None, b
     """Return the load of a step on the network, on average over `every` steps.
 
     Args:
-        alpha, beta: of links for which each collective takes its fastest algorithm; without, it takes that of
+        alpha, beta: of links for which each collective takes its fastest algorithm; without them, it takes that of
             our runs: a ring, and recursive doubling for sums of fewer floats than workers, as in Open MPI.
     """
     if workers < 2:

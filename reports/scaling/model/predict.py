@@ -41,7 +41,7 @@ class Prediction:
     Attributes:
         step: as predicted, or as measured.
         low, high: the interval of a predicted step's time; nan where there is none, and of what was measured.
-        alone: what a worker alone takes.
+        alone: the time of a step of a worker alone.
         is_measured: the method was run just so: on this network with as many workers and samples, each worker with
             cores and a host of its own.
     """

@@ -29,7 +29,7 @@ class SimulationSettings:
 
     Attributes:
         inner: the links in nodes.
-        steps: how many; None: more with few workers, 10 to 100.
+        steps: their number; None: 10 to 100, more with few workers.
         oversubscription, eager_bytes: as in `simulator.Cluster`.
     """
 
@@ -53,7 +53,7 @@ class SimulatedSteps:
 
     Attributes:
         median_s, p90_s: of steps of all workers.
-        mean_s: of a step, which the rate is 1 over.
+        mean_s: of a step; the rate is 1 over this.
         efficiency: a step of one worker alone, without messages and of mean length, over `mean_s` (weak scaling).
         exchange: share of the time between encoding and decoding, waiting included.
         stragglers: share of the time that is there because workers differ.

@@ -42,16 +42,16 @@ class Cluster:
     Endpoints are numbered: workers from 0 on, then servers. Neighbouring workers are on one node.
 
     Args:
-        workers: how many.
-        link: of each node; that of a worker where `per_node` is 1.
+        workers: their number.
+        link: the link of each node; of each worker if `per_node` is 1.
         per_node: workers of a node, which share its link when they send to other nodes.
-        inner: of each worker, for messages within its node; to be given where `per_node` is above 1.
+        inner: the link of each worker for messages within its node; required if `per_node` is above 1.
         servers: endpoints that do not train.
-        links: those that are different, by number of the node. The latency between two nodes is the mean of theirs.
+        links: links that differ, by number of the node. The latency between two nodes is the mean of theirs.
         oversubscription: the core carries the sum of all nodes' bandwidths, each way, over this; 1 or less: no limit.
         eager_bytes: longer messages are announced, and begin when their receiver is there and has said so: that takes
             two more latencies (Open MPI over TCP: 65536). Without: every message begins when its sender is ready.
-        summing_s_per_byte: what a worker takes to add what it has received to what it has.
+        summing_s_per_byte: the time in which a worker adds a received byte to its own.
 
     Raises:
         ValueError: a number is not possible.

@@ -20,11 +20,11 @@ class SimulatedTraining:
     Args:
         compute: of the gradient.
         payload_bytes: of a worker's message.
-        dense_bytes: of what is not compressed: sums within nodes, what an asynchronous server answers.
+        dense_bytes: of uncompressed messages: sums within nodes, answers of an asynchronous server.
         encode_s, decode_s: of one payload.
         update_s: of the parameters.
         staleness: of `asynchronous`.
-        part_bytes: what collectives carry at most: longer messages travel in equal parts, one after another, each a
+        part_bytes: the most that collectives carry: longer messages travel in equal parts, one after another, each a
             collective of its own, as in training (trainers/lanes). Messages to neighbours and servers travel whole.
     """
 
@@ -48,10 +48,10 @@ class SimulatedExchange:
     """The way in which payloads travel.
 
     Args:
-        summary: what it is.
-        schedule: of a cluster and a training; not asked for where it is asynchronous.
-        payloads: how many a worker decodes.
-        servers: dedicated ones.
+        summary: a description.
+        schedule: returns the schedule for a cluster and a training; not called if asynchronous.
+        payloads: returns the number of payloads that a worker decodes.
+        servers: the number of dedicated servers.
     """
 
     summary: str

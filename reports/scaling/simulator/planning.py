@@ -20,8 +20,8 @@ class PlannedRound:
     """A round with the times of its messages, (messages,), as if all were under way at once.
 
     Attributes:
-        wire_s: from the first byte's leaving to the last one's.
-        sums_s: of every endpoint, what it takes to add up.
+        wire_s: from the departure of the first byte to that of the last.
+        sums_s: the time that each endpoint takes to add up.
         shift: every endpoint up to `members` sends a message like all others so far ahead; None where it is not so.
     """
 

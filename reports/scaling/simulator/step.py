@@ -91,8 +91,8 @@ class Asynchronous(_Work):
 
     Args:
         push_bytes, pull_bytes: of a gradient's message, and of the parameters.
-        staleness: how many steps.
-        server_s: what the server takes for a gradient.
+        staleness: the steps that a worker may be ahead.
+        server_s: the time that the server takes for a gradient.
     """
 
     push_bytes: float = 0.0
