@@ -83,7 +83,7 @@ def multirun(_: str) -> None:
     probes = any(word.startswith("--probe=") for word in sys.argv)
     with (
         mock.patch.object(launch, "execute", check),
-        mock.patch.object(probe, "execute", check),
+        mock.patch.object(probe, "probe_points", check),
         mock.patch.object(machine, "has_gpu_driver", lambda: "device=cuda" in sys.argv),
     ):
         runpy.run_path(str(ROOT / "multirun.py"), run_name="__main__")

@@ -56,7 +56,7 @@ def run_points(
 
     fresh = directories.is_fresh(str(directory))
     probes = session.flags.probe_s is not None
-    execute = probe.execute if probes else launch.execute
+    execute = probe.probe_points if probes else launch.execute
     with launch.undo_unless_started(session, directory):
         return execute(
             session,

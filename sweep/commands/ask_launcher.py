@@ -24,7 +24,7 @@ def ask(directory: Path, request: Request) -> bool:
         OSError: the directory cannot be written.
     """
     while (by := read_lock_owner(directory)) is not None:
-        path = requests.send(directory, request)
+        path = requests.send_request(directory, request)
         report_at = time.monotonic() + PATIENCE_S
         try:
             while path.exists() and read_lock_owner(directory) == by:
@@ -36,7 +36,7 @@ def ask(directory: Path, request: Request) -> bool:
             if not path.exists() and read_lock_owner(directory) == by:
                 return True
         finally:
-            requests.withdraw(path)
+            requests.withdraw_request(path)
     return False
 
 

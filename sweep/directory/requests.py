@@ -39,7 +39,7 @@ class Request:
     by: str = ""
 
 
-def send(directory: Path, request: Request) -> Path:
+def send_request(directory: Path, request: Request) -> Path:
     """Ask the launcher of the sweep in `directory`; return the file that it removes when it has done it.
 
     Raises:
@@ -56,7 +56,7 @@ def send(directory: Path, request: Request) -> Path:
             continue
 
 
-def withdraw(path: Path) -> None:
+def withdraw_request(path: Path) -> None:
     """Take a request back, where it is still there, and the folder where it was the last."""
     path.unlink(missing_ok=True)
     _remove_empty(path.parent)
@@ -72,7 +72,7 @@ def describe_sender() -> str:
     return f"pid {os.getpid()} on {socket.gethostname()}"
 
 
-def clear(directory: Path) -> None:
+def clear_requests(directory: Path) -> None:
     """Remove all requests; the caller has just taken the sweep's lock."""
     for path in _list_files(directory):
         with contextlib.suppress(OSError):
@@ -103,7 +103,7 @@ class Inbox:
                 continue
             self._seen.add(path)  # also where it cannot be removed
             self._latest = path
-            yield read(path) or f"{path}: not a request; it is ignored"
+            yield read_request(path) or f"{path}: not a request; it is ignored"
             if self._latest is not None:
                 self.remove(path)
 
@@ -120,7 +120,7 @@ class Inbox:
         _remove_empty(path.parent)
 
 
-def read(path: Path) -> Request | None:
+def read_request(path: Path) -> Request | None:
     """Return the request in a file; None where there is none, or none of KINDS."""
     try:
         found = files.read_json(path) or {}

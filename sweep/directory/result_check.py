@@ -38,7 +38,7 @@ def judge_result(run: Run, attempt: int | None = None) -> End | None:
     lacks = explain_lacking(run, result, attempt)
     if lacks is None:
         return str(result.get("status", run_directory.DONE)), result.get("reason"), None
-    _put_aside(run, attempt)
+    _set_result_aside(run, attempt)
     return run_directory.FAILED, f"not whole: {lacks}; a resume computes it again", failure_causes.INPUT
 
 
@@ -108,7 +108,7 @@ def _parse_value(header: bytes, row: bytes, column: str) -> str | None:
     return dict(zip(keys, values, strict=False)).get(column)
 
 
-def _put_aside(run: Run, attempt: int | None) -> None:
+def _set_result_aside(run: Run, attempt: int | None) -> None:
     number = attempt if attempt is not None else max([1, *run.attempt_numbers()])
     with contextlib.suppress(OSError):
         run.attempt(number).mkdir(exist_ok=True)

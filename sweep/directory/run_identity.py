@@ -82,7 +82,7 @@ def read_signature(run: Run) -> str | None:
     known = run.state().get("signature")
     if isinstance(known, str):
         return known
-    return None if is_blocked(run) else _signature_of_config(run)
+    return None if is_blocked(run) else _sign_config(run)
 
 
 def is_blocked(run: Run) -> bool:
@@ -90,7 +90,7 @@ def is_blocked(run: Run) -> bool:
     return os.path.lexists(run.path(run_directory.STATE)) and not is_regular(run.path(run_directory.STATE))
 
 
-def _signature_of_config(run: Run) -> str | None:
+def _sign_config(run: Run) -> str | None:
     """Return the signature of config.yaml as it is; None where it cannot be read."""
     try:
         return signature(yaml_files.read_sections(run.path(run_directory.CONFIG)))
@@ -107,6 +107,6 @@ def explain_unfit(run: Run) -> str | None:
         known = run.signature
     if not re.fullmatch(rf"[0-9a-f]{{{SIGNATURE_DIGITS},}}", known):
         return None
-    if (_signature_of_config(run) or "").startswith(known):
+    if (_sign_config(run) or "").startswith(known):
         return None
     return f"{run_directory.CONFIG} has been removed or changed; a resume writes it again"

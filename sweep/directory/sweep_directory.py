@@ -69,7 +69,7 @@ class Sweep:
         except OSError as error:
             self.close()
             raise self._explain_refusal(error) from error
-        requests.clear(self.directory)
+        requests.clear_requests(self.directory)
         return True
 
     def _explain_refusal(self, error: OSError) -> UsageError:

@@ -33,7 +33,7 @@ LOG = "launcher.log"
 DETACHED = "sweep.launch.detached"
 
 
-def leave(session: Session, sweep: Sweep, points: Mapping[Run, ResolvedPoint]) -> None:
+def start_detached(session: Session, sweep: Sweep, points: Mapping[Run, ResolvedPoint]) -> None:
     """Have another process take these runs of an open sweep to their end, and print how to follow it.
 
     Raises:

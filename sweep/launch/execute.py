@@ -42,14 +42,14 @@ def undo_unless_started(session: Session, directory: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        take_back(directory)
+        remove_traces(directory)
         raise
     finally:
         if session.fork_servers is not None:
             session.fork_servers.close()
 
 
-def take_back(directory: Path) -> None:
+def remove_traces(directory: Path) -> None:
     """Remove what Hydra has made for a sweep of which nothing was started."""
     from sweep.config import directories  # not at the top: `python -m sweep` does without Hydra
 
@@ -109,7 +109,7 @@ def execute(
             dry_run.print_json(points, directory)
         else:
             dry_run.print_table(points, directory, verbosity.errors(), silent=silent)
-        take_back(directory)
+        remove_traces(directory)
         return runs_of_points
     if not points.points:  # of a batch of a search
         _note_left_out(session, points, len(configs))

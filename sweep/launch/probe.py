@@ -42,7 +42,7 @@ MODULE = "trainers.training.probe"
 LOG_LINES = 10
 
 
-def execute(
+def probe_points(
     session: Session,
     configs: Sequence[Mapping[str, Any]],
     overrides: Sequence[Mapping[str, str]],
@@ -81,7 +81,7 @@ def execute(
             task = dataclasses.replace(
                 tasks(run, point), module=[MODULE, f"{seconds:g}"], workers=point.config["workers"], gpus=0
             )
-            failed += not _probe(executor, task, verbosity)
+            failed += not _run_probe(executor, task, verbosity)
     except (UsageError, signals.Interrupted) as ended:
         if not (isinstance(ended, signals.Interrupted) and ended.reported):  # nothing was started
             sweep.forget()
@@ -124,7 +124,7 @@ def _check(
     return points
 
 
-def _probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bool:
+def _run_probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bool:
     """Take a probe to its end and show what it has measured; return whether it has measured anything."""
     try:
         with signals.defer_interrupts():
@@ -141,7 +141,7 @@ def _probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bool:
         executor.cancel_all("interrupted")
     run = task.run
     if job.status == run_directory.DONE:
-        return show(run.path(run_directory.NETWORK), verbosity)
+        return show_network(run.path(run_directory.NETWORK), verbosity)
     print_line(verbosity.errors(), f"{job.status}: {os.path.relpath(run.directory)}: {job.reason}", "bold red")
     for number in run.attempt_numbers()[-1:]:
         for line in files.tail(run.attempt(number) / run_directory.STDERR, LOG_LINES):
@@ -149,7 +149,7 @@ def _probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bool:
     return False
 
 
-def show(path: Path, verbosity: Verbosity) -> bool:
+def show_network(path: Path, verbosity: Verbosity) -> bool:
     """Have a probe's network.json drawn beside it, and its tables printed; return whether that could be done."""
     command = [sys.executable, "-m", "reports", "network", os.path.relpath(path)]
     done = subprocess.run(

@@ -20,7 +20,7 @@ def run_or_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint
     if wait:
         take_to_end(session, sweep, points)
     elif next(iter(points.values())).config["launcher"]["cluster"] == "local":
-        detach.leave(session, sweep, points)
+        detach.start_detached(session, sweep, points)
     else:
         submit_and_leave(session, sweep, points)
 

@@ -55,7 +55,7 @@ def driven(tmp_path: Path) -> Iterator[Driven]:
     def begin(*scripts: str) -> list[Run]:
         runs = lay_out(tmp_path, scripts)
         sweep = Sweep(tmp_path, fresh=False)
-        detach.leave(Session(), sweep, load_points(runs))
+        detach.start_detached(Session(), sweep, load_points(runs))
         sweep.close()
         return runs
 
@@ -589,7 +589,7 @@ def test_nobody_gets_in_while_a_sweep_is_handed_over(tmp_path: Path) -> None:
 
     pushing = threading.Thread(target=push)
     pushing.start()
-    detach.leave(Session(), sweep, load_points(runs))
+    detach.start_detached(Session(), sweep, load_points(runs))
     sweep.close()
     eventually(lambda: runs[0].status() == run_directory.RUNNING)
     over.set()
@@ -613,7 +613,7 @@ def test_a_launcher_that_cannot_begin_is_told_at_once(tmp_path: Path, capsys: py
     (tmp_path / LOCK).unlink()
     (tmp_path / LOCK).touch()
     with pytest.raises(SystemExit) as ended:
-        detach.leave(Session(), sweep, load_points(runs))
+        detach.start_detached(Session(), sweep, load_points(runs))
     sweep.close()
     out = capsys.readouterr().out
     assert ended.value.code == 1 and "could not begin" in out and "not what descriptor" in out
@@ -623,7 +623,7 @@ def test_a_launcher_that_cannot_begin_is_told_at_once(tmp_path: Path, capsys: py
 def test_only_the_runs_that_were_asked_for(tmp_path: Path) -> None:
     runs = lay_out(tmp_path, [SUCCEED] * 2)
     sweep = Sweep(tmp_path, fresh=False)
-    detach.leave(Session(), sweep, load_points(runs[1:]))
+    detach.start_detached(Session(), sweep, load_points(runs[1:]))
     sweep.close()
     eventually(lambda: read_lock_owner(tmp_path) is None)
     assert statuses(runs) == [run_directory.PENDING, run_directory.DONE]
@@ -633,14 +633,14 @@ def test_only_the_runs_that_were_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_request_is_there_until_it_has_been_heeded(tmp_path: Path) -> None:
-    path = requests.send(tmp_path, Request(CANCEL, ("a", "b"), "me"))
+    path = requests.send_request(tmp_path, Request(CANCEL, ("a", "b"), "me"))
     inbox = Inbox(tmp_path, every_s=0)
     coming = inbox.read_new()
     assert next(coming) == Request(CANCEL, ("a", "b"), "me") and path.exists()
     assert list(coming) == [] and not path.exists()
-    requests.send(tmp_path, Request(RESUME, None))
+    requests.send_request(tmp_path, Request(RESUME, None))
     assert list(inbox.read_new()) == [Request(RESUME, None)]
-    path = requests.send(tmp_path, Request(CANCEL, None))
+    path = requests.send_request(tmp_path, Request(CANCEL, None))
     held = [inbox.hold() for _ in inbox.read_new()]
     assert held == [path] and path.exists() and list(inbox.read_new()) == []
     inbox.remove(path)
@@ -669,16 +669,16 @@ def test_what_is_no_request_is_told_once_and_ignored(tmp_path: Path, content: st
 
 
 def test_nothing_is_left_of_requests(tmp_path: Path) -> None:
-    requests.send(tmp_path, Request(CANCEL, None))
+    requests.send_request(tmp_path, Request(CANCEL, None))
     assert list(Inbox(tmp_path, every_s=0).read_new()) == [Request(CANCEL, None)]
     assert not (tmp_path / requests.FOLDER).exists()
-    requests.send(tmp_path, Request(CANCEL, None))
-    requests.clear(tmp_path)
+    requests.send_request(tmp_path, Request(CANCEL, None))
+    requests.clear_requests(tmp_path)
     assert not (tmp_path / requests.FOLDER).exists()
-    first, second = (requests.send(tmp_path, Request(CANCEL, None)) for _ in range(2))
-    requests.withdraw(first)
+    first, second = (requests.send_request(tmp_path, Request(CANCEL, None)) for _ in range(2))
+    requests.withdraw_request(first)
     assert second.exists()
-    requests.withdraw(second)
+    requests.withdraw_request(second)
     assert not (tmp_path / requests.FOLDER).exists()
 
 
@@ -692,12 +692,12 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
 def test_a_launcher_looks_now_and_then(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path, every_s=1000)
     assert list(inbox.read_new()) == []
-    requests.send(tmp_path, Request(CANCEL, None))
+    requests.send_request(tmp_path, Request(CANCEL, None))
     assert list(inbox.read_new()) == []
 
 
 def test_requests_to_an_earlier_launcher_are_forgotten(tmp_path: Path) -> None:
-    requests.send(tmp_path, Request(CANCEL, None))
+    requests.send_request(tmp_path, Request(CANCEL, None))
     Sweep(tmp_path, fresh=False).close()
     assert list(Inbox(tmp_path, every_s=0).read_new()) == []
 
@@ -705,7 +705,7 @@ def test_requests_to_an_earlier_launcher_are_forgotten(tmp_path: Path) -> None:
 def test_a_request_reaches_nothing_outside_of_the_sweep(driven: Driven, tmp_path: Path) -> None:
     elsewhere = write_run(tmp_path / "other", "a=1-11111111", {"status": "pending", "attempts": []})
     (run,) = driven(SLEEP)
-    path = requests.send(tmp_path, Request(CANCEL, (f"../other/runs/{elsewhere.name}", "/etc", "nobody"), "me"))
+    path = requests.send_request(tmp_path, Request(CANCEL, (f"../other/runs/{elsewhere.name}", "/etc", "nobody"), "me"))
     eventually(lambda: not path.exists())
     assert elsewhere.status() == run_directory.PENDING
     eventually(lambda: run.status() == run_directory.RUNNING)

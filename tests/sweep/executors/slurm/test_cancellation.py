@@ -110,7 +110,7 @@ def test_who_asks_a_launcher_to_cancel_holds_up_nobody_else(
     """The request is heeded when its runs have ended; meanwhile another one comes to its end."""
     good, bad = make("good"), make("bad")
     fake.queue(_100_0="RUNNING", _100_1="RUNNING")
-    asked = requests.send(executor.folder, requests.Request(requests.CANCEL, ("bad",), "me"))
+    asked = requests.send_request(executor.folder, requests.Request(requests.CANCEL, ("bad",), "me"))
     look, seen = executor.poll, []
 
     def poll() -> None:
