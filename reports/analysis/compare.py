@@ -166,10 +166,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
         for measure, found in changes.items()
     }
     both_sides = pd.concat([before, after], ignore_index=True)
-    said = [
-        *write_remarks(both_sides),
-        *_describe_tests(changes),
-    ]
+    said = [*write_remarks(both_sides), *_describe_tests(changes)]
     said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []
     alone = [len([key for key in mine if key not in other]) for mine, other in (cells, cells[::-1])]
     for count, side in zip(alone, ("the baseline", "the others"), strict=True):

@@ -110,11 +110,7 @@ MEASURES = (
     _define_cost("payload", "Message of one worker per step", "payload_bytes", "B", COMMUNICATION_TOPIC),
     _define_cost("sent", "Put on the wire by one worker per step", "sent_bytes", "B", COMMUNICATION_TOPIC),
     Measure(
-        "compression_ratio",
-        "Compression ratio of a message",
-        "compression_ratio",
-        "x fp32",
-        topic=COMMUNICATION_TOPIC,
+        "compression_ratio", "Compression ratio of a message", "compression_ratio", "x fp32", topic=COMMUNICATION_TOPIC
     ),
     _define_cost("compression_error", "Compression error", "compression_error", "relative", COMMUNICATION_TOPIC),
     Measure(

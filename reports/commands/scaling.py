@@ -45,10 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--into", metavar="DIR", type=Path, help="where it goes, of several sweeps")
     parser.add_argument(
-        "--format",
-        metavar="F,F",
-        default=FORMATS_BY_DEFAULT,
-        help=f"of {', '.join(TABLES)}; default: %(default)s",
+        "--format", metavar="F,F", default=FORMATS_BY_DEFAULT, help=f"of {', '.join(TABLES)}; default: %(default)s"
     )
     parser.add_argument("--plots", metavar="F,F", default="png", help=f"of {', '.join(PICTURES)}; default: png")
     parser.add_argument("--no-plots", dest="plots", action="store_const", const="", help="no pictures")

@@ -107,10 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     more.add_argument("--seed", metavar="N", type=int, default=0, help="of the times; default: %(default)s")
     more.add_argument("--into", metavar="DIR", type=Path, help="write the table and a picture there, too")
     more.add_argument(
-        "--format",
-        metavar="F,F",
-        default=FORMATS_BY_DEFAULT,
-        help=f"of {', '.join(TABLES)}; default: %(default)s",
+        "--format", metavar="F,F", default=FORMATS_BY_DEFAULT, help=f"of {', '.join(TABLES)}; default: %(default)s"
     )
 
 
@@ -156,12 +153,7 @@ def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> No
         gradsweep.errors.UsageError: names the first.
     """
     for option, given, useful, valid in (
-        (
-            "--format",
-            options.format != FORMATS_BY_DEFAULT,
-            options.into is not None,
-            "together with --into DIR",
-        ),
+        ("--format", options.format != FORMATS_BY_DEFAULT, options.into is not None, "together with --into DIR"),
         ("--inner", options.inner != _INNER, options.per_node > 1, "together with --per-node above 1"),
         ("--staleness", options.staleness != _STALENESS, "asynchronous" in exchanges, "of --exchange asynchronous"),
         (

@@ -30,10 +30,7 @@ def collect_columns(network: Any) -> dict[str, Any]:
     for column, key in (("network_latency_s", "latency_s"), ("network_bandwidth", "ring_bandwidth")):
         if math.isfinite(value := as_number(measured.get(key))):
             found[column] = value
-    return found | {
-        "network_off": "latency" in marks or "bandwidth" in marks,
-        "network_cpu_limited": "cpu" in marks,
-    }
+    return found | {"network_off": "latency" in marks or "bandwidth" in marks, "network_cpu_limited": "cpu" in marks}
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:

@@ -172,29 +172,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             size -= len(data)
 
     def _answer(self, body: bytes, kind: str, policy: str, more: Mapping[str, str] | None = None) -> None:
-        self.send_response(HTTPStatus.OK)
-        self._send_headers(
-            {
-                "Content-Type": kind,
-                "Content-Length": str(len(body)),
-                "Content-Security-Policy": policy,
-                **(more or {}),
-            }
-        )
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self._send(HTTPStatus.OK, body, kind, policy, more or {})
 
     def _refuse(self, status: HTTPStatus, why: str, **more: str) -> None:
-        body = f"{why}\n".encode()
+        self._send(status, f"{why}\n".encode(), files.TEXT, FILE_POLICY, more)
+
+    def _send(self, status: HTTPStatus, body: bytes, kind: str, policy: str, more: Mapping[str, str]) -> None:
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), "Content-Security-Policy": policy}
         self.send_response(status)
-        self._send_headers(
-            {
-                "Content-Type": files.TEXT,
-                "Content-Length": str(len(body)),
-                "Content-Security-Policy": FILE_POLICY,
-                **more,
-            }
-        )
+        self._send_headers({**headers, **more})
         if self.command != "HEAD":
             self.wfile.write(body)
 

@@ -13,19 +13,7 @@ _OF_METHOD = ("exchange", "memory", "algorithm", "topology", "policy")
 _OF_WORK = ("model", "dataset")
 _OF_MESSAGES = ("exchange", "exchange.overlap", "exchange.granularity", "memory", "algorithm", "topology")
 _OF_REPETITION = frozenset(
-    {
-        "seed",
-        "sweep",
-        "run",
-        "schedule",
-        "epochs",
-        "max_steps",
-        _BATCH,
-        "scaling",
-        "clip",
-        "partition",
-        "measure_every",
-    }
+    {"seed", "sweep", "run", "schedule", "epochs", "max_steps", _BATCH, "scaling", "clip", "partition", "measure_every"}
     | {"evaluate_every", "warmup_steps", "check_every", "checkpoint", "mpi", "data", "trackers"}
 )
 """Sections and keys of a config that do not change the compute and the messages of a step, and those of its samples."""

@@ -71,12 +71,7 @@ def compute_win_map(
 
 
 def _compute_totals(
-    predictor: Predictor,
-    workload: str,
-    method: str,
-    workers: int,
-    latency: float,
-    rates: npt.NDArray[np.float64],
+    predictor: Predictor, workload: str, method: str, workers: int, latency: float, rates: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     betas = 8 / (rates * PAYLOAD_SHARE)
     if predictor.best:  # the best algorithm depends on the bandwidth

@@ -300,6 +300,6 @@ def build_published_table(predictor: Predictor, found: Sequence[Prediction], lin
         lambda one: {"iterations_per_second": 1 / theirs(one), "step_s": theirs(one), "ours_s": float(one.step.total)},
         [
             "in brackets: their time of a step over ours; they let uncompressed gradients overlap with backward, and "
-            "compressed ones never, and count no work of MPI itself",
+            "compressed ones never, and count no work of MPI itself"
         ],
     )
