@@ -125,9 +125,9 @@ CODE = """
 import sys
 sys.path.insert(0, "benchmarks")
 import memory
-svd, shapes = memory.parse("svd,rank=3"), memory.timing.resnet18_shapes()
-memory.run(svd, memory.timing.Gradients(memory.SMALL[True]))
-room = memory.timing.Gradients(shapes)
+svd, shapes = memory.parse("svd,rank=3"), memory.bench_timing.resnet18_shapes()
+memory.run(svd, memory.bench_timing.Gradients(memory.SMALL[True]))
+room = memory.bench_timing.Gradients(shapes)
 memory.settle()
 before = memory.status("RssFile")
 memory.run(svd, room)

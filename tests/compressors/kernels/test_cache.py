@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 
 SCRIPT = """
 import hashlib, numpy, torch
-from compressors.low_rank import gram_svd
+from compressors.low_rank.linear_algebra import gram_svd
 matrix = torch.randn(100, 300, generator=torch.Generator().manual_seed(0))
 found = gram_svd.decompose(matrix, 3)
 print(hashlib.sha256(found.sigma.tobytes() + found.vectors(numpy.arange(7)).tobytes()).hexdigest())

@@ -125,7 +125,7 @@ ONLY_FOR_A_CPU = {"arrays", "eigen", "householder", "jit", "elias_reader", "elia
 
 
 def names(package: str) -> set[str]:
-    return {path.stem for path in (KERNELS / package).glob("[!_]*.py")}
+    return {path.stem for path in (KERNELS / package).rglob("[!_]*.py")}
 
 
 def test_every_method_with_numba_has_triton_or_a_reason() -> None:
@@ -153,7 +153,7 @@ def test_torch_rounds_alike_on_all_devices(compressor: Compressor) -> None:
 
 
 def triton_sources() -> list[tuple[str, ast.Module]]:
-    return [(path.name, ast.parse(path.read_text())) for path in sorted((KERNELS / "cuda").glob("*.py"))]
+    return [(path.name, ast.parse(path.read_text())) for path in sorted((KERNELS / "cuda").rglob("*.py"))]
 
 
 def jitted(tree: ast.Module) -> list[ast.FunctionDef]:
