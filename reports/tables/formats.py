@@ -46,12 +46,17 @@ def to_parquet(table: ReportTable) -> bytes:
 
 
 def to_markdown(table: ReportTable) -> bytes:
-    from tabulate import tabulate
-
-    rows = [[_escape_markdown(cell.text) for cell in row] for row in table.rows]
-    names = [_escape_markdown(column.name) + (f" [{column.shown}]" if column.shown else "") for column in table.columns]
-    sides = ["right" if column.is_number else "left" for column in table.columns]
-    body = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
+    """Return a pipe table whose columns are aligned in the file, too, with title, notes and caption as paragraphs."""
+    units = [f" [{column.shown}]" if column.shown else "" for column in table.columns]
+    rows = [[_escape_markdown(column.name) + unit for column, unit in zip(table.columns, units, strict=True)]]
+    rows += [[_escape_markdown(cell.text).strip() for cell in row] for row in table.rows]
+    widths = [max([len(head) + 2, *map(len, cells)]) for head, *cells in zip(*rows, strict=True)]
+    sides = [(">" if column.is_number else "<", width) for column, width in zip(table.columns, widths, strict=True)]
+    lines = [
+        "".join(f"| {text:{side}{width}} " for text, (side, width) in zip(row, sides, strict=True)) for row in rows
+    ]
+    rule = "".join(f"|{':':-{side}{width + 2}}" for side, width in sides)
+    body = "\n".join(f"{line}|" for line in (lines[0], rule, *lines[1:]))
     parts = [
         f"**{_escape_markdown(table.title)}**",
         body,
