@@ -17,8 +17,10 @@ from sweep.directory import result_check, run_identity
 from sweep.directory.run_state import finish_attempt, write_state
 from sweep.provenance import code_snapshot
 from sweep.system.lease import Lease
+from sweep.system.log_pipes import Capture
 from sweep.system.oom_kills import OomKills
-from sweep.system.processes import GRACE_S
+from sweep.system.processes import GRACE_S, kill_processes
+from sweep.system.slurm_allocation import Allocation
 
 if TYPE_CHECKING:
     from sweep.attempts.run_task import RunTask
@@ -44,6 +46,7 @@ class Attempt(abc.ABC):
     Args:
         cores: that its processes may run on.
         lease: the cores and GPUs that it has for itself.
+        allocation: of the SLURM job around us, in which it is computed.
         await_reported_end: asked about an end that nothing else explains.
 
     Raises:
@@ -54,10 +57,15 @@ class Attempt(abc.ABC):
     """Whether `terminate` has it save first."""
 
     def __init__(
-        self, task: RunTask, cores: Sequence[int], lease: Lease, await_reported_end: ReportedEnd | None = None
+        self,
+        task: RunTask,
+        cores: Sequence[int],
+        lease: Lease,
+        allocation: Allocation | None = None,
+        await_reported_end: ReportedEnd | None = None,
     ) -> None:
         self.task, self.run = task, task.run
-        self.cores, self.lease = list(cores), lease
+        self.cores, self.lease, self.allocation = list(cores), lease, allocation
         self._shared = self.run.state().get("shared_cores") is True
         self._attempts = self.run.state()["attempts"]
         self.number = 1 + max([len(self._attempts), *self.run.attempt_numbers()])
@@ -68,6 +76,7 @@ class Attempt(abc.ABC):
         self.exit_code: int | None = None
         self.unsaved = False  # ended by the request to save, before it had begun
         self._await_reported_end = await_reported_end
+        self._capture: Capture | None = None
         self._asked: float | None = None  # when it was last asked to save, by time.monotonic()
         self._stopping: tuple[str, str, str | None] | None = None  # status, reason, cause
         self._signals: list[tuple[float, signal.Signals]] = []  # still to be sent, with the times by time.monotonic()
@@ -120,6 +129,7 @@ class Attempt(abc.ABC):
             "cores": self.cores,
             "gpus": list(self.lease.gpus),
             "code_version": self.task.code_version,
+            **({} if self.allocation is None or pid is None else self.allocation.build_record()),
             **more,
         }
         continued = self.run.path(run_directory.CHECKPOINT).exists()  # its figures include earlier attempts
@@ -134,7 +144,7 @@ class Attempt(abc.ABC):
 
     def _count_cores(self) -> int:
         """Return how many cores there are for the ranks."""
-        return len(self.cores)
+        return len(self.cores) if self.allocation is None else self.allocation.cpus
 
     def _build_watch(self) -> Watch | None:
         """Return a watch on the files that a run writes while it makes progress; None without a limit."""
@@ -177,6 +187,16 @@ class Attempt(abc.ABC):
     def _find_lost_nodes(self) -> list[str]:
         """Return the nodes of the run that cannot be reached any more."""
         return []
+
+    def _tidy(self) -> None:
+        """End the processes that its ranks may have left, and close its logs."""
+        kill_processes(self.directory)
+        if self._capture is not None:
+            self._capture.close()
+
+    def _finish(self, code: int) -> None:
+        self._tidy()
+        self._conclude(code)
 
     def _conclude(self, code: int) -> None:
         """Decide from the files and the exit status of the MPI launcher how it has ended, and write that."""

@@ -20,15 +20,12 @@ from sweep.system import gpus, signals
 from sweep.system.job_environment import build_job_environment
 from sweep.system.lease import Lease
 from sweep.system.log_pipes import Capture
-from sweep.system.processes import GRACE_S, kill_processes, prepare_child
+from sweep.system.processes import GRACE_S, prepare_child
 from sweep.system.slurm_allocation import Allocation
 
 
 class MpirunAttempt(Attempt):
     """An attempt at a run as a running mpirun.
-
-    Args:
-        allocation: of the SLURM job around us, in which it is started.
 
     Raises:
         OSError: it cannot be started.
@@ -42,13 +39,12 @@ class MpirunAttempt(Attempt):
         allocation: Allocation | None = None,
         await_reported_end: ReportedEnd | None = None,
     ) -> None:
-        self.allocation = allocation
-        super().__init__(task, cores, Lease(tuple(cores)) if lease is None else lease, await_reported_end)
+        lease = Lease(tuple(cores)) if lease is None else lease
+        super().__init__(task, cores, lease, allocation, await_reported_end)
         if self.status is not None:
             return
         # a new one: Open MPI names a directory there by mpirun's pid, and fails if a killed mpirun has left it
         self._scratch = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
-        self._capture: Capture | None = None
         own = {
             ATTEMPT_VARIABLE: str(self.directory),
             CORES_VARIABLE: "" if self.lease.is_shared else ",".join(map(str, cores)),  # to pin ranks to
@@ -87,20 +83,17 @@ class MpirunAttempt(Attempt):
             self._tidy()
             raise
         try:
-            self._write_start(self.process.pid, **({} if allocation is None else allocation.build_record()))
+            self._write_start(self.process.pid)
         except BaseException:  # nothing may run without a state that says so
             self.process.kill()
             self.process.wait()
             self._tidy()
             raise
 
-    def _count_cores(self) -> int:
-        return super()._count_cores() if self.allocation is None else self.allocation.cpus
-
     def poll(self) -> str | None:
         if self.status is None:
             if self.process.poll() is not None:
-                self._finish()
+                self._finish(self.process.returncode)
             else:
                 self._killed_for_memory.look()
                 self._enforce_limits()
@@ -136,15 +129,8 @@ class MpirunAttempt(Attempt):
                 time.sleep(0.01)
 
     def _tidy(self) -> None:
-        """Remove what an mpirun that has ended may have left."""
-        kill_processes(self.directory)
-        if self._capture is not None:
-            self._capture.close()
+        super()._tidy()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _find_lost_nodes(self) -> list[str]:
         return [] if self.allocation is None else self.allocation.find_lost_nodes()
-
-    def _finish(self) -> None:
-        self._tidy()
-        self._conclude(self.process.returncode)

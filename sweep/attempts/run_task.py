@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from gradsweep.run_directory import Run
 from sweep import emulation
@@ -67,13 +66,4 @@ class RunTask:
 
 def load_task(fields: Mapping[str, Any]) -> RunTask:
     """Return the task that `dataclasses.asdict` has turned into `fields`."""
-    return cast(RunTask, _from_dict(RunTask, fields))
-
-
-def _from_dict(cls: Any, fields: Mapping[str, Any]) -> Any:
-    hints = typing.get_type_hints(cls)
-    found = {}
-    for name, value in fields.items():
-        kinds = [kind for kind in (hints[name], *typing.get_args(hints[name])) if dataclasses.is_dataclass(kind)]
-        found[name] = _from_dict(kinds[0], value) if kinds and isinstance(value, Mapping) else value
-    return cls(**found)
+    return RunTask(**{**fields, "limits": Limits(**fields.get("limits", {}))})

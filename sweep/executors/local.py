@@ -162,13 +162,17 @@ class SlotExecutor(RunExecutor):
         job.lease, job.waits_for, job.shared_cores = lease, None, lease.is_shared
         job.ends = None if job.seconds is None else time.monotonic() + job.seconds
         self.running.append(job)
+        self._start(job, lease)
+        return True
+
+    def _start(self, job: SlotJob, lease: Lease) -> None:
+        """Start an attempt at a run on what it has leased; the job has failed if that cannot be done."""
         try:
             job.attempt = self._start_attempt(job, lease)
             job.status = run_directory.RUNNING
         except OSError as error:  # a full disk, for example: other runs may start
             self._note_end(job, run_directory.FAILED, *explain_start_error(error))
             write_job_state(job)
-        return True
 
     def _start_attempt(self, job: SlotJob, lease: Lease) -> Attempt:
         """Start an attempt at the job's run."""

@@ -10,7 +10,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gradsweep import run_directory
 from gradsweep.errors import UsageError, bad_value
@@ -33,12 +33,10 @@ if TYPE_CHECKING:
 CANCELLED_S = 100.0  # SLURM's KillWait and an epilog
 
 
-class Launcher(Protocol):
-    """Starts the runs of a sweep where the options of hydra/launcher say."""
+class Launcher:
+    """Starts the runs of a sweep where the options of hydra/launcher say; by itself it asks no scheduler."""
 
-    @property
-    def options(self) -> Options:
-        """The checked options of a run."""
+    options: Options
 
     def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
         """Check that the run and its sweep can be started with these options.
@@ -46,6 +44,7 @@ class Launcher(Protocol):
         Raises:
             UsageError: they cannot.
         """
+        raise NotImplementedError
 
     def build_executor(
         self,
@@ -62,10 +61,12 @@ class Launcher(Protocol):
             weigh: orders the others.
             fork_servers: that may have been started early, for packed runs.
         """
+        raise NotImplementedError
 
     @classmethod
     def find_living_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
         """Return those of the jobs (`id` of job.json) that wait, with why, or run (None); None without an answer."""
+        return {}
 
     @classmethod
     def find_unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:
@@ -74,6 +75,7 @@ class Launcher(Protocol):
         Raises:
             UsageError: the scheduler does not answer.
         """
+        return {}
 
     @classmethod
     def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
@@ -85,7 +87,7 @@ class Launcher(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalLauncher:
+class LocalLauncher(Launcher):
     """Starts runs on this machine, which has no scheduler."""
 
     options: LocalOptions
@@ -137,18 +139,6 @@ class LocalLauncher:
             refuse=SubmittedRuns().refuse,
         )
 
-    @classmethod
-    def find_living_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
-        return {}
-
-    @classmethod
-    def find_unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:
-        return {}
-
-    @classmethod
-    def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
-        """Do nothing: no job is known to a scheduler."""
-
 
 class SubmittedRuns:
     """The runs of a sweep that SLURM may still have; SLURM is asked once."""
@@ -175,7 +165,7 @@ class SubmittedRuns:
 
 
 @dataclasses.dataclass(frozen=True)
-class SlurmLauncher:
+class SlurmLauncher(Launcher):
     """Submits runs as jobs of SLURM."""
 
     options: SlurmOptions
@@ -242,7 +232,7 @@ class SlurmLauncher:
             time.sleep(0.5)
 
 
-LAUNCHERS: dict[str, type[LocalLauncher] | type[SlurmLauncher]] = {"local": LocalLauncher, "slurm": SlurmLauncher}
+LAUNCHERS: dict[str, type[Launcher]] = {"local": LocalLauncher, "slurm": SlurmLauncher}
 """Launchers by what `hydra.launcher.cluster` may say."""
 
 

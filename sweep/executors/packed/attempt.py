@@ -20,7 +20,7 @@ from sweep.provenance import record
 from sweep.system import signals
 from sweep.system.lease import Lease
 from sweep.system.log_pipes import Capture
-from sweep.system.processes import GRACE_S, kill_processes
+from sweep.system.processes import GRACE_S
 
 LOG_LINES = 20
 MOST_DESCRIPTORS = 250  # of one message; the kernel takes 253
@@ -34,15 +34,14 @@ class PackedAttempt(Attempt):
     def __init__(
         self, task: RunTask, lease: Lease, gpus: Sequence[int], world: PackedWorld, suspect: bool = False
     ) -> None:
-        self.allocation = world.allocation
-        unnumbered = self.allocation is not None and not self.allocation.cores  # its cores have no known numbers
-        super().__init__(task, [] if unnumbered else lease.cores, lease)
+        allocation = world.allocation
+        unnumbered = allocation is not None and not allocation.cores  # its cores have no known numbers
+        super().__init__(task, [] if unnumbered else lease.cores, lease, allocation)
         self.gpus, self.suspect = list(gpus), suspect
         self.again = False
         """Whether it has ended for a reason outside its run, so that another attempt follows."""
         self.why_again = ""
         self._preempted = False
-        self._capture: Capture | None = None
         if self.status is not None:
             return
         files.write_json(
@@ -60,12 +59,8 @@ class PackedAttempt(Attempt):
     def join(self, world: PackedWorld) -> None:
         """Queue for the ranks of a world."""
         self.world = world
-        about = {} if self.allocation is None else self.allocation.build_record()
-        self._write_start(world.process.pid, world=str(world.directory.absolute()), **about)
+        self._write_start(world.process.pid, world=str(world.directory.absolute()))
         world.add(self)
-
-    def _count_cores(self) -> int:
-        return super()._count_cores() if self.allocation is None else self.allocation.cpus
 
     # called by the world
 
@@ -178,13 +173,6 @@ class PackedAttempt(Attempt):
         with contextlib.suppress(OSError):
             finish_attempt(self.run, self.status, reason, None, cause)
 
-    def _finish(self, exit_code: int) -> None:
-        self._tidy()
+    def _finish(self, code: int) -> None:
         self.again = False
-        self._conclude(exit_code)
-
-    def _tidy(self) -> None:
-        """End the processes that its ranks may have left, and close its logs."""
-        kill_processes(self.directory)
-        if self._capture is not None:
-            self._capture.close()
+        super()._finish(code)

@@ -15,7 +15,6 @@ from gradsweep import run_directory
 from sweep.attempts.attempt import Attempt
 from sweep.attempts.failures import explain_start_error
 from sweep.attempts.run_task import RunTask
-from sweep.executors.base import write_job_state
 from sweep.executors.local import SlotExecutor, SlotJob
 from sweep.executors.packed.attempt import PackedAttempt
 from sweep.executors.packed.fork_server import ForkServers
@@ -77,8 +76,8 @@ class PackedExecutor(SlotExecutor):
             if attempt.again and job.status == run_directory.RUNNING:
                 job.status = run_directory.PENDING  # until the next poll, so that `news` is read before it runs again
                 self.news.append((job, attempt.number, attempt.why_again))
-            elif attempt.again:
-                self._restart(job)
+            elif attempt.again and job.lease is not None:
+                self._start(job, job.lease)
             elif attempt.status is None and attempt.world.gone and attempt in attempt.world.waiting:
                 attempt.world.waiting.remove(attempt)
                 try:
@@ -90,16 +89,6 @@ class PackedExecutor(SlotExecutor):
             if world.open and world.idle and not any(build_world_key(task) == world.key for task in self._list_tasks()):
                 world.finish()
         self.worlds = [world for world in self.worlds if not world.gone]
-
-    def _restart(self, job: SlotJob) -> None:
-        """Start another attempt at a run whose world is gone, on the cores that it has leased."""
-        assert job.lease is not None
-        try:
-            job.attempt = self._start_attempt(job, job.lease)
-            job.status = run_directory.RUNNING
-        except OSError as error:
-            self._note_end(job, run_directory.FAILED, *explain_start_error(error))
-            write_job_state(job)
 
     def cancel_all(self, reason: str) -> None:
         self.cancel([entry.item for entry in self.backlog], reason)

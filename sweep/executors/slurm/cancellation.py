@@ -7,10 +7,9 @@ import sys
 import time
 from collections.abc import Iterable
 
-from sweep.executors.slurm.queue import build_environment, format_refusal, is_gone
+from sweep.executors.slurm.queue import MOST_IDS, build_environment, format_refusal, is_gone
 
 PATIENCE_S = 60.0  # for one scancel
-MOST = 500  # jobs of one scancel
 
 
 class Cancellations:
@@ -38,7 +37,7 @@ class Cancellations:
         """Start what is due, and tell whether SLURM has just accepted something; may be called at any rate."""
         done = self._scancel is not None and self._has_succeeded(self._scancel)
         now = time.monotonic()
-        due = [id for id, at in self._due.items() if at <= now][:MOST]
+        due = [id for id, at in self._due.items() if at <= now][:MOST_IDS]
         if self._scancel is None and due:
             try:
                 self._scancel = subprocess.Popen(

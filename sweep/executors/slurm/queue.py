@@ -27,6 +27,8 @@ ENDED = {
 }
 """Status, cause and reason of a run by the state of a job that has ended without writing any; others are alive."""
 
+MOST_IDS = 500  # of one scancel
+
 GONE = (run_directory.FAILED, failure_causes.LOST, "SLURM does not know its job any more, and it has left no result")
 
 _ALLOCATIONS = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMIX_", "PMI_", "PRTE_", "OMPI_", "SUBMITIT_")
@@ -161,8 +163,7 @@ def cancel_jobs(ids: Sequence[str]) -> None:
     Raises:
         SlurmSilent: there was no answer.
     """
-    for start in range(0, len(ids), 500):
-        _scancel(ids[start : start + 500])
+    _scancel(ids)
 
 
 def cancel_by_name(name: str) -> None:
@@ -180,16 +181,16 @@ def signal_scripts(ids: Sequence[str], signal: str) -> None:
     Raises:
         SlurmSilent: there was no answer.
     """
-    for start in range(0, len(ids), 500):
-        _scancel(ids[start : start + 500], f"--signal={signal}", "--batch")
+    _scancel(ids, f"--signal={signal}", "--batch")
 
 
 def _scancel(ids: Sequence[str], *how: str) -> None:
-    try:
-        run_command("scancel", *how, *ids)
-    except SlurmSilent as silent:
-        if not is_gone(str(silent)):
-            raise
+    for start in range(0, len(ids), MOST_IDS):
+        try:
+            run_command("scancel", *how, *ids[start : start + MOST_IDS])
+        except SlurmSilent as silent:
+            if not is_gone(str(silent)):
+                raise
 
 
 def read_array_limit() -> int:
