@@ -26,7 +26,7 @@ TOPICS = (THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC, COMMUNICATION_TOPIC, S
 class Measure:
     """A number that every run has, as a table shows it.
 
-    `unit` is that of the column of `Report.runs` or of `derive`; people read it times `scale` as `shown`.
+    `unit` is that of the column of `Report.runs` or of `derive_measures`; people read it times `scale` as `shown`.
     `absent` is the word for a run that is done and has none.
     """
 
@@ -183,7 +183,7 @@ def derive_measures(
     """Return the runs of a grid with the columns of all measures; NaN where a run is not done.
 
     Args:
-        partner: by run, the position of the one it is compared with (`partners`).
+        partner: by run, the position of the one it is compared with (`find_partners`).
         epochs: `Report.epochs`; without them nothing is said of progress.
         targets: test accuracies, 0.9 for 90 %.
 

@@ -54,7 +54,7 @@ class Difference:
     Attributes:
         low, high: 95 % interval of the mean difference; NaN where n < 2.
         p: of a paired t test; NaN if nothing can be tested: n < 2, or the same difference for all seeds.
-        p_holm: `p` after the correction of Holm (1979) for all tests of a table; NaN until `corrected`.
+        p_holm: `p` after the correction of Holm (1979) for all tests of a table; NaN until `correct_differences`.
     """
 
     n: int

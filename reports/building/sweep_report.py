@@ -45,7 +45,7 @@ class BuiltReport:
     """A report, and the directory into which it is written.
 
     Attributes:
-        targets, against: see `tables.tables`.
+        targets, against: see `sweep_tables.build_tables`.
         more: tables besides those of the grid.
     """
 
@@ -80,8 +80,8 @@ def build_report(
     """Write summary.csv, tables/, plots/ and report.html of one sweep from its run directories.
 
     Args:
-        pictures, formats: see `write`.
-        targets, against: see `tables.tables`.
+        pictures, formats: see `write_report`.
+        targets, against: see `sweep_tables.build_tables`.
     """
     return write_report(read_report([directory], directory, targets, against), pictures, formats)
 
@@ -96,7 +96,7 @@ def read_report(
 
     Args:
         directory: where the report belongs; for a single sweep the sweep's own.
-        targets, against: see `tables.tables`.
+        targets, against: see `sweep_tables.build_tables`.
 
     Raises:
         gradsweep.errors.UsageError: there is nothing that is called as `against` says.

@@ -64,7 +64,7 @@ def render_page(
     Args:
         directory: the sweep's; the page's links are relative to it.
         grid: the layout of its runs.
-        tables: all of `tables.tables(grid)`.
+        tables: all of `build_tables(grid)`.
         plots: by the files that hold them; only PNGs are shown, or linked to where they are too large together.
         info: the content of sweep.yaml.
         left_out: the runs and files that the report does not contain.

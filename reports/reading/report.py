@@ -70,7 +70,7 @@ class Report:
 
     @functools.cached_property
     def profile(self) -> pd.DataFrame:
-        """`steps` in few rows, for plots: each run's in at most `profiles.BINS` (100) bins of consecutive steps.
+        """`steps` in few rows, for plots: each run's in at most `step_profile.BINS` (100) bins of consecutive steps.
 
         `columns.PROFILE_COLUMNS`: as in `steps`, but `samples` is `float64`. `step`, `epoch` and `time_s` are those
         at the end of a bin, all else is the mean over its steps, of those that have a value.

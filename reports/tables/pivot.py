@@ -56,7 +56,7 @@ def pivot(
     Args:
         runs, epochs: of a `Report`.
         swept: the keys that were swept, as far as they are known.
-        targets, against: see `tables.tables`.
+        targets, against: see `sweep_tables.build_tables`.
 
     Raises:
         gradsweep.errors.UsageError: there is no such column, or no run that is asked for.

@@ -111,7 +111,7 @@ class Traffic:
     def early_share(self) -> float:
         """The share of an exchange that can be hidden if it overlaps.
 
-        For a gossip it is all, since its message is complete before the work begins (trainers/gossip); else what leaves
+        For a gossip it is all, since its message is complete before the work begins (trainers/exchange/gossip.py); else what leaves
         while backward runs.
         """
         if self.pattern == "gossip":

@@ -110,7 +110,7 @@ class CostModel:
 
         Args:
             links: alpha and beta may be arrays.
-            load: see `Cell`; of workers with cores of their own 1.
+            load: see `MeasuredCell`; of workers with cores of their own 1.
             best: each collective takes its fastest algorithm, instead of that of our runs.
             codec, payload: encode and decode, and the bytes, are so many times what they are; may be arrays.
         """
