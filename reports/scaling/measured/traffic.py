@@ -111,8 +111,8 @@ class Traffic:
     def early_share(self) -> float:
         """The share of an exchange that can be hidden if it overlaps.
 
-        For a gossip it is all, since its message is complete before the work begins (trainers/exchange/gossip.py); else what leaves
-        while backward runs.
+        For a gossip it is all, since its message is complete before the work begins (trainers/exchange/gossip.py); else
+        what leaves while backward runs.
         """
         if self.pattern == "gossip":
             return 1.0

@@ -93,7 +93,7 @@ class Cluster:
 
     @functools.cached_property
     def s_per_byte(self) -> Floats:
-        """Seconds a byte of every way that messages share, in the order of `find_paths`: (2 endpoints + 2 nodes + 2,)."""
+        """Seconds a byte of every shared way, in the order of `find_paths`: (2 endpoints + 2 nodes + 2,)."""
         inner = np.full(2 * self.endpoints, self.inner.s_per_byte if self.inner else 0.0)
         nodes = np.array([self.links.get(node, self.link).s_per_byte for node in range(self.nodes)])
         with np.errstate(divide="ignore"):
