@@ -16,7 +16,7 @@ from sweep.directory import run_layout
 from sweep.launch import execute as launch
 from sweep.launch.session import Session
 from sweep.planning.points import Points, check_points
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers.rules.idle_options import find_idle
 from trainers.rules.resolve import resolve
 
@@ -29,7 +29,7 @@ def checked(
 ) -> Points:
     """A grid as it is checked before a start; `typed` is what was typed beside it."""
     points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    configs = [{**composed(**point), "sweep": sweep, **SETTINGS} for point in points]
+    configs = [{**compose_config(**point), "sweep": sweep, **SETTINGS} for point in points]
     words = [{**{key: str(value) for key, value in point.items()}, **(typed or {})} for point in points]
     return check_points(configs, words, resolve, idle=find_idle, whole=whole)
 
@@ -79,7 +79,7 @@ def test_a_search_may_need_it_later() -> None:
 
 
 def test_a_probe_minds_nothing() -> None:
-    config = {**composed(), "sweep": {}, **SETTINGS}
+    config = {**compose_config(), "sweep": {}, **SETTINGS}
     assert len(check_points([config], [{"topology": "ring"}], resolve).points) == 1
 
 
@@ -138,7 +138,7 @@ def test_words_for_hydra_that_nobody_reads_are_refused() -> None:
 
 
 def execute(directory: Path, typed: Mapping[str, str] | None = None, **sweep: Any) -> Any:
-    config = {**composed(), "sweep": {"dry_run": True, **sweep}, **SETTINGS}
+    config = {**compose_config(), "sweep": {"dry_run": True, **sweep}, **SETTINGS}
     return launch.execute(Session(), [config], [typed or {}], directory, resolve, idle=find_idle, fresh=False)
 
 

@@ -17,7 +17,7 @@ from sweep.launch.session import Session
 from sweep.planning import invalid_points
 from sweep.planning.points import Points, check_points
 from sweep.settings.sweep import SweepSettings
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers.rules.resolve import resolve
 
 SETTINGS = {"mpi": {"command": ["true", "{workers}"]}, "launcher": {"cluster": "local"}}
@@ -28,7 +28,7 @@ def grid(**keys: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def checked(points: Sequence[Mapping[str, Any]], invalid: str = "corners", **how: bool) -> Points:
-    configs = [{**composed(**point), "sweep": {"invalid": invalid}, **SETTINGS} for point in points]
+    configs = [{**compose_config(**point), "sweep": {"invalid": invalid}, **SETTINGS} for point in points]
     typed = [{key: str(value) for key, value in point.items()} for point in points]
     return check_points(configs, typed, resolve, **how)
 
@@ -123,7 +123,7 @@ def test_a_search_goes_on_where_it_has_tried_what_cannot_work() -> None:
 
 def test_a_batch_of_a_search_without_a_point_that_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "sweep.yaml").write_text("format: 1\n")
-    config = {**composed(algorithm="ecd", compressor="topk"), "sweep": {}, **SETTINGS}
+    config = {**compose_config(algorithm="ecd", compressor="topk"), "sweep": {}, **SETTINGS}
     session = Session()
     session.directory = tmp_path
     for _ in range(2):

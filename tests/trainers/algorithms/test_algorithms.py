@@ -9,8 +9,8 @@ import pytest
 
 from gradsweep.errors import UsageError
 from gradsweep.parameters import InvalidParameter
-from tests.trainers.config.test_run_config import composed
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.configs import compose_config
+from tests.trainers.start_ranks import run_ranks
 from trainers.config import run_config as configs
 from trainers.options.algorithms import LocalSGD
 from trainers.rules import training
@@ -21,12 +21,12 @@ MODULE = "tests.trainers.ranks.algorithms"
 
 @pytest.mark.mpi
 def test_laws_states_and_whole_runs_on_two_ranks(tmp_path: Path) -> None:
-    mpirun(2, "of_two", str(tmp_path), module=MODULE)
+    run_ranks(2, "of_two", str(tmp_path), module=MODULE)
 
 
 @pytest.mark.mpi
 def test_laws_on_three_ranks() -> None:
-    mpirun(3, "of_three", module=MODULE)
+    run_ranks(3, "of_three", module=MODULE)
 
 
 LOCAL = {"algorithm": "local_sgd"}
@@ -72,19 +72,19 @@ LOCAL = {"algorithm": "local_sgd"}
 )
 def test_what_does_not_go_together_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_what_goes_together_is_not_refused() -> None:
     post = {"algorithm": {"name": "local_sgd", "from_step": 9}, "compressor": "topk"}
-    resolve(composed(**post, memory="residual", policy={"start_step": 9}))
-    resolve(composed(**post, memory="scaled_residual"))
-    resolve(composed(**LOCAL, max_steps=8, memory="ef21", compressor="topk"))
+    resolve(compose_config(**post, memory="residual", policy={"start_step": 9}))
+    resolve(compose_config(**post, memory="scaled_residual"))
+    resolve(compose_config(**LOCAL, max_steps=8, memory="ef21", compressor="topk"))
 
 
 def test_a_run_that_is_too_short_is_refused_when_its_length_is_known() -> None:
-    run = configs.parse(composed(algorithm={"name": "local_sgd", "steps": 500}))
+    run = configs.parse(compose_config(algorithm={"name": "local_sgd", "steps": 500}))
     training.check_length(run, 8000)  # 8 epochs of 63 steps
     with pytest.raises(UsageError, match="algorithm.steps=500: valid is an integer up to 96, or nothing"):
         training.check_length(run, 1437)
@@ -92,14 +92,14 @@ def test_a_run_that_is_too_short_is_refused_when_its_length_is_known() -> None:
 
 def test_a_compressor_that_would_never_begin_is_refused_when_the_length_is_known() -> None:
     late = {"name": "powersgd", "start_step": 97}
-    run = configs.parse(composed(compressor=late))
+    run = configs.parse(compose_config(compressor=late))
     training.check_length(run, 8000)
     with pytest.raises(UsageError, match=r"^compressor.start_step=97: valid is an integer up to the number of steps"):
         training.check_length(run, 1437)  # 8 epochs of 12 steps
-    resolve(composed(compressor=late, max_steps=97))
+    resolve(compose_config(compressor=late, max_steps=97))
     with pytest.raises(UsageError, match=r"^compressor.start_step=97: .* number of steps \(20\)"):
-        resolve(composed(compressor=late, max_steps=20))
-    one = configs.parse(composed(policy={"patterns": [{"match": "weight", "compressor": late}]}))
+        resolve(compose_config(compressor=late, max_steps=20))
+    one = configs.parse(compose_config(policy={"patterns": [{"match": "weight", "compressor": late}]}))
     with pytest.raises(UsageError, match=r"^policy.patterns: powersgd.start_step=97: valid is an integer up to"):
         training.check_length(one, 1437)
 

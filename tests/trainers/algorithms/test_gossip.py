@@ -12,21 +12,21 @@ import pytest
 from gradsweep import run_directory
 from gradsweep.run_directory import runs_of
 from tests.conftest import PLAYED
-from tests.trainers.exchange.test_exchange import MONITORED, mpirun
+from tests.trainers.start_ranks import MONITORED, run_ranks
 
 MODULE = "tests.trainers.ranks.gossip"
 
 
 @pytest.mark.mpi
 def test_formulas_laws_and_states_on_four_ranks() -> None:
-    mpirun(4, "of_four", module=MODULE)
+    run_ranks(4, "of_four", module=MODULE)
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("workers", [2, 5])
 def test_formulas_and_counted_bytes(workers: int) -> None:
     """Two workers have one link, whatever the ring; of five, a star's leaves and its centre differ most."""
-    mpirun(workers, "formulas", "+", "equalities", "+", "traffic", module=MODULE, **MONITORED)
+    run_ranks(workers, "formulas", "+", "equalities", "+", "traffic", module=MODULE, **MONITORED)
 
 
 @pytest.mark.mpi

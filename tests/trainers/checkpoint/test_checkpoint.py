@@ -22,8 +22,8 @@ from sweep.directory import run_identity, run_layout
 from sweep.settings.mpi import MpiSettings
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.faults.test_signals import ranks_of
-from tests.trainers.config.test_run_config import composed
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.configs import compose_config
+from tests.trainers.start_ranks import run_ranks
 from trainers.checkpoint.state import describe_config
 from trainers.config.run_config import parse
 from trainers.rules.resolve import resolve
@@ -39,7 +39,7 @@ GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=80", "compres
 )
 def test_a_run_goes_on_as_if_nothing_had_happened(workers: int, functions: str) -> None:
     """Whatever it is made of and whenever it ends; what is saved when, what is kept, and what is refused."""
-    mpirun(workers, *functions.split(), module=PROGRAM)
+    run_ranks(workers, *functions.split(), module=PROGRAM)
 
 
 def losses(run: Run) -> list[tuple[str, ...]]:
@@ -58,7 +58,7 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
     mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
 
     def attempt(name: str, **settings: Any) -> MpirunAttempt:
-        given = composed(
+        given = compose_config(
             epochs=40, compressor="topk", memory="residual", data={"root": str(digits)}, checkpoint=settings
         )
         config = {**resolve(given), "mpi": {}, "sweep": {}}
@@ -134,13 +134,13 @@ def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
 )
 def test_settings_out_of_range(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
 
 
 def test_a_checkpoint_of_an_earlier_version_has_no_network() -> None:
     """So it fits a run with network=none, and no other."""
-    assert not [key for key in describe_config(parse(composed())) if key.startswith("network")]
-    other = describe_config(parse(composed(network="ethernet_1g")))
+    assert not [key for key in describe_config(parse(compose_config())) if key.startswith("network")]
+    other = describe_config(parse(compose_config(network="ethernet_1g")))
     assert other["network"] == "ethernet_1g" and other["network.latency"] == "200us"
 
 

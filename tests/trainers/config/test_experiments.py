@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.start_ranks import run_ranks
 from trainers.config.run_config import parse
 from trainers.optimizers import schedules
 
@@ -101,7 +101,7 @@ def test_every_experiment_runs_to_its_end(part: int, tmp_path: Path, published: 
     configs = dict(zip(chosen, composed(commands), strict=True))
     file = tmp_path / "configs.json"
     file.write_text(json.dumps(configs))
-    mpirun(3, "train", str(file), module=PROGRAM)  # two workers, and where there is one a server
+    run_ranks(3, "train", str(file), module=PROGRAM)  # two workers, and where there is one a server
 
 
 def mib_per_epoch(payload: float, shapes: list[list[int]]) -> float:
@@ -164,7 +164,7 @@ def test_parameters_and_bytes_are_the_published_ones(tmp_path: Path) -> None:
     configs = composed([f"experiment={command}" for command, *_ in MESSAGES])
     file = tmp_path / "configs.json"
     file.write_text(json.dumps({row[0]: (config, *row[1]) for row, config in zip(MESSAGES, configs, strict=True)}))
-    mpirun(1, "measure", str(file), module=PROGRAM)
+    run_ranks(1, "measure", str(file), module=PROGRAM)
     found = json.loads(file.read_text())
     for command, _, parameters, look, low, high in MESSAGES:
         one = found[command]

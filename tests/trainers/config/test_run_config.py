@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 
 from gradsweep.errors import UsageError
-from trainers.config import groups, run_config
+from tests.trainers.configs import NO_MOMENTUM, compose_config
+from trainers.config import run_config
 from trainers.options.networks import NoNetwork
 from trainers.rules.resolve import resolve
 
-NO_MOMENTUM = {"momentum": 0.0, "nesterov": False}
-
-
-def composed(**changes: Any) -> dict[str, Any]:
-    """A whole config with the defaults; `changes` name the part of a group (with its options) or a value."""
-    parts = {
-        "model": "mlp",
-        "dataset": "digits",
-        "algorithm": "sgd",
-        "topology": "ring",
-        "optimizer": "sgd",
-        "schedule": "constant",
-        "exchange": "auto",
-        "compressor": "none",
-        "memory": "none",
-        "network": "none",
-    }
-    found = dataclasses.asdict(run_config.RunConfig())
-    for group, default in parts.items():
-        given = changes.pop(group, {})
-        given = {"name": given} if isinstance(given, str) else dict(given)
-        name = given.setdefault("name", default)
-        found[group] = {**dataclasses.asdict(groups.GROUPS[group][name]()), **given}
-    for section, values in changes.items():
-        found[section] = {**found[section], **values} if isinstance(values, dict) else values
-    return found
-
 
 def test_a_config_of_an_earlier_version_has_no_network() -> None:
-    resolved = resolve(composed())
+    resolved = resolve(compose_config())
     earlier = {key: value for key, value in resolved.items() if key != "network"}
     assert run_config.parse(earlier) == run_config.parse(resolved) and run_config.parse(earlier).network == NoNetwork()
     with pytest.raises(UsageError, match="^memory: missing from the config$"):
@@ -62,7 +35,7 @@ def test_a_config_of_an_earlier_version_has_no_network() -> None:
     ],
 )
 def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any], exchange: str) -> None:
-    assert resolve(composed(**changes))["exchange"]["name"] == exchange
+    assert resolve(compose_config(**changes))["exchange"]["name"] == exchange
 
 
 @pytest.mark.parametrize(
@@ -157,7 +130,7 @@ def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any],
 )
 def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -181,4 +154,4 @@ def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> 
     ids=str,
 )
 def test_what_can_work_is_not_refused(changes: dict[str, Any]) -> None:
-    resolve(composed(**changes))
+    resolve(compose_config(**changes))

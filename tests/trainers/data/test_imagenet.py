@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from gradsweep.errors import UsageError
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers import data
 from trainers.config import run_config
 from trainers.options import datasets as options
@@ -39,7 +39,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def feed_of(root: Path, worker: int = 0, workers: int = 1, loaders: int = 0, **dataset: Any) -> Any:
     dataset = {"name": "imagenet", "size": 16, "resize": 20, "scale": 0.3, **dataset}
     changes = {"data": {"root": str(root), "loaders": loaders}, "batch": {"size": 4}, "workers": workers}
-    return data.feed(run_config.parse(composed(dataset=dataset, **changes)), worker, workers)
+    return data.feed(run_config.parse(compose_config(dataset=dataset, **changes)), worker, workers)
 
 
 def epoch_of(feed: Any, epoch: int, start: int = 0) -> list[tuple[torch.Tensor, torch.Tensor, int]]:

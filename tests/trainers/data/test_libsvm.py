@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gradsweep.errors import UsageError
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers import data
 from trainers.config import run_config
 from trainers.data import libsvm
@@ -62,7 +62,7 @@ def test_a_share_is_the_test_set_and_batches_are_dense(dense: bool, tmp_path: Pa
     x[:, 0] = np.arange(1, 41)
     (tmp_path / "train.svm").write_text(lines_of(x, [str(3 * (i % 4)) for i in range(40)]))
     changes = {"dataset": {"name": "libsvm", "test_share": 0.25, "dense": dense}, "batch": {"size": 7}}
-    run = run_config.parse(composed(workers=2, data={"root": str(tmp_path)}, **changes))
+    run = run_config.parse(compose_config(workers=2, data={"root": str(tmp_path)}, **changes))
     feeds = [data.feed(run, worker, 2) for worker in range(2)]
     assert (feeds[0].shape, feeds[0].classes, feeds[0].samples) == ((9,), 4, 30)
     seen = []

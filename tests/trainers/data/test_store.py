@@ -17,7 +17,7 @@ import pytest
 from gradsweep.errors import UsageError
 from tests.conftest import ROOT
 from tests.trainers.arrays import random_arrays
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers import data
 from trainers.config import groups, run_config
 from trainers.data import store
@@ -188,7 +188,7 @@ def test_features_come_back_as_they_were(tmp_path: Path) -> None:
 
 def run_of(root: Path, **changes: object) -> dict[str, object]:
     changes = {"data": {"root": str(root)}, **changes}
-    return json.loads(json.dumps(resolve(composed(**changes))))  # as the launcher hands it over
+    return json.loads(json.dumps(resolve(compose_config(**changes))))  # as the launcher hands it over
 
 
 @pytest.mark.parametrize("size", [1437, 1438, 5000])
@@ -274,13 +274,13 @@ def test_what_cannot_be_learned_from(
     if takes:
         monkeypatch.setattr(groups.GROUPS["model"]["mlp"], "takes", takes, raising=False)
     with pytest.raises(UsageError) as error:
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("model", "name"), [("resnet", "cifar10"), ("logistic", "epsilon"), ("lstm", "ptb")])
 def test_what_can_be_learned_from(model: str, name: str) -> None:
-    resolve(composed(model=model, dataset=name))
+    resolve(compose_config(model=model, dataset=name))
 
 
 def test_the_launcher_hands_over_the_configs_of_runs(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradsweep.errors import UsageError
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers import data
 from trainers.config import run_config
 from trainers.data import text
@@ -63,7 +63,7 @@ def test_the_feed_of_a_run(tmp_path: Path) -> None:
     changes = {"batch": {"size": 5}, "data": {"root": str(tmp_path)}}
     for evaluate, held_out in (("test", "test"), ("valid", "valid")):
         dataset = {"name": "synthetic_text", "train": 208, "test": 40, "bptt": 9, "evaluate": evaluate}
-        run = run_config.parse(composed(dataset=dataset, workers=2, **changes))
+        run = run_config.parse(compose_config(dataset=dataset, workers=2, **changes))
         feeds = [data.feed(run, worker, 2) for worker in range(2)]
         arrays = data.mapped(run.dataset, tmp_path).arrays
         assert feeds[0].shape == (9,) and feeds[0].classes == 32

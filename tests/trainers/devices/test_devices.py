@@ -13,7 +13,7 @@ import torch
 
 from gradsweep.errors import UsageError
 from sweep.directory.run_layout import signature
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers.config import run_config
 from trainers.devices import choose, hardware
 from trainers.devices.gpu_stopwatch import EventStopwatch
@@ -24,7 +24,7 @@ from trainers.rules.resolve import resolve
 
 
 def run(**changes: Any) -> run_config.RunConfig:
-    return run_config.parse(composed(**changes))
+    return run_config.parse(compose_config(**changes))
 
 
 class Ranks:
@@ -113,7 +113,7 @@ def test_what_cannot_work_is_one_line(
 ) -> None:
     monkeypatch.setattr(machine, "has_gpu_driver", lambda: driver)
     with pytest.raises(UsageError) as error:
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -124,22 +124,22 @@ def test_compile_needs_a_compiler(device: str, monkeypatch: pytest.MonkeyPatch) 
     found: set[str] = set()
     monkeypatch.setattr(hardware.shutil, "which", lambda name: name if name in found else None)
     with pytest.raises(UsageError, match=r"compile=true: valid is false without a C\+\+ compiler"):
-        resolve(composed(compile=True, device=device))
+        resolve(compose_config(compile=True, device=device))
     found.add("clang++")
-    resolve(composed(compile=True, device=device))
+    resolve(compose_config(compile=True, device=device))
 
 
 def test_what_can_work_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "has_gpu_driver", lambda: True)
     for changes in ({"kernels": "triton", "device": "cuda"}, {"gpus": [0, 0, 1], "workers": 2}, {"gpus_per_node": 1}):
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
 
 
 def test_which_gpus_a_run_uses_is_a_place() -> None:
-    plain = signature(composed())
-    assert signature(composed(gpus=[0, 1])) == signature(composed(gpus_per_node=2)) == plain
-    assert signature(composed(trackers=["tensorboard"])) == plain
-    assert signature(composed(device="cpu")) != plain and signature(composed(precision="bf16")) != plain
+    plain = signature(compose_config())
+    assert signature(compose_config(gpus=[0, 1])) == signature(compose_config(gpus_per_node=2)) == plain
+    assert signature(compose_config(trackers=["tensorboard"])) == plain
+    assert signature(compose_config(device="cpu")) != plain and signature(compose_config(precision="bf16")) != plain
 
 
 def test_on_the_cpu_messages_are_plain_memory() -> None:

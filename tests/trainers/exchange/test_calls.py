@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.start_ranks import run_ranks
 
 
 @pytest.mark.mpi
 def test_calls_are_counted_by_kind() -> None:
     """Against what a communicator was asked for; and in the results of runs, of resumed and overlapping ones too."""
-    mpirun(2, "counted", "+", "recorded", module="tests.trainers.ranks.calls")
+    run_ranks(2, "counted", "+", "recorded", module="tests.trainers.ranks.calls")

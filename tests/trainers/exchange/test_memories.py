@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.start_ranks import run_ranks
 from trainers.lanes.gathering import encode_sizes
 from trainers.mpi import message_sizes
 
@@ -26,7 +26,7 @@ def test_laws_of_memories_and_policies(workers: int, laws: str) -> None:
 
     What each function holds stands in its docstring.
     """
-    mpirun(workers, *laws.split(), module=MODULE)
+    run_ranks(workers, *laws.split(), module=MODULE)
 
 
 def test_sizes_of_some_gib_are_told_or_refused() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from gradsweep.errors import UsageError
-from tests.trainers.config.test_run_config import composed
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.configs import compose_config
+from tests.trainers.start_ranks import run_ranks
 from trainers.devices import hardware
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import torch_transport
@@ -36,7 +36,7 @@ METHODS = "none fp16 bf16 intsgd qsgd topk adaptive_threshold terngrad powersgd 
 )
 def test_numbers_and_bytes_are_those_of_mpi(workers: int, functions: str) -> None:
     """And a mean is a mean; what the backend cannot do, and what carried the messages, is told."""
-    mpirun(workers, *functions.split(), module=MODULE)
+    run_ranks(workers, *functions.split(), module=MODULE)
 
 
 def test_a_torch_without_the_backend_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,11 +61,11 @@ def test_a_torch_without_gpus_is_refused_before_the_start(monkeypatch: pytest.Mo
     monkeypatch.setattr(machine, "has_gpu_driver", lambda: True)
     monkeypatch.setattr(machine, "torch_has_gpus", lambda: False)
     with pytest.raises(UsageError, match=r"^exchange.transport=torch: valid is mpi with device=cuda where"):
-        resolve(composed(device="cuda", exchange=torch_exchange))
+        resolve(compose_config(device="cuda", exchange=torch_exchange))
     for changes in ({"device": "cuda"}, {"device": "cpu", "exchange": torch_exchange}):
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
     monkeypatch.setattr(machine, "torch_has_gpus", lambda: True)
-    resolve(composed(device="cuda", exchange=torch_exchange))
+    resolve(compose_config(device="cuda", exchange=torch_exchange))
 
 
 def test_whether_torch_is_for_gpus_is_seen_without_loading_it() -> None:
@@ -78,7 +78,7 @@ def test_whether_torch_is_for_gpus_is_seen_without_loading_it() -> None:
 @pytest.mark.parametrize("name", ["sharded", "hierarchical", "parameter_server"])
 def test_other_exchanges_have_no_transport(name: str) -> None:
     with pytest.raises(UsageError, match="transport"):
-        resolve(composed(exchange={"name": name, "transport": "torch"}))
+        resolve(compose_config(exchange={"name": name, "transport": "torch"}))
 
 
 @pytest.mark.parametrize(
@@ -167,4 +167,4 @@ def test_rounds_wait_for_what_was_posted() -> None:
 @pytest.mark.mpi
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 def test_nccl_has_the_mean_of_the_payloads() -> None:
-    mpirun(min(torch.cuda.device_count(), 4), "on_gpus", module=MODULE)
+    run_ranks(min(torch.cuda.device_count(), 4), "on_gpus", module=MODULE)

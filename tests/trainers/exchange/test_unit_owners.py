@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from gradsweep.errors import UsageError
-from tests.trainers.config.test_run_config import NO_MOMENTUM, composed
-from tests.trainers.exchange.test_exchange import MONITORED, mpirun
+from tests.trainers.configs import NO_MOMENTUM, compose_config
+from tests.trainers.start_ranks import MONITORED, run_ranks
 from trainers.gradients.flat import Flat
 from trainers.lanes.sharding import assign_owners
 from trainers.rules.resolve import resolve
@@ -29,7 +29,7 @@ OF_THREE = f"gradients + every_compressor + traffic + counted_by_hand + {NODES} 
 )
 def test_means_bytes_states_and_laws_on_real_ranks(workers: int, functions: str) -> None:
     """What each function holds stands in its docstring."""
-    mpirun(workers, *functions.split(), module=MODULE, **MONITORED)
+    run_ranks(workers, *functions.split(), module=MODULE, **MONITORED)
 
 
 def test_gradients_that_lie_side_by_side_travel_together() -> None:
@@ -115,7 +115,7 @@ def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> N
 )
 def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -137,4 +137,4 @@ def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> 
     ids=str,
 )
 def test_what_can_work_is_not_refused(changes: dict[str, Any]) -> None:
-    resolve(composed(**changes))
+    resolve(compose_config(**changes))

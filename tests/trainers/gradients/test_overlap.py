@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.trainers.exchange.test_exchange import MONITORED, mpirun
+from tests.trainers.start_ranks import MONITORED, run_ranks
 from trainers.devices.stopwatch import Stopwatch
 from trainers.gradients.arrivals import Arrivals
 from trainers.gradients.flat import Flat, Unit
@@ -23,7 +23,7 @@ EVERY_LANE = "none fp16 intsgd qsgd topk terngrad powersgd gtopk"
 def test_overlap_changes_no_bit_of_any_number() -> None:
     """And parts have the mean of the decoded payloads, and the bytes that MPI has sent; an error comes to light."""
     each = [f"{what} {overlap} {EVERY_LANE}" for what in ("means", "traffic") for overlap in ("false", "true")]
-    mpirun(3, *" + ".join(["alike", *each, "failing"]).split(), module=MODULE, **MONITORED)
+    run_ranks(3, *" + ".join(["alike", *each, "failing"]).split(), module=MODULE, **MONITORED)
 
 
 class Crossed(nn.Module):

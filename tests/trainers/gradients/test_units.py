@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers import models
 from trainers.config import run_config as configs
 from trainers.gradients.flat import Flat
@@ -19,7 +19,7 @@ JOINED = [(7 * 4 + 7 + 7 * 7 + 7 + 3 * 7 + 3,)]
 
 def shapes(width: int = 7, **changes: Any) -> list[tuple[int, ...]]:
     """Of the units of an MLP with two hidden layers, four inputs and three classes."""
-    config = configs.parse(resolve(composed(model={"width": width}, **changes)))
+    config = configs.parse(resolve(compose_config(model={"width": width}, **changes)))
     return [tuple(unit.gradient.shape) for unit in cut_units(config, Flat(models.build(config.model, (1, 2, 2), 3)))]
 
 

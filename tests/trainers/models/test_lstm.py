@@ -10,7 +10,7 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers import models
 from trainers.config.run_config import parse
 from trainers.data.feeds import Batch
@@ -95,7 +95,7 @@ class TestLanguageModel:
     def test_pieces_of_a_batch_carry_what_is_their_own(self, streams: int) -> None:
         def gradients(accumulate: int) -> list[torch.Tensor]:
             model = {"name": "lstm", "hidden": 6, "layers": 2, "dropout": 0.0}
-            config = parse(composed(model=model, dataset="synthetic_text", batch={"accumulate": accumulate}))
+            config = parse(compose_config(model=model, dataset="synthetic_text", batch={"accumulate": accumulate}))
             replica, found = Replica(config, (4,), 11, MPI.COMM_SELF), []
             for step in range(3):
                 words = text[:, 4 * step : 4 * step + 5]

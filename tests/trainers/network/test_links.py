@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gradsweep import units
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.start_ranks import run_ranks
 from trainers.network import links
 from trainers.network.links import PAYLOAD, Expected, Links
 from trainers.options.networks import NETWORKS, Emulated
@@ -24,12 +24,12 @@ GIGABIT = Expected(LATENCY, PAYLOAD * 1e9, PAYLOAD * 1e9)
 @pytest.mark.mpi
 @pytest.mark.parametrize(("workers", "hosts"), [(1, 1), (2, 1), (2, 2), (3, 3), (4, 2)])
 def test_links_are_measured(workers: int, hosts: int) -> None:
-    mpirun(workers, "measured", str(hosts), module="tests.trainers.ranks.links")
+    run_ranks(workers, "measured", str(hosts), module="tests.trainers.ranks.links")
 
 
 @pytest.mark.mpi
 def test_what_is_off_is_measured_again() -> None:
-    mpirun(2, "again", module="tests.trainers.ranks.links")
+    run_ranks(2, "again", module="tests.trainers.ranks.links")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_busy_cores_are_those_of_the_machine() -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("network", ["real", "none"])
 def test_a_run_keeps_what_was_measured_before_its_first_step(network: str, tmp_path: Path) -> None:
-    mpirun(2, "trained", network, str(tmp_path), module="tests.trainers.ranks.links")
+    run_ranks(2, "trained", network, str(tmp_path), module="tests.trainers.ranks.links")
     result = json.loads((tmp_path / "result.json").read_text())
     path = tmp_path / "network.json"
     if network == "none":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.trainers.exchange.test_exchange import OPENMPI, mpirun
+from tests.trainers.start_ranks import OPENMPI, run_ranks
 from trainers.network import collective_times
 from trainers.network.clocks import is_crowded
 from trainers.network.collective_times import Point
@@ -16,7 +16,7 @@ from trainers.network.piecewise_fit import Line
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_collectives_of_training_are_probed(workers: int) -> None:
     functions = "operations + left_out + no_time + clock + probe 3 4096"
-    mpirun(workers, *functions.split(), module="tests.trainers.ranks.probing")
+    run_ranks(workers, *functions.split(), module="tests.trainers.ranks.probing")
 
 
 def test_the_algorithm_is_the_one_that_training_is_given() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from gradsweep.errors import UsageError
 from gradsweep.parameters import InvalidParameter
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers import optimizers
 from trainers.config.groups import get_name
 from trainers.gradients.clipping import Clipping
@@ -333,13 +333,13 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
 )
 def test_what_does_not_go_together_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_onebit_adam_is_dense_until_it_freezes() -> None:
-    assert resolve(composed(**ONEBIT))["policy"]["start_step"] == 8
-    resolved = resolve(composed(**ONEBIT, policy={"start_step": 8}))
+    assert resolve(compose_config(**ONEBIT))["policy"]["start_step"] == 8
+    resolved = resolve(compose_config(**ONEBIT, policy={"start_step": 8}))
     assert resolved["policy"]["start_step"] == 8 and resolved["exchange"]["name"] == "mixed"
     resolve(resolved)  # a resolved config resolves to itself
-    assert resolve(composed(**DGC_SGD))["optimizer"]["name"] == "dgc_sgd"
+    assert resolve(compose_config(**DGC_SGD))["optimizer"]["name"] == "dgc_sgd"

@@ -11,7 +11,7 @@ import torch
 
 from gradsweep.errors import UsageError
 from gradsweep.parameters import InvalidParameter
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers.config import groups
 from trainers.config import run_config as configs
 from trainers.config.epochs import Epochs
@@ -284,20 +284,20 @@ PUBLISHED: list[tuple[str, dict[str, Any], int, int, dict[float, float]]] = [
     ("changes", "workers", "per_epoch", "rates"), [row[1:] for row in PUBLISHED], ids=[r[0] for r in PUBLISHED]
 )
 def test_published_rates(changes: dict[str, Any], workers: int, per_epoch: int, rates: dict[float, float]) -> None:
-    run = configs.parse(resolve(composed(**changes, workers=workers)))
+    run = configs.parse(resolve(compose_config(**changes, workers=workers)))
     schedule = schedules.build(run, Epochs.from_length(run.epochs * per_epoch, per_epoch))
     found = {epoch: schedule.rate(round(epoch * per_epoch) + 1) for epoch in rates}
     assert found == pytest.approx(rates, rel=1e-9)
 
 
 def test_dgc_warm_up_factors() -> None:
-    run = configs.parse(composed(**DGC, workers=8))
+    run = configs.parse(compose_config(**DGC, workers=8))
     schedule = schedules.build(run, Epochs.from_length(200 * 10, 10))
     assert [schedule.factor(10 * epoch + 1) for epoch in range(6)] == pytest.approx([0.125, 0.3, 0.475, 0.65, 0.825, 1])
 
 
 def scaled(exchange: str | dict[str, Any], by: str) -> float:
-    run = configs.parse(composed(workers=16, exchange=exchange, scaling={"rule": "linear", "by": by}))
+    run = configs.parse(compose_config(workers=16, exchange=exchange, scaling={"rule": "linear", "by": by}))
     return schedules.build(run, Epochs.from_length(100, 10)).rate(1)
 
 
@@ -321,7 +321,7 @@ def test_among_neighbours_the_degree_is_how_many_there_are_and_oneself(topology:
     changes = {"algorithm": "dpsgd", "topology": topology, "batch": {"size": 128, "per": "worker"}, "workers": 16}
     for by, times in (("degree", largest), ("neighbourhood", 2 * largest), ("workers", 16), ("batch", 32)):
         scaling = {"rule": "linear", "by": by, "base_batch": 64}
-        run = configs.parse(resolve(composed(**changes, scaling=scaling)))
+        run = configs.parse(resolve(compose_config(**changes, scaling=scaling)))
         assert count_contributors(run) == largest
         assert schedules.build(run, Epochs.from_length(100, 10)).rate(1) == pytest.approx(0.1 * times), by
 
@@ -337,7 +337,7 @@ def test_scaling() -> None:
         4,
         2,
     ]  # of all: by batch
-    shrunk = composed(scaling={"rule": "linear", "by": "batch", "warmup_from_base": True}, batch={"size": 32})
+    shrunk = compose_config(scaling={"rule": "linear", "by": "batch", "warmup_from_base": True}, batch={"size": 32})
     shrunk["schedule"]["warmup_epochs"] = 1.0
     schedule = schedules.build(configs.parse(shrunk), Epochs.from_length(100, 10))
     assert {schedule.rate(step) for step in (1, 5, 50)} == {0.025}  # nothing rises where the rate was scaled down
@@ -402,7 +402,7 @@ def test_what_is_no_schedule_is_refused(cls: type, values: dict[str, Any], name:
 )
 def test_what_does_not_go_together_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -418,7 +418,7 @@ def test_a_model_brings_its_regime_as_far_as_the_optimizer_has_the_options(monke
     monkeypatch.setattr("trainers.rules.resolve.regime", lambda model, dataset: brought.get(dataset))
 
     def phases(**changes: Any) -> Any:
-        return resolve(composed(schedule="regime", **changes))["schedule"]["phases"]
+        return resolve(compose_config(schedule="regime", **changes))["schedule"]["phases"]
 
     later = {"epoch": 5, "lr": 0.01}
     assert phases() == [{"epoch": 0, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4}, later]

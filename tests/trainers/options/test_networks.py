@@ -11,7 +11,7 @@ import yaml
 from gradsweep.errors import UsageError
 from sweep.directory import run_layout
 from tests.conftest import ROOT
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers.config import run_config
 from trainers.options.networks import NETWORKS, Emulated
 from trainers.rules.resolve import resolve
@@ -45,7 +45,7 @@ HOSTS = "numbers of hosts, from 0, with a bandwidth, a latency or both"
 @pytest.mark.parametrize("name", ["emulated", "wan_100m"])
 def test_what_is_not_valid_is_one_line(name: str, option: str, value: Any, valid: str) -> None:
     with pytest.raises(UsageError) as error:
-        resolve(composed(network={"name": name, option: value}))
+        resolve(compose_config(network={"name": name, option: value}))
     assert str(error.value).startswith(f"network.{option}={value}: valid is {valid}") and "\n" not in str(error.value)
 
 
@@ -53,7 +53,7 @@ def test_numbers_of_hosts_may_come_as_texts() -> None:
     """As they do from JSON, in which configs travel, and where they are typed: network.hosts.1.latency=1ms."""
     hosts = {0: {"bandwidth": "100mbit"}, 11: {"latency": "1ms"}}
     typed, told = (
-        composed(network={"name": "emulated", "hosts": one}) for one in (hosts, json.loads(json.dumps(hosts)))
+        compose_config(network={"name": "emulated", "hosts": one}) for one in (hosts, json.loads(json.dumps(hosts)))
     )
     assert run_config.parse(typed).network == run_config.parse(told).network == Emulated(hosts=hosts)
     assert run_layout.signature(typed) == run_layout.signature(told)
@@ -64,4 +64,4 @@ def test_every_network_has_a_file_with_its_defaults(name: str) -> None:
     text = (ROOT / f"conf/network/{name}.yaml").read_text()
     found = {key: value for key, value in yaml.safe_load(text).items() if key != "defaults"}
     assert NETWORKS[name](**found) == NETWORKS[name]()
-    assert found.keys() <= {key for key in composed(network=name)["network"] if key != "name"}
+    assert found.keys() <= {key for key in compose_config(network=name)["network"] if key != "name"}

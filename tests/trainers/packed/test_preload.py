@@ -13,7 +13,7 @@ import yaml
 
 from gradsweep.run_directory import THREAD_VARIABLES
 from tests.conftest import ROOT
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers.rules.resolve import resolve
 
 PROGRAM = """
@@ -44,7 +44,7 @@ def test_runs_find_loaded_what_they_work_with(tmp_path: Path) -> None:
         {"compressor": "topk", "kernels": "torch"},
     )
     for run, change in zip(runs[1:], changes, strict=True):
-        (run / "config.yaml").write_text(yaml.safe_dump(resolve(composed(**change))))
+        (run / "config.yaml").write_text(yaml.safe_dump(resolve(compose_config(**change))))
     command = [sys.executable, "-c", PROGRAM, *map(str, runs)]
     environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}  # as the fork server's
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)

@@ -13,7 +13,7 @@ import torch
 from mpi4py import MPI
 
 from tests.trainers.arrays import random_arrays
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import main
 from trainers import data
 from trainers.config import run_config as configs
@@ -39,7 +39,7 @@ LOCAL = {"name": "local_sgd", "steps": 4}
 
 def run_of(**changes: Any) -> RunConfig:
     changes = {"model": {"width": 33}, "epochs": 3, "batch": {"size": 48}, "workers": COMM.size, **changes}
-    return configs.parse(resolve(composed(**changes)))
+    return configs.parse(resolve(compose_config(**changes)))
 
 
 class Run:

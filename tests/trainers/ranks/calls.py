@@ -13,7 +13,7 @@ from mpi4py import MPI
 import compressors
 from compressors import memories
 from compressors.policy.policy import Policy, Selector
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import main
 from tests.trainers.ranks.memories import local_gradient
 from trainers.config import groups
@@ -99,7 +99,7 @@ def trained(folder: Path, **changes: Any) -> dict[str, Any]:
     """A run's result.json; two hidden layers, of which the first is completed last."""
     folder.mkdir(exist_ok=True)
     given = {"model": {"width": 32}, "batch": {"size": 60}, "max_steps": 6, "checkpoint": {"every_steps": 2}, **changes}
-    return train(options.parse(resolve(composed(workers=COMM.size, **given))), COMM, folder)
+    return train(options.parse(resolve(compose_config(workers=COMM.size, **given))), COMM, folder)
 
 
 def recorded() -> None:

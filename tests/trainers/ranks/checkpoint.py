@@ -26,7 +26,7 @@ from torch import nn
 from gradsweep import csv_columns, run_directory
 from gradsweep.errors import UsageError
 from tests.trainers.arrays import random_arrays
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import main
 from trainers import data, models
 from trainers.checkpoint import files
@@ -150,7 +150,9 @@ def configured(comm: MPI.Comm, **changes: Any) -> options.RunConfig:
     changes = {"compressor": {"name": "topk", "ratio": 0.1}, "memory": "residual", "schedule": "cosine", **changes}
     if changes["memory"] == "dgc":
         changes = {"optimizer": {"momentum": 0.0, "nesterov": False}, **changes}
-    given = composed(workers=comm.size, epochs=EPOCHS, batch={"size": 12}, measure_every=2, warmup_steps=2, **changes)
+    given = compose_config(
+        workers=comm.size, epochs=EPOCHS, batch={"size": 12}, measure_every=2, warmup_steps=2, **changes
+    )
     return options.parse(resolve(given))
 
 

@@ -89,7 +89,7 @@ def unaddable() -> None:
 def whole() -> None:
     """A run from its config to result.json, with a checkpoint, and what is left of torch.distributed afterwards."""
     from tests.trainers.arrays import random_arrays
-    from tests.trainers.config.test_run_config import composed
+    from tests.trainers.configs import compose_config
     from trainers import data
     from trainers.config import run_config as options
     from trainers.data.batches import Shard
@@ -99,7 +99,7 @@ def whole() -> None:
     results = []
     for transport in ("mpi", "torch"):
         changes = {"exchange": {"name": "auto", "transport": transport}, "compressor": "qsgd", "memory": "residual"}
-        config = options.parse(resolve(composed(workers=COMM.size, epochs=2, batch={"size": 12}, **changes)))
+        config = options.parse(resolve(compose_config(workers=COMM.size, epochs=2, batch={"size": 12}, **changes)))
         feed = Shard(random_arrays(26, 20), 12, 3, COMM.rank, COMM.size)
         folder = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
         with pytest.MonkeyPatch.context() as monkeypatch:

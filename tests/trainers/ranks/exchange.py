@@ -21,7 +21,7 @@ from compressors import Key, memories
 from compressors.base import Cooperative
 from compressors.policy.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.ranks.sent_bytes import Sent
 from trainers.config import groups
 from trainers.config import run_config as options
@@ -50,7 +50,7 @@ def gradients() -> None:
     arrays = random_arrays(2 * 48 + 2)  # the last batch has 2 samples: some worker has fewer, or none
     for granularity in ("layer", "bucket", "model"):
         for exchange_name in ("allreduce", "allgather", "mixed"):
-            config = options.parse(composed(model={"width": 33}, workers=comm.size))
+            config = options.parse(compose_config(model={"width": 33}, workers=comm.size))
             replica, watch = Replica(config, arrays.shape, 10, comm), Stopwatch()
             flat = replica.flat
             exchanger = exchange_of("none", exchange_name, flat.cut_units(granularity, 0.01))

@@ -8,7 +8,7 @@ import yaml
 from mpi4py import MPI
 
 from gradsweep import run_directory
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import main
 from trainers.config import run_config
 from trainers.network import links
@@ -61,7 +61,7 @@ def again() -> None:
 def trained(network: str, place: str) -> None:
     directory = Path(place)
     resolved = resolve(
-        composed(network=network, workers=COMM.size, max_steps=3, data={"root": str(directory / "data")})
+        compose_config(network=network, workers=COMM.size, max_steps=3, data={"root": str(directory / "data")})
     )
     if COMM.rank == 0:
         (directory / run_directory.CONFIG).write_text(yaml.safe_dump(resolved))

@@ -20,7 +20,7 @@ from compressors.memories.base import Memory, UnitMemory
 from compressors.policy.policy import Policy, Selector
 from gradsweep.errors import UsageError
 from tests.trainers.arrays import random_arrays
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import SHAPES, exchange_for, main
 from trainers import data
 from trainers.config import groups
@@ -387,7 +387,7 @@ def never_acting() -> None:
             "policy.accordion.interval=2: valid is an integer from 1 to 1 with 3 epochs, or 5 epochs or more",
         ),
     ):
-        config = options.parse(resolve(composed(compressor="topk", **changes)))
+        config = options.parse(resolve(compose_config(compressor="topk", **changes)))
         try:
             loop.train(config, COMM, Path("no such directory"))
         except UsageError as error:

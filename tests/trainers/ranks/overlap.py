@@ -10,7 +10,7 @@ import torch
 from mpi4py import MPI
 
 from tests.trainers.arrays import random_arrays
-from tests.trainers.config.test_run_config import NO_MOMENTUM, composed
+from tests.trainers.configs import NO_MOMENTUM, compose_config
 from tests.trainers.ranks import exchange as ranks
 from tests.trainers.ranks.exchange import main
 from trainers.config import run_config as options
@@ -69,7 +69,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
     """All numbers of some steps, and what was sent."""
     changes = {**KINDS[kind]}
     changes["exchange"] = {"name": "auto", "overlap": overlap, "transport": transport, **changes.get("exchange", {})}
-    run = composed(model={"name": "wideresnet", "depth": 10, "widen": 1}, workers=COMM.size, **changes)
+    run = compose_config(model={"name": "wideresnet", "depth": 10, "widen": 1}, workers=COMM.size, **changes)
     config = options.parse(resolve(run))
     feed, watch = Shard(random_arrays(SAMPLES), BATCH, 3, COMM.rank, COMM.size), Stopwatch()
     replica = Replica(config, feed.shape, feed.classes, COMM)

@@ -14,7 +14,7 @@ import torch
 from mpi4py import MPI
 
 from gradsweep import run_directory
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import main
 from trainers import data
 from trainers.config import run_config as options
@@ -72,7 +72,7 @@ def resumed() -> None:
     """Stopped in steps and in evaluations of every phase: in the end nothing tells of it."""
     stopping.listen()
     root = Path(COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None))
-    given = composed(
+    given = compose_config(
         model={"name": "resnet", "depth": 8},
         dataset={"name": "synthetic", "height": 12, "width": 12, "train": 10, "test": 7, "flip": True},
         batch={"size": 4},

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from torch import nn
 
 from tests.trainers.arrays import random_arrays
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import exchange_of, main
 from trainers import models
 from trainers.config import run_config as options
@@ -61,7 +61,7 @@ def replica(batch_norm: str, comm: MPI.Comm = COMM, **changes: Any) -> Replica:
     build = models.build
     models.build = lambda *_: Norms()  # type: ignore[assignment]
     try:
-        config = options.parse(composed(workers=comm.size, batch_norm=batch_norm, **changes))
+        config = options.parse(compose_config(workers=comm.size, batch_norm=batch_norm, **changes))
         return Replica(config, SHAPE, 10, comm)
     finally:
         models.build = build
@@ -170,7 +170,7 @@ def skipped(folder: str) -> None:
     """Training with a scale that must overflow at first: steps are left out alike, and weights stay the same on all."""
     config = options.parse(
         resolve(
-            composed(
+            compose_config(
                 workers=COMM.size,
                 precision="fp16",
                 max_steps=14,

@@ -16,7 +16,7 @@ from compressors import memories
 from compressors.memories.base import Memory
 from compressors.policy.policy import Policy, Selector
 from gradsweep import run_directory
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.ranks.checkpoint import PER_EPOCH, STEPS, figures, folder, require_equal, rows, weights
 from tests.trainers.ranks.exchange import SHAPES, main
 from tests.trainers.ranks.memories import local_gradient
@@ -52,7 +52,7 @@ ENDED = {"status": run_directory.DONE, "reason": None, "steps": 0}
 
 def configured(given: dict[str, Any], **changes: Any) -> options.RunConfig:
     """A run of three epochs of four steps, with these options of its server."""
-    found = composed(
+    found = compose_config(
         workers=WORKERS,
         epochs=3,
         batch={"size": 12},

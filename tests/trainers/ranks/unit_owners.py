@@ -17,7 +17,7 @@ from compressors import Compressor, Key, memories
 from compressors.memories.base import Memory
 from compressors.policy.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import SHAPES, main, tensor
 from tests.trainers.ranks.memories import BODY, CHANGING, epoch_of, local_gradient, new_units, rate
 from tests.trainers.ranks.sent_bytes import Sent
@@ -87,7 +87,7 @@ def gradients() -> None:
     arrays = random_arrays(2 * 48 + 2)  # the last batch has 2 samples: some worker has fewer, or none
     for granularity in ("layer", "bucket", "model"):
         for kind in EXCHANGES:
-            config = options.parse(composed(model={"width": 33}, workers=COMM.size))
+            config = options.parse(compose_config(model={"width": 33}, workers=COMM.size))
             replica, watch = Replica(config, arrays.shape, 10, COMM), Stopwatch()
             units = units_of(replica.flat, kind, granularity)
             exchanger = build(kind, compressors.build("none"), units, granularity=granularity, bucket_mib=0.01)
@@ -496,7 +496,7 @@ def lagging() -> None:
     recorder.COMBINE_EVERY_S = 1e6  # workers meet when they combine their rows
     server = {"name": "parameter_server", "backup": 1}
     folder = Path(COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None))
-    result = train(options.parse(composed(workers=3, exchange=server, max_steps=12)), COMM, folder)
+    result = train(options.parse(compose_config(workers=3, exchange=server, max_steps=12)), COMM, folder)
     assert result["steps"] == begun == 12
     Replica.compute_gradient, recorder.COMBINE_EVERY_S = gradient, combine_every_s  # type: ignore[method-assign]
 

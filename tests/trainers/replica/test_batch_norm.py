@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.start_ranks import run_ranks
 from trainers.replica import batch_norm
 
 PROGRAM = "tests.trainers.ranks.replica"
@@ -30,7 +30,7 @@ class Alone:
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_together_normalise_like_one_with_the_whole_batch(workers: int) -> None:
     """And those without samples take part; statistics that are not synchronised are averaged, or stay local."""
-    mpirun(workers, "normalisation", module=PROGRAM)
+    run_ranks(workers, "normalisation", module=PROGRAM)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from gradsweep.errors import UsageError
-from tests.trainers.config.test_run_config import composed
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.configs import compose_config
+from tests.trainers.start_ranks import run_ranks
 from trainers import models
 from trainers.config import run_config
 from trainers.data.feeds import Batch, Feed
@@ -77,7 +77,7 @@ def replica(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(models, "build", lambda *_: small())
 
     def build(**changes: Any) -> Replica:
-        return Replica(run_config.parse(composed(workers=1, **changes)), Blobs.shape, 10, Alone())  # type: ignore[arg-type]
+        return Replica(run_config.parse(compose_config(workers=1, **changes)), Blobs.shape, 10, Alone())  # type: ignore[arg-type]
 
     return build
 
@@ -204,7 +204,7 @@ def test_a_scale_is_taken_off_exactly() -> None:
 
 @pytest.mark.mpi
 def test_an_overflow_on_one_rank_makes_all_leave_the_step_out(tmp_path: Path) -> None:
-    mpirun(2, "scaling", str(tmp_path), module="tests.trainers.ranks.replica")
+    run_ranks(2, "scaling", str(tmp_path), module="tests.trainers.ranks.replica")
 
 
 def test_one_sample_of_one_number_a_channel_is_one_line(replica: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import compressors
 from gradsweep.errors import UsageError
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers.options.algorithms import ALGORITHMS, Decentralised
 from trainers.rules.resolve import resolve
 
@@ -21,7 +21,7 @@ COMBINE = {"order": "combine_then_adapt"}
 
 def refusal(**changes: Any) -> str:
     with pytest.raises(UsageError) as error:
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
     line = str(error.value)
     assert "\n" not in line and "valid" in line
     return line
@@ -29,7 +29,7 @@ def refusal(**changes: Any) -> str:
 
 @pytest.mark.parametrize("algorithm", NAMES)
 def test_auto_becomes_gossip_and_the_topology_stays(algorithm: str) -> None:
-    found = resolve(composed(algorithm=algorithm, exchange={"granularity": "bucket", "bucket_mib": 2.0}))
+    found = resolve(compose_config(algorithm=algorithm, exchange={"granularity": "bucket", "bucket_mib": 2.0}))
     assert found["exchange"] == {"name": "gossip", "granularity": "bucket", "bucket_mib": 2.0, "overlap": False}
     assert found["topology"]["name"] == "ring"
 
@@ -37,7 +37,7 @@ def test_auto_becomes_gossip_and_the_topology_stays(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ["sgd", "local_sgd"])
 def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
     torus = {"name": "torus", "rows": 3}
-    assert resolve(composed(algorithm=algorithm, topology=torus))["topology"] == {"name": "none"}
+    assert resolve(compose_config(algorithm=algorithm, topology=torus))["topology"] == {"name": "none"}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_ecd_with_an_exception_that_is_biased() -> None:
 
 @pytest.mark.parametrize("compressor", UNBIASED.split(","))
 def test_ecd_works_with_what_its_line_names(compressor: str) -> None:
-    resolve(composed(algorithm="ecd", compressor=compressor))
+    resolve(compose_config(algorithm="ecd", compressor=compressor))
 
 
 @pytest.mark.parametrize("algorithm", ["choco", "deep_squeeze", "dcd", "ecd"])
@@ -255,7 +255,7 @@ def test_who_remembers_neighbours_keeps_them(algorithm: str) -> None:
     ids=str,
 )
 def test_what_goes_together_is_not_refused(changes: dict[str, Any]) -> None:
-    resolve(composed(**{"algorithm": "choco", "workers": 8, **changes}))
+    resolve(compose_config(**{"algorithm": "choco", "workers": 8, **changes}))
 
 
 @pytest.mark.parametrize("name", compressors.registry())
@@ -264,6 +264,6 @@ def test_every_compressor_works_with_choco_or_is_refused_for_its_kind(name: str)
     agrees = one.needs_movement or one.needs_agreement(compressors.Key(0, 0, 1, 0))
     works = not (one.scale_free or agrees or hasattr(one, "rounds"))
     if works:
-        resolve(composed(algorithm="choco", compressor=name))
+        resolve(compose_config(algorithm="choco", compressor=name))
     else:
         assert refusal(algorithm="choco", compressor=name).startswith(f"compressor={name} with exchange=gossip: ")

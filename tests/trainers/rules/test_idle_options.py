@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers.rules.idle_options import RULES, find_idle, list_rules
 from trainers.rules.resolve import resolve
 
@@ -240,18 +240,21 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
 def test_a_typed_option_that_decides_nothing_is_told_with_what_would(
     key: str, changes: dict[str, Any], valid: str, works: dict[str, Any]
 ) -> None:
-    found = find_idle(resolve(composed(**changes)), [key, "seed", "workers"])
+    found = find_idle(resolve(compose_config(**changes)), [key, "seed", "workers"])
     assert list(found) == [key] and found[key].startswith(valid)
-    assert find_idle(resolve(composed(**works)), [key]) == {}
+    assert find_idle(resolve(compose_config(**works)), [key]) == {}
 
 
 def test_every_rule_has_a_case_in_which_it_alone_speaks() -> None:
     spoken = {
-        rule for key, changes, _, _ in CASES for rule in list_rules(key) if rule.is_broken(resolve(composed(**changes)))
+        rule
+        for key, changes, _, _ in CASES
+        for rule in list_rules(key)
+        if rule.is_broken(resolve(compose_config(**changes)))
     }
     assert spoken == set(RULES)
 
 
 def test_where_nothing_was_typed_nothing_is_idle() -> None:
     """Defaults and presets have all options: only what is asked for is looked at."""
-    assert find_idle(resolve(composed()), []) == {}
+    assert find_idle(resolve(compose_config()), []) == {}

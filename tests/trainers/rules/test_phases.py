@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gradsweep.errors import UsageError
-from tests.trainers.config.test_run_config import composed
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.configs import compose_config
+from tests.trainers.start_ranks import run_ranks
 from trainers import data, models
 from trainers.config import run_config
 from trainers.config.epochs import Epochs
@@ -60,7 +60,9 @@ def test_steps_and_epochs(lengths: list[tuple[int, int]], max_steps: int) -> Non
 def of_the_study(**changes: Any) -> run_config.RunConfig:
     knots = [[0, 1], [5, 2], [5, 1], [14, 1], [14, 0.4375], [32, 0.4375], [32, 0.0025]]
     changes = {"schedule": {"name": "piecewise", "knots": knots}, "epochs": 35, "phases": GROWING, **changes}
-    return run_config.parse(composed(workers=8, batch={"size": 512, "per": "worker"}, optimizer={"lr": 1.0}, **changes))
+    return run_config.parse(
+        compose_config(workers=8, batch={"size": 512, "per": "worker"}, optimizer={"lr": 1.0}, **changes)
+    )
 
 
 def test_steps_and_rates_of_the_layer_wise_study() -> None:
@@ -103,7 +105,7 @@ def test_schedules_count_epochs_of_whatever_length() -> None:
 
 def feeds(root: Path, workers: int = 2, **changes: Any) -> list[Any]:
     given = {"dataset": SMALL, "batch": {"size": 4}, "data": {"root": str(root)}, "epochs": 5, **changes}
-    run = run_config.parse(composed(workers=workers, **given))
+    run = run_config.parse(compose_config(workers=workers, **given))
     return [data.feed(run, worker, workers) for worker in range(workers)]
 
 
@@ -313,7 +315,7 @@ RESNET = {"model": "resnet", "epochs": 4}
 )
 def test_phases_that_cannot_be_end_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        resolve(composed(**{**RESNET, **changes}))
+        resolve(compose_config(**{**RESNET, **changes}))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -328,13 +330,13 @@ def test_phases_that_cannot_be_end_in_one_line(changes: dict[str, Any], message:
     ],
 )
 def test_phases_that_can_be(changes: dict[str, Any]) -> None:
-    assert resolve(composed(**{**RESNET, **changes}))["phases"] == changes["phases"]
+    assert resolve(compose_config(**{**RESNET, **changes}))["phases"] == changes["phases"]
 
 
 def test_the_launcher_holds_all_phases_against_the_data(tmp_path: Path) -> None:
     def prepared(*phases: dict[str, Any], **changes: Any) -> None:
         given = {"dataset": SMALL, "batch": {"size": 4}, "data": {"root": str(tmp_path)}, **RESNET, **changes}
-        prepare_runs([resolve(composed(phases=list(phases), **given))])
+        prepare_runs([resolve(compose_config(phases=list(phases), **given))])
 
     prepared({"epoch": 1, "size": 16, "batch": 11})
     with pytest.raises(
@@ -354,4 +356,4 @@ def test_the_launcher_holds_all_phases_against_the_data(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 def test_runs_are_trained_through_their_phases_and_go_on_in_each_of_them() -> None:
-    mpirun(2, "resumed", module="tests.trainers.ranks.phases")
+    run_ranks(2, "resumed", module="tests.trainers.ranks.phases")

@@ -18,8 +18,8 @@ from sweep.directory import run_identity, run_layout
 from sweep.settings.mpi import MpiSettings
 from tests.conftest import ROOT, eventually
 from tests.faults.test_signals import nothing_left, ranks_of
-from tests.trainers.config.test_run_config import composed
-from tests.trainers.exchange.test_exchange import MONITORED, mpirun
+from tests.trainers.configs import compose_config
+from tests.trainers.start_ranks import MONITORED, run_ranks
 from trainers.config import run_config
 from trainers.rules.resolve import resolve
 
@@ -39,14 +39,14 @@ ASYNCHRONOUS = {**SERVER, "mode": "asynchronous"}
 )
 def test_laws_bytes_and_whole_runs_with_a_server(ranks: int, functions: str) -> None:
     """The last rank is the server. What each function holds stands in its docstring."""
-    mpirun(ranks, *functions.split(), module=MODULE, **MONITORED)
+    run_ranks(ranks, *functions.split(), module=MODULE, **MONITORED)
 
 
 @pytest.mark.mpi
 def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) -> None:
     """The launcher starts a rank more than there are workers; this is killed between two checkpoints."""
     mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
-    given = composed(
+    given = compose_config(
         workers=1,
         epochs=20,
         compressor={"name": "topk", "ratio": 0.1},
@@ -86,7 +86,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("exchange", ["allreduce", "sharded", {"name": "parameter_server"}, SERVER, ASYNCHRONOUS])
 def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
-    resolved = resolve(composed(workers=3, exchange=exchange))
+    resolved = resolve(compose_config(workers=3, exchange=exchange))
     ranks = run_config.parse(resolved).ranks
     assert ranks == run_directory.ranks(resolved) == 3 + (exchange in (SERVER, ASYNCHRONOUS))
 
@@ -142,5 +142,5 @@ def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
 )
 def test_what_cannot_work_with_a_server_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        resolve(composed(**changes))
+        resolve(compose_config(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)

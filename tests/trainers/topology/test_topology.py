@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gradsweep.errors import UsageError
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers.config import run_config
 from trainers.options.topologies import (
     TOPOLOGIES,
@@ -440,7 +440,7 @@ def test_a_run_keeps_the_links_and_not_only_the_name_of_their_file(tmp_path: Pat
     file = tmp_path / "links.txt"
     file.write_text("0 1\n# the last\n1 2\n")
     changes = {"algorithm": "dpsgd", "workers": 3, "batch": {"size": 8}}
-    resolved = resolve(composed(**changes, topology={"name": "edges", "file": str(file)}))
+    resolved = resolve(compose_config(**changes, topology={"name": "edges", "file": str(file)}))
     file.unlink()
     assert resolved["topology"]["links"] == "0 1;;1 2"
     options = run_config.parse(resolved).topology
@@ -451,7 +451,7 @@ def test_a_run_keeps_the_links_and_not_only_the_name_of_their_file(tmp_path: Pat
 
 
 def test_without_a_decentralised_algorithm_a_topology_is_not_looked_at() -> None:
-    resolved = resolve(composed(topology={"name": "edges", "file": "/nowhere"}))
+    resolved = resolve(compose_config(topology={"name": "edges", "file": "/nowhere"}))
     assert resolved["topology"] == {"name": "none"}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gradsweep.errors import UsageError
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from tests.trainers.recording.test_recorder import Twins, note
 from trainers import trackers
 from trainers.config import run_config
@@ -102,7 +102,7 @@ def tell(one: trackers.Trackers) -> None:
 
 
 def test_a_tracker_is_told_all(remembered: type[Remembered], tmp_path: Path) -> None:
-    run = run_config.parse(composed(trackers=["mlflow"], compressor="topk", policy={"min_elements": 9}))
+    run = run_config.parse(compose_config(trackers=["mlflow"], compressor="topk", policy={"min_elements": 9}))
     tell(begun(run, tmp_path))
     (_, options, directory), log, epoch, finish = remembered.calls
     assert directory == tmp_path / "trackers" / "mlflow"
@@ -135,7 +135,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(remembered, "fails_at", fails_at)
-    one = begun(run_config.parse(composed(trackers=["mlflow"])), tmp_path)
+    one = begun(run_config.parse(compose_config(trackers=["mlflow"])), tmp_path)
     tell(one)
     tell(one)
     assert len(remembered.calls) == told
@@ -144,7 +144,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(
 
 
 def test_without_trackers_nothing_is_made(tmp_path: Path) -> None:
-    tell(begun(run_config.parse(composed()), tmp_path))
+    tell(begun(run_config.parse(compose_config()), tmp_path))
     assert not list(tmp_path.iterdir())
 
 
@@ -154,7 +154,7 @@ def test_a_missing_package_is_one_line(name: str, monkeypatch: pytest.MonkeyPatc
     missing = machine.TRACKERS[name]
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None if package == missing else known(package))
     with pytest.raises(UsageError) as error:
-        resolve(composed(trackers=[name]))
+        resolve(compose_config(trackers=[name]))
     assert str(error.value) == (
         f"trackers={name}: the package {missing} is not installed; valid after `pip install 'gradsweep[{name}]'`"
     )
@@ -167,14 +167,14 @@ def test_a_list_of_trackers_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         (["mlflow", "mlflow"], "trackers=[mlflow,mlflow]: valid is each of them once"),
     ):
         with pytest.raises(UsageError) as error:
-            resolve(composed(trackers=given))
+            resolve(compose_config(trackers=given))
         assert message in str(error.value)
     assert set(trackers.METHODS) == set(machine.TRACKERS)
 
 
 def written(name: str, directory: Path) -> Path:
     """What the real tracker leaves of a run."""
-    tell(begun(run_config.parse(composed(trackers=[name])), directory))
+    tell(begun(run_config.parse(compose_config(trackers=[name])), directory))
     return directory / "trackers" / name
 
 
@@ -204,7 +204,7 @@ def test_tensorboard_is_told_which_steps_come_again(tmp_path: Path, monkeypatch:
     pytest.importorskip("tensorboardX")
     from tensorboardX import event_file_writer
 
-    run = run_config.parse(composed(trackers=["tensorboard"]))
+    run = run_config.parse(compose_config(trackers=["tensorboard"]))
     for number, (after, steps) in enumerate([(0, (2, 4, 6)), (4, (5, 6, 8)), (8, (9,))]):
         monkeypatch.setattr(event_file_writer.time, "time", lambda number=number: 1e9 + number)  # of the file's name
         one = begun(run, tmp_path, after)
@@ -230,7 +230,7 @@ def test_tensorboard_on_a_full_disk_is_left_out_and_waited_for_by_nobody(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    one = begun(run_config.parse(composed(trackers=["tensorboard"])), tmp_path, 0)
+    one = begun(run_config.parse(compose_config(trackers=["tensorboard"])), tmp_path, 0)
     for step in range(1, 50):
         one.on_steps([row(step)])
     one.finish("done")
@@ -263,7 +263,7 @@ def test_wandb_stays_offline_and_in_the_directory(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("rank", [0, 1])
 def test_rank_0_tells_what_it_writes(rank: int, remembered: type[Remembered], tmp_path: Path) -> None:
     twins: Any = type("Ranks", (Twins,), {"rank": rank})()
-    tracking = begun(run_config.parse(composed(trackers=["mlflow"])), tmp_path)
+    tracking = begun(run_config.parse(compose_config(trackers=["mlflow"])), tmp_path)
     recorder = Recorder(twins, tmp_path, gradient_bytes=400, warmup_steps=2, listeners=[tracking])
     remembered.calls.clear()
     for step in range(1, 4):
@@ -312,7 +312,7 @@ def test_progress_needs_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_options_are_plain(tmp_path: Path) -> None:
     options = trackers.options_of(
-        run_config.parse(composed(memory="dgc", optimizer={"momentum": 0.0, "nesterov": False}))
+        run_config.parse(compose_config(memory="dgc", optimizer={"momentum": 0.0, "nesterov": False}))
     )
     json.dumps(options)
     assert options["memory"] == "dgc" and options["memory.momentum"] == 0.9

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainers.exchange.test_exchange import mpirun
+from tests.trainers.start_ranks import run_ranks
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("workers", [2, 3])
 def test_local_models_their_average_and_the_consensus_distance(workers: int) -> None:
-    mpirun(workers, "all_of_it", module="tests.trainers.ranks.evaluation")
+    run_ranks(workers, "all_of_it", module="tests.trainers.ranks.evaluation")

@@ -26,7 +26,7 @@ from sweep.settings.mpi import MpiSettings
 from sweep.system.processes import WORLD_VARIABLE, find_processes
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.sweep.fakes import read_log
-from tests.trainers.config.test_run_config import composed
+from tests.trainers.configs import compose_config
 from trainers.rules.resolve import resolve
 
 pytestmark = [pytest.mark.mpi, pytest.mark.thorough]
@@ -43,7 +43,7 @@ def make(tmp_path: Path, digits: Path) -> Make:
     mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
 
     def task(folder: str = "sweep", **changes: Any) -> RunTask:
-        config = {**resolve(composed(**{"data": {"root": str(digits)}, **changes})), "mpi": {}, "sweep": {}}
+        config = {**resolve(compose_config(**{"data": {"root": str(digits)}, **changes})), "mpi": {}, "sweep": {}}
         (run,) = run_layout.lay_out(tmp_path / folder, [run_identity.Point(config, {})])
         return RunTask(str(run.directory), run_directory.ranks(config), 1, mpi.resolve_command(), mpi.environment)
 
