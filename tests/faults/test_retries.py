@@ -142,11 +142,11 @@ def test_max_failures(stand_in: StandInOf) -> None:
     assert sum(run.status() == run_directory.CANCELLED for run in sweep.runs) >= 1
 
 
-Job = Callable[..., Job]
+MakeJob = Callable[..., Job]
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path) -> MakeJob:
     """A job that has failed."""
 
     def make(cause: str, status: str = run_directory.FAILED, name: str = "run") -> Job:
@@ -159,7 +159,7 @@ def job(tmp_path: Path) -> Job:
     return make
 
 
-def test_the_wait_doubles_up_to_a_limit(job: Job) -> None:
+def test_the_wait_doubles_up_to_a_limit(job: MakeJob) -> None:
     retries = Retries(SweepSettings(retries=9, backoff_s=10))
     again = [retries.plan_retry(job(failure_causes.KILLED)) for _ in range(9)]
     assert [each and each.wait_s for each in again] == [10, 20, 40, 80, 160, 320, LONGEST_S, LONGEST_S, LONGEST_S]
@@ -168,7 +168,7 @@ def test_the_wait_doubles_up_to_a_limit(job: Job) -> None:
     assert retries.plan_retry(job(failure_causes.KILLED, name="other")) is not None
 
 
-def test_no_memory_is_tried_once_again_and_alone_from_then_on(job: Job) -> None:
+def test_no_memory_is_tried_once_again_and_alone_from_then_on(job: MakeJob) -> None:
     retries = Retries(SweepSettings(retries=9))
     first, second = retries.plan_retry(job(failure_causes.MEMORY)), retries.plan_retry(job(failure_causes.KILLED))
     assert first is not None and first.alone and second is not None and second.alone
@@ -178,7 +178,7 @@ def test_no_memory_is_tried_once_again_and_alone_from_then_on(job: Job) -> None:
 @pytest.mark.parametrize(
     "status", [run_directory.CANCELLED, run_directory.PREEMPTED, run_directory.DIVERGED, run_directory.DONE]
 )
-def test_what_has_not_failed_is_not_tried_again(job: Job, status: str) -> None:
+def test_what_has_not_failed_is_not_tried_again(job: MakeJob, status: str) -> None:
     assert Retries(SweepSettings()).plan_retry(job(failure_causes.KILLED, status)) is None
 
 
