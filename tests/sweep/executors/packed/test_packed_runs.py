@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import os
@@ -187,6 +188,14 @@ def test_where_what_forks_the_ranks_is_killed_all_begin_again(executor: PackedEx
     assert not find_processes(first.directory.absolute(), WORLD_VARIABLE)
 
 
+def replace_by_directory(path: Path) -> None:
+    """Put a directory in the place of a file that a rank goes on making."""
+    while not path.is_dir():
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+
+
 def test_an_error_in_one_rank_ends_the_world_and_what_is_beside_it_is_saved(
     executor: PackedExecutor, make: Make, tmp_path: Path
 ) -> None:
@@ -200,8 +209,7 @@ def test_an_error_in_one_rank_ends_the_world_and_what_is_beside_it_is_saved(
     beside, bad = submit(executor, *tasks)
     until(executor, lambda: steps(beside) and steps(bad))
     assert {parent_of(pid) for pid in ranks_of(bad)} == {executor.worlds[0].process.pid}
-    bad.task.run.path(run_directory.STEPS).unlink()
-    bad.task.run.path(run_directory.STEPS).mkdir()  # where rank 0 wants to append a line
+    replace_by_directory(bad.task.run.path(run_directory.STEPS))  # where rank 0 wants to append a line
     until(executor, ended(bad))
     assert bad.status == run_directory.FAILED and str(bad.reason).startswith("rank 0: IsADirectoryError")
     assert "Traceback" in read_log(bad.task.run, run_directory.STDERR)
