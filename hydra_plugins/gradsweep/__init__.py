@@ -55,19 +55,12 @@ def run_points(
         return dict(config)
 
     fresh = directories.is_fresh(str(directory))
-    probes = session.flags.probe_s is not None
-    execute = probe.probe_points if probes else launch.execute
+    typed = [dict(override.lstrip("+~").partition("=")[::2] for override in point) for point in overrides]
     with launch.undo_unless_started(session, directory):
-        return execute(
-            session,
-            compose_them(),
-            [dict(override.lstrip("+~").partition("=")[::2] for override in typed) for typed in overrides],
-            directory,
-            check if probes else resolve,
-            idle=None if probes else find_idle,
-            fresh=fresh,
-            whole=whole,
-        )
+        configs = compose_them()
+        if session.flags.probe_s is not None:
+            return probe.probe_points(session, configs, typed, directory, check, fresh=fresh, whole=whole)
+        return launch.execute(session, configs, typed, directory, resolve, idle=find_idle, fresh=fresh, whole=whole)
 
 
 def find_session(task_function: TaskFunction) -> Session:

@@ -35,7 +35,6 @@ from sweep.system import signals
 from sweep.system.job_environment import build_python_environment
 
 if TYPE_CHECKING:
-    from sweep.config.idle_options import Idle
     from sweep.planning.points import Points
 
 MODULE = "trainers.training.probe"
@@ -49,7 +48,6 @@ def probe_points(
     directory: Path,
     resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
     *,
-    idle: Idle | None = None,
     fresh: bool,
     whole: bool = True,
 ) -> list[Run | None]:

@@ -29,9 +29,6 @@ LONGEST_MARK = 4200  # bytes of an environment variable with a path
 PATIENCE_S = 60.0
 MOST_RUNS = 12  # in an order, which has to fit into MESSAGE_BYTES of trainers/packed/fork_server.py
 
-_early: list[ForkServer] = []
-"""Started before there is a world that they can serve."""
-
 
 def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Tell whether ranks can be forked: they are started by an mpirun, without GPUs, and GRADSWEEP_FORK is not 0."""
