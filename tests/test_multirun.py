@@ -215,6 +215,7 @@ def test_the_command_to_go_on_is_quoted_for_hydra(
     assert OverridesParser.create().parse_override(word).value() == directory
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_two_runs_in_the_same_second_and_values_taken_out(
     start: Callable[..., Program], tmp_path: Path, digits: Path
@@ -227,6 +228,7 @@ def test_two_runs_in_the_same_second_and_values_taken_out(
     assert len(list(tmp_path.glob("output/*/*/runs/*/result.json"))) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_a_sweep_goes_on_when_nobody_reads_its_output(tmp_path: Path, digits: Path) -> None:
     command = [
@@ -320,6 +322,7 @@ def test_a_sweep_its_files_and_its_resume(multirun: Multirun, tmp_path: Path, di
     assert code == 0 and "0 of 8 runs to do" in out
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_the_same_seed_gives_the_same_bits(multirun: Multirun, tmp_path: Path, digits: Path) -> None:
     """Whether each run has processes of its own or all are trained in the same ones."""

@@ -52,6 +52,7 @@ def test_what_is_too_much_goes_from_the_middle(limit: int, sizes: list[int], lin
         assert head.endswith(b"\n") and whole[-len(tail) - 1 :].startswith(b"\n")
 
 
+@pytest.mark.thorough
 def test_a_flood_of_a_gigabyte_is_capped_and_harms_nobody(stand_in: StandInOf) -> None:
     flood = (
         "echo first; yes 0123456789012345678901234567890123456789012345678901234567890 | head -c 1000000000; echo last"

@@ -95,6 +95,7 @@ def launcher_of(sweep: Path) -> int:
     return int(by["pid"])
 
 
+@pytest.mark.thorough
 def test_a_run_is_cancelled_from_another_shell_and_the_others_go_on(
     driven: Driven, tmp_path: Path, capsys: pytest.CaptureFixture[str], resume: Callable[..., int]
 ) -> None:
@@ -244,6 +245,7 @@ def copy_of(sweep: Path) -> Path:
     return copy
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wait", [[], ["--no-wait"]])
 def test_a_resume_starts_from_no_code_that_somebody_has_changed(
     tmp_path: Path, resume: Callable[..., int], wait: list[str]
@@ -272,6 +274,7 @@ def test_code_that_changes_while_a_sweep_waits_is_mended_before_the_next_run(
     assert all("strangers" not in (run.directory / "seen").read_text() for run in runs)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 @pytest.mark.parametrize("wait", [[], ["--no-wait"]])
 @pytest.mark.parametrize("what", [".", run_directory.SWEEP, "{run}", "{run}/config.yaml", code_snapshot.STORE])

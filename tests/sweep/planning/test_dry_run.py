@@ -460,6 +460,7 @@ def test_an_experiment_brings_its_grid(multirun: Multirun) -> None:
     assert "compressor=qsgd,workers=4,optimizer.lr=0.2,seed=5-" in out
 
 
+@pytest.mark.thorough
 def test_what_a_dry_run_shows_is_what_is_run_and_a_report_that_stands_stays(multirun: Multirun, tmp_path: Path) -> None:
     rank = tmp_path / "rank.sh"
     rank.write_text(

@@ -32,6 +32,7 @@ PROGRAM = "tests.trainers.ranks.checkpoint"
 GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=80", "compressor=topk", "memory=residual")
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("workers", "functions"),
@@ -52,6 +53,7 @@ def steps_of(run: Run) -> int:
     return int(row["step"]) if row else 0
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: Path) -> None:
     """SIGUSR1 to mpirun, which passes it on; then a rank is killed between two checkpoints."""
@@ -100,6 +102,7 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
     assert losses(whole.run) == losses(run) and len(losses(run)) == 480
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
     start: Callable[..., Program], tmp_path: Path, digits: Path

@@ -81,6 +81,7 @@ def test_the_header_names_source_figures_and_differences() -> None:
             assert word in header, (name, word)
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 @pytest.mark.parametrize("part", [0, 1])
 def test_every_experiment_runs_to_its_end(part: int, tmp_path: Path, published: dict[str, dict[str, Any]]) -> None:
@@ -159,6 +160,7 @@ MESSAGES: list[tuple[str, Any, int, Callable[[float, list[list[int]]], float], f
 ]  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_parameters_and_bytes_are_the_published_ones(tmp_path: Path) -> None:
     configs = composed([f"experiment={command}" for command, *_ in MESSAGES])

@@ -26,6 +26,7 @@ MODULE = "tests.trainers.ranks.distributed"
 METHODS = "none fp16 bf16 intsgd qsgd topk adaptive_threshold terngrad powersgd gtopk"
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("workers", "functions"),

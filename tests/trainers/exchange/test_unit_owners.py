@@ -23,6 +23,7 @@ OF_TWO = f"traffic + counted_by_hand + {NODES} + stays_unbiased + quadratic + ra
 OF_THREE = f"gradients + every_compressor + traffic + counted_by_hand + {NODES} + resume + backup + lagging + agreement"
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("workers", "functions"), [(1, "gradients"), (2, OF_TWO), (3, OF_THREE), (4, "gradients + traffic")]
