@@ -16,7 +16,7 @@ from gradsweep.sweep_locations import OUTPUT, is_sweep, last_sweep
 
 
 def add_words(parser: argparse.ArgumentParser, runs: str) -> None:
-    """Let `parser` take what `sweep_and_runs` understands; `runs` says what naming runs does."""
+    """Let `parser` take the words that `find_sweep` reads; `runs` says what naming runs does."""
     parser.add_argument("words", metavar="DIR, RUN", nargs="*", help=f"a sweep, and {runs}")
 
 
