@@ -31,7 +31,7 @@ from compressors.commands import bench_timing  # noqa: E402
 from compressors.commands.bench_timing import Gradients, Operation, Times, Worker  # noqa: E402
 from compressors.commands.method_specs import parse  # noqa: E402
 from gradsweep.cli import markdown_sections, tables  # noqa: E402
-from gradsweep.cli.arguments import positive  # noqa: E402
+from gradsweep.cli.arguments import parse_positive  # noqa: E402
 from gradsweep.cli.tables import Column, Table  # noqa: E402
 
 PART = "speed"
@@ -175,8 +175,8 @@ def _cells(result: Result) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--elements", type=positive, default=11_200_000, help="default: %(default)s")
-    parser.add_argument("--repeats", type=positive, default=9, help="counted repetitions (default: %(default)s)")
+    parser.add_argument("--elements", type=parse_positive, default=11_200_000, help="default: %(default)s")
+    parser.add_argument("--repeats", type=parse_positive, default=9, help="counted repetitions (default: %(default)s)")
     names = [case.name for case in CASES if case.name in registry()]
     parser.add_argument("--method", nargs="+", choices=names, default=names)
     parser.add_argument("--into", type=Path, metavar="PAGE", help="fill the part 'speed' of a Markdown page as well")
@@ -198,10 +198,10 @@ def main() -> None:
         f"{bench_timing.describe_machine(1)}; {options.elements} float32, {options.repeats} interleaved repetitions"
     )
     found = table(results)
-    tables.show(found)
-    tables.say(heading)
+    tables.print_table(found)
+    tables.print_line(heading)
     if options.into is not None:
-        markdown_sections.fill(options.into, PART, f"{heading}.\n\n{tables.markdown(found)}")
+        markdown_sections.fill(options.into, PART, f"{heading}.\n\n{tables.format_markdown(found)}")
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ _METHOD = "NAME[,option=value...]"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0; 1 where `check` finds a broken promise; 2 where the command cannot work; 128 + n where
     signal n ends it: Ctrl-C, or a reader such as `head` that has seen enough."""
-    from gradsweep.cli.exit_status import ended
+    from gradsweep.cli.exit_status import run_command
 
     options = vars(_parser().parse_args(arguments))
     command = _COMMANDS[options.pop("command")]
-    return ended("python -m compressors", lambda: command(**options))
+    return run_command("python -m compressors", lambda: command(**options))
 
 
 def _list(**options: Any) -> int:
@@ -59,7 +59,16 @@ _COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check
 def _parser() -> argparse.ArgumentParser:
     from pathlib import Path
 
-    from gradsweep.cli.arguments import Command, Parser, Version, elements, positive, probability, several, threads
+    from gradsweep.cli.arguments import (
+        Command,
+        Parser,
+        Version,
+        parse_draws,
+        parse_elements,
+        parse_positive,
+        parse_probability,
+        parse_threads,
+    )
 
     parser = Parser(prog="python -m compressors", description=__doc__)
     parser.add_argument("--version", action=Version)
@@ -80,10 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     one = add("check", "measure whether methods keep what they promise")
     one.add_argument("names", nargs="*", metavar=_METHOD, help="the methods, or --all")
     one.add_argument("--all", dest="everything", action="store_true", help="every method with its defaults")
-    one.add_argument("--draws", type=several, default=300, help="of Q(x) for each input (default: %(default)s)")
+    one.add_argument("--draws", type=parse_draws, default=300, help="of Q(x) for each input (default: %(default)s)")
     one.add_argument(
         "--error-level",
-        type=probability,
+        type=parse_probability,
         default=1e-6,
         help="probability of a false alarm, over everything in the call (default: %(default)s)",
     )
@@ -96,9 +105,9 @@ def _parser() -> argparse.ArgumentParser:
         default="flat",
         help="one flat tensor, or ResNet-18's layers, which methods that need matrices always get (default: flat)",
     )
-    one.add_argument("--elements", type=elements, help=f"of the flat tensor (default: {_ELEMENTS})")
-    one.add_argument("--threads", type=threads, default=1, help="for torch (default: %(default)s)")
-    one.add_argument("--repeats", type=positive, default=9, help="counted repetitions (default: %(default)s)")
+    one.add_argument("--elements", type=parse_elements, help=f"of the flat tensor (default: {_ELEMENTS})")
+    one.add_argument("--threads", type=parse_threads, default=1, help="for torch (default: %(default)s)")
+    one.add_argument("--repeats", type=parse_positive, default=9, help="counted repetitions (default: %(default)s)")
     one.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where (default: %(default)s)")
     one.add_argument(
         "--kernels",

@@ -36,16 +36,16 @@ def is_trouble(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in TROUBLE
 
 
-def line(error: BaseException) -> str | None:
+def describe(error: BaseException) -> str | None:
     """Return a line on what happened, where, and what to do; None for another error."""
     if not isinstance(error, OSError) or error.errno not in TROUBLE:
         return None
-    where = error.filename2 or error.filename or _unnamed()
+    where = error.filename2 or error.filename or _name_unnamed()
     return f"disk: {os.fsdecode(where)}: {os.strerror(error.errno)}; {_ADVICE[error.errno]}"
 
 
 @contextlib.contextmanager
-def naming(path: Path | str) -> Iterator[None]:
+def add_file_name(path: Path | str) -> Iterator[None]:
     """Give the errors within this block a file name where they have none: those of a write or a read."""
     try:
         yield
@@ -55,7 +55,7 @@ def naming(path: Path | str) -> Iterator[None]:
         raise
 
 
-def _unnamed() -> str:
+def _name_unnamed() -> str:
     """Name the file of an error without a file name; drop output that cannot be written, as Python would try again."""
     try:
         sys.stdout.flush()

@@ -109,7 +109,7 @@ def is_held(path: Path, *, shared: bool = False) -> bool:
         return False
     try:
         _flock(descriptor, fcntl.LOCK_EX if shared else fcntl.LOCK_SH)
-        return any(map(soft_lock.stands, soft_lock.shared_of(path) if shared else [soft_lock.path_of(path)]))
+        return any(map(soft_lock.stands, soft_lock.list_shared(path) if shared else [soft_lock.path_of(path)]))
     except BlockingIOError:
         return True
     finally:
@@ -151,15 +151,15 @@ def _lock(path: Path, descriptor: int, shared: bool) -> tuple[Path, Owner] | Non
     if _flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
         if soft_lock.stands(soft_lock.path_of(path)):  # of a host on which this file system has no locks
             fcntl.flock(descriptor, fcntl.LOCK_UN)
-            raise _taken(path)
+            raise _make_error(path)
         return None
     mine = soft_lock.this_process()
     soft = soft_lock.path_of(path, mine["token"] if shared else None)
     if not soft_lock.claim(soft, mine):
-        raise _taken(path)
-    if any(map(soft_lock.stands, [soft_lock.path_of(path)] if shared else soft_lock.shared_of(path))):
+        raise _make_error(path)
+    if any(map(soft_lock.stands, [soft_lock.path_of(path)] if shared else soft_lock.list_shared(path))):
         soft_lock.remove(soft)
-        raise _taken(path)
+        raise _make_error(path)
     if not _told:
         where = os.path.realpath(path.parent)
         _told.append(f"{where}: this file system has no locks; files {soft_lock.PREFIX}* say which process has one")
@@ -183,5 +183,5 @@ def _flock(descriptor: int, operation: int) -> bool:
     return True
 
 
-def _taken(path: Path) -> BlockingIOError:
+def _make_error(path: Path) -> BlockingIOError:
     return BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))

@@ -45,7 +45,7 @@ def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
     """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with disk_errors.naming(path), os.fdopen(handle, "wb") as file:
+        with disk_errors.add_file_name(path), os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             if durable:
@@ -74,23 +74,23 @@ def _umask() -> int:
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Replace the file at `path` by `value` as strict JSON: NaN and Inf, which JSON lacks, become null."""
-    write_text(path, json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n", durable=durable)
+    write_text(path, json.dumps(_replace_nan(value), indent=1, allow_nan=False) + "\n", durable=durable)
 
 
-def _without_nan(value: Any) -> Any:
+def _replace_nan(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: _replace_nan(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
+        return [_replace_nan(item) for item in value]
     return value
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object at `path`; None where there is no regular file, or it holds none."""
     try:
-        with disk_errors.naming(path):
+        with disk_errors.add_file_name(path):
             value = json.loads(regular_files.read_text(path))
     except (FileNotFoundError, NotADirectoryError, regular_files.NotRegular, ValueError, RecursionError):
         return None
@@ -106,7 +106,7 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     descriptor = regular_files.open_descriptor(path, flags=os.O_RDWR | os.O_CREAT)
     try:
-        with disk_errors.naming(path):
+        with disk_errors.add_file_name(path):
             end = _end_of_last_line(descriptor)
             if end == 0:
                 writer.writeheader()
@@ -124,13 +124,13 @@ def append_json(path: Path, value: Mapping[str, Any]) -> None:
     Raises:
         BlockingIOError: the other one does not let go of it.
     """
-    with disk_errors.naming(path), file_lock.take(path, wait_s=PATIENCE_S) as lock:
+    with disk_errors.add_file_name(path), file_lock.take(path, wait_s=PATIENCE_S) as lock:
         _write_at(lock.descriptor, _end_of_last_line(lock.descriptor), json_line(value))
 
 
 def json_line(value: Mapping[str, Any]) -> str:
     """Return an object as a line of strict JSON, in ASCII: whatever is in its texts, it is one line."""
-    return json.dumps(_without_nan(value), allow_nan=False) + "\n"
+    return json.dumps(_replace_nan(value), allow_nan=False) + "\n"
 
 
 def _write_at(descriptor: int, end: int, text: str) -> None:
@@ -175,7 +175,7 @@ def _end_of_last_line(descriptor: int, block: int = 4096) -> int:
 def complete_text(path: Path) -> str:
     """Return the text of an append-only file up to its last newline; empty where no regular file is there."""
     try:
-        with disk_errors.naming(path):
+        with disk_errors.add_file_name(path):
             data = regular_files.read_bytes(path, regular_files.MOST_ROW_BYTES)
     except (FileNotFoundError, regular_files.NotRegular):
         return ""
@@ -191,7 +191,7 @@ def last_row(path: Path, block: int = 8192) -> dict[str, str] | None:
         OSError: it cannot be read, or is no regular file.
     """
     try:
-        with disk_errors.naming(path), regular_files.open_regular(path) as file:
+        with disk_errors.add_file_name(path), regular_files.open_regular(path) as file:
             header = file.readline(block)
             file.seek(max(len(header), file.seek(0, os.SEEK_END) - block))
             tail = file.read(block)

@@ -18,7 +18,7 @@ _SEPARATORS = re.compile(r"[-_./ ]")
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return the hint in front of what is valid, such as "did you mean qsgd? "; empty: the word is near to nothing."""
-    near = nearest(word, known) if isinstance(word, str) else []
+    near = find_nearest(word, known) if isinstance(word, str) else []
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
@@ -29,15 +29,15 @@ def one_of(known: Collection[str], listed_by: str, what: str = "") -> str:
     return f"one of the {len(known)} {f'{what} ' if what else ''}that `{listed_by}` lists"
 
 
-def nearest(word: str, known: Iterable[str]) -> list[str]:
+def find_nearest(word: str, known: Iterable[str]) -> list[str]:
     """Return the names that a word is nearest to; more than one where they are equally near, none where all are far.
 
     Near is, in this order: the name itself but for capitals and separators; the last part of a dotted name, as lr is of
     optimizer.lr; a typo for every three letters, of which two swapped letters are one; a beginning of the name.
     """
-    names, typed = list(dict.fromkeys(known)), _folded(word)
-    same = [name for name in names if _folded(name) == typed]
-    ends = [name for name in names if _folded(name.rpartition(".")[2]) == typed]
+    names, typed = list(dict.fromkeys(known)), _fold(word)
+    same = [name for name in names if _fold(name) == typed]
+    ends = [name for name in names if _fold(name.rpartition(".")[2]) == typed]
     if found := same or ends:
         return found[:_SHOWN]
     away = {name: least for name in names if (least := _typos(word.lower(), name.lower())) is not None}
@@ -55,11 +55,11 @@ def _typos(word: str, name: str) -> int | None:
     most = min(max(1, len(word) // 3), _MOST_TYPOS, len(word) - 1)
     if abs(len(word) - len(name)) > most:
         return None
-    count = distance(_folded(word), _folded(name))
+    count = distance(_fold(word), _fold(name))
     return count if count <= most else None
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     return _SEPARATORS.sub("_", name.lower())
 
 

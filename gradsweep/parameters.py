@@ -33,15 +33,15 @@ class InvalidParameter(ValueError):
     """
 
     def __init__(self, name: str, value: object, valid: str, meant: str = "") -> None:
-        super().__init__(f"{shown(name)}={shown(value)}: {meant}valid is {valid}")
+        super().__init__(f"{show(name)}={show(value)}: {meant}valid is {valid}")
         self.name, self.value, self.valid, self.meant = name, value, valid, meant
 
-    def of(self, section: str) -> InvalidParameter:
+    def prefix(self, section: str) -> InvalidParameter:
         """Return the same with the section whose owner this is, as in values_options.levels."""
         return InvalidParameter(f"{section}.{self.name}", self.value, self.valid, self.meant)
 
 
-def shown(value: object) -> str:
+def show(value: object) -> str:
     """Return a value as it may stand in a line: escaped where it has line breaks, cut where it is long."""
     try:
         text = str(value)

@@ -50,11 +50,11 @@ def read(sweep: Path) -> dict[str, Recorded]:
     base, runs = known.get("base"), known.get("runs")
     if not isinstance(base, dict) or not isinstance(runs, dict):
         return {}
-    found = {signature: _recorded(signature, each, base) for signature, each in runs.items()}
+    found = {signature: _parse_run(signature, each, base) for signature, each in runs.items()}
     return {signature: each for signature, each in found.items() if each is not None}
 
 
-def _recorded(signature: str, found: object, base: Mapping[str, Any]) -> Recorded | None:
+def _parse_run(signature: str, found: object, base: Mapping[str, Any]) -> Recorded | None:
     if not isinstance(found, dict):
         return None
     name, changes = found.get("name"), found.get("changes")

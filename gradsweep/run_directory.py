@@ -74,7 +74,7 @@ COMPLETE = (*RESULTS, PRUNED)  # a resume does not repeat these
 FINE = (DONE, PRUNED)  # what was asked for
 
 
-def ranks(config: Mapping[str, Any]) -> int:
+def count_ranks(config: Mapping[str, Any]) -> int:
     """Return how many ranks a resolved config has: one for each worker, and one for a dedicated server."""
     servers = int(config["exchange"].get("placement") == "dedicated")
     return int(config["workers"]) + servers

@@ -34,7 +34,7 @@ def path_of(path: Path, token: str | None = None) -> Path:
     return path.with_name(f"{PREFIX}{name}" + ("" if token is None else f".{token}"))
 
 
-def shared_of(path: Path) -> list[Path]:
+def list_shared(path: Path) -> list[Path]:
     start = f"{path_of(path).name}."
     return [path.with_name(name) for name in os.listdir(path.parent) if name.startswith(start)]
 
@@ -119,7 +119,7 @@ def stands(soft: Path) -> bool:
 def this_process() -> Owner:
     me = os.getpid()
     where = {"host": socket.gethostname(), "boot": _boot(), "space": _space()}
-    return {**where, "pid": me, "started": _started(me), "token": secrets.token_hex(8)}
+    return {**where, "pid": me, "started": _find_start(me), "token": secrets.token_hex(8)}
 
 
 def can_be_seen(owner: Owner) -> bool:
@@ -143,7 +143,7 @@ def _is_gone(owner: Owner) -> bool:
         return True
     except OSError:  # another user's
         pass
-    started = _started(pid)
+    started = _find_start(pid)
     return started is not None and started != owner.get("started")
 
 
@@ -162,7 +162,7 @@ def _space() -> str:
         return ""
 
 
-def _started(pid: int) -> int | None:
+def _find_start(pid: int) -> int | None:
     """Return when a process was started, in ticks since the boot; 0 where it has ended and its parent has not waited.
 
     None: that cannot be seen.

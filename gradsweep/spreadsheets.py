@@ -21,12 +21,12 @@ def to_csv(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """Return a CSV with a header: numbers in full, nothing for None, and texts that stay texts."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(quoted, names))
-    writer.writerows([quoted(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    writer.writerow(map(quote, names))
+    writer.writerows([quote(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     return text.getvalue()
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     r"""Return a text that a spreadsheet shows as it is, with an apostrophe before it where it would be something else.
 
     That is what may be a formula but is no number, and what has control characters, which are spelled out (\x1b).

@@ -21,7 +21,7 @@ def one_line(text: str) -> str:
     return harmless(" ".join(text.split()))
 
 
-def aligned(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+def align(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """Return the lines of a table with columns below each other; those of the indices in `right` end below each other.
 
     The last column is as wide as it likes.

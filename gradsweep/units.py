@@ -41,7 +41,7 @@ def _quantity(text: str, units: dict[str, float]) -> float | None:
     return float(found[1]) * units[found[2]] if found and found[2] in units else None
 
 
-def shown_bandwidth(rate: float) -> str:
+def format_bandwidth(rate: float) -> str:
     """Format bit/s as they may be typed again: 1gbit, 2.5gbit, 100mbit."""
     for unit, size in reversed(_BITS.items()):
         if rate >= size:
@@ -49,7 +49,7 @@ def shown_bandwidth(rate: float) -> str:
     return f"{rate:.4g}bit"
 
 
-def shown_time(value: float) -> str:
+def format_time(value: float) -> str:
     """Format seconds as they may be typed again: 50us, 1.5ms, 0s."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:

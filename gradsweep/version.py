@@ -10,11 +10,11 @@ _BESIDE = {"torch": "torch", "Hydra": "hydra-core", "mpi4py": "mpi4py"}
 
 def version() -> str:
     """Return the line of `--version`: ours, Python's, and those of a few packages, none of which is loaded."""
-    others = [f"{name} {_of(package)}" for name, package in _BESIDE.items()]
-    return ", ".join([f"gradsweep {_of('gradsweep')}", f"Python {platform.python_version()}", *others])
+    others = [f"{name} {_find_version(package)}" for name, package in _BESIDE.items()]
+    return ", ".join([f"gradsweep {_find_version('gradsweep')}", f"Python {platform.python_version()}", *others])
 
 
-def _of(package: str) -> str:
+def _find_version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

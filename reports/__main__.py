@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        print(f"reports: {disk_errors.line(error) or _describe_error(error)}", file=sys.stderr)
+        print(f"reports: {disk_errors.describe(error) or _describe_error(error)}", file=sys.stderr)
         return 1
 
 

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        line = disk_errors.line(error)
+        line = disk_errors.describe(error)
         if line is None and error.filename is None:
             raise
         print(line or f"{error.filename}: {error.strerror}", file=sys.stderr)

@@ -69,10 +69,10 @@ def run(options: Options) -> int:
         f"memory copy of {4 * rows[0].elements / 1e6:.0f} MB: {1e3 * rows[0].encode_s:.2f} ms"
     )
     table = build_table(rows)
-    tables.show(table)
-    tables.say(heading, style="dim")
+    tables.print_table(table)
+    tables.print_line(heading, style="dim")
     if options.into is not None:
-        markdown_sections.fill(options.into, PART, f"{heading}.\n\n{tables.markdown(table)}")
+        markdown_sections.fill(options.into, PART, f"{heading}.\n\n{tables.format_markdown(table)}")
         return 0
     _write(folder, rows, where, heading)
     return 0
@@ -202,5 +202,5 @@ def _write(folder: Path, rows: Sequence[Row], where: str, heading: str) -> None:
         draw(rows, heading, Path(folder, "bench.png"))
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from error
-    tables.say(str(folder / "bench.csv"))
-    tables.say(str(folder / "bench.png"))
+    tables.print_line(str(folder / "bench.csv"))
+    tables.print_line(str(folder / "bench.png"))

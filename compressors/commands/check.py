@@ -41,11 +41,11 @@ def run(names: list[str], draws: int, error_level: float) -> int:
     found = [check(compressor, draws, level) for compressor in compressors]
     columns = [Column("method"), *(Column(name) for name in CHECKS), Column("verdict")]
     rows = [[one.method, *(one.cells[name] for name in CHECKS), "WRONG" if one.wrong else "ok"] for one in found]
-    tables.show(Table(columns, rows))
+    tables.print_table(Table(columns, rows))
     for one in found:
         for wrong in one.wrong:
-            tables.say(f"{one.method}: {wrong}", style="bold")
-    tables.say(
+            tables.print_line(f"{one.method}: {wrong}", style="bold")
+    tables.print_line(
         f"{draws} draws of {len(SAMPLES)} inputs in {len(measured_laws.SHAPES)} shapes. bias: the largest |z|, at most "
         f"{level.z:.2f}. omega, delta, kappa: measured / promised, where they are closest. If all promises are "
         f"kept, chance alone shows a violation once in {1 / error_level:.0f} calls.",

@@ -41,10 +41,10 @@ def run(names: list[str], into: Path | None) -> int:
         markdown_sections.read(into, PART)  # that it is there, before anything is measured
     table = build_table(compressors)
     if into is None:
-        tables.show(table)
-        tables.say(NOTE, style="dim")
+        tables.print_table(table)
+        tables.print_line(NOTE, style="dim")
     else:
-        markdown_sections.fill(into, PART, tables.markdown(_quote_names(table)))
+        markdown_sections.fill(into, PART, tables.format_markdown(_quote_names(table)))
     return 0
 
 

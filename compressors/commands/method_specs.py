@@ -10,7 +10,7 @@ from compressors.base import Compressor
 from compressors.commands import descriptions
 from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean, one_of
-from gradsweep.parameters import InvalidParameter, shown
+from gradsweep.parameters import InvalidParameter, show
 
 
 def check_name(name: str, key: str = "name") -> None:
@@ -25,7 +25,7 @@ def check_name(name: str, key: str = "name") -> None:
     known = [*compressors.registry(), *compressors.aliases(), *compressors.presets()]
     if name not in known:
         valid = one_of(known, compressors.LISTED_BY)
-        raise UsageError(f"{key}={shown(name)}: {did_you_mean(name, known)}valid is {valid}")
+        raise UsageError(f"{key}={show(name)}: {did_you_mean(name, known)}valid is {valid}")
 
 
 def parse(text: str, key: str = "name") -> Compressor:
@@ -43,19 +43,19 @@ def parse(text: str, key: str = "name") -> Compressor:
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:
-            raise UsageError(f"{shown(text)}: {shown(option) or 'an empty option'} is not of the form option=value")
+            raise UsageError(f"{show(text)}: {show(option) or 'an empty option'} is not of the form option=value")
         if key == "name":
-            raise UsageError(f"{shown(text)}: name is no option; the name stands in front")
+            raise UsageError(f"{show(text)}: name is no option; the name stands in front")
         outer, dot, inner = key.partition(".")
         given = values.setdefault(outer, {}) if dot else values
         if not isinstance(given, dict) or (inner or outer) in given:
-            raise UsageError(f"{shown(text)}: {shown(key)} is given more than once")
+            raise UsageError(f"{show(text)}: {show(key)} is given more than once")
         given[inner or outer] = parse_constant(value)
     try:
         return compressors.build(name, **values)
     except InvalidParameter as error:
-        value = "null" if error.value is None else shown(error.value)
-        raise UsageError(f"{name}: {shown(error.name)}={value}: {error.meant}valid is {error.valid}") from error
+        value = "null" if error.value is None else show(error.value)
+        raise UsageError(f"{name}: {show(error.name)}={value}: {error.meant}valid is {error.valid}") from error
 
 
 def parse_all(names: list[str]) -> list[Compressor]:

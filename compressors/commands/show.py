@@ -22,18 +22,18 @@ def run(name: str) -> int:
     """Print it."""
     compressor = parse(name)
     also = descriptions.format_other_names(type(compressor))
-    tables.say(f"{format_spec(compressor)}{f' (also {also})' if also else ''}", style="bold")
-    tables.say(f"{descriptions.get_family(type(compressor))}; {compressor.paper}")
+    tables.print_line(f"{format_spec(compressor)}{f' (also {also})' if also else ''}", style="bold")
+    tables.print_line(f"{descriptions.get_family(type(compressor))}; {compressor.paper}")
     if traits := descriptions.format_traits(compressor):
-        tables.say(traits)
-    tables.say("")
-    tables.say(inspect.cleandoc(type(compressor).__doc__ or ""))
-    tables.say("")
-    tables.show(build_options_table(compressor))
-    tables.say("")
-    tables.show(build_sizes_table(compressor))
-    tables.say("")
-    tables.show(build_kernels_table(compressor))
+        tables.print_line(traits)
+    tables.print_line("")
+    tables.print_line(inspect.cleandoc(type(compressor).__doc__ or ""))
+    tables.print_line("")
+    tables.print_table(build_options_table(compressor))
+    tables.print_line("")
+    tables.print_table(build_sizes_table(compressor))
+    tables.print_line("")
+    tables.print_table(build_kernels_table(compressor))
     return 0
 
 

@@ -40,7 +40,7 @@ def build_exceptions(rules: Sequence[Any]) -> list[tuple[str, Compressor]]:
         try:
             found.append((rule["match"], compressors.build(**rule["compressor"])))
         except InvalidParameter as error:
-            raise error.of("patterns.compressor") from error
+            raise error.prefix("patterns.compressor") from error
     return found
 
 

@@ -116,7 +116,7 @@ class Policy:
         try:
             self.accordion.check_length(epochs)
         except InvalidParameter as error:
-            raise error.of("accordion") from error
+            raise error.prefix("accordion") from error
 
     def build_relaxed(self, compressor: Compressor) -> Compressor:
         """Return the compressor for critical regimes.

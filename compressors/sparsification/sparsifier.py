@@ -95,7 +95,7 @@ class Sparsifier(Compressor):
         try:
             chained = self.chained
         except InvalidParameter as error:
-            raise error.of("values_options") from error
+            raise error.prefix("values_options") from error
         if chained is not None and chained.needs_agreement(Key(0, 0, 0, 0)):
             words = f"options with which {chained.name} has nothing to agree on with other workers"
             raise InvalidParameter("values_options", self.values_options, words)

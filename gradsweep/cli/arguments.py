@@ -11,7 +11,7 @@ from gradsweep.hints import did_you_mean, one_of
 _MOST_THREADS, _MOST_ELEMENTS = 1024, 10**12
 
 
-def positive(text: str) -> int:
+def parse_positive(text: str) -> int:
     """Parse an integer from 1 up, with 1_000 and 1e6 for large ones."""
     value = float(text)
     if value < 1 or not value.is_integer():
@@ -19,15 +19,15 @@ def positive(text: str) -> int:
     return int(value)
 
 
-def several(text: str) -> int:
+def parse_draws(text: str) -> int:
     """Parse an integer from 30 up: fewer draws say nothing of their own spread."""
-    value = positive(text)
+    value = parse_positive(text)
     if value < 30:
         raise ValueError(text)
     return value
 
 
-def probability(text: str) -> float:
+def parse_probability(text: str) -> float:
     """Parse a number above 0 and below 1."""
     value = float(text)
     if not 0 < value < 1:
@@ -35,36 +35,36 @@ def probability(text: str) -> float:
     return value
 
 
-def elements(text: str) -> int:
+def parse_elements(text: str) -> int:
     """Parse a number of elements that a tensor may have."""
-    value = positive(text)
+    value = parse_positive(text)
     if value > _MOST_ELEMENTS:
         raise ValueError(text)
     return value
 
 
-def threads(text: str) -> int:
+def parse_threads(text: str) -> int:
     """Parse a number of threads that a machine may have."""
-    value = positive(text)
+    value = parse_positive(text)
     if value > _MOST_THREADS:
         raise ValueError(text)
     return value
 
 
-positive.__name__ = "positive integer"  # how argparse calls them in "invalid ... value"
-several.__name__ = "integer from 30 up"
-elements.__name__ = f"integer from 1 to {_MOST_ELEMENTS}"
-threads.__name__ = f"integer from 1 to {_MOST_THREADS}"
-probability.__name__ = "probability"
+parse_positive.__name__ = "positive integer"  # how argparse calls them in "invalid ... value"
+parse_draws.__name__ = "integer from 30 up"
+parse_elements.__name__ = f"integer from 1 to {_MOST_ELEMENTS}"
+parse_threads.__name__ = f"integer from 1 to {_MOST_THREADS}"
+parse_probability.__name__ = "probability"
 
 
 class Parser(argparse.ArgumentParser):
     """Answers a wrong command with one line and exit status 2; a mistyped option, or one of few words, with a hint."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {self._with_hint(message)}\n")
+        self.exit(2, f"{self.prog}: {self._add_hint(message)}\n")
 
-    def _with_hint(self, message: str) -> str:
+    def _add_hint(self, message: str) -> str:
         options = [option for action in self._actions for option in action.option_strings]
         unknown, is_unknown = re.subn(r"^unrecognized arguments: ", "", message)
         if is_unknown:

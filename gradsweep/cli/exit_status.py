@@ -11,7 +11,7 @@ from collections.abc import Callable
 from gradsweep.errors import UsageError
 
 
-def ended(program: str, ask: Callable[[], int], *refusals: type[Exception]) -> int:
+def run_command(program: str, ask: Callable[[], int], *refusals: type[Exception]) -> int:
     """Run `ask`, which prints its answer, and return its exit status; print one line where it cannot answer.
 
     Args:

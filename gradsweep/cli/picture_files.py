@@ -22,7 +22,7 @@ def check(path: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def writing(option: str, path: Path) -> Iterator[None]:
+def refuse_write_errors(option: str, path: Path) -> Iterator[None]:
     """Raise UsageError where the file that `option` asks for cannot be written within the block."""
     try:
         yield

@@ -46,14 +46,14 @@ def console() -> Console:
     return Pipe(width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
-def say(text: str, style: str = "", out: Console | None = None) -> None:
+def print_line(text: str, style: str = "", out: Console | None = None) -> None:
     """Print a line as it is, to standard output unless `out` is given."""
     from rich.text import Text
 
     (out or console()).print(Text(text, style=style))
 
 
-def show(table: Table) -> None:
+def print_table(table: Table) -> None:
     """Print a table."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
@@ -72,7 +72,7 @@ def show(table: Table) -> None:
     console().print(rendered)
 
 
-def markdown(table: Table) -> str:
+def format_markdown(table: Table) -> str:
     """Return the table as Markdown, without a newline at its end."""
     heads = "| " + " | ".join(column.name for column in table.columns) + " |"
     rule = "|" + "|".join("---:" if column.is_number else "---" for column in table.columns) + "|"

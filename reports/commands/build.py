@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradsweep.cli.tables import console, say
+from gradsweep.cli.tables import console, print_line
 from gradsweep.errors import UsageError
 from reports.commands import baseline_options, follow, table_options
 from reports.tables.file_formats import PICTURES
@@ -132,9 +132,9 @@ def _build_together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: 
     write_report(built, _parse_picture_formats(options), table_options.parse_formats(options))
     if comparison is not None and not quiet:
         for line in comparison.sentences:
-            say(line, "bold")
+            print_line(line, "bold")
         terminal.print_tables(comparison.tables)
-        say("")
+        print_line("")
     elif not quiet:
         _print_report(built)
     print(format_path(built.page), flush=True)
@@ -147,15 +147,15 @@ def _print_report(built: BuiltReport) -> None:
     from reports.tables.sweep_tables import build_unfinished_table, write_headline
 
     out = console()
-    say(f"{find_runs.get_sweep_name(built.directory)}: {write_headline(built.grid)}", "bold")
+    print_line(f"{find_runs.get_sweep_name(built.directory)}: {write_headline(built.grid)}", "bold")
     chosen = [table for table in built.tables if table.name in ("throughput", "accuracy")]
     failures = build_unfinished_table(built.grid)
     terminal.print_tables([*chosen, failures] if failures.rows else chosen)
     for entry in built.left_out:
         is_within = Path(os.path.realpath(entry.path.parent)).is_relative_to(os.path.realpath(built.directory))
         path = os.path.relpath(entry.path, built.directory if is_within else Path.cwd())
-        say(f"left out: {path}: {entry.reason}", out=out)
-    say("")
+        print_line(f"left out: {path}: {entry.reason}", out=out)
+    print_line("")
 
 
 def format_path(path: Path) -> str:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from gradsweep.run_directory import Run
-from gradsweep.text import aligned, one_line
+from gradsweep.text import align, one_line
 from reports.commands import run_text
 from sweep.status import find
 
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"{name}: {one_line(str(one.directory))}")
     if differing:
         rows = [(one_line(key), *map(run_text.format_value, values)) for key, values in differing.items()]
-        print("\n".join(["", *aligned([("config", "A", "B"), *rows])]))
+        print("\n".join(["", *align([("config", "A", "B"), *rows])]))
     else:
         print("\nTheir configs are equal.")
     rows = []
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         few = [run_text.explain_figure(one, config, key) for one, config in zip(pair, configs, strict=True)]
         cells = [f"{run_text.format_value(value)} {remark}".rstrip() for value, remark in zip(values, few, strict=True)]
         rows.append((one_line(key), *cells, "" if any(few) else _format_ratio(*values)))
-    print("\n".join(["", *aligned([("result", "A", "B", "B/A"), *rows], (1, 2, 3))]))
+    print("\n".join(["", *align([("result", "A", "B", "B/A"), *rows], (1, 2, 3))]))
     return 0
 
 

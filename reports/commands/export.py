@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from gradsweep import errors, run_directory
-from gradsweep.cli.tables import console, say
+from gradsweep.cli.tables import console, print_line
 from gradsweep.text import plural
 from reports.commands.build import format_path
 from reports.exports.export import PACKAGES, check_installed, export
@@ -75,7 +75,7 @@ def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -
     written = [is_new for _, is_new in export(options.program, read_ended_runs(report, options.every), into)]
     if not options.quiet:
         unchanged = f", {written.count(False)} there already" if False in written else ""
-        say(f"{plural(written.count(True), 'run')} exported{unchanged}")
+        print_line(f"{plural(written.count(True), 'run')} exported{unchanged}")
         for entry in report.left_out:
-            say(f"left out: {format_path(entry.path)}: {entry.reason}", out=out)
+            print_line(f"left out: {format_path(entry.path)}: {entry.reason}", out=out)
     print(format_path(into) if isinstance(into, Path) else into, flush=True)

@@ -15,7 +15,7 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.regular_files import open_regular
 from gradsweep.sweep_locations import OUTPUT, is_sweep, sweeps_below
-from gradsweep.text import aligned, number, one_line
+from gradsweep.text import align, number, one_line
 from sweep.status.overview import LOST, Overview, View
 
 FAILED = (run_directory.FAILED, run_directory.TIMEOUT, run_directory.DIVERGED, LOST)
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([dataclasses.asdict(sweep) for sweep in found], indent=1))
     elif found:
-        sys.stdout.write("\n".join(aligned([HEADINGS, *map(_format_cells, found)], right=(2, 3, 4, 5))) + "\n")
+        sys.stdout.write("\n".join(align([HEADINGS, *map(_format_cells, found)], right=(2, 3, 4, 5))) + "\n")
     else:
         print(f"{one_line(str(root))}: no sweeps")
     return 0

@@ -7,7 +7,7 @@ import argparse
 import os
 from pathlib import Path
 
-from gradsweep.cli.tables import say
+from gradsweep.cli.tables import print_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,10 +23,10 @@ def run(options: argparse.Namespace) -> int:
     found = {path: probe_tables.load_probe(path) for path in probe_tables.find_files(*options.paths)}
     for path, probe in found.items():
         terminal.print_tables(probe_tables.build_tables(probe))
-        say(f"\n{os.path.relpath(path)}")
+        print_line(f"\n{os.path.relpath(path)}")
         if options.plots:
             from reports.plots.network import plot_probe
 
             picture = plot_probe(probe).save(path.parent, ["png"])
-            say(os.path.relpath(picture.get_path(path.parent)))
+            print_line(os.path.relpath(picture.get_path(path.parent)))
     return 0

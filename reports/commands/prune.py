@@ -21,7 +21,7 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import hold_unlocked
-from gradsweep.text import aligned, one_line, plural
+from gradsweep.text import align, one_line, plural
 from reports.commands.run_text import format_size
 from sweep.status import find
 from sweep.status.overview import Overview
@@ -79,7 +79,7 @@ def _print_deletions(directory: Path, runs: Sequence[Run], options: argparse.Nam
         total = format_size(sum(each.bytes for each in doomed))
         count = len(doomed)
         print(f"{one_line(str(directory))}: {count} {'directory' if count == 1 else 'directories'}, {total}")
-        print("\n".join(aligned(rows, (0,))))
+        print("\n".join(align(rows, (0,))))
     for line in spared:
         print(f"left alone: {line}")
     return doomed

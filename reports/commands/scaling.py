@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradsweep.cli.tables import say
+from gradsweep.cli.tables import print_line
 from gradsweep.errors import UsageError, bad_value
 from reports.commands import baseline_options, table_options
 from reports.commands.build import format_path
@@ -166,8 +166,8 @@ def _print_summary(predictor: Predictor, made: Sequence[ReportTable], closest: S
     from reports.tables import terminal
 
     for line in summarize_check(predictor.check):
-        say(line, "bold")
+        print_line(line, "bold")
     terminal.print_tables([table for table in made if table.name in ("scaling_fastest", "scaling_break_even")])
     for line in closest:
-        say(line)
-    say("")
+        print_line(line)
+    print_line("")

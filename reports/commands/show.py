@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
-from gradsweep.text import aligned, harmless, one_line
+from gradsweep.text import align, harmless, one_line
 from reports.commands import run_text
 from sweep.status import find
 from sweep.status.overview import Overview
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         ("result", _format_pairs(result, [run_text.explain_figure(one, config, key) for key in result])),
         (
             "files",
-            aligned(
+            align(
                 [(run_text.format_size(count), one_line(name)) for name, count in run_text.list_files(one.directory)],
                 (0,),
             ),
@@ -68,7 +68,7 @@ def _format_pairs(found: dict[str, object], remarks: Sequence[str]) -> list[str]
     texts = [
         (one_line(str(key)), f"{run_text.format_value(value)} {remark}".rstrip()) for (key, value), remark in pairs
     ]
-    return aligned(texts) if texts else []
+    return align(texts) if texts else []
 
 
 def _format_attempts(one: Run) -> Iterator[str]:

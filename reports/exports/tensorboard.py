@@ -19,7 +19,10 @@ def export(runs: Iterable[EndedRun], into: Path) -> Iterator[tuple[EndedRun, boo
     for run in runs:
         directory = into / run.name
         directory.mkdir(parents=True, exist_ok=True)
-        with disk_errors.naming(directory), tempfile.TemporaryDirectory(dir=directory, prefix=".export.") as temporary:
+        with (
+            disk_errors.add_file_name(directory),
+            tempfile.TemporaryDirectory(dir=directory, prefix=".export.") as temporary,
+        ):
             _write(run, temporary)
             for old in directory.glob(EVENTS):
                 old.unlink()

@@ -77,7 +77,7 @@ def _draw_panel(axes: Axes, name: str, found: Mapping[str, Any]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(_DECADES))
     axes.xaxis.set_major_formatter(FixedFormatter(_NAMES))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.shown_time(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.format_time(value)))
 
 
 def _describe_collective(name: str, found: Mapping[str, Any]) -> str:
@@ -88,6 +88,6 @@ def _describe_collective(name: str, found: Mapping[str, Any]) -> str:
     switches = [format_size(switch) for switch in found.get("switch_points") or []]
     behaves = f", other lines from {' and '.join(switches)} on" if switches else ""
     return (
-        f"{name}: {units.shown_time(first['time_s'])} for {format_size(first['bytes'])}, "
-        f"{units.shown_time(last['time_s'])} for {format_size(last['bytes'])}{behaves}"
+        f"{name}: {units.format_time(first['time_s'])} for {format_size(first['bytes'])}, "
+        f"{units.format_time(last['time_s'])} for {format_size(last['bytes'])}{behaves}"
     )

@@ -10,7 +10,7 @@ import pandas as pd
 
 from gradsweep import run_directory
 from gradsweep.text import plural
-from gradsweep.units import shown_bandwidth, shown_time
+from gradsweep.units import format_bandwidth, format_time
 from reports.reading.json_values import as_number
 from reports.reading.text import clean, format_setting, format_settings, join_words
 
@@ -51,4 +51,4 @@ def format_network(latency: Any, bandwidth: Any) -> str:
     """Return `215us one way, 941mbit/s`; empty where nothing was measured."""
     if not format_setting(latency) or not format_setting(bandwidth):
         return ""
-    return f"{shown_time(latency)} one way, {shown_bandwidth(bandwidth)}/s"
+    return f"{format_time(latency)} one way, {format_bandwidth(bandwidth)}/s"

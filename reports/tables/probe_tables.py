@@ -89,9 +89,9 @@ def _build_link_table(probe: Mapping[str, Any], about: str) -> ReportTable:
     columns = (TableColumn("link"), TableColumn("measured"), *([TableColumn("expected")] if expected else []))
     rows, records = [], []
     for key, name, shown in (
-        ("latency_s", "latency, one way", units.shown_time),
-        ("bandwidth", "bandwidth, one pair", units.shown_bandwidth),
-        ("ring_bandwidth", "bandwidth, all to the next", units.shown_bandwidth),
+        ("latency_s", "latency, one way", units.format_time),
+        ("bandwidth", "bandwidth, one pair", units.format_bandwidth),
+        ("ring_bandwidth", "bandwidth, all to the next", units.format_bandwidth),
     ):
         values = [measured.get(key), expected.get(key)]
         cells = [make_text_cell(name), *(make_text_cell("") if v is None else TableCell(v, shown(v)) for v in values)]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gradsweep.cli.tables import console, say
+from gradsweep.cli.tables import console, print_line
 from reports.analysis.table import ReportTable
 from reports.reading.text import join_words, shorten_list
 
@@ -23,15 +23,15 @@ def print_tables(tables: Sequence[ReportTable], out: Console | None = None) -> N
     """Print tables, each below its title, and then once what their marks and words mean."""
     out = out or console()
     for table in tables:
-        say(f"\n{table.title}", "bold", out)
+        print_line(f"\n{table.title}", "bold", out)
         for columns in _split_columns(table, out.width):
             out.print(_render(table, columns, out.width))
         if hidden := [
             column.name for column in table.columns[len(_choose_name_columns(table, out.width)) : table.headers]
         ]:
-            say(f"no room for {join_words(shorten_list(hidden))}: the table's files have them", "dim", out)
+            print_line(f"no room for {join_words(shorten_list(hidden))}: the table's files have them", "dim", out)
     for note in dict.fromkeys(note for table in tables for note in table.notes):
-        say(note, "dim", out)
+        print_line(note, "dim", out)
 
 
 def _split_columns(table: ReportTable, width: int) -> Iterator[list[int]]:

@@ -45,7 +45,7 @@ class TaskBuilder:
         config, mpi, options = point.config, point.mpi, point.options
         return RunTask(
             str(run.directory),
-            run_directory.ranks(config),
+            run_directory.count_ranks(config),
             config["threads_per_worker"],
             mpi.resolve_command(),
             mpi.environment,

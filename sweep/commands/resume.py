@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         with raise_on_signals():
             return _resume(options, session)
     except OSError as error:
-        if not session.runs or (line := disk_errors.line(error)) is None:
+        if not session.runs or (line := disk_errors.describe(error)) is None:
             raise
         print(line, file=sys.stderr)
         return 1

@@ -42,7 +42,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
     for cause in causes:
         if isinstance(cause, UsageError):
             return str(cause)
-        if (line := disk_errors.line(cause)) is not None:
+        if (line := disk_errors.describe(cause)) is not None:
             return line
         if isinstance(cause, OverrideParseException):
             return explain_grammar(

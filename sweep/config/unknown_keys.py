@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradsweep.config_keys import paths
 from gradsweep.errors import LISTED_BY
-from gradsweep.hints import did_you_mean, nearest, one_of
+from gradsweep.hints import did_you_mean, find_nearest, one_of
 from gradsweep.source_tree import ROOT
 from sweep.config.schema import LAUNCHER, MEMBERS
 from sweep.settings.launcher import OPTIONS
@@ -68,7 +68,7 @@ def _suggest(key: str, section: str, keys: list[str], parent: Any, members: Mapp
     if section and (meant := did_you_mean(above + ours, [above + each for each in keys])):
         return meant
     others = {field for cls in members.values() for field in _list_fields(cls)}
-    if near := nearest(ours, others):
+    if near := find_nearest(ours, others):
         return f"did you mean {above}{near[0]}? {_name_choices(section, near[0])}; "
     return did_you_mean(key if ours == name and not section else ours, _list_keys(parent))
 

@@ -64,7 +64,7 @@ class Sweep:
             self._locked.close()
             return self._lock()
         try:
-            with disk_errors.naming(self.directory / LOCK):
+            with disk_errors.add_file_name(self.directory / LOCK):
                 self._sign()
         except OSError as error:
             self.close()
@@ -76,7 +76,7 @@ class Sweep:
         if isinstance(error, (regular_files.NotRegular, IsADirectoryError)):
             return UsageError(f"{self.directory / LOCK}: {error.strerror}; valid is to remove it")
         line = f"hydra.sweep.dir={self.directory}: {error.strerror}; valid is a directory that can be written"
-        return UsageError(disk_errors.line(error) or line)
+        return UsageError(disk_errors.describe(error) or line)
 
     def _sign(self) -> None:
         """Write who holds the lock, for `holder`."""

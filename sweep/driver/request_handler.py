@@ -75,7 +75,7 @@ class RequestHandler:
         try:
             yield
         except OSError as error:
-            print_line(self.drive.console, disk_errors.line(error) or str(error), "yellow")
+            print_line(self.drive.console, disk_errors.describe(error) or str(error), "yellow")
 
     def _select_runs(self, request: Request) -> list[Run]:
         """Return the runs of this sweep that a request is about; other names in it are ignored."""

@@ -50,7 +50,7 @@ def start_detached(session: Session, sweep: Sweep, points: Mapping[Run, Resolved
     process: subprocess.Popen[bytes] | None = None
     try:
         with defer_interrupts(), tempfile.TemporaryFile() as wanted, log.open("ab") as out:
-            with disk_errors.naming(tempfile.gettempdir()):
+            with disk_errors.add_file_name(tempfile.gettempdir()):
                 wanted.write(json.dumps([run.name for run in points]).encode())
                 wanted.seek(0)
             process = subprocess.Popen(

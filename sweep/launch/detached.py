@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         report_interrupted(interrupted, session)
         raise
     except OSError as error:
-        if (line := disk_errors.line(error)) is None:
+        if (line := disk_errors.describe(error)) is None:
             raise
         print(line, file=sys.stderr)
         return 1

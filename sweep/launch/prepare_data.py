@@ -22,7 +22,7 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
         UsageError: files are missing, or a run's options do not fit its data; the line says which.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8") as asked:  # ten thousand configs are not to be held once more
-        with disk_errors.naming(tempfile.gettempdir()):
+        with disk_errors.add_file_name(tempfile.gettempdir()):
             for number, config in enumerate(configs):
                 asked.write(("," if number else "[") + json.dumps(config))
             asked.write("]")

@@ -104,7 +104,7 @@ class LocalLauncher(Launcher):
             from sweep.emulation.capability_check import check
 
             most = cores.choose_cores(self.options.cores)[1]
-            check(network, run_directory.ranks(config), MpiSettings(**config["mpi"]).resolve_command(), most)
+            check(network, run_directory.count_ranks(config), MpiSettings(**config["mpi"]).resolve_command(), most)
         if settings.pack:
             from sweep.executors.packed.rank_connection import check_socket_path
 
@@ -174,7 +174,7 @@ class SlurmLauncher(Launcher):
         if (network := find_emulation(config)) is not None:
             valid = "real or none with hydra/launcher=slurm: its nodes have a network, which real measures"
             raise bad_value("network", network["name"], valid)
-        self.options.build_request(run_directory.ranks(config), config["threads_per_worker"])
+        self.options.build_request(run_directory.count_ranks(config), config["threads_per_worker"])
         self.options.check_sweep(settings)
 
     def build_executor(

@@ -57,7 +57,7 @@ class Row:
 
     @property
     def workers(self) -> int:
-        return run_directory.ranks(self.config) if self.config else 0
+        return run_directory.count_ranks(self.config) if self.config else 0
 
     @property
     def cores(self) -> int:

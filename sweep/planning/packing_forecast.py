@@ -45,7 +45,7 @@ def forecast_packs(runs: Sequence[PackedRun], settings: SweepSettings, mpi: MpiS
     tasks = [
         RunTask(
             run.directory,
-            run_directory.ranks(run.config),
+            run_directory.count_ranks(run.config),
             run.config["threads_per_worker"],
             mpi.command,
             mpi.environment,

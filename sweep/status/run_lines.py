@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from gradsweep import timed_steps
-from gradsweep.text import aligned, describe_lock_owner, duration, number, one_line, plural
+from gradsweep.text import align, describe_lock_owner, duration, number, one_line, plural
 from sweep.directory.scheduler_job import COMPLETING
 from sweep.status.overview import Overview, View
 
@@ -16,7 +16,7 @@ RIGHT = (2, 3, 4, 5, 6)
 
 def format_table(views: Iterable[View]) -> list[str]:
     """Format a line with headings, and one for each run."""
-    return aligned([HEADINGS, *(_format_cells(view) for view in views)], RIGHT)
+    return align([HEADINGS, *(_format_cells(view) for view in views)], RIGHT)
 
 
 def _format_cells(view: View) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import torch
 from compressors import InvalidParameter, Key, build, memories, registry
 from compressors.commands import single_worker
 from compressors.policy.policy import Accordion, Policy
-from gradsweep.parameters import check, from_mapping, number, shown
+from gradsweep.parameters import check, from_mapping, number, show
 from tests.compressors.cases import gaussian
 
 
@@ -59,7 +59,7 @@ def test_ends_of_a_range_are_open_or_closed(name: str, accepted: list[Any], refu
     ids=["lines", "long", "digits", "too many digits", "letters"],
 )
 def test_a_wrong_value_is_told_in_one_line(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert show(value) == text
     for name in ("levels", "norm"):
         with pytest.raises(InvalidParameter) as error:
             build("qsgd", **{name: value})

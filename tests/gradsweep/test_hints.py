@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import compressors
 from compressors.__main__ import main
-from gradsweep.hints import did_you_mean, distance, nearest, one_of
+from gradsweep.hints import did_you_mean, distance, find_nearest, one_of
 
 METHODS = [*compressors.registry(), *compressors.aliases(), *compressors.presets()]
 KEYS = ["workers", "epochs", "batch", "batch.size", "optimizer.lr", "algorithm.outer_lr", "compile", "compressor"]
@@ -37,7 +37,7 @@ KEYS = ["workers", "epochs", "batch", "batch.size", "optimizer.lr", "algorithm.o
     ],
 )
 def test_what_is_nearest(word: str, known: list[str], meant: list[str]) -> None:
-    assert nearest(word, known) == meant
+    assert find_nearest(word, known) == meant
     assert did_you_mean(word, known) == (f"did you mean {' or '.join(meant)}? " if meant else "")
 
 

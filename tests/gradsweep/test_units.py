@@ -46,10 +46,10 @@ def test_what_is_no_time(text: object) -> None:
 
 @pytest.mark.parametrize("text", ["1gbit", "2.5gbit", "100mbit", "10kbit", "1tbit", "8bit"])
 def test_what_is_shown_may_be_typed(text: str) -> None:
-    assert units.shown_bandwidth(units.bits_per_second(text) or 0.0) == text
+    assert units.format_bandwidth(units.bits_per_second(text) or 0.0) == text
 
 
 @pytest.mark.parametrize("text", ["50us", "1.5ms", "1s", "100ns", "0s"])
 def test_times_that_are_shown_may_be_typed(text: str) -> None:
     time = units.seconds(text)
-    assert time is not None and units.shown_time(time) == text
+    assert time is not None and units.format_time(time) == text

@@ -79,7 +79,7 @@ def write_file(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError: it could not be written.
     """
-    with disk_errors.naming(path), path.open("wb") as file:
+    with disk_errors.add_file_name(path), path.open("wb") as file:
         hashing = _Hashing(file)
         torch.save(dict(value), cast(IO[bytes], hashing))
         file.flush()

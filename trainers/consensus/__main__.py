@@ -16,8 +16,8 @@ from compressors.base import Cooperative
 from compressors.commands import method_specs
 from gradsweep.cli import arguments, picture_files
 from gradsweep.cli.arguments import Parser
-from gradsweep.cli.exit_status import ended
-from gradsweep.cli.tables import show
+from gradsweep.cli.exit_status import run_command
+from gradsweep.cli.tables import print_table
 from gradsweep.errors import UsageError, bad_value
 from trainers.consensus import tables
 from trainers.consensus.simulate import SCHEMES, Channel, Course, draw_start_vectors, run
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0, or that of what kept it from an answer (`gradsweep/cli/exit_status.py`)."""
     parser = _parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
-    return ended(parser.prog, lambda: _answer(given), UsageError)
+    return run_command(parser.prog, lambda: _answer(given), UsageError)
 
 
 def _answer(given: argparse.Namespace) -> int:
@@ -52,10 +52,10 @@ def _answer(given: argparse.Namespace) -> int:
         f"{' '.join(given.topology)} of {given.workers} workers: spectral gap {mixing.gap:.4g}; "
         f"{given.dimension} elements, compressor={method_specs.format_spec(compressor)}"
     )
-    show(tables.build_table(courses, mixing))
+    print_table(tables.build_table(courses, mixing))
     print(tables.NOTE)
     if given.csv is not None:
-        with picture_files.writing("--csv", given.csv):
+        with picture_files.refuse_write_errors("--csv", given.csv):
             tables.write(courses, given.csv)
     if given.picture is not None:
         _draw(courses, f"{' '.join(given.topology)}, {method_specs.format_spec(compressor)}", given.picture)
@@ -63,7 +63,7 @@ def _answer(given: argparse.Namespace) -> int:
 
 
 def _at_most(text: str) -> int:
-    value = arguments.positive(text)
+    value = arguments.parse_positive(text)
     if value > _MOST:
         raise ValueError(text)
     return value
@@ -166,7 +166,7 @@ def _draw(courses: tables.Courses, title: str, path: Path) -> None:
     from trainers.consensus import picture  # loads matplotlib
 
     lines = {scheme: (f"{scheme}, {stepsize:.3g}", course) for scheme, (stepsize, course) in courses.items()}
-    with picture_files.writing("--picture", path):
+    with picture_files.refuse_write_errors("--picture", path):
         picture.draw([picture.Panel(title, lines)], path)
 
 

@@ -57,7 +57,7 @@ def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
     try:
         return store.ensure(root, options_of.name_prepared_arrays(name, dataset), build)
     except OSError as error:
-        if (line := disk_errors.line(error)) is not None:
+        if (line := disk_errors.describe(error)) is not None:
             raise UsageError(line) from error
         if error.filename is None:  # of the network, where a download was asked for
             raise UsageError(f"dataset={name}: {' '.join(str(error).split())}") from error

@@ -124,7 +124,7 @@ def _write(target: Path, prepared: Prepared) -> None:
         for name, array in prepared.arrays.items():
             file = temporary / f"{name}.npy"
             with (
-                disk_errors.naming(file),
+                disk_errors.add_file_name(file),
                 file.open("wb") as out,
             ):  # numpy's own write to a file does not say what is wrong
                 np.save(SimpleNamespace(write=out.write), array, allow_pickle=False)
@@ -132,7 +132,7 @@ def _write(target: Path, prepared: Prepared) -> None:
         # relative to the root, which may be moved
         sources = {os.path.relpath(path, _root(target)): _stamp(path) for path in prepared.sources}
         meta = {"version": VERSION, "facts": prepared.facts, "files": files, "sources": sources}
-        with disk_errors.naming(temporary / "meta.json"):
+        with disk_errors.add_file_name(temporary / "meta.json"):
             (temporary / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
         os.chmod(temporary, 0o755)
         if target.exists():

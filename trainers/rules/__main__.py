@@ -10,7 +10,7 @@ import compressors
 from compressors import Compressor, memories
 from gradsweep.cli import markdown_sections
 from gradsweep.cli.arguments import Parser
-from gradsweep.cli.exit_status import ended
+from gradsweep.cli.exit_status import run_command
 from trainers.config.groups import GROUPS
 from trainers.options.exchanges import Exchange, Gossip
 from trainers.rules import check, decentralised, idle_options, machine, phases, servers, training
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser("python -m trainers.rules", description="What goes together.")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="put it between the comments in this page")
     page = parser.parse_args(arguments).into
-    return ended(parser.prog, lambda: _answer(page))
+    return run_command(parser.prog, lambda: _answer(page))
 
 
 def _answer(page: Path | None) -> int:

@@ -13,8 +13,8 @@ from typing import Any
 
 from gradsweep.cli import arguments, markdown_sections, picture_files
 from gradsweep.cli.arguments import Parser
-from gradsweep.cli.exit_status import ended
-from gradsweep.cli.tables import markdown, show
+from gradsweep.cli.exit_status import run_command
+from gradsweep.cli.tables import format_markdown, print_table
 from gradsweep.errors import UsageError
 from trainers.options.topologies import TOPOLOGIES, Edges, NoTopology
 from trainers.topology import build, check, tables
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0, or that of what kept it from an answer (`gradsweep/cli/exit_status.py`)."""
     parser = _parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
-    return ended(parser.prog, lambda: _answer(given), UsageError)
+    return run_command(parser.prog, lambda: _answer(given), UsageError)
 
 
 def _answer(given: argparse.Namespace) -> int:
@@ -42,13 +42,13 @@ def _answer(given: argparse.Namespace) -> int:
     chosen = parse_topologies(given.words)
     found = [(one, build(one, given.workers)) for one in chosen] or _possible(given.workers)
     if given.into:
-        table = markdown(tables.compare(found, payload))
+        table = format_markdown(tables.compare(found, payload))
         markdown_sections.fill(given.into, PART, f"{tables.build_heading(found, payload)}:\n\n{table}")
     elif len(chosen) == 1:
-        show(tables.list_facts(*found[0], payload))
+        print_table(tables.list_facts(*found[0], payload))
     else:
         print(tables.build_heading(found, payload))
-        show(tables.compare(found, payload))
+        print_table(tables.compare(found, payload))
         for line in [] if chosen else _refused(given.workers):
             print(line)
     if given.picture:
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         "--workers", type=parse_workers, default=16, metavar="N", help="how many (default: %(default)s)"
     )
     parser.add_argument(
-        "--parameters", type=arguments.elements, metavar="N", help="of the model: a step's bytes are counted, too"
+        "--parameters", type=arguments.parse_elements, metavar="N", help="of the model: a step's bytes are counted, too"
     )
     parser.add_argument(
         "--compressor", metavar="NAME[,option=value...]", help="what these are sent with (default: none, 32 bits each)"
@@ -113,7 +113,7 @@ def _why_not(options: Any, workers: int) -> str | None:
 def _draw(found: Sequence[tuple[Any, Mixing]], path: Path) -> None:
     from trainers.topology import picture  # loads matplotlib
 
-    with picture_files.writing("--picture", path):
+    with picture_files.refuse_write_errors("--picture", path):
         picture.draw([picture.Panel(options, mixing) for options, mixing in found], path)
 
 

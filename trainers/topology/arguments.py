@@ -9,7 +9,7 @@ from compressors.commands import method_specs
 from gradsweep.cli import arguments
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.hints import did_you_mean
-from gradsweep.parameters import InvalidParameter, from_mapping, shown
+from gradsweep.parameters import InvalidParameter, from_mapping, show
 from trainers.options.topologies import TOPOLOGIES, NoTopology
 from trainers.topology.validity import MOST
 
@@ -20,7 +20,7 @@ _TEXTS = ("file", "links")  # of these, a number is a text, too
 
 def parse_workers(text: str) -> int:
     """How many workers a run may have."""
-    value = arguments.positive(text)
+    value = arguments.parse_positive(text)
     if value > MOST:
         raise ValueError(text)
     return value
@@ -43,14 +43,14 @@ def parse_topologies(words: Sequence[str]) -> list[Any]:
             continue
         key = key.removeprefix("topology.")
         if key in values:
-            raise UsageError(f"topology.{shown(key)}: valid is once")
+            raise UsageError(f"topology.{show(key)}: valid is once")
         values[key] = value if key in _TEXTS else method_specs.parse_constant(value)
     for name in names:
         if name not in NAMES:
             valid = f"one of {', '.join(NAMES)}"
-            raise bad_value("topology", shown(name), valid, did_you_mean(name, NAMES))
+            raise bad_value("topology", show(name), valid, did_you_mean(name, NAMES))
     if values and not names:
-        raise UsageError(f"topology.{shown(next(iter(values)))}: valid is with a topology: {', '.join(NAMES)}")
+        raise UsageError(f"topology.{show(next(iter(values)))}: valid is with a topology: {', '.join(NAMES)}")
     try:
         return [from_mapping(TOPOLOGIES[name], values) for name in names]
     except InvalidParameter as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
-from gradsweep.parameters import shown
+from gradsweep.parameters import show
 from trainers.options.topologies import Edges
 
 Links = dict[tuple[int, int], float | None]
@@ -82,7 +82,7 @@ def _words(line: str) -> str:
 
 
 def _source(options: Edges) -> str:
-    return f"topology.file={shown(options.file)}" if options.file else "topology.links"
+    return f"topology.file={show(options.file)}" if options.file else "topology.links"
 
 
 def _parse(options: Edges, workers: int) -> Links:
@@ -91,7 +91,7 @@ def _parse(options: Edges, workers: int) -> Links:
         words = _words(line).split()
         if not words:
             continue
-        here = f"{source}, line {number}: {shown(' '.join(words))}"
+        here = f"{source}, line {number}: {show(' '.join(words))}"
         if len(words) not in (2, 3) or not all(_NUMBER.fullmatch(word) for word in words[:2]):
             raise UsageError(f"{here}: valid is two numbers of workers, from 0, and optionally a weight")
         first, second = int(words[0]), int(words[1])

@@ -9,7 +9,7 @@ from typing import Any
 from compressors.commands import method_specs
 from compressors.commands.descriptions import format_value
 from gradsweep.cli.tables import Column, Table
-from gradsweep.parameters import shown
+from gradsweep.parameters import show
 from gradsweep.text import plural
 from trainers.config.groups import get_name
 from trainers.topology.mixing import Mixing
@@ -46,7 +46,7 @@ def list_facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
     """A row for each fact of one topology."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     given = [
-        f"topology.{name}={shown(format_value(value))}" for name, value in values.items() if value not in (None, "")
+        f"topology.{name}={show(format_value(value))}" for name, value in values.items() if value not in (None, "")
     ]
     together = f"{mixing.messages * mixing.workers:.4g} of all together"
     rows = [

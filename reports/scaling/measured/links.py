@@ -158,7 +158,7 @@ def parse_workers(typed: str) -> list[int]:
 def describe_links(links: Sequence[Links]) -> list[str]:
     """Return each network with its figures, for a note."""
     return [
-        f"{one.name}: {units.shown_bandwidth(one.bandwidth)} of payload, {units.shown_time(one.alpha)} one way"
+        f"{one.name}: {units.format_bandwidth(one.bandwidth)} of payload, {units.format_time(one.alpha)} one way"
         for one in links
         if one.beta
     ]

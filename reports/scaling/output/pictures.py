@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from gradsweep.units import seconds, shown_bandwidth
+from gradsweep.units import format_bandwidth, seconds
 from reports.plots import style
 from reports.plots.layout import COLUMN, GREY, LEGEND, TEXT, escape_label
 from reports.plots.marks import draw_legend, make_label_marks
@@ -49,7 +49,7 @@ def _make_title(title: str, workload: str) -> str:
 def _frame_bandwidths(axis: Axes) -> None:
     axis.set_yscale("log")
     axis.set_ylim(SLOWEST_BIT_S, FASTEST_BIT_S)
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown_bandwidth(value).replace("bit", "bit/s")))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bandwidth(value).replace("bit", "bit/s")))
     axis.set_ylabel("bandwidth")
 
 
@@ -155,7 +155,7 @@ def _describe_winners(found: WinMap) -> str:
             f"{found.methods[winner[row, column]]} with {found.workers[column]}"
             for column in (0, len(found.workers) - 1)
         ]
-        said.append(f"at {shown_bandwidth(rate)} {join_words(names)} workers")
+        said.append(f"at {format_bandwidth(rate)} {join_words(names)} workers")
     return "; ".join(said)
 
 

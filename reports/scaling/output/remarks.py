@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradsweep.units import shown_time
+from gradsweep.units import format_time
 from reports.reading.text import format_number
 from reports.scaling.measured.links import Links, describe_links, is_same_latency
 from reports.scaling.model.predict import Predictor
@@ -45,5 +45,5 @@ def _explain_limit(name: str, is_told: bool) -> str:
 def explain_other_latencies(links: Sequence[Links], seconds: float) -> list[str]:
     """Return a remark on networks with another latency than the map and the break-even bandwidths have."""
     others = [one for one in links if one.beta and not is_same_latency(one.alpha, seconds)]
-    told = ", ".join(f"{one.name} {shown_time(one.alpha)}" for one in others)
+    told = ", ".join(f"{one.name} {format_time(one.alpha)}" for one in others)
     return [f"other latencies have other answers (--latency): {told}"] if others else []

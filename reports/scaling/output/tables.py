@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from gradsweep.units import shown_bandwidth
+from gradsweep.units import format_bandwidth
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.text import format_number
 from reports.scaling.measured.links import Links
@@ -205,7 +205,7 @@ def format_ranges(one: BreakEven) -> str:
     """Describe the bandwidths at which a method wins."""
 
     def format_range(low: float, high: float) -> str:
-        ends = [shown_bandwidth(float(f"{end:.2g}")) if 0 < end < math.inf else "" for end in (low, high)]
+        ends = [format_bandwidth(float(f"{end:.2g}")) if 0 < end < math.inf else "" for end in (low, high)]
         if all(ends):
             return " to ".join(ends)
         return f"below {ends[1]}" if ends[1] else f"above {ends[0]}" if ends[0] else "always"

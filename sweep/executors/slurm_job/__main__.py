@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     try:
         return _compute(arguments)
     except OSError as error:
-        if (line := disk_errors.line(error)) is None:
+        if (line := disk_errors.describe(error)) is None:
             raise
         print(line, file=sys.stderr)
         return 1

@@ -59,7 +59,9 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
     )
     config_of_run = {**resolve(given), "mpi": {}, "sweep": {}}
     (run,) = run_layout.lay_out(tmp_path / "sweep", [run_identity.Point(config_of_run, {})])
-    task = RunTask(str(run.directory), run_directory.ranks(config_of_run), 1, mpi.resolve_command(), mpi.environment)
+    task = RunTask(
+        str(run.directory), run_directory.count_ranks(config_of_run), 1, mpi.resolve_command(), mpi.environment
+    )
     assert task.cores == 2
     first = MpirunAttempt(task, [0, 1])
 
@@ -90,7 +92,7 @@ def environment_of(pid: int) -> dict[str, str]:
 def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
     resolved = resolve(compose_config(workers=3, exchange=exchange))
     ranks = run_config.parse(resolved).ranks
-    assert ranks == run_directory.ranks(resolved) == 3 + (exchange in (SERVER, ASYNCHRONOUS))
+    assert ranks == run_directory.count_ranks(resolved) == 3 + (exchange in (SERVER, ASYNCHRONOUS))
 
 
 @pytest.mark.parametrize(

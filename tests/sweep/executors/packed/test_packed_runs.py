@@ -46,7 +46,7 @@ def make(tmp_path: Path, digits: Path) -> Make:
     def task(folder: str = "sweep", **changes: Any) -> RunTask:
         config = {**resolve(compose_config(**{"data": {"root": str(digits)}, **changes})), "mpi": {}, "sweep": {}}
         (run,) = run_layout.lay_out(tmp_path / folder, [run_identity.Point(config, {})])
-        return RunTask(str(run.directory), run_directory.ranks(config), 1, mpi.resolve_command(), mpi.environment)
+        return RunTask(str(run.directory), run_directory.count_ranks(config), 1, mpi.resolve_command(), mpi.environment)
 
     return task
 
