@@ -94,18 +94,18 @@ def check_points(
         if whole:  # what a search tries next may need it
             idling.refuse(worked, typed, idle)
         idling.refuse_settings(settings, worked, overrides[0], search=not whole)
-    points = _name_points(worked, typed, [*earlier, *typed], settings, mpi)
+    points = _build_points(worked, typed, [*earlier, *typed], settings, mpi)
     return Points(points, typed, list(resolved), taken_out, settings, mpi, find_swept_keys([*earlier, *typed]))
 
 
-def _name_points(
+def _build_points(
     configs: Sequence[dict[str, Any]],
     typed: Sequence[Mapping[str, str]],
     among: Sequence[Mapping[str, str]],
     settings: SweepSettings,
     mpi: MpiSettings,
 ) -> list[ResolvedPoint]:
-    """Return points with the names of their runs and the launcher's options, which are checked against them.
+    """Return points with names and launcher's options, once the launcher has checked that it can start them.
 
     Raises:
         UsageError: the launcher cannot start a point as its options say.
