@@ -25,7 +25,7 @@ import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
-from gradsweep.version import version  # noqa: E402
+from gradsweep.cli.version import version  # noqa: E402
 from hydra_plugins.gradsweep import run_points  # noqa: E402
 from sweep.config import arguments, hydra_patches, idle_options, schema  # noqa: E402
 from sweep.config.arguments import refuse_misread  # noqa: E402

@@ -101,7 +101,8 @@ def measured(bandwidth: str, latency: str, hosts: int, sizes: Sequence[float], s
     """What the ranks measure in a cluster, and under `emulation` how that was made."""
     import yaml
 
-    from gradsweep import files, run_directory, units
+    from gradsweep import files, run_directory
+    from gradsweep.options import units
     from sweep import emulation
     from sweep.settings.mpi import MpiSettings
     from sweep.system.job_environment import build_job_environment

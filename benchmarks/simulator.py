@@ -31,8 +31,8 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 import yaml  # noqa: E402
 
-from gradsweep import units  # noqa: E402
 from gradsweep.cli import markdown_sections  # noqa: E402
+from gradsweep.options import units  # noqa: E402
 from gradsweep.run_directory import ATTEMPT_VARIABLE  # noqa: E402
 from reports.scaling.measured import traffic  # noqa: E402
 from reports.scaling.measured.links import PAYLOAD_SHARE  # noqa: E402

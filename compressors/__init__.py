@@ -20,8 +20,8 @@ from typing import Any
 
 from compressors.base import Compressor, CorruptPayload, Law
 from compressors.random_key import Key
-from gradsweep.hints import did_you_mean, one_of
-from gradsweep.parameters import InvalidParameter, from_mapping
+from gradsweep.options.hints import did_you_mean, one_of
+from gradsweep.options.parameters import InvalidParameter, from_mapping
 
 __all__ = [
     "Compressor",

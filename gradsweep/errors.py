@@ -14,7 +14,7 @@ def bad_value(key: str, value: object, valid: str, meant: str = "") -> UsageErro
     """Return a UsageError that names the key, its value and what is valid, in one line whatever the value is.
 
     Args:
-        meant: a hint that stands before what is valid, by `gradsweep.hints.did_you_mean`.
+        meant: a hint that stands before what is valid, by `gradsweep.options.hints.did_you_mean`.
     """
     shown = "null" if value is None else str(value)
     return UsageError(f"{key}={shown if shown.isprintable() else repr(shown)}: {meant}valid is {valid}")

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import disk_errors, file_lock, regular_files
+from gradsweep.disk import disk_errors, file_lock, regular_files
 
 PATIENCE_S = 10.0  # for another process to have appended its line
 

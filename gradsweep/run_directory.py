@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import regular_files
+from gradsweep.disk import regular_files
 from gradsweep.files import read_json
 
 CONFIG = "config.yaml"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gradsweep import file_lock, files
+from gradsweep import files
+from gradsweep.disk import file_lock
 
 LOCK = ".lock"  # in the sweep's directory
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from gradsweep import regular_files
+from gradsweep.disk import regular_files
 
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

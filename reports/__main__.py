@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gradsweep import disk_errors
 from gradsweep.cli.arguments import Parser, Version
+from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
-from gradsweep.hints import did_you_mean
+from gradsweep.options.hints import did_you_mean
 
 BUILD = "build"  # the command where none is named
 COMMANDS = {

@@ -12,11 +12,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gradsweep import disk_errors
 from gradsweep.cli.arguments import Parser
+from gradsweep.cli.version import version
+from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
-from gradsweep.hints import did_you_mean
-from gradsweep.version import version
+from gradsweep.options.hints import did_you_mean
 
 COMMANDS = {
     "status": "how the runs of a sweep stand",

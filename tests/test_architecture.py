@@ -253,7 +253,7 @@ def test_csvs_that_people_open_are_written_in_one_place() -> None:
     """Where texts that look like formulas are quoted; what gradsweep writes into run directories has numbers only."""
     writes = re.compile(r"\bcsv\.(writer|DictWriter)\(|(?<!spreadsheets)\.to_csv\(")
     writers = {file for file in parse_rooms() if writes.search((ROOT / file).read_text(encoding="utf-8"))}
-    assert writers == {"gradsweep/files.py", "gradsweep/spreadsheets.py"}
+    assert writers == {"gradsweep/files.py", "gradsweep/cli/spreadsheets.py"}
 
 
 def list_loaded_modules(statement: str) -> set[str]:
@@ -271,7 +271,10 @@ def list_loaded_modules(statement: str) -> set[str]:
         ("import reports.commands.show, reports.commands.diff", {"pandas", "numpy", "matplotlib", "jinja2"}),
         ("import compressors; compressors.registry()", {"torch", "numba"}),
         ("import trainers.config.run_config", {"torch", "numba", "hydra", "omegaconf", "pandas"}),
-        ("import gradsweep.run_directory, gradsweep.file_lock, gradsweep.disk_errors", {"numpy", "yaml", "rich"}),
+        (
+            "import gradsweep.run_directory, gradsweep.disk.file_lock, gradsweep.disk.disk_errors",
+            {"numpy", "yaml", "rich"},
+        ),
         ("import sweep.__main__, sweep.commands.status", {"numpy", "yaml", "rich", "hydra", "submitit"}),
         (
             "import sweep.launch, sweep.launch.detached, sweep.commands.resume",

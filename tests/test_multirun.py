@@ -19,8 +19,8 @@ import yaml
 import compressors
 from compressors.commands.method_specs import get_default
 from gradsweep import csv_columns, files, run_directory
+from gradsweep.cli.version import version
 from gradsweep.run_directory import runs_of
-from gradsweep.version import version
 from tests.conftest import PLAYED, QUICK, ROOT, Program, written_presets
 from trainers.config.groups import GROUPS
 from trainers.config.run_config import SECTIONS

@@ -25,11 +25,10 @@ from compressors.commands.bench_timing import (
 from compressors.commands.descriptions import format_number
 from compressors.commands.method_specs import format_spec, parse_all
 from compressors.kernels import backend
-from gradsweep import spreadsheets
-from gradsweep.cli import markdown_sections, tables
+from gradsweep.cli import markdown_sections, spreadsheets, tables
 from gradsweep.cli.tables import Column, Table
 from gradsweep.errors import UsageError
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 
 PART = "bench"
 

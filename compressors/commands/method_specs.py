@@ -9,8 +9,8 @@ import compressors
 from compressors.base import Compressor
 from compressors.commands import descriptions
 from gradsweep.errors import UsageError
-from gradsweep.hints import did_you_mean, one_of
-from gradsweep.parameters import InvalidParameter, show
+from gradsweep.options.hints import did_you_mean, one_of
+from gradsweep.options.parameters import InvalidParameter, show
 
 
 def check_name(name: str, key: str = "name") -> None:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from gradsweep.hints import did_you_mean
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.hints import did_you_mean
+from gradsweep.options.parameters import InvalidParameter
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from compressors.base import Cooperative, Law, Reduction, Stateful, Sum, Swap, count_elements
 from compressors.random_key import Key, splitmix64
-from gradsweep.parameters import InvalidParameter, boolean, choice, integer, number
+from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
 
 if TYPE_CHECKING:
     import torch

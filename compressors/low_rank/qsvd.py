@@ -11,7 +11,7 @@ from compressors.base import Compressor, CorruptPayload, Law
 from compressors.low_rank.svd import SampledSpectral, add_product, matrix_shape
 from compressors.quantisation import buckets
 from compressors.random_key import Key, splitmix64
-from gradsweep.parameters import choice, integer
+from gradsweep.options.parameters import choice, integer
 
 if TYPE_CHECKING:
     import torch

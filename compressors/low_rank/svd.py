@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from compressors.base import Compressor, CorruptPayload, Law, count_elements
 from compressors.random_key import Key
-from gradsweep.parameters import integer, number
+from gradsweep.options.parameters import integer, number
 
 if TYPE_CHECKING:
     import numpy as np

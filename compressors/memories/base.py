@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from compressors import unit_state
 from compressors.base import Compressor
 from compressors.random_key import Key
-from gradsweep import parameters
+from gradsweep.options import parameters
 
 if TYPE_CHECKING:
     import torch

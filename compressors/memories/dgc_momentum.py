@@ -12,7 +12,7 @@ from compressors.base import Compressor
 from compressors.kernels import norms
 from compressors.memories.base import UnitMemory
 from compressors.random_key import Key
-from gradsweep.parameters import boolean, choice, number
+from gradsweep.options.parameters import boolean, choice, number
 
 if TYPE_CHECKING:
     import torch

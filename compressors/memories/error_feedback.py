@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from compressors.base import Compressor
 from compressors.memories.base import UnitMemory
 from compressors.random_key import Key
-from gradsweep.parameters import number
+from gradsweep.options.parameters import number
 
 if TYPE_CHECKING:
     import torch

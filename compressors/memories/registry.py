@@ -9,8 +9,8 @@ from typing import Any
 
 from compressors.memories import base, dgc_momentum, error_feedback
 from compressors.memories.base import Memory
-from gradsweep.hints import did_you_mean
-from gradsweep.parameters import InvalidParameter, from_mapping
+from gradsweep.options.hints import did_you_mean
+from gradsweep.options.parameters import InvalidParameter, from_mapping
 
 
 @functools.cache

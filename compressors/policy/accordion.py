@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compressors.kernels import norms
-from gradsweep import parameters
-from gradsweep.parameters import InvalidParameter, integer, number
+from gradsweep.options import parameters
+from gradsweep.options.parameters import InvalidParameter, integer, number
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from typing import Any
 
 import compressors
 from compressors.base import Compressor
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 
 WORDS = "a list of {match: a regular expression, compressor: {name: ..., ...}}"
 

@@ -19,8 +19,8 @@ from compressors.base import Compressor, count_elements
 from compressors.policy import patterns
 from compressors.policy.accordion import Accordion, Regimes
 from compressors.sparsification import counts
-from gradsweep import parameters
-from gradsweep.parameters import InvalidParameter, boolean, choice, integer, number, sequence
+from gradsweep.options import parameters
+from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number, sequence
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from compressors.base import compute_packed_size, count_elements
-from gradsweep.parameters import integer
+from gradsweep.options.parameters import integer
 
 
 def option(default: int | None) -> Any:

@@ -12,7 +12,7 @@ from compressors.base import Law
 from compressors.quantisation import buckets
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
-from gradsweep.parameters import InvalidParameter, boolean, choice, integer
+from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer
 
 if TYPE_CHECKING:
     import torch

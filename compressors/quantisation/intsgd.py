@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from compressors.base import CorruptPayload, Law, Stateful, count_elements
 from compressors.random_key import Key
-from gradsweep.parameters import Valid, number
+from gradsweep.options.parameters import Valid, number
 
 if TYPE_CHECKING:
     import torch

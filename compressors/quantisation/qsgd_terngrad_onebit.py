@@ -14,7 +14,7 @@ from compressors.kernels import omega
 from compressors.quantisation import buckets
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
-from gradsweep.parameters import boolean, choice, integer, number
+from gradsweep.options.parameters import boolean, choice, integer, number
 
 if TYPE_CHECKING:
     import torch

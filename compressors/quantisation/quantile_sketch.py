@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from compressors.base import Law, compute_packed_size, count_elements
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
-from gradsweep.parameters import integer
+from gradsweep.options.parameters import integer
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from compressors.base import Law, Stateful, compute_packed_size, count_elements
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
-from gradsweep.parameters import number
+from gradsweep.options.parameters import number
 
 if TYPE_CHECKING:
     import torch

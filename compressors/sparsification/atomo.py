@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from compressors.base import Compressor, CorruptPayload, Law, count_elements
 from compressors.random_key import Key
 from compressors.sparsification import positions
-from gradsweep.parameters import choice, number
+from gradsweep.options.parameters import choice, number
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from gradsweep.parameters import choice, number
+from gradsweep.options.parameters import choice, number
 
 RULES = ("ceil", "floor_plus_one", "at_least_one_floor", "drop_ratio")
 """ceil                 ceil(n r): Deep Gradient Compression

@@ -10,7 +10,7 @@ from compressors.base import Law
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
 from compressors.sparsification.sparsifier import Sparsifier
-from gradsweep.parameters import boolean, integer, number
+from gradsweep.options.parameters import boolean, integer, number
 
 if TYPE_CHECKING:
     import torch

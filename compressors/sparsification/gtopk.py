@@ -10,7 +10,7 @@ from compressors.base import Cooperative, CorruptPayload, Law, Reduction, Sum, S
 from compressors.random_key import Key
 from compressors.sparsification import counts, positions
 from compressors.sparsification.topk import TopK
-from gradsweep.parameters import choice
+from gradsweep.options.parameters import choice
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from compressors.base import Compressor, Law, count_elements
 from compressors.random_key import Key
 from compressors.sparsification import counts
-from gradsweep.parameters import boolean, choice
+from gradsweep.options.parameters import boolean, choice
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from compressors.base import Law, Stateful
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes, sidco_fits
 from compressors.sparsification.sparsifier import Sparsifier
-from gradsweep.parameters import InvalidParameter, choice, integer, number
+from gradsweep.options.parameters import InvalidParameter, choice, integer, number
 
 if TYPE_CHECKING:
     import torch

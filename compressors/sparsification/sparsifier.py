@@ -11,7 +11,7 @@ from compressors.base import Compressor, CorruptPayload, Law, Stateful, count_el
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key, splitmix64
 from compressors.sparsification import positions
-from gradsweep.parameters import InvalidParameter, Valid, choice, from_mapping, mapping
+from gradsweep.options.parameters import InvalidParameter, Valid, choice, from_mapping, mapping
 
 if TYPE_CHECKING:
     import torch

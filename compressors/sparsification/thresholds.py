@@ -11,7 +11,7 @@ from compressors.base import Law
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
 from compressors.sparsification.sparsifier import Sparsifier
-from gradsweep.parameters import integer, number
+from gradsweep.options.parameters import integer, number
 
 if TYPE_CHECKING:
     import torch

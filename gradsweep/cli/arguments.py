@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import Any, NoReturn
 
-from gradsweep.hints import did_you_mean, one_of
+from gradsweep.options.hints import did_you_mean, one_of
 
 _MOST_THREADS, _MOST_ELEMENTS = 1024, 10**12
 
@@ -102,7 +102,7 @@ class Version(argparse.Action):
         )
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        from gradsweep.version import version
+        from gradsweep.cli.version import version
 
         print(version())
         parser.exit()

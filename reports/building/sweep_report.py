@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from gradsweep import errors, files, run_directory, spreadsheets
+from gradsweep import errors, files, run_directory
+from gradsweep.cli import spreadsheets
 from reports.analysis.cells import AGAINST, choose_baseline
 from reports.analysis.grid import Grid, lay_out_runs
 from reports.analysis.measures import MEASURES

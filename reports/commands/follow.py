@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gradsweep import run_directory
+from gradsweep.disk.regular_files import stamp_file
 from gradsweep.errors import UsageError
-from gradsweep.regular_files import stamp_file
 from sweep.status.overview import Overview
 
 INTERVAL_S = 5.0

@@ -121,7 +121,7 @@ def _write(
     pictures: Sequence[str],
 ) -> tuple[list[ReportTable], list[str]]:
     """Write all tables and pictures; returns the tables, and sentences on what is nearest to changing an answer."""
-    from gradsweep.units import seconds
+    from gradsweep.options.units import seconds
     from reports.scaling.model import break_even
     from reports.scaling.output import fit_tables, remarks, speedup, tables
     from reports.tables.formats import save_table

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradsweep import units
 from gradsweep.errors import UsageError, bad_value
+from gradsweep.options import units
 from reports.commands import table_options
 from reports.commands.table_options import FORMATS_BY_DEFAULT
 from reports.tables.file_formats import TABLES

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gradsweep.errors import UsageError
-from gradsweep.hints import did_you_mean
+from gradsweep.options.hints import did_you_mean
 from reports.tables.file_formats import TABLES, TABLES_BY_DEFAULT
 
 FORMATS_BY_DEFAULT = ",".join(TABLES_BY_DEFAULT)

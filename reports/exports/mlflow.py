@@ -10,7 +10,7 @@ from gradsweep import errors, run_directory
 from gradsweep.tracking.mlflow_store import Store, import_mlflow
 from reports.exports.runs import EndedRun
 
-SIGNATURE, VERSION = "gradsweep.signature", "gradsweep.version"  # the second is set last, when the run is complete
+SIGNATURE, VERSION = "gradsweep.signature", "gradsweep.cli.version"  # the second is set last, when the run is complete
 _TAG = 5000  # characters
 
 

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gradsweep import disk_errors, run_directory
+from gradsweep import run_directory
+from gradsweep.disk import disk_errors
 from gradsweep.tracking.tensorboard_events import EventFile
 from reports.exports.runs import EndedRun
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
 
-from gradsweep import units
+from gradsweep.options import units
 from reports.plots import style
 from reports.plots.layout import GREY, SMALL, TEXT
 from reports.plots.picture import Plot

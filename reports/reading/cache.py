@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gradsweep import csv_columns, files, run_directory, signature, timed_steps, yaml_files
-from gradsweep.regular_files import open_regular
+from gradsweep.disk.regular_files import open_regular
 from reports.reading.run_files import Stamp, read_stamp
 
 DIRECTORY = ".report-cache"

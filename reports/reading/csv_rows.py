@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from gradsweep import csv_columns, regular_files, run_directory
+from gradsweep import csv_columns, run_directory
+from gradsweep.disk import regular_files
 
 Problem = Exception | str | None
 """The reason why a file, or lines of it, are left out; None where nothing is."""

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from gradsweep import run_directory
+from gradsweep.options.units import format_bandwidth, format_time
 from gradsweep.text import plural
-from gradsweep.units import format_bandwidth, format_time
 from reports.reading.json_values import as_number
 from reports.reading.text import clean, format_setting, format_settings, join_words
 

@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gradsweep import regular_files, run_directory
+from gradsweep import run_directory
+from gradsweep.disk import regular_files
 from reports.reading import configs
 from reports.reading.text import clean
 

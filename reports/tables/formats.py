@@ -12,14 +12,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import files, spreadsheets
+from gradsweep import files
+from gradsweep.cli import spreadsheets
 from reports.analysis.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, ReportTable, TableColumn
 from reports.reading.text import format_setting
 from reports.tables.file_formats import TABLES, TABLES_BY_DEFAULT
 
 
 def to_csv(table: ReportTable) -> bytes:
-    """Return the records as CSV (`gradsweep.spreadsheets`): numbers in full, nothing for unknown ones."""
+    """Return the records as CSV (`gradsweep.cli.spreadsheets`): numbers in full, nothing for unknown ones."""
     rows = ([_format_in_full(value) for value in record.values()] for record in table.records)
     return _encode(spreadsheets.to_csv(_get_column_names(table), rows))
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
-from gradsweep.hints import did_you_mean
+from gradsweep.options.hints import did_you_mean
 from reports.analysis import measures
 from reports.analysis.cells import AGAINST, Cells, find_baselines
 from reports.analysis.grid import BASELINE, Grid, lay_out_runs

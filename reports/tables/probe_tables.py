@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import files, run_directory, units
+from gradsweep import files, run_directory
 from gradsweep.errors import UsageError
+from gradsweep.options import units
 from gradsweep.text import plural
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.text import choose_byte_unit, clean, format_number, join_words

@@ -8,7 +8,8 @@ import signal
 import tempfile
 from pathlib import Path
 
-from gradsweep import disk_errors, files
+from gradsweep import files
+from gradsweep.disk import disk_errors
 from gradsweep.failure_causes import DISK, ERROR, KILLED, LOST_CONNECTION, MEMORY, START, UNKNOWN
 
 ROOM = 64 * 1024

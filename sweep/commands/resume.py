@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradsweep import disk_errors, planned_runs, run_directory
+from gradsweep import planned_runs, run_directory
+from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from gradsweep.text import plural

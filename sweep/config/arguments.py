@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hydra._internal.utils import get_args_parser
 
 from gradsweep.errors import UsageError
-from gradsweep.hints import did_you_mean
+from gradsweep.options.hints import did_you_mean
 from sweep.config.override_grammar import parse
 from sweep.console import flags
 from sweep.settings.slurm_launcher import SlurmOptions

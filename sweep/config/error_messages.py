@@ -18,9 +18,9 @@ from omegaconf.errors import (
     UnsupportedInterpolationType,
 )
 
-from gradsweep import disk_errors
+from gradsweep.disk import disk_errors
 from gradsweep.errors import LISTED_BY, UsageError
-from gradsweep.hints import did_you_mean, one_of
+from gradsweep.options.hints import did_you_mean, one_of
 from sweep.config import optuna_defaults
 from sweep.config.override_grammar import explain_grammar, explain_override, find_valid_kind
 from sweep.config.schema import LAUNCHER, MEMBERS, TYPES, select_own_launchers

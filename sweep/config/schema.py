@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from gradsweep.errors import UsageError, bad_value
-from gradsweep.hints import did_you_mean
+from gradsweep.options.hints import did_you_mean
 from sweep.config import hydra_patches, optuna_defaults
 from sweep.config.directories import choose_sweep_directory
 from sweep.settings.mpi import MpiSettings

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradsweep.config_keys import paths
 from gradsweep.errors import LISTED_BY
-from gradsweep.hints import did_you_mean, find_nearest, one_of
+from gradsweep.options.hints import did_you_mean, find_nearest, one_of
 from gradsweep.source_tree import ROOT
 from sweep.config.schema import LAUNCHER, MEMBERS
 from sweep.settings.launcher import OPTIONS

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from gradsweep import regular_files, run_directory, yaml_files
+from gradsweep import run_directory, yaml_files
+from gradsweep.disk import regular_files
 from gradsweep.files import write_text
 
 LAYING_OUT = "laying_out"

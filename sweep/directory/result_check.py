@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import failure_causes, files, run_directory, yaml_files
-from gradsweep.regular_files import MOST_ROW_BYTES, is_regular, open_regular
+from gradsweep.disk.regular_files import MOST_ROW_BYTES, is_regular, open_regular
 from gradsweep.run_directory import Run
 from sweep.directory import run_identity
 

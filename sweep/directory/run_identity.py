@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradsweep import run_directory, yaml_files
-from gradsweep.regular_files import is_regular
+from gradsweep.disk.regular_files import is_regular
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run
 from gradsweep.signature import NOT_IN_SIGNATURE, signature
 from sweep.provenance.secrets import hide_in_word

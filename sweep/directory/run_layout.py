@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from gradsweep import files, run_directory, yaml_files
+from gradsweep.disk.regular_files import is_regular, set_aside
 from gradsweep.files import write_json, write_text
-from gradsweep.regular_files import is_regular, set_aside
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run
 from gradsweep.signature import signature
 from sweep.console.step_counter import count_through

@@ -10,9 +10,10 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradsweep import disk_errors, file_lock, files, planned_runs, regular_files, run_directory
+from gradsweep import files, planned_runs, run_directory
+from gradsweep.disk import disk_errors, file_lock, regular_files
+from gradsweep.disk.file_lock import FileLock
 from gradsweep.errors import UsageError
-from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import LOCK, read_lock_owner
 from gradsweep.text import describe_lock_owner

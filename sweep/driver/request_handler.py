@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
-from gradsweep import disk_errors, run_directory
+from gradsweep import run_directory
+from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run, runs_of
 from sweep.console.messages import print_line

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from gradsweep import units
+from gradsweep.options import units
 
 SUBNET = "10.77.0.0/16"
 PREFIX = 16

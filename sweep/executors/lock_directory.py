@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import file_lock
+from gradsweep.disk import file_lock
+from gradsweep.disk.file_lock import FileLock
 from gradsweep.errors import UsageError
-from gradsweep.file_lock import FileLock
 
 VARIABLE = "GRADSWEEP_SLOTS"
 """The environment variable that names a directory to use instead of the one in /tmp."""

@@ -15,7 +15,8 @@ import tempfile
 import time
 from collections.abc import Mapping
 
-from gradsweep import disk_errors, files
+from gradsweep import files
+from gradsweep.disk import disk_errors
 from gradsweep.run_directory import Run
 from sweep.console import flags
 from sweep.console.events import Events

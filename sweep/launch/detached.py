@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradsweep import disk_errors
+from gradsweep.disk import disk_errors
 from gradsweep.run_directory import runs_of
 from sweep.console.flags import take_flags
 from sweep.directory import completion

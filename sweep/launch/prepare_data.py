@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradsweep import disk_errors
+from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from sweep.system.job_environment import build_python_environment
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from gradsweep.config_keys import look_up, paths
 from gradsweep.errors import LISTED_BY, UsageError
-from gradsweep.hints import did_you_mean, one_of
+from gradsweep.options.hints import did_you_mean, one_of
 
 LONGEST = 1000
 

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import regular_files, run_directory, sweep_locations, yaml_files
+from gradsweep import run_directory, sweep_locations, yaml_files
 from gradsweep.config_keys import look_up
+from gradsweep.disk import regular_files
 from gradsweep.run_directory import Run
 from sweep.system import cores
 

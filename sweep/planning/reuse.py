@@ -16,8 +16,8 @@ from typing import Any
 from rich.console import Console
 
 from gradsweep import run_directory, sweep_locations
+from gradsweep.disk.regular_files import is_regular
 from gradsweep.files import write_json
-from gradsweep.regular_files import is_regular
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run
 from sweep.console.messages import print_line
 from sweep.directory import completion, result_check

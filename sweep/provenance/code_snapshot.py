@@ -23,7 +23,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from gradsweep import file_lock, sweep_locations
+from gradsweep import sweep_locations
+from gradsweep.disk import file_lock
 from gradsweep.errors import UsageError
 from gradsweep.source_tree import ROOT
 from sweep.provenance import file_owners, snapshot_integrity
@@ -37,8 +38,8 @@ COMPUTING = (
     "gradsweep/csv_columns.py",
     "gradsweep/files.py",
     "gradsweep/run_directory.py",
-    "gradsweep/regular_files.py",
-    "gradsweep/parameters.py",
+    "gradsweep/disk/regular_files.py",
+    "gradsweep/options/parameters.py",
     "gradsweep/timed_steps.py",
     "gradsweep/yaml_files.py",
     "sweep/emulation/",

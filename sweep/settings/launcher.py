@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradsweep.errors import bad_value
-from gradsweep.hints import did_you_mean
+from gradsweep.options.hints import did_you_mean
 from sweep.settings.local_launcher import LocalOptions
 from sweep.settings.slurm_launcher import SlurmOptions
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gradsweep.errors import UsageError, bad_value
-from gradsweep.hints import did_you_mean
+from gradsweep.options.hints import did_you_mean
 from sweep.system import cores, gpus
 
 

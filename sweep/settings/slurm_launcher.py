@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gradsweep.errors import UsageError, bad_value
-from gradsweep.hints import one_of
+from gradsweep.options.hints import one_of
 from sweep.provenance import secrets
 
 if TYPE_CHECKING:

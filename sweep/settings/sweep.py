@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradsweep.errors import LISTED_BY, UsageError, bad_value
-from gradsweep.hints import did_you_mean, one_of
-from gradsweep.parameters import InvalidParameter, Valid, boolean, check, choice, integer, number
+from gradsweep.options.hints import did_you_mean, one_of
+from gradsweep.options.parameters import InvalidParameter, Valid, boolean, check, choice, integer, number
 from sweep.console import on_end as notify
 from sweep.provenance import secrets
 from sweep.settings import metrics

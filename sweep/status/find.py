@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
-from gradsweep.hints import did_you_mean
+from gradsweep.options.hints import did_you_mean
 from gradsweep.run_directory import Run, runs_of
 from gradsweep.sweep_locations import OUTPUT, is_sweep, last_sweep
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gradsweep import run_directory
+from gradsweep.disk.regular_files import open_regular
 from gradsweep.errors import UsageError
-from gradsweep.regular_files import open_regular
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import read_lock_owner
 from gradsweep.text import harmless

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import files, planned_runs, regular_files, run_directory
+from gradsweep import files, planned_runs, run_directory
 from gradsweep import timed_steps as timed
-from gradsweep.regular_files import stamp_file
+from gradsweep.disk import regular_files
+from gradsweep.disk.regular_files import stamp_file
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import read_lock_owner
 from sweep.directory import scheduler_job

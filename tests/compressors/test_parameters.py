@@ -12,7 +12,7 @@ import torch
 from compressors import InvalidParameter, Key, build, memories, registry
 from compressors.commands import single_worker
 from compressors.policy.policy import Accordion, Policy
-from gradsweep.parameters import check, from_mapping, number, show
+from gradsweep.options.parameters import check, from_mapping, number, show
 from tests.compressors.cases import gaussian
 
 

@@ -20,8 +20,8 @@ from typing import cast
 
 import pytest
 
-from gradsweep import disk_errors as disks
 from gradsweep import failure_causes, run_directory
+from gradsweep.disk import disk_errors as disks
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import runs_of
 from reports.__main__ import main as reports

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import file_lock, files, run_directory, soft_lock
+from gradsweep import files, run_directory
+from gradsweep.disk import file_lock, soft_lock
 from gradsweep.errors import UsageError
 from gradsweep.sweep_lock import hold_unlocked, read_lock_owner
 from gradsweep.text import describe_lock_owner

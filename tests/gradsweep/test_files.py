@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import files, regular_files, run_directory, yaml_files
+from gradsweep import files, run_directory, yaml_files
+from gradsweep.disk import regular_files
 
 
 def make_socket(path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import compressors
 from compressors.__main__ import main
-from gradsweep.hints import did_you_mean, distance, find_nearest, one_of
+from gradsweep.options.hints import did_you_mean, distance, find_nearest, one_of
 
 METHODS = [*compressors.registry(), *compressors.aliases(), *compressors.presets()]
 KEYS = ["workers", "epochs", "batch", "batch.size", "optimizer.lr", "algorithm.outer_lr", "compile", "compressor"]

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from gradsweep import spreadsheets
+from gradsweep.cli import spreadsheets
 
 NUMBERS = ("-0.5", "-1e-3", "-inf", "+3", "-7", "-.5", "-2.", "1E+9", "-NaN", "0", "-Infinity")
 TEXTS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradsweep import units
+from gradsweep.options import units
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from typing import IO, Any, cast
 
 import torch
 
-from gradsweep import disk_errors
+from gradsweep.disk import disk_errors
 from gradsweep.files import read_json
 
 FORMAT = 1

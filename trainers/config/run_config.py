@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from compressors.policy.policy import Policy
 from gradsweep.errors import LISTED_BY, UsageError, bad_value
-from gradsweep.hints import did_you_mean, one_of
-from gradsweep.parameters import InvalidParameter, boolean, choice, from_mapping, integer, sequence
+from gradsweep.options.hints import did_you_mean, one_of
+from gradsweep.options.parameters import InvalidParameter, boolean, choice, from_mapping, integer, sequence
 from gradsweep.signature import ADDED
 from trainers.config.epochs import Epochs
 from trainers.config.groups import GROUPS

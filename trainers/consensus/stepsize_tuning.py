@@ -19,7 +19,7 @@ from compressors import Compressor
 from compressors.base import count_elements
 from compressors.kernels import backend
 from gradsweep.errors import bad_value
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 from trainers.consensus.simulate import DIVERGED, SCHEMES, Channel, draw_start_vectors
 from trainers.topology.mixing import Mixing
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from compressors.commands import descriptions
-from gradsweep import spreadsheets
+from gradsweep.cli import spreadsheets
 from gradsweep.cli.tables import Column, Table
 from trainers.consensus.simulate import Course
 from trainers.topology.mixing import Mixing

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradsweep import disk_errors
+from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig

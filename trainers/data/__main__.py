@@ -15,7 +15,7 @@ from typing import Any
 
 from gradsweep.cli.arguments import Parser
 from gradsweep.errors import LISTED_BY, UsageError, bad_value
-from gradsweep.hints import did_you_mean, one_of
+from gradsweep.options.hints import did_you_mean, one_of
 from trainers import models
 from trainers.config.groups import GROUPS, get_name
 from trainers.config.run_config import RunConfig, parse

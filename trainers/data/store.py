@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gradsweep import disk_errors, file_lock
+from gradsweep.disk import disk_errors, file_lock
 from gradsweep.files import read_json
 
 VERSION = 3

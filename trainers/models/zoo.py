@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from gradsweep.errors import UsageError, bad_value
-from gradsweep.hints import did_you_mean, one_of
+from gradsweep.options.hints import did_you_mean, one_of
 from trainers.models.inputs import Grey, refused
 from trainers.options import models as options
 

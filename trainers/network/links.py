@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradsweep import units
+from gradsweep.options import units
 from gradsweep.run_directory import FORMAT, STEERING_VARIABLE
 from trainers.config.groups import get_name
 from trainers.options.networks import Emulated

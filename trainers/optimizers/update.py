@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from compressors.policy.policy import Selector
 from gradsweep.errors import bad_value
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 from trainers import optimizers
 from trainers.config.run_config import RunConfig
 from trainers.gradients.clipping import Clipping

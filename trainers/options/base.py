@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradsweep.parameters import check
+from gradsweep.options.parameters import check
 
 
 class Part:

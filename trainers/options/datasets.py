@@ -11,7 +11,7 @@ import hashlib
 import re
 from typing import Any, ClassVar
 
-from gradsweep.parameters import InvalidParameter, boolean, choice, integer, number, sequence
+from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number, sequence
 from trainers.options.base import Part
 from trainers.options.phases import Phase
 

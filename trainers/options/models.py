@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from gradsweep.hints import did_you_mean, one_of
-from gradsweep.parameters import InvalidParameter, boolean, choice, integer, number
+from gradsweep.options.hints import did_you_mean, one_of
+from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
 from trainers.options import torchvision_names
 from trainers.options.base import Part
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from gradsweep import units
-from gradsweep.parameters import Valid, integer, number
+from gradsweep.options import units
+from gradsweep.options.parameters import Valid, integer, number
 from trainers.options.base import Part
 
 LOWEST_BIT_S, HIGHEST_BIT_S = 10e3, 1e12

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradsweep.parameters import InvalidParameter, boolean, integer, number
+from gradsweep.options.parameters import InvalidParameter, boolean, integer, number
 from trainers.options.base import Part
 
 WORDS = (

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gradsweep.parameters import InvalidParameter, choice, integer, number, sequence
+from gradsweep.options.parameters import InvalidParameter, choice, integer, number, sequence
 from trainers.options.base import Part
 
 

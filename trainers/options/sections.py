@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from gradsweep.parameters import InvalidParameter, boolean, choice, integer, number
+from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
 from trainers.options.base import Part
 
 

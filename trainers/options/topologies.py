@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from gradsweep.parameters import boolean, choice, integer
+from gradsweep.options.parameters import boolean, choice, integer
 from trainers.options.base import Part
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gradsweep.errors import UsageError, bad_value
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.options import optimizers as options

@@ -8,8 +8,8 @@ from typing import Any
 from compressors.commands import method_specs
 from gradsweep.cli import arguments
 from gradsweep.errors import UsageError, bad_value
-from gradsweep.hints import did_you_mean
-from gradsweep.parameters import InvalidParameter, from_mapping, show
+from gradsweep.options.hints import did_you_mean
+from gradsweep.options.parameters import InvalidParameter, from_mapping, show
 from trainers.options.topologies import TOPOLOGIES, NoTopology
 from trainers.topology.validity import MOST
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
-from gradsweep.parameters import show
+from gradsweep.options.parameters import show
 from trainers.options.topologies import Edges
 
 Links = dict[tuple[int, int], float | None]

@@ -9,7 +9,7 @@ from typing import Any
 from compressors.commands import method_specs
 from compressors.commands.descriptions import format_value
 from gradsweep.cli.tables import Column, Table
-from gradsweep.parameters import show
+from gradsweep.options.parameters import show
 from gradsweep.text import plural
 from trainers.config.groups import get_name
 from trainers.topology.mixing import Mixing

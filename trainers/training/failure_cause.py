@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from gradsweep import disk_errors
+from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from gradsweep.failure_causes import DISK, ERROR, INPUT, MEMORY
 

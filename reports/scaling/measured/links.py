@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import units
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.files import read_json
+from gradsweep.options import units
 from reports.reading.json_values import as_number
 
 PAYLOAD_SHARE = 1448 / 1514

@@ -16,7 +16,8 @@ from typing import Any
 
 import pandas as pd
 
-from gradsweep import csv_columns, errors, run_directory, units
+from gradsweep import csv_columns, errors, run_directory
+from gradsweep.options import units
 from reports.analysis.grid import lay_out_runs
 from reports.reading.text import format_setting
 from reports.scaling.measured import missing_runs, recorded

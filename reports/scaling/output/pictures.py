@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from gradsweep.units import format_bandwidth, seconds
+from gradsweep.options.units import format_bandwidth, seconds
 from reports.plots import style
 from reports.plots.layout import COLUMN, GREY, LEGEND, TEXT, escape_label
 from reports.plots.marks import draw_legend, make_label_marks

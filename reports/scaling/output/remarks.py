@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradsweep.units import format_time
+from gradsweep.options.units import format_time
 from reports.reading.text import format_number
 from reports.scaling.measured.links import Links, describe_links, is_same_latency
 from reports.scaling.model.predict import Predictor

@@ -12,7 +12,8 @@ import os
 import sys
 from pathlib import Path
 
-from gradsweep import disk_errors, run_directory
+from gradsweep import run_directory
+from gradsweep.disk import disk_errors
 from gradsweep.files import read_json
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import load_task

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradsweep import failure_causes, file_lock, run_directory
-from gradsweep.file_lock import FileLock
+from gradsweep import failure_causes, run_directory
+from gradsweep.disk import file_lock
+from gradsweep.disk.file_lock import FileLock
 from gradsweep.run_directory import Run
 from sweep.directory.run_state import finish_attempt, finish_by_files, write_state
 from sweep.executors.slurm_job.job_signals import JobSignals

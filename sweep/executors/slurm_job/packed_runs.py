@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradsweep import failure_causes, files, run_directory
-from gradsweep.file_lock import FileLock
+from gradsweep.disk.file_lock import FileLock
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import load_task
 from sweep.directory import completion

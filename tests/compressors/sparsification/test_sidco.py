@@ -17,7 +17,7 @@ from compressors.kernels.reference import exceedances as plain
 from compressors.sparsification import sidco_fits
 from compressors.sparsification.magnitudes import bits_of
 from compressors.sparsification.sidco import SIDCo
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 from tests.compressors.cases import gaussian, key
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import units
+from gradsweep.options import units
 from reports.__main__ import main
 from reports.commands import simulate as command
 from reports.scaling.measured import collectives, traffic

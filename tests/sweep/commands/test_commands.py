@@ -256,7 +256,7 @@ def test_a_resume_starts_from_no_code_that_somebody_has_changed(
     assert resume(tmp_path) == 0
     with (copy_of(tmp_path) / "trainers/__init__.py").open("a") as file:
         file.write("import strangers\n")
-    (copy_of(tmp_path) / "gradsweep/units.py").unlink()
+    (copy_of(tmp_path) / "gradsweep/options/units.py").unlink()
     run.path(run_directory.RESULT).unlink()
     assert resume(tmp_path, *wait) == 0
     eventually(lambda: run.status() == run_directory.DONE and read_lock_owner(tmp_path) is None)

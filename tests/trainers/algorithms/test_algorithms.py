@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gradsweep.errors import UsageError
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 from tests.trainers.configs import compose_config
 from tests.trainers.start_ranks import run_ranks
 from trainers.config import run_config as configs

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsweep.errors import UsageError
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 from tests.trainers.arrays import random_arrays
 from trainers.data import augment, draws
 from trainers.data.arrays import Arrays, of_images

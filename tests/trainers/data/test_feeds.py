@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradsweep.errors import UsageError
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 from tests.trainers.arrays import random_arrays
 from trainers.data.batches import Shard
 from trainers.data.feeds import IGNORED

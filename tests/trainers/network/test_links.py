@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradsweep import units
+from gradsweep.options import units
 from tests.trainers.start_ranks import run_ranks
 from trainers.network import links
 from trainers.network.links import PAYLOAD, Expected, Links

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gradsweep.errors import UsageError
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 from tests.trainers.configs import compose_config
 from trainers import optimizers
 from trainers.config.groups import get_name

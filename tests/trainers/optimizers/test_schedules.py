@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gradsweep.errors import UsageError
-from gradsweep.parameters import InvalidParameter
+from gradsweep.options.parameters import InvalidParameter
 from tests.trainers.configs import compose_config
 from trainers.config import groups
 from trainers.config import run_config as configs

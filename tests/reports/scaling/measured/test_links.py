@@ -9,7 +9,7 @@ import pytest
 
 from gradsweep import files
 from gradsweep.errors import UsageError
-from gradsweep.units import bits_per_second, seconds
+from gradsweep.options.units import bits_per_second, seconds
 from reports.scaling.measured.links import NOMINAL, parse_network, parse_networks, parse_workers
 from trainers.options.networks import NETWORKS, Emulated
 

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gradsweep.hints import did_you_mean
+from gradsweep.options.hints import did_you_mean
 
 _SHOWN = 200
 """Characters of a wrong value that a message repeats."""
@@ -29,7 +29,7 @@ class InvalidParameter(ValueError):
     """One hyper-parameter has a value that its owner cannot work with. The message is one line.
 
     `name` is the field, `value` what was given, `valid` what would have been right; `meant` stands in front of that, a
-    hint by `gradsweep.hints` or nothing.
+    hint by `gradsweep.options.hints` or nothing.
     """
 
     def __init__(self, name: str, value: object, valid: str, meant: str = "") -> None:

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from gradsweep import regular_files, soft_lock
-from gradsweep.soft_lock import Owner
+from gradsweep.disk import regular_files, soft_lock
+from gradsweep.disk.soft_lock import Owner
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What `flock` answers on a file system without locks."""
