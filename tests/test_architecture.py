@@ -222,7 +222,6 @@ def is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
-@pytest.mark.xfail(strict=False, reason="issue 21 is at work: 4 %")
 def test_functions_are_named_by_verbs() -> None:
     """At most 2 % are named by a participle or a preposition: some belong to the interface of a library."""
     names = [

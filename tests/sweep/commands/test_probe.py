@@ -81,6 +81,7 @@ def found(run: Run) -> dict[str, Any]:
     return network
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_two_ranks_are_probed_for_real(probe: Probe, tmp_path: Path) -> None:
     code, out, err = end(probe("workers=2", "--seconds", "3"))
@@ -101,6 +102,7 @@ def test_two_ranks_are_probed_for_real(probe: Probe, tmp_path: Path) -> None:
     assert record is not None and record["git"] is not None and record["overrides"] == ["workers=2"]
 
 
+@pytest.mark.thorough
 def test_several_values_are_several_probes_one_after_the_other(played: Probe, tmp_path: Path) -> None:
     code, out, err = end(played("workers=2,3", "network=real", "sweep.name=lab", "--seconds", "7", "--quiet"))
     assert (code, err) == (0, "")

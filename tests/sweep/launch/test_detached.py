@@ -37,6 +37,7 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
     end_launcher(tmp_path / "sweep")
 
 
+@pytest.mark.thorough
 def test_a_sweep_outlives_its_terminal(tmp_path: Path) -> None:
     (tmp_path / "rank.sh").write_text(f"{SLEEP}\n")
     ours, theirs = pty.openpty()

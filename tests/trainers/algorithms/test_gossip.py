@@ -17,18 +17,20 @@ from tests.trainers.start_ranks import MONITORED, run_ranks
 MODULE = "tests.trainers.ranks.gossip"
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_formulas_laws_and_states_on_four_ranks() -> None:
     run_ranks(4, "of_four", module=MODULE)
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("workers", [2, 5])
+@pytest.mark.parametrize("workers", [2, pytest.param(5, marks=pytest.mark.thorough)])
 def test_formulas_and_counted_bytes(workers: int) -> None:
     """Two workers have one link, whatever the ring; of five, a star's leaves and its centre differ most."""
     run_ranks(workers, "formulas", "+", "equalities", "+", "traffic", module=MODULE, **MONITORED)
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_many_workers_on_few_cores(multirun: Callable[..., tuple[int, str, str]], tmp_path: Path, digits: Path) -> None:
     """16 and 32 ranks, whatever the machine has; the published spectral gap of a torus of 4 x 4."""

@@ -194,6 +194,7 @@ def test_images_of_files_are_decoded_in_the_size_of_the_phase(tree: Path) -> Non
             assert torch.equal(mine, other)
 
 
+@pytest.mark.thorough
 def test_loaders_of_an_earlier_phase_end(tree: Path) -> None:
     (feed,) = of_files(tree, loaders=1, phases=[{"epoch": 1, "size": 24}])
     assert {batch.inputs.shape[-1] for batch in feed.epoch(1)} == {16}
@@ -354,6 +355,7 @@ def test_the_launcher_holds_all_phases_against_the_data(tmp_path: Path) -> None:
                 prepared({"epoch": 1, "batch": 3}, **{**late, "optimizer": {"name": "onebit_adam", "freeze_steps": 15}})
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_runs_are_trained_through_their_phases_and_go_on_in_each_of_them() -> None:
     run_ranks(2, "resumed", module="tests.trainers.ranks.phases")
