@@ -115,11 +115,11 @@ def find_interruption(error: BaseException | None) -> Interrupted | None:
 def _replace_answers(words: Sequence[str]) -> None:
     """Replace the answers that Hydra gives itself, its help and its completions, where one of them is asked for."""
     if not {"--help", "-h"}.isdisjoint(words):
-        from sweep.config import help_page
+        from sweep.config.help import help_page
 
         hydra_patches.replace_help(help_page.print_help)
     if not {"--shell-completion", "-sc"}.isdisjoint(words):
-        from sweep.config import shell_completion
+        from sweep.config.help import shell_completion
 
         hydra_patches.replace_completion(shell_completion.complete)
 
