@@ -96,4 +96,4 @@ def test_the_pages_are_as_tests_want_them_after_the_commands(copy: Path) -> None
 
 def test_it_is_clean(copy: Path) -> None:
     for command in (("ruff", "check"), ("ruff", "format", "--check")):
-        run(copy, "-m", *command, "compressors/chunks.py")
+        run(copy, "-m", *command, "compressors/sparsification/chunks.py")

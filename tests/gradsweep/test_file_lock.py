@@ -62,7 +62,7 @@ def python(*lines: str, **environment: str) -> subprocess.Popen[str]:
 
 
 TAKES = (
-    "import sys; from pathlib import Path; from gradsweep import file_lock",
+    "import sys; from pathlib import Path; from gradsweep.disk import file_lock",
     "lock = file_lock.take(Path(sys.stdin.readline().strip()))",
     "print('has it', flush=True)",
     "sys.stdin.readline()",
@@ -179,7 +179,7 @@ def test_of_many_that_take_over_from_the_dead_one_has_it(tmp_path: Path) -> None
     dead.kill()
     dead.wait()
     writes = (
-        "import os, sys; from pathlib import Path; from gradsweep import file_lock",
+        "import os, sys; from pathlib import Path; from gradsweep.disk import file_lock",
         f"path = Path({str(path)!r})",
         "print('ready', flush=True); sys.stdin.readline()",
         "for _ in range(25):",
@@ -210,7 +210,7 @@ def test_who_takes_over_and_is_killed_over_it_stands_in_nobodys_way(tmp_path: Pa
 
 
 ADOPTS = (
-    "import sys; from pathlib import Path; from gradsweep import file_lock",
+    "import sys; from pathlib import Path; from gradsweep.disk import file_lock",
     "path, descriptor, wait = sys.argv[1:]",
     "if wait: sys.stdin.readline()",
     "lock = file_lock.adopt(Path(path), int(descriptor))",
@@ -242,7 +242,7 @@ def test_a_child_whose_parent_was_killed_does_not_adopt_what_others_may_have(tmp
     path = tmp_path / "file"
     adopts = "\n".join(ADOPTS)
     parent = python(
-        "import subprocess, sys; from pathlib import Path; from gradsweep import file_lock",
+        "import subprocess, sys; from pathlib import Path; from gradsweep.disk import file_lock",
         f"path = Path({str(path)!r})",
         "lock = file_lock.take(path)",
         f"words = [sys.executable, '-c', {adopts!r}, str(path), str(lock.descriptor), 'wait']",
