@@ -78,8 +78,8 @@ def test_ranks_say_so_themselves() -> None:
 
 def test_a_limit_of_the_shells_is_felt_as_such() -> None:
     """ulimit -v: what a rank then raises, in a process of its own."""
-    load = "from trainers.training.failure_cause import cause_of"
-    code = f"{load}\ntry: bytearray(1 << 31)\nexcept MemoryError as e: print(cause_of(e))"
+    load = "from trainers.training.failure_cause import find_cause"
+    code = f"{load}\ntry: bytearray(1 << 31)\nexcept MemoryError as e: print(find_cause(e))"
     done = subprocess.run(
         ["bash", "-c", 'ulimit -v 1000000; exec "$0" -c "$1"', sys.executable, code], capture_output=True, text=True
     )
