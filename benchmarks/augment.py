@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from trainers.data.arrays import of_images  # noqa: E402
+from trainers.data.arrays import from_images  # noqa: E402
 from trainers.data.batches import Shard  # noqa: E402
 from trainers.options.datasets import Images  # noqa: E402
 
@@ -39,11 +39,11 @@ def main() -> int:
     torch.set_num_threads(1)
     images = np.random.RandomState(0).randint(0, 256, (SAMPLES, 3, 32, 32)).astype(np.uint8)
     labels = np.arange(SAMPLES) % 10
-    arrays = of_images(images, labels, images[:1], labels[:1], 10)
+    arrays = from_images(images, labels, images[:1], labels[:1], 10)
     feeds = [Shard(arrays, batch, 0, 0, 1, options) for options in VARIANTS.values()]
     times: list[list[float]] = [[] for _ in feeds]
     for epoch in (1, 2):
-        epochs = [feed.epoch(epoch) for feed in feeds]
+        epochs = [feed.read_epoch(epoch) for feed in feeds]
         for _ in range(SAMPLES // batch):
             for one, took in zip(epochs, times, strict=True):
                 start = time.perf_counter()

@@ -80,10 +80,10 @@ def ours(told: dict[str, Any]) -> Step:
     class InMemory(Feed):
         shape, classes, samples, steps_per_epoch = SHAPE, CLASSES, batch.total * 10**6, 10**6
 
-        def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
             return itertools.repeat(batch)
 
-        def test(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        def read_test_set(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
             return iter(())
 
     model = built(told, config)
@@ -96,7 +96,7 @@ def ours(told: dict[str, Any]) -> Step:
     def steps(count: int) -> Answer:
         seconds: Answer = {}
         began, used = time.perf_counter(), time.process_time()
-        for one in watch.steps("data", itertools.islice(feed.epoch(1), count)):
+        for one in watch.time_steps("data", itertools.islice(feed.read_epoch(1), count)):
             algorithm.begin(next(numbers), 1, 0.001, False)
             replica.compute_gradient(one, watch, algorithm.on_last_backward)
             algorithm.finish()

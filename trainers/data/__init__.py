@@ -66,18 +66,18 @@ def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
         ) from error
 
 
-def mapped(dataset: Any, root: Path) -> store.Prepared:
+def map_arrays(dataset: Any, root: Path) -> store.Prepared:
     """Map the prepared arrays of a data set, preparing them where nobody has."""
-    path = store.directory(root, options_of.name_prepared_arrays(get_name(dataset), dataset))
-    return store.load(path if store.damage(path, thorough=False) is None else prepare(dataset, root))
+    path = store.find_directory(root, options_of.name_prepared_arrays(get_name(dataset), dataset))
+    return store.load(path if store.find_damage(path, thorough=False) is None else prepare(dataset, root))
 
 
 def load(dataset: Any, root: Path) -> Arrays:
     """The arrays of a data set of single samples, images or features."""
-    return arrays.of_prepared(mapped(dataset, root))
+    return arrays.from_prepared(map_arrays(dataset, root))
 
 
-def feed(config: RunConfig, worker: int, workers: int) -> Feed:
+def build_feed(config: RunConfig, worker: int, workers: int) -> Feed:
     """The data of a run for one of its workers.
 
     Raises:
@@ -86,13 +86,13 @@ def feed(config: RunConfig, worker: int, workers: int) -> Feed:
     if config.phases:
         from trainers.data.phases import Phased
 
-        return Phased(config, lambda within: feed(within, worker, workers))
+        return Phased(config, lambda within: build_feed(within, worker, workers))
     dataset, root = config.dataset, Path(config.data.root)
     found: Feed
     if dataset.kind == "text":
         from trainers.data.streams import TextFeed
 
-        prepared = mapped(dataset, root)
+        prepared = map_arrays(dataset, root)
         test = prepared.arrays[dataset.evaluate]
         classes = prepared.facts["classes"]
         return TextFeed(prepared.arrays["train"], test, classes, dataset.bptt, config.global_batch, worker, workers)
@@ -101,7 +101,7 @@ def feed(config: RunConfig, worker: int, workers: int) -> Feed:
 
         found = FolderFeed(
             dataset,
-            mapped(dataset, root),
+            map_arrays(dataset, root),
             root / dataset.folder,
             config.global_batch,
             config.seed,

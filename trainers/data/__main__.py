@@ -19,7 +19,7 @@ from gradsweep.options.hints import did_you_mean, one_of
 from trainers import models
 from trainers.config.groups import GROUPS, get_name
 from trainers.config.run_config import RunConfig, parse
-from trainers.data import feed, prepare
+from trainers.data import build_feed, prepare
 from trainers.models.fitting import check_fits
 from trainers.rules.training import check_length
 
@@ -68,7 +68,7 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
             prepared.add(data)
         use = repr((run.model, run.dataset, run.data.root, run.batch, run.phases, run.workers, run.partition))
         if use not in samples:
-            found = feed(run, 0, run.workers)
+            found = build_feed(run, 0, run.workers)
             for shape in found.shapes:
                 check_fits(run.model, shape, found.classes, run.dataset.kind)
                 models.try_out(run.model, shape, found.classes)

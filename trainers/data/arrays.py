@@ -51,7 +51,7 @@ class Arrays:
         """Of one sample."""
         return tuple(self.train_x.shape[1:])
 
-    def prepared(self, sources: Any = ()) -> Prepared:
+    def to_prepared(self, sources: Any = ()) -> Prepared:
         """As the store keeps it."""
         arrays: dict[str, np.ndarray] = {}
         facts: dict[str, Any] = {"classes": self.classes, "mean": list(self.mean), "std": list(self.std)}
@@ -65,7 +65,7 @@ class Arrays:
         return Prepared(arrays, facts, sources)
 
 
-def of_prepared(prepared: Prepared) -> Arrays:
+def from_prepared(prepared: Prepared) -> Arrays:
     """The inverse of `Arrays.prepared`."""
     arrays, facts = prepared.arrays, prepared.facts
 
@@ -86,7 +86,9 @@ def of_prepared(prepared: Prepared) -> Arrays:
     )
 
 
-def of_images(train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, classes: int) -> Arrays:
+def from_images(
+    train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, classes: int
+) -> Arrays:
     """Arrays with the mean and standard deviation of the training images, per channel."""
     # sums of uint8 in exact integers: no float copy of the data set, the same on every machine
     counts = [np.bincount(train_x[:, c].ravel(), minlength=256) for c in range(train_x.shape[1])]

@@ -29,7 +29,7 @@ def pad(images: np.ndarray, size: int, mode: str, fill: int) -> np.ndarray:
     return padded
 
 
-def windows(images: np.ndarray, top: np.ndarray, left: np.ndarray, height: int, width: int) -> np.ndarray:
+def cut_windows(images: np.ndarray, top: np.ndarray, left: np.ndarray, height: int, width: int) -> np.ndarray:
     """Of each image (n, C, H, W) the window that begins at its `top`, `left`: a copy (n, C, height, width)."""
     every = np.lib.stride_tricks.sliding_window_view(images, (height, width), axis=(2, 3))
     cropped: np.ndarray = every[np.arange(len(images)), :, top, left]
@@ -94,7 +94,7 @@ class Augment:
         if options.crop_padding:
             padded = pad(images, options.crop_padding, options.padding_mode, options.padding_fill)
             top, left = draw[draws.CROP_TOP][rows], draw[draws.CROP_LEFT][rows]
-            images = windows(padded, top, left, self.height, self.width)
+            images = cut_windows(padded, top, left, self.height, self.width)
         if options.flip:
             mirrored = draw[draws.FLIP][rows].astype(bool)
             if not options.crop_padding:
@@ -125,7 +125,7 @@ class Augment:
             self._drawn = (
                 epoch,
                 {
-                    purpose: draws.stream(self.seed, epoch, purpose).randint(0, end, self.samples)
+                    purpose: draws.create_generator(self.seed, epoch, purpose).randint(0, end, self.samples)
                     for purpose, end in ends.items()
                 },
             )

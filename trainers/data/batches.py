@@ -48,12 +48,12 @@ class Shard(Feed):
             options = Images() if images is None else images
             self.show = Augment(options, self.shape, arrays.mean, arrays.std, self.samples, seed)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        for rows, total in self.plan.batches(self.worker, epoch, start):
+    def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        for rows, total in self.plan.list_batches(self.worker, epoch, start):
             inputs = self.show(np.asarray(self.arrays.train_x[rows]), rows, epoch)
             yield Batch(inputs, torch.from_numpy(np.asarray(self.arrays.train_y[rows])), total)
 
-    def test(
+    def read_test_set(
         self, epoch: int = 1, batch: int | None = None, *, whole: bool = False
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         batch = batch or max(1, min(512, TEST_ELEMENTS // math.prod(self.shape)))

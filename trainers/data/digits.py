@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainers.data.arrays import of_images
+from trainers.data.arrays import from_images
 from trainers.data.store import Prepared
 
 TEST_SHARE = 0.2
@@ -23,4 +23,4 @@ def build(options: Any = None, root: Path | None = None, download: bool = False)
     train_x, test_x, train_y, test_y = train_test_split(
         images, labels.astype(np.int64), test_size=TEST_SHARE, random_state=0, stratify=labels
     )
-    return of_images(train_x, train_y, test_x, test_y, classes=10).prepared()
+    return from_images(train_x, train_y, test_x, test_y, classes=10).to_prepared()

@@ -47,14 +47,14 @@ class Feed(ABC):
         return [self.shape]
 
     @abstractmethod
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch (from 1) for this worker, without the first `start`.
 
         As many on all workers: the samples divided by the epoch's global batch size, rounded up.
         """
 
     @abstractmethod
-    def test(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """This worker's part of the test set, as it is shown after that epoch: inputs and labels, batch by batch,
         every label on one worker; or the `whole` of it.
 

@@ -31,7 +31,7 @@ def build(options: ImageNet, root: Path, download: bool = False) -> Prepared:
     Raises:
         UsageError: the tree is missing, or is not one.
     """
-    from trainers.models.torchvision_import import torchvision
+    from trainers.models.torchvision_import import import_torchvision
 
     folder = (root / options.folder).absolute()
     missing = [part for part in ("train", "val") if not (folder / part).is_dir()]
@@ -42,7 +42,7 @@ def build(options: ImageNet, root: Path, download: bool = False) -> Prepared:
             f"data.root=DIR, dataset.folder=NAME where it is); ImageNet's publisher offers it to registered users only"
         )
     try:
-        train, test = (torchvision().datasets.ImageFolder(str(folder / part)) for part in ("train", "val"))
+        train, test = (import_torchvision().datasets.ImageFolder(str(folder / part)) for part in ("train", "val"))
     except (FileNotFoundError, RuntimeError) as error:  # no classes, or one without images
         raise UsageError(f"dataset=imagenet: {folder}: {' '.join(str(error).split())[:300]}") from error
     if train.classes != test.classes:
@@ -74,7 +74,7 @@ def _ratios(images: Any) -> np.ndarray:
     return found
 
 
-def rectangles(ratios: np.ndarray, size: int, together: int) -> tuple[list[np.ndarray], np.ndarray]:
+def find_rectangles(ratios: np.ndarray, size: int, together: int) -> tuple[list[np.ndarray], np.ndarray]:
     """Images sorted by their shape, so many of them `together`, and what is cut out of the middle of each.
 
     Of those that are together, all have one shape: the shorter side is `size`, the longer is to it as in the mean of
@@ -120,9 +120,9 @@ class Decoded(Dataset[Any]):
     def __getitem__(self, place: tuple[int, int]) -> torch.Tensor | str:
         epoch, row = place
         path = (self.train if epoch else self.test)[row]
-        from trainers.models.torchvision_import import torchvision
+        from trainers.models.torchvision_import import import_torchvision
 
-        vision = torchvision()
+        vision = import_torchvision()
         try:
             image = vision.datasets.folder.pil_loader(str(path))
         except (OSError, SyntaxError, ValueError) as error:  # what PIL raises for files that are no images
@@ -137,7 +137,7 @@ class Decoded(Dataset[Any]):
 
     def _cropped(self, image: Any, transforms: Any, epoch: int, row: int) -> Any:
         """A random part, resized, and flipped with probability 1/2; drawn from (seed, epoch, row) alone."""
-        words = draws.stream(self.seed, epoch, draws.SINGLE, row).randint(0, 2**31, 2)
+        words = draws.create_generator(self.seed, epoch, draws.SINGLE, row).randint(0, 2**31, 2)
         # torchvision draws from torch's global generator, which has to come out of this as it was: dropout uses it
         state = torch.default_generator.get_state()
         try:
@@ -194,19 +194,19 @@ class FolderFeed(Feed):
         self.rectangles: list[np.ndarray] = []
         tested = np.full((len(self.test_labels), 2), options.size)
         if options.rectangular:
-            self.rectangles, tested = rectangles(arrays["test_ratios"], options.size, TEST_BATCH)
+            self.rectangles, tested = find_rectangles(arrays["test_ratios"], options.size, TEST_BATCH)
         self.images = Decoded(options, files[0], files[1], tested, seed)
         self.loaders = loaders
         self._places: list[list[tuple[int, int]]] = []
         self._loader: DataLoader[Any] | None = None
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        batches = list(self.plan.batches(self.worker, epoch, start))
+    def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        batches = list(self.plan.list_batches(self.worker, epoch, start))
         places = [[(epoch, int(row)) for row in rows] for rows, _ in batches]
         for inputs, (rows, total) in zip(self._decoded(places), batches, strict=True):
             yield Batch(inputs, torch.from_numpy(self.labels[rows]), total)
 
-    def test(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         batches = self._tests(*((1, 0) if whole else (self.workers, self.worker)))
         places = [[(0, int(row)) for row in rows] for rows in batches]
         for inputs, rows in zip(self._decoded(places), batches, strict=True):

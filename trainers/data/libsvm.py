@@ -39,7 +39,7 @@ EPSILON = Source("epsilon", "epsilon_normalized", "epsilon_normalized.t", 2000, 
 RCV1 = Source("rcv1", "rcv1_train.binary", "rcv1_test.binary", 47_236, False, (20_242, 677_399))
 
 
-def source_of(options: Any) -> Source:
+def find_source(options: Any) -> Source:
     if isinstance(options, options_of.Epsilon):
         return EPSILON
     if isinstance(options, options_of.RCV1):
@@ -60,7 +60,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     Raises:
         UsageError: files are missing, or a line is not in the format.
     """
-    source = source_of(options)
+    source = find_source(options)
     names = [name for name in (source.train, source.test) if name is not None]
     missing = [name for name in names if _find(root, name) is None]
     if missing:
@@ -102,7 +102,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     else:
         train_x, train_y, test_x, test_y = _split(train_x, train_y, options.test_share)
     labels = [np.ascontiguousarray(y, dtype=np.int64) for y in (train_y, test_y)]
-    return Arrays(train_x, labels[0], test_x, labels[1], len(classes)).prepared(paths)
+    return Arrays(train_x, labels[0], test_x, labels[1], len(classes)).to_prepared(paths)
 
 
 def _split(x: Any, y: np.ndarray, share: float) -> tuple[Any, np.ndarray, Any, np.ndarray]:

@@ -16,7 +16,7 @@ def cut(total: int, parts: int, part: int) -> slice:
     return slice(total * part // parts, total * (part + 1) // parts)
 
 
-def dirichlet(labels: np.ndarray, alpha: float, workers: int, random: np.random.RandomState) -> list[np.ndarray]:
+def draw_dirichlet(labels: np.ndarray, alpha: float, workers: int, random: np.random.RandomState) -> list[np.ndarray]:
     """Sample numbers of each worker: class by class, shuffled, cut in proportions drawn from Dirichlet(alpha).
 
     So does Yurochkin et al. (ICML 2019). A worker that would be left without any sample gets one of the worker who
@@ -71,9 +71,9 @@ class Plan:
         """The samples of each worker for the whole run."""
         if self.samples < self.workers:
             raise bad_value("workers", self.workers, f"at most {self.samples}: every worker needs a sample of its own")
-        random = draws.stream(self.seed, 0, draws.ASSIGNMENT)
+        random = draws.create_generator(self.seed, 0, draws.ASSIGNMENT)
         if self.options.scheme == "dirichlet":
-            return dirichlet(np.asarray(labels), self.options.alpha, self.workers, random)
+            return draw_dirichlet(np.asarray(labels), self.options.alpha, self.workers, random)
         if self.options.scheme == "iid":
             order = random.permutation(self.samples)
         elif self.options.scheme == "label":
@@ -82,15 +82,15 @@ class Plan:
             order = np.arange(self.samples)
         return [order[cut(self.samples, self.workers, worker)] for worker in range(self.workers)]
 
-    def batches(self, worker: int, epoch: int, start: int = 0) -> Iterator[tuple[np.ndarray, int]]:
+    def list_batches(self, worker: int, epoch: int, start: int = 0) -> Iterator[tuple[np.ndarray, int]]:
         """This worker's rows in each global batch of an epoch (from 1), without the first `start`, and its size."""
         if self.parts is None:
-            order = draws.stream(self.seed, epoch, draws.ORDER).permutation(self.samples)
+            order = draws.create_generator(self.seed, epoch, draws.ORDER).permutation(self.samples)
             for first in range(start * self.global_batch, self.samples, self.global_batch):
                 batch = order[first : first + self.global_batch]
                 yield batch[cut(len(batch), self.workers, worker)], len(batch)
             return
-        mine = draws.stream(self.seed, epoch, draws.ORDER, worker).permutation(self.parts[worker])
+        mine = draws.create_generator(self.seed, epoch, draws.ORDER, worker).permutation(self.parts[worker])
         for step in range(start, self.steps):
             runs = [cut(len(part), self.steps, step) for part in self.parts]
             yield mine[runs[worker]], sum(run.stop - run.start for run in runs)

@@ -11,7 +11,7 @@ import torch
 
 from trainers.data.batches import TEST_ELEMENTS
 from trainers.data.feeds import Batch, Feed
-from trainers.models.inputs import resized
+from trainers.models.inputs import resize
 from trainers.options.datasets import ImageNet
 from trainers.options.phases import Phase
 
@@ -45,15 +45,15 @@ class Phased(Feed):
     def shapes(self) -> list[tuple[int, ...]]:
         return self._shapes
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         phase, feed = self._within(epoch)
-        for batch in feed.epoch(epoch, start):
+        for batch in feed.read_epoch(epoch, start):
             yield dataclasses.replace(batch, inputs=self._shown(batch.inputs, phase))
 
-    def test(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         phase, feed = self._within(epoch)
         most = max(1, TEST_ELEMENTS // math.prod(self._shape(phase)))  # images may have become larger
-        for inputs, labels in feed.test(epoch, whole=whole):
+        for inputs, labels in feed.read_test_set(epoch, whole=whole):
             for some, theirs in zip(inputs.split(most), labels.split(most), strict=True):
                 yield self._shown(some, phase), theirs
 
@@ -74,4 +74,4 @@ class Phased(Feed):
         return shape if phase.size is None else (shape[0], phase.size, phase.size)
 
     def _shown(self, inputs: torch.Tensor, phase: Phase) -> torch.Tensor:
-        return inputs if phase.size is None or not self.resizes else resized(inputs, phase.size)
+        return inputs if phase.size is None or not self.resizes else resize(inputs, phase.size)

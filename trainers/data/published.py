@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gradsweep.errors import UsageError
-from trainers.data.arrays import of_images
+from trainers.data.arrays import from_images
 from trainers.data.store import Prepared
 from trainers.options import datasets as options_of
 
@@ -40,7 +40,7 @@ class Published:
     classes: int = 10
     verify: Callable[[Any, Path], None] | None = None
 
-    def missing(self, root: Path) -> list[str]:
+    def list_missing(self, root: Path) -> list[str]:
         return [name for name in self.files if not (root / self.folder / name).is_file()]
 
 
@@ -145,7 +145,7 @@ def check(one: Published, root: Path) -> None:
         UsageError: where they are looked for and how to get them.
     """
     folder = (root / one.folder).absolute()
-    missing = one.missing(root)
+    missing = one.list_missing(root)
     if one.verify is not None:  # whose archives do as well
         missing = [name for name in missing if not (folder / f"{name}.gz").is_file()]
     if missing:
@@ -168,11 +168,11 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     one = SETS[type(options)]
     if not download:
         check(one, root)
-    from trainers.models.torchvision_import import torchvision
+    from trainers.models.torchvision_import import import_torchvision
 
-    datasets, folder = torchvision().datasets, (root / one.folder).absolute()
+    datasets, folder = import_torchvision().datasets, (root / one.folder).absolute()
     try:
-        if download and one.missing(root):
+        if download and one.list_missing(root):
             one.read(datasets, str(root), True, True)
         if one.verify is not None:
             one.verify(datasets, folder)
@@ -192,7 +192,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     except (pickle.UnpicklingError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(f"dataset={one.name}: {folder}: {_one_line(error)}") from error
     sources = [folder / name for name in one.files]
-    return of_images(images[0], labels[0], images[1], labels[1], one.classes).prepared(sources)
+    return from_images(images[0], labels[0], images[1], labels[1], one.classes).to_prepared(sources)
 
 
 def _damaged(one: Published, datasets: Any, folder: Path) -> list[str]:

@@ -39,7 +39,7 @@ class Prepared:
     sources: Sequence[Path] = ()
 
 
-def directory(root: Path, name: str) -> Path:
+def find_directory(root: Path, name: str) -> Path:
     return root / "prepared" / name
 
 
@@ -61,7 +61,7 @@ def _stamp(path: Path) -> list[int]:
     return [0 if path.is_dir() else status.st_size, status.st_mtime_ns]
 
 
-def damage(path: Path, *, thorough: bool = True) -> str | None:
+def find_damage(path: Path, *, thorough: bool = True) -> str | None:
     """What is wrong with the prepared set at `path`, in words; None if nothing is.
 
     Without `thorough` the sizes are checked only: what a rank does, after the launcher has read all. Sources that
@@ -103,12 +103,12 @@ def ensure(root: Path, name: str, build: Callable[[], Prepared]) -> Path:
 
     Several processes may call this at once: one builds, the others wait.
     """
-    target = directory(root, name)
-    if damage(target) is None:
+    target = find_directory(root, name)
+    if find_damage(target) is None:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with file_lock.take(target.parent / f".{name}.lock", wait_s=math.inf):
-        reason = damage(target)
+        reason = find_damage(target)
         if reason is None:
             return target
         if target.exists():

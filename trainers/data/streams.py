@@ -46,7 +46,7 @@ class Streams:
     def _within(self, places: np.ndarray) -> np.ndarray:
         return np.minimum(places, len(self.tokens) - 1)  # the last stream's ignored place lies behind the end
 
-    def labels(self, step: int) -> int:
+    def count_labels(self, step: int) -> int:
         """Of all streams together in a step."""
         first, last = step * self.bptt, min((step + 1) * self.bptt, self.length)
         return (min(last, self.even) - first) * self.streams + (self.longer if last > self.even else 0)
@@ -85,12 +85,12 @@ class TextFeed(Feed):
         self.samples = self.train.steps * global_batch
         self.mine = cut(global_batch, workers, worker)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         for step in range(start, self.train.steps):
             inputs, labels = self.train.read(self.mine, step)
-            yield Batch(torch.from_numpy(inputs), torch.from_numpy(labels), self.train.labels(step))
+            yield Batch(torch.from_numpy(inputs), torch.from_numpy(labels), self.train.count_labels(step))
 
-    def test(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         mine = cut(self.held_out.streams, *((1, 0) if whole else (self.workers, self.worker)))
         for step in range(self.held_out.steps if mine.stop > mine.start else 0):
             inputs, labels = self.held_out.read(mine, step)

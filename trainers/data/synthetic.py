@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trainers.data.arrays import of_images
+from trainers.data.arrays import from_images
 from trainers.data.store import Prepared
 from trainers.options.datasets import Synthetic
 
@@ -43,4 +43,4 @@ def build(options: Synthetic, root: Path, download: bool = False) -> Prepared:
             images[first : first + each] = noise.clip(0, 255)
         parts += [images, labels]
     train_x, train_y, test_x, test_y = parts
-    return of_images(train_x, train_y, test_x, test_y, options.classes).prepared()
+    return from_images(train_x, train_y, test_x, test_y, options.classes).to_prepared()

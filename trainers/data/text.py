@@ -40,7 +40,7 @@ PTB = Files(
 )
 
 
-def files_of(options: Any) -> Files:
+def find_files(options: Any) -> Files:
     if isinstance(options, options_of.TextFiles):
         return Files("text", options.folder, "{}.txt", "three files of text")
     return WIKITEXT2 if isinstance(options, options_of.WikiText2) else PTB
@@ -61,7 +61,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     """
     if isinstance(options, options_of.SyntheticText):
         return _markov(options)
-    files = files_of(options)
+    files = find_files(options)
     folder = (root / files.folder).absolute()
     paths = [folder / files.pattern.format(part) for part in PARTS]
     missing = [path.name for path in paths if not path.is_file()]

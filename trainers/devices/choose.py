@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def gpu_of(config: RunConfig, rank: int, node_rank: int, visible: int) -> int:
+def choose_gpu(config: RunConfig, rank: int, node_rank: int, visible: int) -> int:
     """The number of the GPU that a rank works on.
 
     An explicit list gives the GPU of each rank, as the `world` of ChocoSGD's launcher does (there, too, it may be
@@ -43,7 +43,7 @@ def gpu_of(config: RunConfig, rank: int, node_rank: int, visible: int) -> int:
     return (rank if isinstance(config.network, Emulated) else node_rank) % per_node
 
 
-def own_gpus(visible: int) -> list[int]:
+def list_own_gpus(visible: int) -> list[int]:
     """The GPUs that are the run's, of those that torch sees: all, but in a world of many runs
     (trainers/packed/worker.py)."""
     given = [int(number) for number in os.environ.get(GPUS_VARIABLE, "").split(",") if number]
@@ -81,15 +81,15 @@ def _gpu(config: RunConfig, comm: MPI.Comm) -> torch.device:
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    own = own_gpus(torch.cuda.device_count())
-    device = torch.device("cuda", own[gpu_of(config, comm.rank, node.rank, len(own))])
+    own = list_own_gpus(torch.cuda.device_count())
+    device = torch.device("cuda", own[choose_gpu(config, comm.rank, node.rank, len(own))])
     node.Free()
     torch.cuda.set_device(device)
     staging.use(device, direct=staging.can_read_gpus())
     return device
 
 
-def stopwatch(device: torch.device) -> Stopwatch:
+def create_stopwatch(device: torch.device) -> Stopwatch:
     """One that knows how long the work on `device` takes, also where calls return before it is done."""
     if device.type != "cuda":
         return Stopwatch()
@@ -98,7 +98,7 @@ def stopwatch(device: torch.device) -> Stopwatch:
     return EventStopwatch()
 
 
-def described(device: torch.device) -> dict[str, Any]:
+def describe(device: torch.device) -> dict[str, Any]:
     """What result.json says about it."""
     if device.type != "cuda":
         return {"device": device.type}

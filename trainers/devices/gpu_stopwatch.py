@@ -78,7 +78,7 @@ class EventStopwatch(Stopwatch):
             if self._open:
                 self._open[-1] = (self._open[-1][0], end)
 
-    def steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
+    def time_steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
         iterator = iter(items)
         while True:
             self._begin()
@@ -88,7 +88,7 @@ class EventStopwatch(Stopwatch):
                 return
             yield item
 
-    def step_seconds(self) -> float:
+    def measure_step(self) -> float:
         end = self._now()
         end.synchronize()
         return self._begun.elapsed_time(end) / 1e3 - self.seconds.get(MEASURE, 0.0)

@@ -35,7 +35,7 @@ class Stopwatch:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + elapsed - self._within
             self._within = around + elapsed
 
-    def steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
+    def time_steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
         """Start a step for every item; fetching the item counts as `phase`."""
         iterator = iter(items)
         while True:
@@ -47,6 +47,6 @@ class Stopwatch:
                 return
             yield item
 
-    def step_seconds(self) -> float:
+    def measure_step(self) -> float:
         """Seconds of the present step so far, without what was only measured."""
         return time.perf_counter() - self._started - self.seconds.get(MEASURE, 0.0)

@@ -84,9 +84,9 @@ def require_takes(model: nn.Module, shape: tuple[int, ...], when: str) -> None:
     Raises:
         UsageError: it cannot take it.
     """
-    from trainers.models.inputs import refused
+    from trainers.models.inputs import explain_refusal
 
-    if (error := refused(model, shape)) is not None:
+    if (error := explain_refusal(model, shape)) is not None:
         raise UsageError(
             f"phases: size={shape[1]} {when}: valid are sizes that the model takes, which says "
             f"{' '.join(str(error).split())[:160]}"

@@ -7,29 +7,29 @@ from __future__ import annotations
 
 from torch import nn
 
-from trainers.models.resnet9 import Scaled, convolution
+from trainers.models.resnet9 import Scaled, build_convolution
 from trainers.options import models as options
 
 SCALE = 0.125
 """Of the outputs of `dawn`."""
 
 
-def dawn(channels: int, classes: int) -> nn.Sequential:
+def build_dawn(channels: int, classes: int) -> nn.Sequential:
     """Written as ResNet-9 is: batch normalisation, no biases, one scaled linear layer on the largest values."""
     return nn.Sequential(
-        convolution(channels, 64, stride=2),
+        build_convolution(channels, 64, stride=2),
         nn.MaxPool2d(2),
-        convolution(64, 192),
+        build_convolution(64, 192),
         nn.MaxPool2d(2),
-        convolution(192, 384),
-        convolution(384, 256),
-        convolution(256, 256),
+        build_convolution(192, 384),
+        build_convolution(384, 256),
+        build_convolution(256, 256),
         nn.MaxPool2d(2),
         Scaled(256, classes, SCALE),
     )
 
 
-def large(shape: tuple[int, ...], classes: int) -> nn.Sequential:
+def build_large(shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """torchvision's AlexNet with small kernels: biases, no normalisation, dropout and two hidden layers of 4096."""
     channels, height, width = shape
     pixels = (((height + 1) // 2) // 8) * (((width + 1) // 2) // 8)
@@ -62,4 +62,4 @@ def large(shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
 def build(config: options.AlexNet, shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """Input (N, channels, H, W), output (N, classes); torch's own initial weights, as in the study's code."""
-    return dawn(shape[0], classes) if config.variant == "dawn" else large(shape, classes)
+    return build_dawn(shape[0], classes) if config.variant == "dawn" else build_large(shape, classes)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from trainers.models.initialise import he_normal
+from trainers.models.initialise import draw_he_normal
 from trainers.options import models as options
 
 
@@ -91,6 +91,6 @@ def build(config: options.DenseNet, shape: tuple[int, ...], classes: int) -> Den
     layers do, as in pytorch-cifar."""
     model = DenseNet(config, shape[0], classes)
     if config.blocks == 3:
-        he_normal(model)
+        draw_he_normal(model)
         nn.init.zeros_(model.classifier.bias)
     return model

@@ -28,7 +28,7 @@ MODULES: tuple[tuple[int, int, int, int, int, int] | None, ...] = (
 resolution."""
 
 
-def convolution(fan_in: int, fan_out: int, kernel: int) -> nn.Sequential:
+def build_convolution(fan_in: int, fan_out: int, kernel: int) -> nn.Sequential:
     """conv-BN-ReLU, with a bias, which the normalisation makes superfluous, but which the source counts."""
     return nn.Sequential(
         nn.Conv2d(fan_in, fan_out, kernel, 1, kernel // 2), nn.BatchNorm2d(fan_out), nn.ReLU(inplace=True)
@@ -40,12 +40,12 @@ class Inception(nn.Module):
 
     def __init__(self, fan_in: int, one: int, reduce3: int, three: int, reduce5: int, five: int, pool: int) -> None:
         super().__init__()
-        two = nn.Sequential(convolution(fan_in, reduce3, 1), convolution(reduce3, three, 3))
+        two = nn.Sequential(build_convolution(fan_in, reduce3, 1), build_convolution(reduce3, three, 3))
         double = nn.Sequential(
-            convolution(fan_in, reduce5, 1), convolution(reduce5, five, 3), convolution(five, five, 3)
+            build_convolution(fan_in, reduce5, 1), build_convolution(reduce5, five, 3), build_convolution(five, five, 3)
         )
-        pooled = nn.Sequential(nn.MaxPool2d(3, 1, 1), convolution(fan_in, pool, 1))
-        self.branches = nn.ModuleList([convolution(fan_in, one, 1), two, double, pooled])
+        pooled = nn.Sequential(nn.MaxPool2d(3, 1, 1), build_convolution(fan_in, pool, 1))
+        self.branches = nn.ModuleList([build_convolution(fan_in, one, 1), two, double, pooled])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([branch(x) for branch in self.branches], 1)
@@ -56,7 +56,7 @@ class GoogLeNet(nn.Module):
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
-        layers: list[nn.Module] = [convolution(channels, 192, 3)]
+        layers: list[nn.Module] = [build_convolution(channels, 192, 3)]
         fan_in = 192
         for widths in MODULES:
             if widths is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torch import nn
 
 
-def he_normal(model: nn.Module) -> None:
+def draw_he_normal(model: nn.Module) -> None:
     """Convolutions normal with variance 2 / (kernel height x width x output channels), their biases zero.
 
     He et al., "Delving Deep into Rectifiers", ICCV 2015, with the fan of the output, as fb.resnet.torch has it.
@@ -19,7 +19,7 @@ def he_normal(model: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def zero_scale(norms: Iterable[nn.BatchNorm2d]) -> None:
+def clear_scale(norms: Iterable[nn.BatchNorm2d]) -> None:
     """The last batch normalisations of residual branches start at zero, so that a block is the identity at first.
 
     Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 5.1.

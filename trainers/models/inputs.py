@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def resized(images: torch.Tensor, size: int) -> torch.Tensor:
+def resize(images: torch.Tensor, size: int) -> torch.Tensor:
     """(n, C, H, W) to (n, C, size, size), bilinear; what has that size is left as it is. n may be 0."""
     if images.shape[-2:] == (size, size):
         return images
     return F.interpolate(images, (size, size), mode="bilinear", align_corners=False)
 
 
-def refused(model: nn.Module, shape: tuple[int, ...]) -> Exception | None:
+def explain_refusal(model: nn.Module, shape: tuple[int, ...]) -> Exception | None:
     """What a model, which is in training mode, says to one image of that shape; None if it takes it.
 
     Raises:
@@ -47,7 +47,7 @@ class Resize:
     size: int
 
     def __call__(self, _: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (resized(inputs[0], self.size),)
+        return (resize(inputs[0], self.size),)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import nn
 from trainers.options import models as options
 
 
-def five(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
+def build_five(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
     """LeNet-5 with ReLU and maxima, as ChocoSGD, RedSync and pytorch-cifar have it."""
     return nn.Sequential(
         nn.Conv2d(shape[0], 6, 5),
@@ -31,7 +31,7 @@ def five(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
     )
 
 
-def atomo(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
+def build_atomo(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
     """Caffe's LeNet with a ReLU behind each maximum, but none behind the hidden layer, as ATOMO's code has it."""
     return nn.Sequential(
         nn.Conv2d(shape[0], 20, 5),
@@ -46,7 +46,7 @@ def atomo(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
     )
 
 
-def fully_connected(shape: tuple[int, ...], classes: int, sigmoid: bool) -> nn.Sequential:
+def build_fully_connected(shape: tuple[int, ...], classes: int, sigmoid: bool) -> nn.Sequential:
     """Two hidden layers of 800 and 500 units; ATOMO's code puts the outputs through a sigmoid before the softmax."""
     layers = [
         nn.Flatten(),
@@ -62,6 +62,6 @@ def fully_connected(shape: tuple[int, ...], classes: int, sigmoid: bool) -> nn.S
 def build(config: options.LeNet | options.FC, shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """Input (N, *shape), output (N, classes); torch's own initial weights, as in the sources."""
     if isinstance(config, options.FC):
-        return fully_connected(shape, classes, config.sigmoid)
+        return build_fully_connected(shape, classes, config.sigmoid)
     height, width = (((side - 4) // 2 - 4) // 2 for side in shape[1:])
-    return (five if config.variant == "five" else atomo)(shape, classes, height * width)
+    return (build_five if config.variant == "five" else build_atomo)(shape, classes, height * width)

@@ -67,7 +67,7 @@ class LanguageModel(nn.Module):
         """The next batch is the beginning of a text."""
         self._state = None
 
-    def carried(self) -> dict[str, torch.Tensor]:
+    def copy_carried(self) -> dict[str, torch.Tensor]:
         """A copy of what is carried to the next batch: `hidden` and `cell`, (layers, n, hidden); empty at a beginning.
 
         It belongs into a worker's checkpoint: with the parameters and `carry` another model goes on from there.
@@ -77,7 +77,7 @@ class LanguageModel(nn.Module):
         return {"hidden": self._state[0].clone(), "cell": self._state[1].clone()}
 
     def carry(self, carried: dict[str, torch.Tensor]) -> None:
-        """Go on from what `carried` gave; after `train()`, which forgets."""
+        """Go on from what `copy_carried` gave; after `train()`, which forgets."""
         if not carried:
             self.forget()
             return

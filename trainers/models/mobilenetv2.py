@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from trainers.models.resnet import projection
+from trainers.models.resnet import build_projection
 from trainers.options import models as options
 
 GROUPS = (
@@ -38,7 +38,7 @@ class Block(nn.Module):
         self.conv3 = nn.Conv2d(width, fan_out, 1, bias=False)
         self.norm3 = nn.BatchNorm2d(fan_out)
         self.residual = stride == 1
-        self.shortcut = projection(fan_in, fan_out, 1) if self.residual and fan_in != fan_out else None
+        self.shortcut = build_projection(fan_in, fan_out, 1) if self.residual and fan_in != fan_out else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out = F.relu(self.norm1(self.conv1(x)), inplace=True)

@@ -58,7 +58,7 @@ _LIKE_RESNET = (options.WideResNet, options.ResNet, options.FourGroups, options.
 _TORCHVISION = {"resnet": IMAGENET, "resnext": IMAGENET, "wide_resnet": IMAGENET, "vgg": IMAGENET, "alexnet": ALEXNET}
 
 
-def regime(model_options: Any, dataset_name: str) -> tuple[Phase, ...] | None:
+def find_regime(model_options: Any, dataset_name: str) -> tuple[Phase, ...] | None:
     """The phases of a model on a data set, in order of their epochs from 0; None where it brings none along.
 
     Args:

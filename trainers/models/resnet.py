@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from trainers.models.initialise import he_normal, zero_scale
+from trainers.models.initialise import clear_scale, draw_he_normal
 from trainers.options import models as options
 
 
@@ -28,7 +28,7 @@ class PaddedShortcut(nn.Module):
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.missing))
 
 
-def projection(fan_in: int, fan_out: int, stride: int) -> nn.Sequential:
+def build_projection(fan_in: int, fan_out: int, stride: int) -> nn.Sequential:
     """Option B: a 1x1 convolution and a batch normalisation."""
     return nn.Sequential(nn.Conv2d(fan_in, fan_out, 1, stride, bias=False), nn.BatchNorm2d(fan_out))
 
@@ -133,12 +133,12 @@ def build(config: options.ResNet | options.FourGroups, shape: tuple[int, ...], c
     """Three groups start as in fb.resnet.torch (He's normal), four as torch's layers do, as in pytorch-cifar."""
     if isinstance(config, options.ResNet):
         kind = Bottleneck if config.block == "bottleneck" else Basic
-        shortcut = PaddedShortcut if config.shortcut == "A" else projection
+        shortcut = PaddedShortcut if config.shortcut == "A" else build_projection
         model = ResNet(kind, ((config.depth - 2) // 6,) * 3, 16, shortcut, shape[0], classes)
-        he_normal(model)
+        draw_he_normal(model)
     else:
         kind = Bottleneck if config.bottleneck else Basic
-        model = ResNet(kind, config.blocks, 64, projection, shape[0], classes)
+        model = ResNet(kind, config.blocks, 64, build_projection, shape[0], classes)
     if config.zero_init_residual:
-        zero_scale(module.last_norm for module in model.modules() if isinstance(module, (Basic, Bottleneck)))
+        clear_scale(module.last_norm for module in model.modules() if isinstance(module, (Basic, Bottleneck)))
     return model

@@ -12,7 +12,7 @@ from torch import nn
 from trainers.options import models as options
 
 
-def convolution(fan_in: int, fan_out: int, stride: int = 1) -> nn.Sequential:
+def build_convolution(fan_in: int, fan_out: int, stride: int = 1) -> nn.Sequential:
     """conv3x3-BN-ReLU."""
     return nn.Sequential(
         nn.Conv2d(fan_in, fan_out, 3, stride, 1, bias=False), nn.BatchNorm2d(fan_out), nn.ReLU(inplace=True)
@@ -24,7 +24,7 @@ class Residual(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.branch = nn.Sequential(convolution(width, width), convolution(width, width))
+        self.branch = nn.Sequential(build_convolution(width, width), build_convolution(width, width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.branch(x)
@@ -48,13 +48,13 @@ def build(config: options.ResNet9, shape: tuple[int, ...], classes: int) -> nn.S
     The source takes the maximum of the last 4x4 pixels of 32x32; here of all that are left.
     """
     return nn.Sequential(
-        convolution(shape[0], 64),
-        convolution(64, 128),
+        build_convolution(shape[0], 64),
+        build_convolution(64, 128),
         nn.MaxPool2d(2),
         Residual(128),
-        convolution(128, 256),
+        build_convolution(128, 256),
         nn.MaxPool2d(2),
-        convolution(256, 512),
+        build_convolution(256, 512),
         nn.MaxPool2d(2),
         Residual(512),
         Scaled(512, classes, config.scale),

@@ -18,7 +18,7 @@ _SCHEMAS = {
 _library = None
 
 
-def torchvision() -> ModuleType:
+def import_torchvision() -> ModuleType:
     """The torchvision package, with `datasets`, `models` and `transforms` imported."""
     _declare_missing()
     package = importlib.import_module("torchvision")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from torch import nn
 
-from trainers.models.initialise import he_normal
+from trainers.models.initialise import draw_he_normal
 from trainers.options import models as options
 
 GROUPS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 """Convolutions between two maxima, by depth: the paper's configurations A, B, D and E."""
 
 
-def features(config: options.VGG, channels: int) -> nn.Sequential:
+def build_features(config: options.VGG, channels: int) -> nn.Sequential:
     """Five groups of 3x3 convolutions, each with a maximum of 2x2 pixels behind it; the result has 512 channels."""
     layers: list[nn.Module] = []
     fan_in = channels
@@ -31,7 +31,7 @@ def features(config: options.VGG, channels: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def head(config: options.VGG, classes: int) -> nn.Sequential:
+def build_head(config: options.VGG, classes: int) -> nn.Sequential:
     """From the 512 channels to the classes."""
     if config.head == "linear":
         return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
@@ -66,9 +66,9 @@ def build(config: options.VGG, shape: tuple[int, ...], classes: int) -> nn.Seque
     The initial weights are those of the head's source: `linear` as torch's layers have them (pytorch-cifar), `hidden`
     He's normal for convolutions (ChocoSGD), `imagenet` that and linear layers normal with deviation 0.01 (torchvision).
     """
-    model = nn.Sequential(features(config, shape[0]), head(config, classes))
+    model = nn.Sequential(build_features(config, shape[0]), build_head(config, classes))
     if config.head != "linear":
-        he_normal(model)
+        draw_he_normal(model)
     if config.head == "imagenet":
         for module in model.modules():
             if isinstance(module, nn.Linear):

@@ -8,7 +8,7 @@ from torch import nn
 
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean, one_of
-from trainers.models.inputs import Grey, refused
+from trainers.models.inputs import Grey, explain_refusal
 from trainers.options import models as options
 
 CHANNELS = 3
@@ -36,7 +36,7 @@ def _try_one_image(config: options.Torchvision, model: nn.Module, shape: tuple[i
         UsageError: it cannot take images of that size.
         NotImplementedError: it cannot be tried on the device that it is on.
     """
-    if (error := refused(model, shape)) is not None:
+    if (error := explain_refusal(model, shape)) is not None:
         raise _wrong_size(config, shape, error) from error
 
 
@@ -55,9 +55,9 @@ def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> 
     Raises:
         UsageError: torchvision has no such classifier, or it cannot take images of that shape.
     """
-    from trainers.models.torchvision_import import torchvision
+    from trainers.models.torchvision_import import import_torchvision
 
-    zoo = torchvision().models
+    zoo = import_torchvision().models
     if config.arch not in (known := zoo.list_models(module=zoo)):
         valid = one_of(known, options.ARCHS_LISTED_BY)
         raise bad_value("model.arch", config.arch, valid, did_you_mean(config.arch, known))

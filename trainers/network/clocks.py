@@ -33,7 +33,7 @@ class CommonClock:
     def __init__(self, comm: MPI.Comm) -> None:
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)  # nanosecond: else a sleep may take 50 us longer
         self.comm = comm
-        places = comm.allgather((machine(), frozenset(os.sched_getaffinity(0))))
+        places = comm.allgather((identify_machine(), frozenset(os.sched_getaffinity(0))))
         self.one_machine = len({name for name, _ in places}) == 1
         self.crowded = is_crowded(places)
         """Some ranks share a core: one that waits must sleep."""
@@ -88,6 +88,6 @@ def is_crowded(places: Sequence[tuple[str, frozenset[int]]]) -> bool:
     return False
 
 
-def machine() -> str:
+def identify_machine() -> str:
     """What tells this machine, since it was started, from all others; emulated hosts on it have the same."""
     return Path("/proc/sys/kernel/random/boot_id").read_text()

@@ -68,7 +68,7 @@ class Point:
         return 1.25 * (self.high_s - self.low_s) / 1.35 / math.sqrt(self.repeats) / self.time_s
 
 
-def algorithm(collective: str, environment: Mapping[str, str] = os.environ) -> str | None:
+def read_algorithm(collective: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """What Open MPI was told to do a collective with; None where it chooses by itself, or another MPI does."""
     name, known = ALGORITHMS[collective]
     if environment.get("OMPI_MCA_coll_tuned_use_dynamic_rules") not in ("1", "true"):
@@ -77,7 +77,7 @@ def algorithm(collective: str, environment: Mapping[str, str] = os.environ) -> s
     return chosen if chosen in names else dict(zip("123456789", names, strict=False)).get(chosen)
 
 
-def operations(comm: MPI.Comm, collective: str, sizes: Sequence[int]) -> Iterator[tuple[int, Operation]]:
+def build_operations(comm: MPI.Comm, collective: str, sizes: Sequence[int]) -> Iterator[tuple[int, Operation]]:
     """A collective for each of the sizes, with the bytes that it really has: as they are counted in a cost model.
 
     These are the bytes of one worker's buffer for allreduce and bcast, of its own contribution for allgather, of all
@@ -149,10 +149,12 @@ class Probe:
         for place, name in enumerate(names):
             left = end - time.perf_counter()
             fits = 2 * least.get(name, math.inf) <= left
-            found[name] = self.collective(name, sizes, left / (len(names) - place), fits)
+            found[name] = self.measure_collective(name, sizes, left / (len(names) - place), fits)
         return {name: found[name] for name in ALGORITHMS}
 
-    def collective(self, name: str, sizes: Sequence[int], seconds: float, any_of_it: bool = True) -> dict[str, Any]:
+    def measure_collective(
+        self, name: str, sizes: Sequence[int], seconds: float, any_of_it: bool = True
+    ) -> dict[str, Any]:
         """What network.json says of a collective: its points, by ascending bytes, as far as there is time for them.
 
         Args:
@@ -162,7 +164,7 @@ class Probe:
         why = "memory" if len(fitting) < len(sizes) else None
         points: list[Point] = []
         began, share = time.perf_counter(), SMALL_SHARE * seconds / len(sizes)
-        for size, operation in operations(self.comm, name, fitting):
+        for size, operation in build_operations(self.comm, name, fitting):
             # the time grows at most as the size does
             expected = points[-1].time_s * size / points[-1].bytes if points else 0.0
             left = seconds - (time.perf_counter() - began)
@@ -172,11 +174,11 @@ class Probe:
             points.append(self._point(size, operation, share, left))
         last = points[-1].bytes if points else 0
         beyond = next((size for size in sizes if size > last), None)
-        lines = fitted(points)
+        lines = fit_lines(points)
         return {
             "points": [dataclasses.asdict(point) for point in points],
-            "fits": [described(line, points, algorithm(name)) for line in lines],
-            "switch_points": switch_points(lines, points),
+            "fits": [describe_line(line, points, read_algorithm(name)) for line in lines],
+            "switch_points": find_switch_points(lines, points),
             "left_out": None if beyond is None or why is None else {"from_bytes": beyond, "for_lack_of": why},
         }
 
@@ -186,7 +188,7 @@ class Probe:
         for name in names:
             if self.comm.bcast(time.perf_counter() >= end):
                 break
-            for _, operation in operations(self.comm, name, self._sizes[:1]):
+            for _, operation in build_operations(self.comm, name, self._sizes[:1]):
                 for _ in range(2):  # the first opens connections
                     found[name] = float(self._together(operation, 1, 0.0)[0]) + self._aside_s
                     if found[name] * len(names) > SLOW * self.seconds:
@@ -229,10 +231,10 @@ class Probe:
             self.comm.Reduce(all_of, None, MPI.MAX)
         self.comm.Bcast(all_of)  # not Allreduce: a ring takes long where the latency is high
         last_began, first_began, last_ended = all_of * [[1], [-1], [1]]
-        return np.maximum(last_ended - last_began, 1e-9)[most_together(last_began - first_began)]
+        return np.maximum(last_ended - last_began, 1e-9)[find_most_together(last_began - first_began)]
 
 
-def most_together(apart: Any) -> Any:
+def find_most_together(apart: Any) -> Any:
     """The numbers of that half of the repeats, of FEW or less of all, in which the ranks began least `apart` (s)."""
     return np.argsort(apart, kind="stable")[: max(-(-len(apart) // 2), FEW)]
 
@@ -245,12 +247,12 @@ def _largest(comm: MPI.Comm) -> dict[str, int]:
     return {name: room // (comm.size + 1 if name == "allgather" else 2) for name in ALGORITHMS}
 
 
-def fitted(points: Sequence[Point]) -> list[Line]:
+def fit_lines(points: Sequence[Point]) -> list[Line]:
     """The lines through points, see `piecewise.fit`."""
     return piecewise_fit.fit([p.bytes for p in points], [p.time_s for p in points], [p.error for p in points])
 
 
-def described(line: Line, points: Sequence[Point], algorithm: str | None) -> dict[str, Any]:
+def describe_line(line: Line, points: Sequence[Point], algorithm: str | None) -> dict[str, Any]:
     """A line as network.json has it: `alpha_s + beta_s_per_byte n` is the time of the whole collective."""
     return {
         "from_bytes": points[line.first].bytes,
@@ -263,7 +265,7 @@ def described(line: Line, points: Sequence[Point], algorithm: str | None) -> dic
     }
 
 
-def switch_points(lines: Sequence[Line], points: Sequence[Point]) -> list[int]:
+def find_switch_points(lines: Sequence[Line], points: Sequence[Point]) -> list[int]:
     """Between which sizes one line ends and the next begins: their geometric mean, in bytes."""
     ends = [(points[line.last].bytes, points[line.last + 1].bytes) for line in lines[:-1]]
     return [round(math.sqrt(last * first)) for last, first in ends]

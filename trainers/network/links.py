@@ -88,7 +88,7 @@ class Expected:
     ring_bandwidth: float | None
 
 
-def ends_of(hosts: Sequence[str]) -> list[int]:
+def choose_ends(hosts: Sequence[str]) -> list[int]:
     """The ranks that are measured, by the hosts of all ranks: the first of each; of one host the first two it has."""
     firsts = sorted({host: rank for rank, host in reversed(list(enumerate(hosts)))}.values())
     return firsts if len(firsts) > 1 else list(range(len(hosts)))[:2]
@@ -105,7 +105,7 @@ def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> t
     from mpi4py import MPI
 
     hosts = comm.allgather(MPI.Get_processor_name())
-    ends = ends_of(hosts)
+    ends = choose_ends(hosts)
     if len(ends) < 2:
         return len(set(hosts)), None
     first, second = ends[:2]
@@ -141,7 +141,7 @@ def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> t
     return len(set(hosts)), Links(latency, bandwidths[second], slowest, *_busy(began, _core_times()))
 
 
-def of_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def measure_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Measure, and where something is marked measure again; returns what network.json says, on rank 0 only.
 
     The try with the fewest marks counts. All ranks call it.
@@ -150,17 +150,17 @@ def of_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | None) ->
         network: options of the group `network`.
         emulation: what emulation.json says, known to rank 0; None where nothing was emulated.
     """
-    wanted = expected(network, 2, emulation)
+    wanted = compute_expected(network, 2, emulation)
     found: list[dict[str, Any]] = []
     while True:
-        hosts, links = measure(comm, lambda latency: corrected(latency, wanted.latency_s if wanted else None))
+        hosts, links = measure(comm, lambda latency: correct_latency(latency, wanted.latency_s if wanted else None))
         if comm.rank == 0:
-            found.append(described(network, hosts, links, emulation))
+            found.append(describe(network, hosts, links, emulation))
         if comm.bcast(not found or not found[-1]["marks"] or len(found) == TRIES):
             return {**min(found, key=lambda one: len(one["marks"])), "tries": len(found)} if found else None
 
 
-def corrected(latency: float, wanted: float | None) -> bool:
+def correct_latency(latency: float, wanted: float | None) -> bool:
     """Have an emulated latency corrected by what it was measured to be too long or too short; whether it was.
 
     Only messages of MPI itself tell what they take: its work is more than that of the connection that sweep.emulation
@@ -181,7 +181,7 @@ def corrected(latency: float, wanted: float | None) -> bool:
     return False
 
 
-def expected(network: Any, hosts: int, emulation: Mapping[str, Any] | None) -> Expected | None:
+def compute_expected(network: Any, hosts: int, emulation: Mapping[str, Any] | None) -> Expected | None:
     """What the links of a run should have by its options; None where these promise nothing.
 
     A latency that could not be emulated, or of 0, is not expected, and no bandwidth where packets are lost: what TCP
@@ -206,7 +206,7 @@ def expected(network: Any, hosts: int, emulation: Mapping[str, Any] | None) -> E
     return Expected(latency or None, min(rates[:2]) if reliable else None, min(rates) if reliable else None)
 
 
-def marks(measured: Links, wanted: Expected | None, usable: float | None = None) -> list[str]:
+def find_marks(measured: Links, wanted: Expected | None, usable: float | None = None) -> list[str]:
     """What is not as it should be: some of `latency`, `bandwidth`, and `cpu` where the CPUs were the limit.
 
     Args:
@@ -233,7 +233,7 @@ def _is_off(value: float, wanted: float | None) -> bool:
     return wanted is not None and abs(value / wanted - 1.0) > TOLERANCE
 
 
-def described(network: Any, hosts: int, links: Links | None, emulation: Mapping[str, Any] | None) -> dict[str, Any]:
+def describe(network: Any, hosts: int, links: Links | None, emulation: Mapping[str, Any] | None) -> dict[str, Any]:
     """The content of network.json.
 
     Args:
@@ -241,7 +241,7 @@ def described(network: Any, hosts: int, links: Links | None, emulation: Mapping[
         links: what `measure` has found; None where there was nothing to measure.
         emulation: what emulation.json says; None where nothing was emulated.
     """
-    wanted = expected(network, hosts, emulation)
+    wanted = compute_expected(network, hosts, emulation)
     return {
         "format": FORMAT,
         "network": {"name": get_name(network), **dataclasses.asdict(network)},
@@ -249,7 +249,7 @@ def described(network: Any, hosts: int, links: Links | None, emulation: Mapping[
         "hosts": hosts,
         "measured": None if links is None else dataclasses.asdict(links),
         "expected": None if wanted is None else dataclasses.asdict(wanted),
-        "marks": [] if links is None else marks(links, wanted, (emulation or {}).get("cores")),
+        "marks": [] if links is None else find_marks(links, wanted, (emulation or {}).get("cores")),
     }
 
 

@@ -119,7 +119,7 @@ class Recorder:
                 loss,
                 accuracy,
                 *(watch.seconds.get(phase, 0.0) for phase in PHASES),
-                watch.step_seconds(),
+                watch.measure_step(),
                 traffic.payload_bytes,
                 traffic.sent_bytes,
                 math.nan if traffic.compression_error is None else traffic.compression_error,

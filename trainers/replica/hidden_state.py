@@ -11,7 +11,7 @@ from torch import nn
 class HiddenState:
     """Cuts the hidden state of a batch of `samples` into `count` pieces, one for each piece of the batch.
 
-    Pieces are cut as trainers.replica.replica.split_batch cuts the batch. Only models with methods `carried` and
+    Pieces are cut as trainers.replica.replica.split_batch cuts the batch. Only models with methods `copy_carried` and
     `carry` have a hidden state; its tensors have the samples in their second dimension (trainers/models/lstm.py). Call
     `begin` and `end` around the forward of each piece, in order; after the last one the model carries all pieces again.
     """
@@ -23,7 +23,7 @@ class HiddenState:
         self._after: list[dict[str, torch.Tensor]] = []
         if self.model is None:
             return
-        carried: dict[str, torch.Tensor] = self.model.carried()
+        carried: dict[str, torch.Tensor] = self.model.copy_carried()
         if any(tensor.shape[1] != samples for tensor in carried.values()):
             carried = {}  # another number of samples begins without a state
         cut = {name: tensor.tensor_split(count, 1) for name, tensor in carried.items()}
@@ -38,7 +38,7 @@ class HiddenState:
         """Take the state that the piece has left; after the last piece give the model all of it."""
         if self.model is None:
             return
-        self._after.append(self.model.carried())
+        self._after.append(self.model.copy_carried())
         if len(self._after) == len(self._before):
             names = self._after[0]
             self.model.carry({name: torch.cat([piece[name] for piece in self._after], 1) for name in names})

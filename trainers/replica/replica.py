@@ -182,7 +182,7 @@ class Replica:
         """
         if self.config.batch_norm == "averaged":
             self._average_buffers()
-        sums = self._judge(feed.test(epoch))
+        sums = self._judge(feed.read_test_set(epoch))
         total = np.empty_like(sums)
         self.comm.Allreduce(sums, total)
         return float(total[0] / total[2]), float(total[1] / total[2])
@@ -190,7 +190,7 @@ class Replica:
     @torch.no_grad()
     def evaluate_alone(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
         """Return mean loss and accuracy of this worker's own model over the whole test set, without other workers."""
-        loss, correct, labels = self._judge(feed.test(epoch, whole=True))
+        loss, correct, labels = self._judge(feed.read_test_set(epoch, whole=True))
         return float(loss / labels), float(correct / labels)
 
     @contextlib.contextmanager
@@ -246,14 +246,14 @@ class Replica:
         """Return a copy of this worker's state beside its parameters, between two steps.
 
         `buffers` of the model (running statistics, which differ between workers), `scaler` of the loss (empty without
-        fp16), `carried` (hidden state of a model with methods `carried` and `carry`), and `rng`, the states of torch's
-        generators, which dropout draws from.
+        fp16), `carried` (hidden state of a model with methods `copy_carried` and `carry`), and `rng`, the states of
+        torch's generators, which dropout draws from.
         """
         rng = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             rng["cuda"] = torch.cuda.get_rng_state(self.device)
         model: Any = self.model
-        carried = model.carried() if hasattr(model, "carried") else {}
+        carried = model.copy_carried() if hasattr(model, "copy_carried") else {}
         return {
             "buffers": {name: buffer.clone() for name, buffer in self.model.named_buffers()},
             "scaler": {} if self.scaler is None else self.scaler.state_dict(),

@@ -13,10 +13,10 @@ from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import Hierarchical, ParameterServer
 from trainers.rules import compressors, decentralised, machine, phases, servers, training
 from trainers.rules.compressors import Combination
-from trainers.rules.rule import Condition, Rule, option, refuse
+from trainers.rules.rule import Condition, Rule, has, refuse
 
 _SINGLE_TENSORS = "it looks at single tensors"
-_NOT_BY_LAYER = option("exchange.granularity", "bucket", "model")
+_NOT_BY_LAYER = has("exchange.granularity", "bucket", "model")
 
 RULES = (
     Rule(
@@ -32,7 +32,7 @@ RULES = (
         "exchange.granularity=layer",
     ),
     Rule(
-        option("partition.scheme", "label", "dirichlet"),
+        has("partition.scheme", "label", "dirichlet"),
         Condition("a data set of text", lambda run: run.dataset.kind == "text", "{dataset=}"),
         "a text is not sorted into classes",
         "iid or contiguous, with which workers read beside each other alike",

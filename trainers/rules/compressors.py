@@ -11,7 +11,7 @@ from compressors import Compressor, Key
 from compressors.base import Cooperative
 from compressors.memories.base import Memory
 from trainers.options.exchanges import Exchange
-from trainers.rules.rule import Condition, Rule, above, option, other, read
+from trainers.rules.rule import Condition, Rule, has, has_above, has_other, read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +59,11 @@ _ANSWERS_COMPRESSED = Condition(
     lambda one: read(one, "exchange.second") == "same" or read(one, "exchange.answer") == "compressed",
     "{exchange=}, {exchange.second=}{exchange.answer=}",
 )
-_DROPS = above("exchange.backup", 0, "{exchange=}, {exchange.backup=}")
-_ASYNCHRONOUS = option("exchange.mode", "asynchronous", shown="{exchange=}, {exchange.mode=}")
-_GOSSIP = option("exchange", "gossip")
-_EF21 = option("memory", "ef21")
-_A_MEMORY = other("memory", "none")
+_DROPS = has_above("exchange.backup", 0, "{exchange=}, {exchange.backup=}")
+_ASYNCHRONOUS = has("exchange.mode", "asynchronous", shown="{exchange=}, {exchange.mode=}")
+_GOSSIP = has("exchange", "gossip")
+_EF21 = has("memory", "ef21")
+_A_MEMORY = has_other("memory", "none")
 
 _AGREEMENT = "all workers agree on a scale before they encode, so that"
 _DRIFTS = "what all workers hold in common would drift away for good from what each of them has sent"
@@ -73,19 +73,19 @@ _SUM_OF_ALL = "the mean of all estimates takes the messages of all workers"
 RULES = (
     Rule(
         _compressor("whose payloads cannot be added", lambda compressor: not is_reducible(compressor)),
-        option("exchange", "allreduce", shown=_SIZES),
+        has("exchange", "allreduce", shown=_SIZES),
         "the network cannot add its payloads",
         f"exchange=allgather, or exchange=allreduce with compressor={list_compressors(is_reducible)}",
     ),
     Rule(
         _COOPERATIVE,
-        option("exchange", "allgather", "sharded", "parameter_server", shown=_SIZES),
+        has("exchange", "allgather", "sharded", "parameter_server", shown=_SIZES),
         "its mean takes rounds of its own",
         "exchange=allreduce",
     ),
     Rule(
         _compressor("of matrices", lambda compressor: compressor.needs_matrix),
-        option("exchange.granularity", "bucket", "model", shown=_SIZES),
+        has("exchange.granularity", "bucket", "model", shown=_SIZES),
         "it works on the matrix of a layer",
         "exchange.granularity=layer",
     ),
@@ -99,7 +99,7 @@ RULES = (
     Rule(_AGREES, _ASYNCHRONOUS, f"{_AGREEMENT} they would wait for each other", "exchange.mode=synchronous"),
     Rule(
         _MOVES,
-        option("exchange.placement", "dedicated", shown="{exchange=}, {exchange.placement=}"),
+        has("exchange.placement", "dedicated", shown="{exchange=}, {exchange.placement=}"),
         "a server that trains nothing does not know how far the parameters have moved",
         "exchange.placement=colocated",
     ),

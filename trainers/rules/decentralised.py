@@ -10,7 +10,7 @@ from trainers.config.run_config import RunConfig
 from trainers.options.algorithms import ALGORITHMS, Decentralised
 from trainers.options.topologies import TOPOLOGIES, Topology
 from trainers.rules.compressors import list_compressors
-from trainers.rules.rule import ACCORDION, Condition, Rule, option, other, read, refuse
+from trainers.rules.rule import ACCORDION, Condition, Rule, has, has_other, read, refuse
 from trainers.topology import validity
 
 _NAMES = ",".join(name for name, cls in ALGORITHMS.items() if issubclass(cls, Decentralised))
@@ -23,32 +23,32 @@ _DECENTRALISED = Condition("a decentralised algorithm", lambda run: run.decentra
 _DIRECTED_FILE = Condition(
     "topology=edges, topology.directed=true", lambda run: bool(read(run, "topology.directed", False))
 )
-_OVERLAP = option("exchange.overlap", True)
-_BOTH_WAYS = option("algorithm", "choco", "deep_squeeze", "dcd", "ecd")
+_OVERLAP = has("exchange.overlap", True)
+_BOTH_WAYS = has("algorithm", "choco", "deep_squeeze", "dcd", "ecd")
 _ONE_WAY = "neighbours must hear of each other both ways"
 _WAITS = "the next gradient is that of mixed parameters, so that nothing is sent while it is computed"
 _ORDER = "{algorithm=}, {algorithm.order=}"
 
 BY_MPI = Rule(
-    option("exchange.transport", "torch"), _DECENTRALISED, "neighbours exchange by MPI", "exchange.transport=mpi"
+    has("exchange.transport", "torch"), _DECENTRALISED, "neighbours exchange by MPI", "exchange.transport=mpi"
 )
 """Checked before exchange=auto becomes gossip, which has MPI only."""
 
 RULES = (
     Rule(
         Condition("another algorithm than a decentralised one", lambda run: not run.decentralised, "{algorithm=}"),
-        option("exchange", "gossip"),
+        has("exchange", "gossip"),
         "all workers take the same step",
         f"exchange=auto, or algorithm={_NAMES}",
     ),
     Rule(
         _DECENTRALISED,
-        other("exchange", "gossip"),
+        has_other("exchange", "gossip"),
         "parameters are mixed with those of neighbours",
         f"exchange=gossip, or algorithm={_OTHERS}",
     ),
     Rule(
-        option("workers", 1),
+        has("workers", 1),
         _DECENTRALISED,
         "a worker has nobody to exchange parameters with",
         f"workers=2 or more, or algorithm={_OTHERS}",
@@ -61,20 +61,20 @@ RULES = (
     ),
     Rule(
         _DECENTRALISED,
-        option("batch_norm", "synchronised"),
+        has("batch_norm", "synchronised"),
         "the workers' models differ, so that samples would be normalised by what other models make of others",
         "batch_norm=averaged or local",
     ),
     Rule(_DECENTRALISED, ACCORDION, "it goes by the mean gradient, which nobody has", "policy.accordion.option=null"),
     Rule(
         _DECENTRALISED,
-        option("optimizer", "onebit_adam"),
+        has("optimizer", "onebit_adam"),
         "it steps along one momentum of all workers",
         "optimizer=adam",
     ),
     Rule(
         _DECENTRALISED,
-        option("optimizer", "dgc_sgd"),
+        has("optimizer", "dgc_sgd"),
         "its momentum is that of memory=dgc, which is one of gradients",
         "optimizer=sgd",
     ),
@@ -82,15 +82,15 @@ RULES = (
 
 TOPOLOGY_RULES = (
     Rule(
-        option("algorithm", "choco", "dcd", "ecd"),
-        option("topology", "one_peer_exponential"),
+        has("algorithm", "choco", "dcd", "ecd"),
+        has("topology", "one_peer_exponential"),
         "neighbours remember each other from step to step, so that they must stay the same",
         f"topology={_FIXED}",
     ),
     Rule(_BOTH_WAYS, _DIRECTED_FILE, _ONE_WAY, f"topology={_SYMMETRIC}"),
-    Rule(_BOTH_WAYS, option("topology", "exponential", "one_peer_exponential"), _ONE_WAY, f"topology={_SYMMETRIC}"),
+    Rule(_BOTH_WAYS, has("topology", "exponential", "one_peer_exponential"), _ONE_WAY, f"topology={_SYMMETRIC}"),
     Rule(
-        option("algorithm", "dpsgd"),
+        has("algorithm", "dpsgd"),
         Condition(
             f"{_DIRECTED_FILE.words} and a matrix whose rows do not sum to 1",
             lambda run: _DIRECTED_FILE.test(run) and not topology.build(run.topology, run.workers).doubly_stochastic,
@@ -100,31 +100,31 @@ TOPOLOGY_RULES = (
         "algorithm=sgp, or as much coming to every worker as leaves it",
     ),
     Rule(
-        option("algorithm.order", "combine_then_adapt", shown=_ORDER),
-        option("precision", "fp16"),
+        has("algorithm.order", "combine_then_adapt", shown=_ORDER),
+        has("precision", "fp16"),
         "messages leave before it is known whether all workers leave the step out",
         "precision=bf16 or fp32, or algorithm.order=adapt_then_combine",
     ),
     Rule(
-        option("algorithm.order", "adapt_then_combine", shown=_ORDER),
+        has("algorithm.order", "adapt_then_combine", shown=_ORDER),
         _OVERLAP,
         _WAITS,
         "exchange.overlap=false or algorithm.order=combine_then_adapt",
     ),
-    Rule(option("algorithm", "sgp"), _OVERLAP, _WAITS, "exchange.overlap=false"),
+    Rule(has("algorithm", "sgp"), _OVERLAP, _WAITS, "exchange.overlap=false"),
 )
 """Of a decentralised run whose topology is valid."""
 
 COMPRESSOR_RULES = (
     Rule(
         Condition("a biased compressor", lambda one: not one.compressor.unbiased, "{compressor=}"),
-        option("algorithm", "ecd"),
+        has("algorithm", "ecd"),
         "errors of extrapolations cancel out only where the compressor is unbiased",
         f"compressor={list_compressors(lambda compressor: compressor.unbiased)}",
     ),
     Rule(
-        other("compressor", "none"),
-        option("algorithm", "sgp"),
+        has_other("compressor", "none"),
+        has("algorithm", "sgp"),
         "push-sum's weights are those of what was sent as it is",
         "compressor=none",
     ),

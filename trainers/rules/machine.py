@@ -9,14 +9,14 @@ from trainers.config.run_config import RunConfig
 from trainers.devices.hardware import has_compiler, has_gpu_driver, torch_has_gpus
 from trainers.options.machine import TRACKERS
 from trainers.options.networks import Emulated
-from trainers.rules.rule import Condition, Rule, given, option, read, refuse
+from trainers.rules.rule import Condition, Rule, given, has, read, refuse
 
-_ON_CPU = option("device", "cpu")
+_ON_CPU = has("device", "cpu")
 
 RULES = (
     Rule(
         Condition("compile=true", lambda run: run.compile),
-        option("batch_norm", "synchronised"),
+        has("batch_norm", "synchronised"),
         "no compiler looks into MPI",
         "compile=false, or batch_norm=averaged or local",
     ),
@@ -24,7 +24,7 @@ RULES = (
     Rule(given("gpus_per_node"), _ON_CPU, "", "device=cuda or auto"),
     Rule(Condition("gpus", lambda run: bool(run.gpus), "{gpus=}"), given("gpus_per_node"), "", "one of them"),
     Rule(
-        option("exchange.transport", "torch"),
+        has("exchange.transport", "torch"),
         Condition(
             "an emulated network on a machine with a GPU",
             lambda run: isinstance(run.network, Emulated) and run.device != "cpu" and has_gpu_driver(),

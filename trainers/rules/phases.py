@@ -6,7 +6,7 @@ from gradsweep.errors import UsageError
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.options.phases import Phase
-from trainers.rules.rule import Condition, Rule, given, option, read, refuse
+from trainers.rules.rule import Condition, Rule, given, has, read, refuse
 
 _ONE_SIZE = Condition(
     "model=lenet, fc, mlp, logistic, alexnet1 or a vision transformer", lambda run: run.model.one_size, "{model=}"
@@ -30,7 +30,7 @@ RULES = (
     ),
     Rule(
         Condition("phases", lambda run: any(phase.get("batch") for phase in run.phases) and run.scaling.rule != "none"),
-        Condition("batch", lambda run: True) & option("scaling.by", "batch", "neighbourhood"),
+        Condition("batch", lambda run: True) & has("scaling.by", "batch", "neighbourhood"),
         "the rate would be scaled for the first batch",
         "by=workers or degree, or schedule knots with the rates",
     ),

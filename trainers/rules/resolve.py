@@ -10,7 +10,7 @@ from typing import Any
 from gradsweep.errors import UsageError
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig, build_member, parse
-from trainers.models.regimes import regime
+from trainers.models.regimes import find_regime
 from trainers.options.exchanges import Auto
 from trainers.options.optimizers import DGCSGD, OneBitAdam
 from trainers.options.schedules import Regime
@@ -62,7 +62,7 @@ def _take_phases(run: RunConfig) -> list[dict[str, Any]]:
     Raises:
         UsageError: the model brings none.
     """
-    phases = regime(run.model, get_name(run.dataset))
+    phases = find_regime(run.model, get_name(run.dataset))
     if not phases:
         described = f"model={get_name(run.model)} brings no regime for dataset={get_name(run.dataset)}"
         raise UsageError(f"schedule=regime: {described}; valid is schedule.phases=[{{epoch: 0, lr: 0.1}}, ...]")

@@ -80,18 +80,18 @@ class Condition:
         return self.words if self.shown is None else _fill(self.shown, run)
 
 
-def option(key: str, *values: Any, shown: str | None = None) -> Condition:
+def has(key: str, *values: Any, shown: str | None = None) -> Condition:
     """Return the condition that an option has one of some values; parts of a run have names."""
     listed = " or ".join(map(word, values))
     return Condition(f"{key}={listed}", lambda run: read(run, key) in values, f"{{{key}=}}" if shown is None else shown)
 
 
-def other(key: str, value: str) -> Condition:
+def has_other(key: str, value: str) -> Condition:
     """Return the condition that a part of a run is not the one of a name."""
     return Condition(f"another {key} than {value}", lambda run: read(run, key) != value, f"{{{key}=}}")
 
 
-def above(key: str, bound: int, shown: str | None = None) -> Condition:
+def has_above(key: str, bound: int, shown: str | None = None) -> Condition:
     """Return the condition that an option is above a bound."""
     return Condition(
         f"{key} above {bound}", lambda run: read(run, key, bound) > bound, f"{{{key}=}}" if shown is None else shown

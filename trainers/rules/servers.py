@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from trainers.rules.rule import ACCORDION, Rule, above, option
+from trainers.rules.rule import ACCORDION, Rule, has, has_above
 
-_ASYNCHRONOUS = option("exchange.mode", "asynchronous")
-_DEDICATED = option("exchange.placement", "dedicated")
-_BACKUP = above("exchange.backup", 0)
-_SYNCHRONISED = option("batch_norm", "synchronised")
-_FP16 = option("precision", "fp16")
+_ASYNCHRONOUS = has("exchange.mode", "asynchronous")
+_DEDICATED = has("exchange.placement", "dedicated")
+_BACKUP = has_above("exchange.backup", 0)
+_SYNCHRONISED = has("batch_norm", "synchronised")
+_FP16 = has("precision", "fp16")
 _LOCAL_STATISTICS = "batch_norm=averaged or local"
 _OTHER_PRECISION = "precision=bf16 or fp32"
 _UNSEEN = "the server does not see what decides the workers' compressors"
 
 RULES = (
-    Rule(_ASYNCHRONOUS, option("algorithm", "local_sgd"), "the server takes every step", "algorithm=sgd"),
+    Rule(_ASYNCHRONOUS, has("algorithm", "local_sgd"), "the server takes every step", "algorithm=sgd"),
     Rule(
         _ASYNCHRONOUS,
-        option("optimizer", "onebit_adam"),
+        has("optimizer", "onebit_adam"),
         "it steps along one momentum of all workers",
         "optimizer=adam",
     ),
     Rule(_ASYNCHRONOUS, _SYNCHRONISED, "workers would wait for each other in every layer", _LOCAL_STATISTICS),
     Rule(_ASYNCHRONOUS, _FP16, "all workers leave a step out together", _OTHER_PRECISION),
     Rule(_ASYNCHRONOUS, ACCORDION, "it goes by the mean gradient, which nobody has", "policy.accordion.option=null"),
-    Rule(_DEDICATED, ACCORDION & option("memory", "ef21"), _UNSEEN, "exchange.placement=colocated"),
+    Rule(_DEDICATED, ACCORDION & has("memory", "ef21"), _UNSEEN, "exchange.placement=colocated"),
     Rule(_DEDICATED, ACCORDION & _FP16, _UNSEEN, "exchange.placement=colocated"),
     Rule(_BACKUP, _SYNCHRONISED, "workers would wait for the last one in every layer", _LOCAL_STATISTICS),
     Rule(

@@ -11,12 +11,12 @@ from trainers.config.run_config import RunConfig
 from trainers.options import optimizers as options
 from trainers.options.algorithms import LocalSGD
 from trainers.options.schedules import Regime
-from trainers.rules.rule import Condition, Rule, above, given, option, other, read, refuse
+from trainers.rules.rule import Condition, Rule, given, has, has_above, has_other, read, refuse
 
-_DGC = option("memory", "dgc")
-_LOCAL_SGD = option("algorithm", "local_sgd")
-_ONEBIT_ADAM = option("optimizer", "onebit_adam")
-_LATE = above("algorithm.from_step", 1)
+_DGC = has("memory", "dgc")
+_LOCAL_SGD = has("algorithm", "local_sgd")
+_ONEBIT_ADAM = has("optimizer", "onebit_adam")
+_LATE = has_above("algorithm.from_step", 1)
 _TWO_MOMENTA = "the memory has the momentum"
 _MOMENTUM_CLIPPED = "what is exchanged is a momentum"
 _OTHER_UNITS = "what it keeps of gradients is no part of what workers have moved"
@@ -29,24 +29,24 @@ def _is_kept_compressed(run: RunConfig) -> bool:
 
 RULES = (
     Rule(
-        option("optimizer", "dgc_sgd"),
-        other("memory", "dgc"),
+        has("optimizer", "dgc_sgd"),
+        has_other("memory", "dgc"),
         "the gradient would have no momentum",
         "memory=dgc, or optimizer=sgd",
     ),
     Rule(
         _DGC,
-        above("optimizer.momentum", 0) & option("optimizer", "sgd", shown=""),
+        has_above("optimizer.momentum", 0) & has("optimizer", "sgd", shown=""),
         _TWO_MOMENTA,
         "optimizer.momentum=0 optimizer.nesterov=false, or optimizer=dgc_sgd",
     ),
     Rule(
         _DGC,
-        above("optimizer.momentum", 0) & option("optimizer", "signum", "lars", shown=""),
+        has_above("optimizer.momentum", 0) & has("optimizer", "signum", "lars", shown=""),
         _TWO_MOMENTA,
         "optimizer.momentum=0",
     ),
-    Rule(_DGC, above("optimizer.beta1", 0), _TWO_MOMENTA, "optimizer.beta1=0"),
+    Rule(_DGC, has_above("optimizer.beta1", 0), _TWO_MOMENTA, "optimizer.beta1=0"),
     Rule(given("clip.local_norm"), given("memory.clip"), "the same gradient would be clipped twice", "one of the two"),
     Rule(
         Condition(
@@ -54,12 +54,12 @@ RULES = (
             lambda run: _ONEBIT_ADAM.test(run) and run.policy.start_step - 1 != run.optimizer.freeze_steps,
             "{policy.start_step=}",
         ),
-        option("optimizer", "onebit_adam", shown="{optimizer.freeze_steps=}"),
+        has("optimizer", "onebit_adam", shown="{optimizer.freeze_steps=}"),
         "both say how long the gradient is sent dense",
         "policy.start_step=1, which leaves it to the other",
     ),
     Rule(
-        option("precision", "fp16"),
+        has("precision", "fp16"),
         _ONEBIT_ADAM,
         "a step that overflows is left out, so the variance would freeze after policy.start_step",
         "precision=bf16 or fp32",
@@ -71,16 +71,14 @@ RULES = (
     Rule(
         _LOCAL_SGD, given("clip.local_norm"), "gradients are not exchanged", "clip.norm, of every worker's own gradient"
     ),
-    Rule(
-        _LOCAL_SGD, option("exchange.overlap", True), "nothing leaves while backward goes on", "exchange.overlap=false"
-    ),
+    Rule(_LOCAL_SGD, has("exchange.overlap", True), "nothing leaves while backward goes on", "exchange.overlap=false"),
     Rule(
         _LOCAL_SGD,
-        option("batch_norm", "synchronised"),
+        has("batch_norm", "synchronised"),
         "the workers' models differ, so that samples would be normalised by what other models make of others",
         "batch_norm=averaged or local",
     ),
-    Rule(_LATE, option("memory", "ef21"), _OTHER_UNITS, "memory=none or scaled_residual"),
+    Rule(_LATE, has("memory", "ef21"), _OTHER_UNITS, "memory=none or scaled_residual"),
     Rule(
         _LATE,
         Condition("memory=residual while gradients are compressed", _is_kept_compressed, "{memory=}"),

@@ -35,7 +35,7 @@ def serve(config: RunConfig, world: MPI.Comm) -> dict[str, Any]:
     from trainers.replica.replica import Replica
     from trainers.servers.base import Server
 
-    feed = data.feed(config, 0, config.workers)
+    feed = data.build_feed(config, 0, config.workers)
     backend.choose("auto" if config.kernels == "triton" else config.kernels)
     replica = Replica(config, feed.shape, feed.classes, MPI.COMM_SELF)  # with the workers' initial parameters
     setup = build_update_setup(config, replica.flat)

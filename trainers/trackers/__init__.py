@@ -23,7 +23,7 @@ METHODS: dict[str, str] = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wa
 """The class of a tracker in the module of its name."""
 
 
-def options_of(config: RunConfig) -> dict[str, Any]:
+def flatten_options(config: RunConfig) -> dict[str, Any]:
     """All options of a run as dotted keys with plain values; a group goes by its name, as on a command line."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(config):
@@ -62,7 +62,7 @@ class Trackers:
     def _start(self, name: str, directory: Path, after: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         tracker: Tracker = getattr(importlib.import_module(f"trainers.trackers.{name}"), METHODS[name])()
-        tracker.start(options_of(self.config), directory, after)
+        tracker.start(flatten_options(self.config), directory, after)
         self._running.append((name, tracker))
 
     def _try(self, name: str, call: Callable[[], None]) -> bool:
@@ -88,7 +88,7 @@ class Trackers:
 
     def on_epoch(self, row: Mapping[str, float]) -> None:
         """Pass on a row of epochs.csv."""
-        self._all(lambda tracker: tracker.epoch(int(row["epoch"]), _numbers(row)))
+        self._all(lambda tracker: tracker.log_epoch(int(row["epoch"]), _numbers(row)))
 
     def finish(self, status: str) -> None:
         """The run has ended, with a status as in result.json."""

@@ -26,7 +26,7 @@ class Tracker(ABC):
         """Means, up to this step, of columns of steps.csv; about once a second."""
 
     @abstractmethod
-    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
+    def log_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         """The columns of epochs.csv for this epoch; `step` is one of them."""
 
     @abstractmethod
@@ -35,6 +35,6 @@ class Tracker(ABC):
         written."""
 
 
-def prefixed(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
+def prefix_columns(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
     """Without the step, which is where a value stands, not what it is."""
     return {f"{prefix}/{name}": value for name, value in values.items() if name != "step"}

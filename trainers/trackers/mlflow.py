@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep.tracking.mlflow_store import Store
-from trainers.trackers.base import Tracker, prefixed
+from trainers.trackers.base import Tracker, prefix_columns
 
 
 class MLflow(Tracker):
@@ -23,10 +23,10 @@ class MLflow(Tracker):
         self._store.log_metrics(self._run, [(name, value, now, step) for name, value in values.items()])
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._log(step, prefixed("step", values))
+        self._log(step, prefix_columns("step", values))
 
-    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        self._log(int(values["step"]), prefixed("epoch", values))
+    def log_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
+        self._log(int(values["step"]), prefix_columns("epoch", values))
 
     def finish(self, status: str) -> None:
         self._store.client.set_tag(self._run, "status", status)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep.tracking.tensorboard_events import EventFile
-from trainers.trackers.base import Tracker, prefixed
+from trainers.trackers.base import Tracker, prefix_columns
 
 FLUSH_S = 10.0
 """Between two times that what was written is to be seen."""
@@ -32,10 +32,10 @@ class TensorBoard(Tracker):
             self._flush_at = time.monotonic() + FLUSH_S
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._log(step, prefixed("step", values))
+        self._log(step, prefix_columns("step", values))
 
-    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        self._log(int(values["step"]), prefixed("epoch", values))
+    def log_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
+        self._log(int(values["step"]), prefix_columns("epoch", values))
 
     def finish(self, status: str) -> None:
         self._events.add_text("status", status)

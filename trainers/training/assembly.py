@@ -74,7 +74,7 @@ class Assembly:
             "status": status,
             "reason": reason,
             "parameters": len(self.replica.flat),
-            **choose.described(self.device),
+            **choose.describe(self.device),
             **self.exchange.transport.described,
             "precision": self.config.precision,
             **({} if scaler is None else {"skipped_steps": scaler.skipped}),
@@ -96,13 +96,13 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
         UsageError: the data set, the device or an option does not go with the others.
     """
     began = time.monotonic()
-    feed = data.feed(config, comm.rank, comm.size)
+    feed = data.build_feed(config, comm.rank, comm.size)
     lengths = config.compute_epochs(feed.samples)
     training.check_length(config, feed.samples)
     backend.choose(config.kernels)
     device = choose.choose(config, comm)
     replica = Replica(config, feed.shape, feed.classes, comm, device)
-    watch = choose.stopwatch(device)
+    watch = choose.create_stopwatch(device)
     algorithm = build_algorithm(config, comm, replica, watch, link)
     schedule = schedules.build(config, lengths)
     trackers = Trackers(config, directory) if comm.rank == 0 else None

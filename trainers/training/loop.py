@@ -87,8 +87,8 @@ def _train(run: Assembly) -> dict[str, Any]:
 def _train_epoch(run: Assembly, position: Position) -> Position:
     """Train the rest of an epoch, evaluate after it if it is due, and return the position of the next epoch."""
     epoch, lr = position.epoch, run.schedule.rate(max(position.step, 1))
-    batches = itertools.islice(run.feed.epoch(epoch, position.start), run.steps - position.step)
-    for batch in run.watch.steps("data", batches):
+    batches = itertools.islice(run.feed.read_epoch(epoch, position.start), run.steps - position.step)
+    for batch in run.watch.time_steps("data", batches):
         position = Position(epoch, position.start + 1, position.step + 1)
         lr = run.schedule.rate(position.step)
         _train_step(run, position, batch, lr)

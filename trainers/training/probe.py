@@ -40,7 +40,7 @@ def probe(seconds: str, directory: Path) -> None:
 
     comm, started, began = MPI.COMM_WORLD, now(), time.perf_counter()
     check_size_and_pin(config, comm, config.workers)
-    network = links.of_run(comm, config.network, read_json(find_attempt_directory(directory) / EMULATION))
+    network = links.measure_run(comm, config.network, read_json(find_attempt_directory(directory) / EMULATION))
     left_s = float(seconds) - (time.perf_counter() - began)
     latency_s, left_s = comm.bcast((network["measured"]["latency_s"] if network else None, left_s))
     collectives = Probe(comm, left_s, latency_s).run()

@@ -110,7 +110,7 @@ def measure_network(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[
     from trainers.network import links
 
     folder = find_attempt_directory(directory)
-    network = links.of_run(comm, config.network, read_json(folder / EMULATION))
+    network = links.measure_run(comm, config.network, read_json(folder / EMULATION))
     if network is not None:
         write_json(folder / NETWORK, network)
     return network

@@ -19,7 +19,7 @@ from tests.reports import fabricate
 from tests.trainers.trackers import test_trackers
 from trainers.config import run_config
 from trainers.options import machine
-from trainers.trackers import Trackers, options_of
+from trainers.trackers import Trackers, flatten_options
 
 ENDED_S = pd.Timestamp("2026-11-20T14:05:01.123Z").timestamp()
 
@@ -103,7 +103,7 @@ class Told(test_trackers.Remembered):
     def log(self, step: int, values: Mapping[str, float]) -> None:
         Told.names |= {f"step/{name}" for name in values}
 
-    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
+    def log_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         Told.names |= {f"epoch/{name}" for name in values if name != "step"}
 
 
@@ -121,7 +121,7 @@ def test_names_and_options_are_those_of_live_trackers(tmp_path: Path, monkeypatc
     live.on_epoch(dict.fromkeys(csv_columns.EPOCH_COLUMNS, 1.0))
     (exported,) = runs.read_ended_runs(reports.load(sweep))
     assert {name for point in exported.read() for name in point.values} == Told.names and len(Told.names) > 25
-    said = options_of(run_config.parse(resolved))
+    said = flatten_options(run_config.parse(resolved))
     for name, value in exported.options.items():
         assert value in (said[name], str(said[name])), name  # a list is a text in both
     assert exported.options["compressor"] == "qsgd" and exported.options["workers"] == 2

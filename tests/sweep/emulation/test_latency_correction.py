@@ -47,27 +47,27 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 def test_what_messages_take_too_long_is_delayed_less(told: Told) -> None:
-    assert links.corrected(12 * MS, 10 * MS) and links.corrected(9 * MS, 10 * MS)
+    assert links.correct_latency(12 * MS, 10 * MS) and links.correct_latency(9 * MS, 10 * MS)
     assert told.all == [(1 * MS, 0.25), (pytest.approx(3 * MS), 0.25), (pytest.approx(2 * MS), 0.25)]
 
 
 def test_a_correction_is_no_more_than_all_of_the_delay(told: Told) -> None:
     """Later ones would have to make up for it."""
     for latency in (500 * MS, 9 * MS, -500 * MS):
-        assert links.corrected(latency, 10 * MS)
+        assert links.correct_latency(latency, 10 * MS)
     assert [own for own, _ in told.all[1:]] == [pytest.approx(value * MS) for value in (10, 9, -10)]
 
 
 def test_what_is_near_or_not_promised_stays(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not links.corrected(10.1 * MS, 10 * MS) and not links.corrected(12 * MS, None)
+    assert not links.correct_latency(10.1 * MS, 10 * MS) and not links.correct_latency(12 * MS, None)
     monkeypatch.delenv(run_directory.STEERING_VARIABLE)
-    assert not links.corrected(12 * MS, 10 * MS)
+    assert not links.correct_latency(12 * MS, 10 * MS)
     assert len(told.all) == 1
 
 
 def test_nobody_need_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(run_directory.STEERING_VARIABLE, str(tmp_path / "nothing"))
-    assert not links.corrected(12 * MS, 10 * MS)
+    assert not links.correct_latency(12 * MS, 10 * MS)
 
 
 @pytest.mark.parametrize("line", [b"nonsense\n", b"nan\n", b"\xff\n", b""])
@@ -76,7 +76,7 @@ def test_nonsense_changes_nothing(told: Told, tmp_path: Path, line: bytes, monke
     with socket.socket(socket.AF_UNIX) as link:
         link.connect("steering")
         link.sendall(line)
-    assert links.corrected(12 * MS, 10 * MS)
+    assert links.correct_latency(12 * MS, 10 * MS)
     assert told.all[1:] == [(pytest.approx(3 * MS), 0.25)]
 
 
@@ -88,15 +88,15 @@ def test_the_delay_may_not_be_settable(told: Told, monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as context:
         context.setattr(told, "set_delay", set)
-        assert not links.corrected(12 * MS, 10 * MS)
-    assert links.corrected(12 * MS, 10 * MS)
+        assert not links.correct_latency(12 * MS, 10 * MS)
+    assert links.correct_latency(12 * MS, 10 * MS)
 
 
 def test_a_status_is_left_to_who_waits_for_it(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """`Job.run` waits for all processes but while the delay is set, which may take a process (tc)."""
     seen: list[bool] = []
     monkeypatch.setattr(told, "set_delay", lambda own, loss: seen.append(told.children.locked()))
-    assert links.corrected(12 * MS, 10 * MS)
+    assert links.correct_latency(12 * MS, 10 * MS)
     assert seen == [True] and told.children.acquire(timeout=10)
 
 

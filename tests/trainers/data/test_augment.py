@@ -14,7 +14,7 @@ from gradsweep.errors import UsageError
 from gradsweep.options.parameters import InvalidParameter
 from tests.trainers.arrays import random_arrays
 from trainers.data import augment, draws
-from trainers.data.arrays import Arrays, of_images
+from trainers.data.arrays import Arrays, from_images
 from trainers.data.batches import Shard
 from trainers.options.datasets import Images
 
@@ -24,14 +24,14 @@ ALL = {"crop_padding": 2, "flip": True, "cutout": 3}
 def colours(samples: int = 60, channels: int = 3, height: int = 8, width: int = 11) -> Arrays:
     images = np.random.RandomState(1).randint(0, 256, (samples, channels, height, width)).astype(np.uint8)
     labels = np.arange(samples, dtype=np.int64)
-    return of_images(images, labels, images[:5], labels[:5], samples)
+    return from_images(images, labels, images[:5], labels[:5], samples)
 
 
 def shown(arrays: Arrays, epoch: int = 1, batch: int = 7, workers: int = 1, **options: Any) -> torch.Tensor:
     """The training set in its order, as an epoch shows it."""
     found = torch.empty(len(arrays.train_y), *arrays.shape)
     for worker in range(workers):
-        for part in Shard(arrays, batch, 5, worker, workers, Images(**options)).epoch(epoch):
+        for part in Shard(arrays, batch, 5, worker, workers, Images(**options)).read_epoch(epoch):
             found[part.labels] = part.inputs
     return found
 
@@ -113,21 +113,21 @@ def test_epochs_differ_and_go_on_from_their_middle() -> None:
     assert torch.equal(shown(arrays, 1, **ALL), shown(arrays, 1, **ALL))
     assert not torch.equal(shown(arrays, 1, **ALL), shown(arrays, 2, **ALL))
     whole, late = (Shard(arrays, 7, 5, 0, 1, Images(**ALL)) for _ in range(2))
-    list(whole.epoch(1))  # what an epoch leaves behind does not matter
-    for one, other in zip(list(whole.epoch(2))[3:], late.epoch(2, 3), strict=True):
+    list(whole.read_epoch(1))  # what an epoch leaves behind does not matter
+    for one, other in zip(list(whole.read_epoch(2))[3:], late.read_epoch(2, 3), strict=True):
         assert torch.equal(one.inputs, other.inputs)
 
 
 def test_draws_stay_what_they_are() -> None:
     """They are a part of what a signature stands for."""
-    assert draws.stream(2**33 + 7, 3, draws.CROP_TOP).randint(0, 9, 8).tolist() == [4, 3, 7, 8, 3, 2, 5, 8]
-    assert draws.stream(2**33 + 7, 3, draws.ORDER).permutation(8).tolist() == [5, 7, 4, 2, 0, 6, 3, 1]
+    assert draws.create_generator(2**33 + 7, 3, draws.CROP_TOP).randint(0, 9, 8).tolist() == [4, 3, 7, 8, 3, 2, 5, 8]
+    assert draws.create_generator(2**33 + 7, 3, draws.ORDER).permutation(8).tolist() == [5, 7, 4, 2, 0, 6, 3, 1]
 
 
 def test_the_test_set_is_not_augmented() -> None:
     arrays = colours()
     for plain, other in zip(
-        Shard(arrays, 7, 0, 0, 1).test(), Shard(arrays, 7, 0, 0, 1, Images(**ALL)).test(), strict=True
+        Shard(arrays, 7, 0, 0, 1).read_test_set(), Shard(arrays, 7, 0, 0, 1, Images(**ALL)).read_test_set(), strict=True
     ):
         assert torch.equal(plain[0], other[0])
 

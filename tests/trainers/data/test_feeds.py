@@ -34,14 +34,14 @@ def test_every_sample_is_on_one_worker_once_an_epoch(
     arrays.train_y[:] = np.arange(samples)
     shards = [Shard(arrays, batch, seed, worker, workers) for worker in range(workers)]
     together = []
-    for parts in zip(*(shard.epoch(epoch) for shard in shards), strict=True):
+    for parts in zip(*(shard.read_epoch(epoch) for shard in shards), strict=True):
         sizes = [len(part.labels) for part in parts]
         assert sum(sizes) == parts[0].total <= batch
         assert max(sizes) - min(sizes) <= 1
         together += [torch.cat([part.labels for part in parts])]
     assert len(together) == -(-samples // batch)
     assert sorted(torch.cat(together).tolist()) == list(range(samples))
-    alone = [part.labels for part in Shard(arrays, batch, seed, 0, 1).epoch(epoch)]
+    alone = [part.labels for part in Shard(arrays, batch, seed, 0, 1).read_epoch(epoch)]
     assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
 
 
@@ -53,7 +53,7 @@ def test_every_partition_has_every_sample_once_an_epoch(data: st.DataObject, opt
     plans = [Plan(labels, batch, seed, workers, options) for _ in range(workers)]
     owner: dict[int, int] = {}
     for epoch in (1, 2):
-        steps = list(zip(*(plan.batches(worker, epoch) for worker, plan in enumerate(plans)), strict=True))
+        steps = list(zip(*(plan.list_batches(worker, epoch) for worker, plan in enumerate(plans)), strict=True))
         assert len(steps) == plans[0].steps == -(-samples // batch)
         seen = []
         for step in steps:
@@ -70,7 +70,7 @@ def test_every_partition_has_every_sample_once_an_epoch(data: st.DataObject, opt
                     assert owner.setdefault(int(row), worker) == worker, "workers keep their samples"
             start = data.draw(st.integers(0, len(steps)))
             for (rows, total), (others, same) in zip(
-                mine[start:], plans[worker].batches(worker, epoch, start), strict=True
+                mine[start:], plans[worker].list_batches(worker, epoch, start), strict=True
             ):
                 assert np.array_equal(rows, others) and total == same
 
@@ -78,7 +78,7 @@ def test_every_partition_has_every_sample_once_an_epoch(data: st.DataObject, opt
 def parts_of(labels: np.ndarray, workers: int, **options: Any) -> list[np.ndarray]:
     """The rows of each worker, in order."""
     plan = Plan(labels, workers, options.pop("seed", 0), workers, Partition(**options))
-    every = [np.concatenate([rows for rows, _ in plan.batches(worker, 1)]) for worker in range(workers)]
+    every = [np.concatenate([rows for rows, _ in plan.list_batches(worker, 1)]) for worker in range(workers)]
     return [np.sort(rows) for rows in every]
 
 
@@ -96,7 +96,7 @@ def test_what_the_schemes_give() -> None:
 
 def test_order_within_a_fixed_partition_changes_with_the_epoch() -> None:
     plan = Plan(np.zeros(100), 20, 0, 2, Partition(scheme="contiguous"))
-    orders = [np.concatenate([rows for rows, _ in plan.batches(0, epoch)]).tolist() for epoch in (1, 1, 2)]
+    orders = [np.concatenate([rows for rows, _ in plan.list_batches(0, epoch)]).tolist() for epoch in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2] and sorted(orders[2]) == list(range(50))
 
 
@@ -129,7 +129,7 @@ def test_epochs_and_seeds_shuffle_differently() -> None:
     arrays = random_arrays(500)
 
     def order(seed: int, epoch: int) -> list[float]:
-        return torch.cat([part.inputs.flatten() for part in Shard(arrays, 500, seed, 0, 1).epoch(epoch)]).tolist()
+        return torch.cat([part.inputs.flatten() for part in Shard(arrays, 500, seed, 0, 1).read_epoch(epoch)]).tolist()
 
     assert order(0, 1) == order(0, 1)
     assert order(0, 1) != order(0, 2)
@@ -139,7 +139,7 @@ def test_epochs_and_seeds_shuffle_differently() -> None:
 
 def test_images_are_normalised_by_the_training_set() -> None:
     arrays = random_arrays(300)
-    images = torch.cat([part.inputs for part in Shard(arrays, 64, 0, 0, 1).epoch(1)])
+    images = torch.cat([part.inputs for part in Shard(arrays, 64, 0, 0, 1).read_epoch(1)])
     assert float(images.mean()) == pytest.approx(0, abs=1e-5)
     assert float(images.std(correction=0)) == pytest.approx(1, abs=1e-5)
 
@@ -147,16 +147,18 @@ def test_images_are_normalised_by_the_training_set() -> None:
 @given(st.integers(1, 50), st.integers(1, 9))
 def test_the_test_set_is_shared_out_whole(samples: int, workers: int) -> None:
     arrays = random_arrays(1, samples)
-    labels = [labels for worker in range(workers) for _, labels in Shard(arrays, 1, 0, worker, workers).test(1, 7)]
+    labels = [
+        labels for worker in range(workers) for _, labels in Shard(arrays, 1, 0, worker, workers).read_test_set(1, 7)
+    ]
     assert torch.equal(torch.cat(labels), torch.from_numpy(arrays.test_y))
-    images, whole = zip(*Shard(arrays, 1, 0, workers - 1, workers).test(1, 7, whole=True), strict=True)
+    images, whole = zip(*Shard(arrays, 1, 0, workers - 1, workers).read_test_set(1, 7, whole=True), strict=True)
     assert torch.equal(torch.cat(whole), torch.from_numpy(arrays.test_y)) and len(torch.cat(images)) == samples
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5))
 def test_an_epoch_goes_on_from_its_middle(samples: int, batch: int, start: int) -> None:
     shard = Shard(random_arrays(samples), batch, 3, 0, 2)
-    whole, rest = list(shard.epoch(2))[start:], list(shard.epoch(2, start))
+    whole, rest = list(shard.read_epoch(2))[start:], list(shard.read_epoch(2, start))
     assert len(whole) == len(rest)
     for one, other in zip(whole, rest, strict=True):
         assert torch.equal(one.inputs, other.inputs) and torch.equal(one.labels, other.labels)
@@ -173,7 +175,7 @@ def test_every_token_of_a_text_is_predicted_once(more: int, streams: int, bptt: 
         assert inputs.shape == labels.shape and 1 <= inputs.shape[1] <= bptt
         kept = labels != IGNORED
         assert (labels[kept] == inputs[kept] + 1).all()
-        assert kept.sum() == text.labels(step) > 0
+        assert kept.sum() == text.count_labels(step) > 0
         if step:
             assert (inputs[:, 0] == last + 1).all(), "a stream goes on where it was"
         last = inputs[:, -1]
@@ -188,25 +190,27 @@ def test_workers_share_the_streams_of_a_text(tokens: int, held_out: int, workers
     feeds = [TextFeed(text, test, 200, bptt, batch, worker, workers) for worker in range(workers)]
     alone = TextFeed(text, test, 200, bptt, batch, 0, 1)
     assert alone.shape == (bptt,) and -(-alone.samples // batch) == alone.train.steps
-    for parts, whole in zip(zip(*(feed.epoch(1) for feed in feeds), strict=True), alone.epoch(2), strict=True):
+    for parts, whole in zip(
+        zip(*(feed.read_epoch(1) for feed in feeds), strict=True), alone.read_epoch(2), strict=True
+    ):
         assert torch.equal(torch.cat([part.inputs for part in parts]), whole.inputs)
         assert torch.equal(torch.cat([part.labels for part in parts]), whole.labels)
         assert all(part.total == whole.total == (whole.labels != IGNORED).sum() for part in parts)
         assert all(len(part.labels) for part in parts)
         assert whole.inputs.dtype == whole.labels.dtype == torch.int64
-    whole, rest = list(feeds[0].epoch(1)), list(feeds[0].epoch(1, 1))
+    whole, rest = list(feeds[0].read_epoch(1)), list(feeds[0].read_epoch(1, 1))
     assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(whole[1:], rest, strict=True))
     found = []
     for feed in feeds:
         ends = torch.empty(0)
-        for inputs, labels in feed.test():
+        for inputs, labels in feed.read_test_set():
             assert torch.equal(labels, inputs + 1) and labels.numel()
             if len(ends):  # fewer rows are the first ones, going on
                 assert torch.equal(inputs[:, 0], ends[: len(inputs)] + 1)
             ends = inputs[:, -1]
             found += labels.flatten().tolist()
     assert sorted(found) == test[1:].tolist()
-    for mine, all_of_it in zip(feeds[-1].test(whole=True), alone.test(), strict=True):
+    for mine, all_of_it in zip(feeds[-1].read_test_set(whole=True), alone.read_test_set(), strict=True):
         assert all(map(torch.equal, mine, all_of_it))
 
 

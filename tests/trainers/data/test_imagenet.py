@@ -39,11 +39,11 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def feed_of(root: Path, worker: int = 0, workers: int = 1, loaders: int = 0, **dataset: Any) -> Any:
     dataset = {"name": "imagenet", "size": 16, "resize": 20, "scale": 0.3, **dataset}
     changes = {"data": {"root": str(root), "loaders": loaders}, "batch": {"size": 4}, "workers": workers}
-    return data.feed(run_config.parse(compose_config(dataset=dataset, **changes)), worker, workers)
+    return data.build_feed(run_config.parse(compose_config(dataset=dataset, **changes)), worker, workers)
 
 
 def epoch_of(feed: Any, epoch: int, start: int = 0) -> list[tuple[torch.Tensor, torch.Tensor, int]]:
-    return [(batch.inputs, batch.labels, batch.total) for batch in feed.epoch(epoch, start)]
+    return [(batch.inputs, batch.labels, batch.total) for batch in feed.read_epoch(epoch, start)]
 
 
 def same(one: list[Any], other: list[Any]) -> bool:
@@ -61,13 +61,13 @@ def test_workers_see_every_image_once(tree: Path) -> None:
         assert torch.equal(torch.cat([part[1] for part in step]), labels)
     labels = torch.cat([labels for _, labels, _ in alone])
     assert torch.bincount(labels).tolist() == [4, 4, 3]
-    tested = [part for feed in feeds for part in feed.test()]
+    tested = [part for feed in feeds for part in feed.read_test_set()]
     assert sorted(torch.cat([labels for _, labels in tested]).tolist()) == [0, 0, 0, 1, 1, 2, 2]
-    assert same(list(feeds[2].test(whole=True)), list(feed_of(tree).test()))
+    assert same(list(feeds[2].read_test_set(whole=True)), list(feed_of(tree).read_test_set()))
 
 
 def test_test_images_are_the_middle(tree: Path) -> None:
-    (images, labels), *rest = feed_of(tree).test()
+    (images, labels), *rest = feed_of(tree).read_test_set()
     assert not rest and labels.tolist() == [0, 0, 0, 1, 1, 2, 2]
     levels = images * torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1) + torch.tensor([0.485, 0.456, 0.406]).view(
         3, 1, 1
@@ -101,7 +101,7 @@ def test_crops_and_flips_are_drawn_for_each_epoch_and_image(tree: Path) -> None:
 def test_sizes_are_options(tree: Path, size: int) -> None:
     feed = feed_of(tree, size=size)
     assert feed.shape == (3, size, size)
-    assert all(images.shape[1:] == feed.shape for images, *_ in [*feed.test(), *epoch_of(feed, 1)])
+    assert all(images.shape[1:] == feed.shape for images, *_ in [*feed.read_test_set(), *epoch_of(feed, 1)])
 
 
 def test_loaders_give_the_same_and_stay(tree: Path) -> None:
@@ -109,9 +109,11 @@ def test_loaders_give_the_same_and_stay(tree: Path) -> None:
     alone, loaded = feed_of(tree, 4, 4 + 1), feed_of(tree, 4, 4 + 1, loaders=1)
     torch.manual_seed(5)
     state = torch.get_rng_state()
-    next(loaded.epoch(1))
+    next(loaded.read_epoch(1))
     processes = {worker.pid for worker in loaded._loader._iterator._workers}
-    assert same(epoch_of(alone, 2), epoch_of(loaded, 2)) and same(list(alone.test()), list(loaded.test()))
+    assert same(epoch_of(alone, 2), epoch_of(loaded, 2)) and same(
+        list(alone.read_test_set()), list(loaded.read_test_set())
+    )
     assert processes == {worker.pid for worker in loaded._loader._iterator._workers}
     assert torch.equal(state, torch.get_rng_state())
 

@@ -34,8 +34,8 @@ def random_rows(count: int, width: int, share: float) -> np.ndarray:
 def test_a_known_set_is_read(name: str, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libsvm, "LINES", 7)  # several pieces
     dataset: options.Part = options.Epsilon() if name == "epsilon" else options.RCV1()
-    monkeypatch.setattr(libsvm, name.upper(), dataclasses.replace(libsvm.source_of(dataset), samples=(31, 14)))
-    source = libsvm.source_of(dataset)
+    monkeypatch.setattr(libsvm, name.upper(), dataclasses.replace(libsvm.find_source(dataset), samples=(31, 14)))
+    source = libsvm.find_source(dataset)
     expected = []
     for file, count in ((source.train, 31), (source.test, 14)):
         x = random_rows(count, 60, 0.9 if source.dense else 0.1)
@@ -63,12 +63,12 @@ def test_a_share_is_the_test_set_and_batches_are_dense(dense: bool, tmp_path: Pa
     (tmp_path / "train.svm").write_text(lines_of(x, [str(3 * (i % 4)) for i in range(40)]))
     changes = {"dataset": {"name": "libsvm", "test_share": 0.25, "dense": dense}, "batch": {"size": 7}}
     run = run_config.parse(compose_config(workers=2, data={"root": str(tmp_path)}, **changes))
-    feeds = [data.feed(run, worker, 2) for worker in range(2)]
+    feeds = [data.build_feed(run, worker, 2) for worker in range(2)]
     assert (feeds[0].shape, feeds[0].classes, feeds[0].samples) == ((9,), 4, 30)
     seen = []
     for parts in (
-        [(part.inputs, part.labels) for feed in feeds for part in feed.epoch(1)],
-        [part for feed in feeds for part in feed.test()],
+        [(part.inputs, part.labels) for feed in feeds for part in feed.read_epoch(1)],
+        [part for feed in feeds for part in feed.read_test_set()],
     ):
         for inputs, labels in parts:
             assert inputs.dtype == torch.float32 and labels.dtype == torch.int64

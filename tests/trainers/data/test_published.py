@@ -16,7 +16,7 @@ import pytest
 from gradsweep.errors import UsageError
 from trainers import data
 from trainers.data import published
-from trainers.models.torchvision_import import torchvision
+from trainers.models.torchvision_import import import_torchvision
 from trainers.options import datasets as options
 
 Written = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -46,7 +46,7 @@ def write_cifar(root: Path, patch: pytest.MonkeyPatch, hundred: bool) -> Written
         images, labels = random_images(number, 3072), random_labels(number, classes)
         (folder / name).write_bytes(pickle.dumps({"data": images, key: labels.tolist()}, protocol=2))
         written.append((images.reshape(-1, 3, 32, 32), labels))
-    cls = getattr(torchvision().datasets, "CIFAR100" if hundred else "CIFAR10")
+    cls = getattr(import_torchvision().datasets, "CIFAR100" if hundred else "CIFAR10")
     meta = folder / one.files[-1]
     meta.write_bytes(pickle.dumps({cls.meta["key"]: ["class"] * classes}, protocol=2))
     patch.setattr(cls, "train_list", [[name, md5(folder / name)] for name in names[:-1]])
@@ -62,14 +62,14 @@ def write_svhn(root: Path, patch: pytest.MonkeyPatch) -> Written:
 
     root.mkdir(parents=True, exist_ok=True)
     written: list[np.ndarray] = []
-    lists = dict(torchvision().datasets.SVHN.split_list)
+    lists = dict(import_torchvision().datasets.SVHN.split_list)
     for part, count in (("train", 30), ("test", 12)):
         images, labels = random_images(count, 3, 32, 32), random_labels(count)
         path = root / f"{part}_32x32.mat"
         savemat(path, {"X": images.transpose(2, 3, 1, 0), "y": np.where(labels == 0, 10, labels)[:, None]})
         lists[part] = [lists[part][0], path.name, md5(path)]
         written += [images, labels]
-    patch.setattr(torchvision().datasets.SVHN, "split_list", lists)
+    patch.setattr(import_torchvision().datasets.SVHN, "split_list", lists)
     return written[0], written[1], written[2], written[3]
 
 
@@ -82,7 +82,7 @@ def write_stl10(root: Path, patch: pytest.MonkeyPatch) -> Written:
         (folder / f"{part}_X.bin").write_bytes(images.transpose(0, 1, 3, 2).tobytes())
         (folder / f"{part}_y.bin").write_bytes((labels + 1).astype(np.uint8).tobytes())
         written += [images, labels]
-    cls = torchvision().datasets.STL10
+    cls = import_torchvision().datasets.STL10
     for part, more in (("train", [["unlabeled_X.bin", "none"]]), ("test", [])):
         files = [[f"{part}_{what}.bin", md5(folder / f"{part}_{what}.bin")] for what in "Xy"]
         patch.setattr(cls, f"{part}_list", files + more)
@@ -100,7 +100,7 @@ def write_mnist(root: Path, patch: pytest.MonkeyPatch, name: str = "MNIST") -> W
             head = struct.pack(f">{1 + array.ndim}i", 0x0800 + array.ndim, *array.shape)
             (folder / f"{part}-{what}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
         written += [images[:, None], labels]
-    cls = getattr(torchvision().datasets, name)
+    cls = getattr(import_torchvision().datasets, name)
     patch.setattr(cls, "resources", [(file, md5(folder / file)) for file, _ in cls.resources])
     return written[0], written[1], written[2], written[3]
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_verified_is_still_looked_at(
 
 def test_what_was_asked_for_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a network that fails is one line."""
-    dataset = torchvision().datasets.SVHN
+    dataset = import_torchvision().datasets.SVHN
     asked = []
 
     def download(self: Any) -> None:

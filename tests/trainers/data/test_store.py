@@ -22,7 +22,7 @@ from trainers import data
 from trainers.config import groups, run_config
 from trainers.data import store
 from trainers.data.__main__ import main, prepare_runs
-from trainers.data.arrays import of_prepared
+from trainers.data.arrays import from_prepared
 from trainers.options import datasets as options
 from trainers.rules.resolve import resolve
 
@@ -44,7 +44,7 @@ def test_digits_are_the_real_ones_in_a_fixed_stratified_split(tmp_path: Path) ->
 @pytest.mark.parametrize("name", [f"{name}.npy" for name in ARRAYS] + ["meta.json"])
 @pytest.mark.parametrize("harm", ["truncate", "flip", "remove"])
 def test_damage_is_noticed_and_mended(tmp_path: Path, name: str, harm: str, caplog: pytest.LogCaptureFixture) -> None:
-    prepared = random_arrays(20, 10).prepared()
+    prepared = random_arrays(20, 10).to_prepared()
     path = store.ensure(tmp_path, "some", lambda: prepared)
     file = path / name
     content = file.read_bytes()
@@ -56,16 +56,16 @@ def test_damage_is_noticed_and_mended(tmp_path: Path, name: str, harm: str, capl
         file.unlink()
     if name == "meta.json" and harm == "flip":
         file.write_bytes(content.replace(b"crc32", b"crc33"))
-    assert store.damage(path) is not None
+    assert store.find_damage(path) is not None
     with caplog.at_level(logging.WARNING):
         store.ensure(tmp_path, "some", lambda: prepared)
     assert "built again" in caplog.text
-    assert store.damage(path) is None
+    assert store.find_damage(path) is None
     assert np.array_equal(store.load(path).arrays["train_x"], prepared.arrays["train_x"])
 
 
 def test_what_is_in_order_is_not_built_again(tmp_path: Path) -> None:
-    store.ensure(tmp_path, "some", lambda: random_arrays(5).prepared())
+    store.ensure(tmp_path, "some", lambda: random_arrays(5).to_prepared())
     store.ensure(tmp_path, "some", lambda: pytest.fail("built again"))
 
 
@@ -77,7 +77,7 @@ def test_what_was_made_from_files_is_built_again_when_they_change(tmp_path: Path
 
     def build() -> store.Prepared:
         built.append(1)
-        return random_arrays(5).prepared([source, folder])
+        return random_arrays(5).to_prepared([source, folder])
 
     for expected, change in (
         (1, lambda: None),
@@ -97,7 +97,7 @@ def test_many_at_once_build_once(tmp_path: Path) -> None:
 
     def build() -> store.Prepared:
         built.append(1)
-        return random_arrays(5).prepared()
+        return random_arrays(5).to_prepared()
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(lambda _: store.ensure(tmp_path, "some", build), range(8)))) == 1
@@ -107,7 +107,7 @@ def test_many_at_once_build_once(tmp_path: Path) -> None:
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "_checksum", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        store.ensure(tmp_path, "some", lambda: random_arrays(5).prepared())
+        store.ensure(tmp_path, "some", lambda: random_arrays(5).to_prepared())
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == [".some.lock"]
 
 
@@ -155,7 +155,7 @@ def test_synthetic_images_are_deterministic_and_learnable(tmp_path: Path) -> Non
 
 def test_synthetic_text_is_deterministic_and_learnable(tmp_path: Path) -> None:
     dataset = options.SyntheticText(vocabulary=11, branches=3, train=40_000, test=4_000)
-    prepared = data.mapped(dataset, tmp_path)
+    prepared = data.map_arrays(dataset, tmp_path)
     train, test = (np.asarray(prepared.arrays[part]) for part in ("train", "test"))
     assert len(train) == 40_000 and len(prepared.arrays["valid"]) == len(test) == 4_000
     assert prepared.facts["classes"] == 11 and train.max() == 10
@@ -199,7 +199,7 @@ def test_a_batch_may_be_larger_than_the_set(tmp_path: Path, caplog: pytest.LogCa
     assert len(said) == (size > 1437) and all(
         f"{size} samples (workers=4) is more than the 1437" in one for one in said
     )
-    shares = [list(data.feed(run_config.parse(run), rank, 4).epoch(1)) for rank in range(4)]
+    shares = [list(data.build_feed(run_config.parse(run), rank, 4).read_epoch(1)) for rank in range(4)]
     assert all(len(batches) == 1 and batches[0].total == 1437 for batches in shares)
     assert sum(len(batches[0].labels) for batches in shares) == 1437
 
@@ -289,7 +289,7 @@ def test_the_launcher_hands_over_the_configs_of_runs(tmp_path: Path) -> None:
         cwd=ROOT, input=json.dumps([run_of(tmp_path)]), capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert of_prepared(store.load(tmp_path / "prepared" / "digits")).shape == (1, 8, 8)
+    assert from_prepared(store.load(tmp_path / "prepared" / "digits")).shape == (1, 8, 8)
 
 
 @pytest.mark.parametrize(

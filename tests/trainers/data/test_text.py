@@ -38,8 +38,8 @@ def test_words_are_numbered_as_they_appear(
 ) -> None:
     if name:
         monkeypatch.setattr(text, name, dataclasses.replace(getattr(text, name), tokens=(12, 4, 5)))
-    write(tmp_path, text.files_of(dataset))
-    prepared = data.mapped(dataset, tmp_path)
+    write(tmp_path, text.find_files(dataset))
+    prepared = data.map_arrays(dataset, tmp_path)
     words = bytes(prepared.arrays["vocabulary"]).decode().split("\n")
     assert words == ["<eos>", "=", "The", "Title", "the", "cat", "<unk>", "mat"]
     assert prepared.facts["classes"] == len(words)
@@ -54,7 +54,7 @@ def test_words_are_numbered_as_they_appear(
 def test_a_vocabulary_without_unknown_words_gets_them_where_they_are_needed(tmp_path: Path) -> None:
     for part, lines in (("train", "a b\n"), ("valid", "a c\n"), ("test", "b\n")):
         (tmp_path / f"{part}.txt").write_text(lines)
-    prepared = data.mapped(options.TextFiles(folder="."), tmp_path)
+    prepared = data.map_arrays(options.TextFiles(folder="."), tmp_path)
     assert bytes(prepared.arrays["vocabulary"]).decode().split("\n") == ["a", "b", "<eos>", "<unk>"]
     assert prepared.arrays["valid"].tolist() == [0, 3, 2]
 
@@ -64,11 +64,11 @@ def test_the_feed_of_a_run(tmp_path: Path) -> None:
     for evaluate, held_out in (("test", "test"), ("valid", "valid")):
         dataset = {"name": "synthetic_text", "train": 208, "test": 40, "bptt": 9, "evaluate": evaluate}
         run = run_config.parse(compose_config(dataset=dataset, workers=2, **changes))
-        feeds = [data.feed(run, worker, 2) for worker in range(2)]
-        arrays = data.mapped(run.dataset, tmp_path).arrays
+        feeds = [data.build_feed(run, worker, 2) for worker in range(2)]
+        arrays = data.map_arrays(run.dataset, tmp_path).arrays
         assert feeds[0].shape == (9,) and feeds[0].classes == 32
         assert feeds[0].train.steps == 5 and run.compute_epochs(feeds[0].samples).steps == 5 * run.epochs
-        predicted = np.concatenate([labels.flatten() for feed in feeds for _, labels in feed.test()])
+        predicted = np.concatenate([labels.flatten() for feed in feeds for _, labels in feed.read_test_set()])
         assert sorted(predicted) == sorted(arrays[held_out][1:])
 
 

@@ -54,7 +54,7 @@ class Ranks:
 def test_ranks_get_gpus(changes: dict[str, Any], expected: list[int]) -> None:
     one = run(workers=6, device="cuda", **changes)
     places = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 0), (5, 1)]  # four ranks on a node, two on another; three GPUs each
-    assert [choose.gpu_of(one, rank, node_rank, 3) for rank, node_rank in places] == expected
+    assert [choose.choose_gpu(one, rank, node_rank, 3) for rank, node_rank in places] == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_ranks_get_gpus(changes: dict[str, Any], expected: list[int]) -> None:
 )
 def test_a_gpu_that_is_not_there_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message.replace("[", r"\[")):
-        choose.gpu_of(run(device="cuda", **changes), 1, 1, 3)
+        choose.choose_gpu(run(device="cuda", **changes), 1, 1, 3)
 
 
 def test_the_cpu_is_taken_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def work(watch: Stopwatch, queue: Queue) -> Iterator[dict[str, float]]:
             queue.now += 10
             yield item
 
-    for item in watch.steps("data", items()):
+    for item in watch.time_steps("data", items()):
         with watch("forward"):
             queue.now += 20
         queue.now += 5
@@ -208,7 +208,7 @@ def work(watch: Stopwatch, queue: Queue) -> Iterator[dict[str, float]]:
                 queue.now += 100
         with watch("encode"):
             queue.now += item
-        yield {**{name: seconds * 1e3 for name, seconds in watch.seconds.items()}, "step": watch.step_seconds() * 1e3}
+        yield {**{name: seconds * 1e3 for name, seconds in watch.seconds.items()}, "step": watch.measure_step() * 1e3}
 
 
 def test_events_tell_where_the_time_of_a_step_went() -> None:
@@ -232,10 +232,10 @@ def test_a_phase_that_fails_is_closed() -> None:
 def test_events_are_used_again() -> None:
     queue = Queue()
     watch = EventStopwatch(queue.event)
-    for _ in watch.steps("data", range(50)):
+    for _ in watch.time_steps("data", range(50)):
         with watch("forward"), watch("encode"):
             queue.now += 1
-        assert watch.step_seconds() == pytest.approx(0.001) and watch.seconds["encode"] == pytest.approx(0.001)
+        assert watch.measure_step() == pytest.approx(0.001) and watch.seconds["encode"] == pytest.approx(0.001)
     assert queue.made < 20
 
 
@@ -283,10 +283,10 @@ def test_messages_are_pinned_and_go_to_and_fro() -> None:
 @pytest.mark.gpu
 @gpu
 def test_events_of_a_gpu_add_up() -> None:
-    watch = choose.stopwatch(torch.device("cuda"))
+    watch = choose.create_stopwatch(torch.device("cuda"))
     assert isinstance(watch, EventStopwatch)
     x = torch.randn(2000, 2000, device="cuda")
-    for _ in watch.steps("data", range(3)):
+    for _ in watch.time_steps("data", range(3)):
         with watch("forward"):
             x = (x @ x).clamp_(-1, 1)
-        assert 0 < watch.seconds["forward"] <= watch.step_seconds()
+        assert 0 < watch.seconds["forward"] <= watch.measure_step()

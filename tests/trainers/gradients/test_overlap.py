@@ -84,7 +84,7 @@ def test_no_second_counts_twice_where_one_phase_interrupts_another(monkeypatch: 
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     watch = Stopwatch()
-    for _ in watch.steps("data", [0]):
+    for _ in watch.time_steps("data", [0]):
         with watch("backward"):
             now[0] += 1
             with watch("encode"):
@@ -98,4 +98,4 @@ def test_no_second_counts_twice_where_one_phase_interrupts_another(monkeypatch: 
         with watch("decode"):
             now[0] += 1000
         assert watch.seconds == {"data": 0, "backward": 3, "encode": 60, "communicate": 100, "decode": 1000}
-        assert watch.step_seconds() == 1163
+        assert watch.measure_step() == 1163

@@ -106,10 +106,12 @@ def test_four_groups_compute_what_torchvisions_do_behind_their_stem(ours: Any, a
 
 
 def test_dense_blocks_compute_what_torchvisions_do_behind_their_stem() -> None:
-    from trainers.models.torchvision_import import torchvision
+    from trainers.models.torchvision_import import import_torchvision
 
     model = models.build(options.DenseNet(121, 4, blocks=4), CIFAR, 10).eval()
-    theirs = torchvision().models.DenseNet(growth_rate=4, block_config=(6, 12, 24, 16), num_init_features=8).eval()
+    theirs = (
+        import_torchvision().models.DenseNet(growth_rate=4, block_config=(6, 12, 24, 16), num_init_features=8).eval()
+    )
     mine, other = model.features[1:-1], theirs.features[4:]
     with torch.no_grad():
         for to, of in zip(mine.parameters(), other.parameters(), strict=True):

@@ -48,15 +48,15 @@ class TestLanguageModel:
         model.forget()
         model(text).narrow(1, 4, 4).sum().backward()
         assert not torch.allclose(gradient, model.lstm.weight_hh_l0.grad)
-        assert not any(state.requires_grad for state in model.carried().values())
+        assert not any(state.requires_grad for state in model.copy_carried().values())
 
     @pytest.mark.parametrize("begin", ["forget", "train", "eval"])
     def test_a_beginning_forgets(self, begin: str) -> None:
         model, text = self.model(), self.words((3, 5))
         first = model(text)
-        assert model.carried()
+        assert model.copy_carried()
         getattr(model, begin)()
-        assert not model.carried()
+        assert not model.copy_carried()
         assert torch.equal(model(text), first)
 
     def test_another_number_of_streams_begins_afresh(self) -> None:
@@ -69,7 +69,7 @@ class TestLanguageModel:
     def test_what_is_carried_is_all_that_another_needs_to_go_on(self) -> None:
         model, text = self.model(), self.words((3, 8))
         model(text[:, :4])
-        carried, state = model.carried(), model.state_dict()
+        carried, state = model.copy_carried(), model.state_dict()
         expected = model(text[:, 4:])
         other = self.model()
         other.load_state_dict(state)
@@ -77,19 +77,19 @@ class TestLanguageModel:
         other.carry(carried)
         assert torch.equal(other(text[:, 4:]), expected)
         other.carry({})
-        assert not other.carried()
+        assert not other.copy_carried()
 
     def test_it_is_a_copy(self) -> None:
         model = self.model()
         model(self.words((3, 4)))
-        carried = model.carried()
+        carried = model.copy_carried()
         model.carry(carried)
-        before = model.carried()["hidden"]
+        before = model.copy_carried()["hidden"]
         carried["hidden"].zero_()
-        assert torch.equal(model.carried()["hidden"], before) and before.any()
-        for state in model.carried().values():
+        assert torch.equal(model.copy_carried()["hidden"], before) and before.any()
+        for state in model.copy_carried().values():
             state.zero_()
-        assert all(bool(state.any()) for state in model.carried().values())
+        assert all(bool(state.any()) for state in model.copy_carried().values())
 
     @pytest.mark.parametrize("streams", [4, 5])
     def test_pieces_of_a_batch_carry_what_is_their_own(self, streams: int) -> None:
@@ -116,10 +116,10 @@ class TestLanguageModel:
     def test_it_goes_on_under_autocast_and_after_it(self) -> None:
         model, text = self.model(), self.words((3, 4))
         with torch.autocast("cpu", torch.bfloat16):
-            assert torch.isfinite(model(text)).all() and model.carried()
-            model.carry({key: value.bfloat16() for key, value in model.carried().items()})
+            assert torch.isfinite(model(text)).all() and model.copy_carried()
+            model.carry({key: value.bfloat16() for key, value in model.copy_carried().items()})
             model(text)
-        model.carry({key: value.bfloat16() for key, value in model.carried().items()})
+        model.carry({key: value.bfloat16() for key, value in model.copy_carried().items()})
         assert model(text).dtype == torch.float32
 
     def test_words_in_and_out_share_their_vectors(self) -> None:

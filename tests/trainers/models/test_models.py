@@ -210,9 +210,9 @@ def test_equal_seeds_give_equal_models(config: Any) -> None:
 
 
 def test_the_names_of_torchvision_are_all_there_are() -> None:
-    from trainers.models.torchvision_import import torchvision
+    from trainers.models.torchvision_import import import_torchvision
 
-    zoo = torchvision().models
+    zoo = import_torchvision().models
     assert list(list_classifiers()) == sorted(zoo.list_models(module=zoo))
 
 

@@ -37,32 +37,32 @@ def test_what_is_off_is_measured_again() -> None:
     [("a", [0]), ("aa", [0, 1]), ("aaaa", [0, 1]), ("abc", [0, 1, 2]), ("aabb", [0, 2]), ("abab", [0, 1])],
 )
 def test_the_first_rank_of_each_host_is_measured(hosts: str, ends: list[int]) -> None:
-    assert links.ends_of(hosts) == ends
+    assert links.choose_ends(hosts) == ends
 
 
 def test_an_emulated_network_promises_what_its_options_say() -> None:
     network = NETWORKS["ethernet_1g"]()
-    assert links.expected(network, 4, None) == GIGABIT
-    assert links.expected(network, 4, {"latency_s": 200e-6}) == links.expected(network, 4, None)
+    assert links.compute_expected(network, 4, None) == GIGABIT
+    assert links.compute_expected(network, 4, {"latency_s": 200e-6}) == links.compute_expected(network, 4, None)
     without = Expected(None, PAYLOAD * 1e9, PAYLOAD * 1e9)
-    assert links.expected(network, 4, {"latency_s": None}) == without
-    assert links.expected(network, 4, {"latency_s": 200e-6, "own": {"host1": {"latency_s": None}}}) == without
+    assert links.compute_expected(network, 4, {"latency_s": None}) == without
+    assert links.compute_expected(network, 4, {"latency_s": 200e-6, "own": {"host1": {"latency_s": None}}}) == without
     for name in ("none", "real"):
-        assert links.expected(NETWORKS[name](), 4, None) is None
-    assert links.expected(network, 1, None) is None  # its ranks talk over no link
+        assert links.compute_expected(NETWORKS[name](), 4, None) is None
+    assert links.compute_expected(network, 1, None) is None  # its ranks talk over no link
 
 
 def test_single_hosts_promise_what_is_their_own() -> None:
     hosts = {1: {"latency": "400us"}, 2: {"bandwidth": "100mbit"}, 9: {"bandwidth": "10mbit"}}
-    found = links.expected(Emulated("1gbit", "200us", hosts=hosts), 3, None)
+    found = links.compute_expected(Emulated("1gbit", "200us", hosts=hosts), 3, None)
     assert found == Expected(pytest.approx(300e-6), PAYLOAD * 1e9, PAYLOAD * 1e8)  # of the first two, of the slowest
 
 
 @pytest.mark.parametrize(("changes", "missing"), [({"latency": "0s"}, "latency_s"), ({"loss": 0.01}, "bandwidth")])
 def test_nothing_is_promised_that_is_not_known(changes: dict[str, Any], missing: str) -> None:
-    found = links.expected(Emulated(**changes), 2, None)
+    found = links.compute_expected(Emulated(**changes), 2, None)
     assert found is not None and getattr(found, missing) is None
-    assert links.marks(dataclasses.replace(AS_IT_SHOULD, **{missing: 1.0}), found) == []
+    assert links.find_marks(dataclasses.replace(AS_IT_SHOULD, **{missing: 1.0}), found) == []
 
 
 @pytest.mark.parametrize(
@@ -83,26 +83,26 @@ def test_nothing_is_promised_that_is_not_known(changes: dict[str, Any], missing:
     ],
 )
 def test_what_is_off_by_more_than_ten_per_cent_is_marked(changes: dict[str, Any], marks: list[str]) -> None:
-    assert links.marks(dataclasses.replace(AS_IT_SHOULD, **changes), GIGABIT) == marks
-    assert links.marks(dataclasses.replace(AS_IT_SHOULD, **changes), None) == []
+    assert links.find_marks(dataclasses.replace(AS_IT_SHOULD, **changes), GIGABIT) == marks
+    assert links.find_marks(dataclasses.replace(AS_IT_SHOULD, **changes), None) == []
 
 
 def test_a_container_s_share_of_the_cores_can_be_the_limit() -> None:
     """Two of 64 cores' time are all that a run may have."""
     slow = dataclasses.replace(AS_IT_SHOULD, ring_bandwidth=0.8e9, busy_cores=1.9, busiest_core=0.1, cores=64)
-    assert links.marks(slow, GIGABIT) == ["bandwidth"]
-    assert links.marks(slow, GIGABIT, 2.0) == ["bandwidth", "cpu"]
+    assert links.find_marks(slow, GIGABIT) == ["bandwidth"]
+    assert links.find_marks(slow, GIGABIT, 2.0) == ["bandwidth", "cpu"]
     built = {"latency_s": 2e-4, "cores": 2.0}
-    assert links.described(NETWORKS["ethernet_1g"](), 2, slow, built)["marks"] == ["bandwidth", "cpu"]
+    assert links.describe(NETWORKS["ethernet_1g"](), 2, slow, built)["marks"] == ["bandwidth", "cpu"]
 
 
 def test_the_file_says_all_of_it() -> None:
     slow = dataclasses.replace(AS_IT_SHOULD, ring_bandwidth=1e8)
-    found = json.loads(json.dumps(links.described(NETWORKS["ethernet_1g"](), 2, slow, {"latency_s": 2e-4})))
+    found = json.loads(json.dumps(links.describe(NETWORKS["ethernet_1g"](), 2, slow, {"latency_s": 2e-4})))
     assert found["network"] == {"name": "ethernet_1g", **dataclasses.asdict(NETWORKS["ethernet_1g"]())}
     assert found["measured"]["ring_bandwidth"] == 1e8 and found["expected"]["latency_s"] == LATENCY
     assert found["hosts"] == 2 and found["marks"] == ["bandwidth"] and found["emulation"] == {"latency_s": 2e-4}
-    alone = links.described(NETWORKS["real"](), 1, None, None)
+    alone = links.describe(NETWORKS["real"](), 1, None, None)
     assert alone["measured"] is alone["expected"] is alone["emulation"] is None and alone["marks"] == []
 
 

@@ -21,12 +21,19 @@ def test_the_collectives_of_training_are_probed(workers: int) -> None:
 
 def test_the_algorithm_is_the_one_that_training_is_given() -> None:
     given = OPENMPI["environment"]
-    assert collective_times.algorithm("allreduce", given) == collective_times.algorithm("allgather", given) == "ring"
-    assert collective_times.algorithm("bcast", given) is None and collective_times.algorithm("alltoall", given) is None
-    assert collective_times.algorithm("allreduce", {**given, "OMPI_MCA_coll_tuned_use_dynamic_rules": "0"}) is None
+    assert (
+        collective_times.read_algorithm("allreduce", given)
+        == collective_times.read_algorithm("allgather", given)
+        == "ring"
+    )
+    assert (
+        collective_times.read_algorithm("bcast", given) is None
+        and collective_times.read_algorithm("alltoall", given) is None
+    )
+    assert collective_times.read_algorithm("allreduce", {**given, "OMPI_MCA_coll_tuned_use_dynamic_rules": "0"}) is None
     named = {**given, "OMPI_MCA_coll_tuned_bcast_algorithm": "binomial"}
-    assert collective_times.algorithm("bcast", named) == "binomial"
-    assert collective_times.algorithm("allreduce", {}) is None
+    assert collective_times.read_algorithm("bcast", named) == "binomial"
+    assert collective_times.read_algorithm("allreduce", {}) is None
 
 
 def test_a_median_of_more_repeats_is_surer() -> None:
@@ -36,15 +43,18 @@ def test_a_median_of_more_repeats_is_surer() -> None:
 
 def test_repeats_that_began_apart_do_not_count() -> None:
     apart = np.array([9.0, 1, 8, 2, 7, 3, 6, 4])
-    assert sorted(collective_times.most_together(apart)) == [1, 3, 5, 7]
-    assert len(collective_times.most_together(np.ones(3))) == 3 and len(collective_times.most_together(np.ones(1))) == 1
+    assert sorted(collective_times.find_most_together(apart)) == [1, 3, 5, 7]
+    assert (
+        len(collective_times.find_most_together(np.ones(3))) == 3
+        and len(collective_times.find_most_together(np.ones(1))) == 1
+    )
 
 
 def test_lines_are_told_in_bytes() -> None:
     points = [Point(4 * 2**power, 1.0, 1.0, 1.0, 3) for power in range(8)]
     lines = [Line(0, 3, 1.0, 0.0, 0.01), Line(4, 7, 0.5, 1e-3, 0.02, (5,))]
-    assert collective_times.switch_points(lines, points) == [45]  # between 32 and 64
-    assert collective_times.described(lines[1], points, "ring") == {
+    assert collective_times.find_switch_points(lines, points) == [45]  # between 32 and 64
+    assert collective_times.describe_line(lines[1], points, "ring") == {
         "from_bytes": 64,
         "to_bytes": 512,
         "alpha_s": 0.5,

@@ -415,7 +415,7 @@ def test_a_model_brings_its_regime_as_far_as_the_optimizer_has_the_options(monke
         weight_decay: float | None = None
 
     brought = {"digits": (Phase(0, 0.1, 0.9, 1e-4), Phase(5, 0.01))}
-    monkeypatch.setattr("trainers.rules.resolve.regime", lambda model, dataset: brought.get(dataset))
+    monkeypatch.setattr("trainers.rules.resolve.find_regime", lambda model, dataset: brought.get(dataset))
 
     def phases(**changes: Any) -> Any:
         return resolve(compose_config(schedule="regime", **changes))["schedule"]["phases"]

@@ -73,9 +73,9 @@ def test_choices_of_a_run_are_forgotten() -> None:
 
 def test_the_gpus_of_a_run_are_those_that_it_was_leased(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRADSWEEP_GPUS", raising=False)
-    assert choose.own_gpus(3) == [0, 1, 2]
+    assert choose.list_own_gpus(3) == [0, 1, 2]
     monkeypatch.setenv("GRADSWEEP_GPUS", "2,0")
-    assert choose.own_gpus(3) == [2, 0]
+    assert choose.list_own_gpus(3) == [2, 0]
 
 
 def test_a_request_is_forgotten_with_its_run() -> None:

@@ -51,7 +51,7 @@ class Run:
         self.replica, self.watch = Replica(self.config, self.feed.shape, 10, COMM), Stopwatch()
         self.algorithm = assembly.build_algorithm(self.config, COMM, self.replica, self.watch)
         self.schedule = schedules.build(self.config, Epochs.from_length(STEPS, self.feed.plan.steps))
-        self.batches = [batch for epoch in (1, 2, 3) for batch in self.feed.epoch(epoch)]
+        self.batches = [batch for epoch in (1, 2, 3) for batch in self.feed.read_epoch(epoch)]
         self.values, self.gradients = self.replica.flat.values, self.replica.flat.gradients
 
     def begin(self, step: int) -> float:

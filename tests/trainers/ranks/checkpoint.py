@@ -86,7 +86,7 @@ class Tiny(nn.Module):
         self.mean = torch.zeros(36)  # a language model forgets, too, where training or evaluating begins
         return super().train(mode)
 
-    def carried(self) -> dict[str, torch.Tensor]:
+    def copy_carried(self) -> dict[str, torch.Tensor]:
         return {"mean": self.mean}
 
     def carry(self, state: dict[str, torch.Tensor]) -> None:
@@ -112,18 +112,18 @@ EVENTS = Events()
 class Watched(Shard):
     """The data of a worker, and the moments at which something can happen."""
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         EVENTS.step = (epoch - 1) * PER_EPOCH + start
-        for batch in super().epoch(epoch, start):
+        for batch in super().read_epoch(epoch, start):
             EVENTS.step += 1
             EVENTS.reached("data")
             yield batch
 
-    def test(
+    def read_test_set(
         self, epoch: int = 1, batch: int | None = 512, *, whole: bool = False
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         EVENTS.reached("test")
-        yield from super().test(epoch, batch, whole=whole)
+        yield from super().read_test_set(epoch, batch, whole=whole)
 
 
 class WatchedReplica(Replica):
@@ -141,7 +141,7 @@ def feed(config: options.RunConfig, worker: int, workers: int) -> Watched:
 
 
 models.build = lambda *_: Tiny()
-data.feed = feed  # type: ignore[assignment]
+data.build_feed = feed  # type: ignore[assignment]
 assembly.Replica = WatchedReplica  # type: ignore[attr-defined, misc]
 
 
@@ -173,7 +173,7 @@ def weights() -> bytes:
     """Of the run that was trained last, with what its model remembers."""
     assert EVENTS.replica is not None
     model = EVENTS.replica.model
-    tensors = [EVENTS.replica.flat.values, *model.buffers(), model.carried()["mean"]]  # type: ignore[operator]
+    tensors = [EVENTS.replica.flat.values, *model.buffers(), model.copy_carried()["mean"]]  # type: ignore[operator]
     return b"".join(tensor.numpy().tobytes() for tensor in tensors)
 
 

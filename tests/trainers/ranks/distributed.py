@@ -103,7 +103,7 @@ def whole() -> None:
         feed = Shard(random_arrays(26, 20), 12, 3, COMM.rank, COMM.size)
         folder = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(data, "feed", lambda *_, feed=feed: feed)
+            monkeypatch.setattr(data, "build_feed", lambda *_, feed=feed: feed)
             results.append(loop.train(config, COMM, Path(folder)))
         assert not torch.distributed.is_initialized()
     by_mpi, by_gloo = results

@@ -66,7 +66,7 @@ def assembled(folder: Path, **changes: Any) -> assembly.Assembly:
     """A run whose workers have taken three steps, each for itself."""
     with workers_apart():
         run = assembly.assemble(checkpoints.configured(COMM, **{**APART, **changes}), COMM, folder)
-    for step, batch in enumerate(list(run.feed.epoch(1))[:3], 1):
+    for step, batch in enumerate(list(run.feed.read_epoch(1))[:3], 1):
         run.algorithm.begin(step, 1, 0.05, False)
         run.replica.compute_gradient(batch, run.watch)
         run.algorithm.finish()
@@ -79,7 +79,7 @@ def judged_by_one(replica: Replica, values: torch.Tensor, buffers: dict[str, tor
     torch.nn.utils.vector_to_parameters(values, [p for p in model.parameters() if p.requires_grad])
     model.load_state_dict(buffers, strict=False)
     model.eval()
-    (images, labels), *rest = Shard(ARRAYS, 12, 0, 0, 1).test()
+    (images, labels), *rest = Shard(ARRAYS, 12, 0, 0, 1).read_test_set()
     assert not rest and len(labels) == 20
     with torch.no_grad():
         logits = model(images)
@@ -128,7 +128,7 @@ def statistics_of_ones_own() -> None:
         mean = averaging.compute_mean(replica.flat.values, COMM)
         with run.algorithm.use_evaluation_parameters():
             replica.model.eval()
-            images, labels = (torch.cat(part) for part in zip(*run.feed.test(1), strict=True))
+            images, labels = (torch.cat(part) for part in zip(*run.feed.read_test_set(1), strict=True))
             with torch.no_grad():
                 loss = torch.nn.functional.cross_entropy(replica.model(images), labels, reduction="sum")
             replica.model.train()

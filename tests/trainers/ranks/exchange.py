@@ -55,7 +55,7 @@ def gradients() -> None:
             flat = replica.flat
             exchanger = exchange_of("none", exchange_name, flat.cut_units(granularity, 0.01))
             shard, alone = (Shard(arrays, 48, 3, rank, size) for rank, size in ((comm.rank, comm.size), (0, 1)))
-            for step, (batch, whole) in enumerate(zip(shard.epoch(1), alone.epoch(1), strict=True), 1):
+            for step, (batch, whole) in enumerate(zip(shard.read_epoch(1), alone.read_epoch(1), strict=True), 1):
                 replica.compute_gradient(batch, watch)
                 exchanger.mean(step)
                 mine = flat.gradients.clone()

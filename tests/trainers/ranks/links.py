@@ -43,19 +43,19 @@ def measured(hosts: str) -> None:
 
 def again() -> None:
     """What is off is measured again, by all ranks alike, and the try with the fewest marks counts."""
-    network, original, tried = Emulated(), links.marks, []
+    network, original, tried = Emulated(), links.find_marks, []
 
     def marks(*given: object) -> list[str]:
         tried.append(given)
         return [["latency", "bandwidth"], ["cpu"], ["latency", "cpu"], []][(len(tried) - 1) % 4]
 
-    links.marks = marks
+    links.find_marks = marks
     MPI.Get_processor_name = lambda: f"host{COMM.rank}"
     for expected, tries in ((["cpu"], 3), ([], 1)):
-        found = links.of_run(COMM, network, None)
+        found = links.measure_run(COMM, network, None)
         assert (found is None) == (COMM.rank > 0)
         assert found is None or (found["marks"], found["tries"]) == (expected, tries)
-    links.marks = original
+    links.find_marks = original
 
 
 def trained(network: str, place: str) -> None:

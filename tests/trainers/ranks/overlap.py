@@ -87,7 +87,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
     losses, sent, step = [], [], 0
     replica.model.train()
     for epoch in (1, 2):
-        for batch in watch.steps("data", feed.epoch(epoch)):
+        for batch in watch.time_steps("data", feed.read_epoch(epoch)):
             step += 1
             left.clear()
             algorithm.begin(step, epoch, 0.05, step % 2 == 1)
@@ -96,7 +96,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
             sent.append(algorithm.finish())
             assert left == [unit.index for unit in reversed(units)]
             assert min(watch.seconds.values()) >= 0
-            assert sum(watch.seconds.values()) - watch.seconds.get(MEASURE, 0.0) <= watch.step_seconds()
+            assert sum(watch.seconds.values()) - watch.seconds.get(MEASURE, 0.0) <= watch.measure_step()
     assert step == STEPS
     state = algorithm.state_dict()
     if isinstance(algorithm.setup.exchange.collectives, ThreadCollectiveQueue):

@@ -31,10 +31,10 @@ def operations() -> None:
     """What is called is what training calls, with the bytes that are told; and it works."""
     sizes = [4, 64, 2**22 + 64]
     for collective in collective_times.ALGORITHMS:
-        told = [size for size, _ in collective_times.operations(Counting(), collective, sizes)]  # type: ignore[arg-type]
+        told = [size for size, _ in collective_times.build_operations(Counting(), collective, sizes)]  # type: ignore[arg-type]
         parts = [COMM.size * max(1, size // COMM.size) for size in sizes]
         assert told == (parts if collective == "alltoall" else sizes)
-        for _, operation in collective_times.operations(COMM, collective, sizes):
+        for _, operation in collective_times.build_operations(COMM, collective, sizes):
             operation()
     for name, each, call in (
         ("allreduce", 2**22 + 64, "Allreduce"),
@@ -42,7 +42,7 @@ def operations() -> None:
         ("allgather", 64, "Allgatherv"),
     ):
         comm = Counting()
-        ((_, operation),) = collective_times.operations(comm, name, [each])
+        ((_, operation),) = collective_times.build_operations(comm, name, [each])
         operation()
         names, arguments = zip(*comm.calls, strict=True)
         assert set(names) == {call}
@@ -79,12 +79,12 @@ def left_out() -> None:
     """What there is no time for, or no memory, is left out, and that is told."""
     slow = collective_times.Probe(COMM, 1.0, 1e-4)
     slow._together = lambda operation, repeats, each: np.full(repeats, 0.11)  # type: ignore[method-assign]
-    found = slow.collective("allreduce", [4, 8, 16, 32], 0.2)
+    found = slow.measure_collective("allreduce", [4, 8, 16, 32], 0.2)
     assert [point["bytes"] for point in found["points"]] == [4]
     assert found["left_out"] == {"from_bytes": 8, "for_lack_of": "time"}
     small = collective_times.Probe(COMM, 1.0, 1e-4)
     small._fitting["allgather"] = 8
-    found = small.collective("allgather", [4, 8, 16, 32], 10.0)
+    found = small.measure_collective("allgather", [4, 8, 16, 32], 10.0)
     assert [point["bytes"] for point in found["points"]] == [4, 8]
     assert found["left_out"] == {"from_bytes": 16, "for_lack_of": "memory"}
 
@@ -108,21 +108,21 @@ def no_time() -> None:
 
 def clock() -> None:
     """Clocks of other machines are brought in line with that of rank 0, and ranks wait by it."""
-    real, off, before = time.perf_counter, 1000.0 * COMM.rank, (clocks.time, clocks.machine)
+    real, off, before = time.perf_counter, 1000.0 * COMM.rank, (clocks.time, clocks.identify_machine)
     try:
         clocks.time = SimpleNamespace(perf_counter=lambda: real() + off, sleep=time.sleep)  # type: ignore[assignment]
-        clocks.machine = lambda: f"machine {COMM.rank}"  # type: ignore[assignment]
+        clocks.identify_machine = lambda: f"machine {COMM.rank}"  # type: ignore[assignment]
         found = CommonClock(COMM)
         assert not found.one_machine
         assert abs(found.now() - real()) < 10.0  # of 1000: what a message takes on a machine with other work
         moment = COMM.bcast(found.now() + 0.05)
         found.wait_until(moment)
         assert found.now() >= moment
-        clocks.machine = lambda: "this machine"  # type: ignore[assignment]
+        clocks.identify_machine = lambda: "this machine"  # type: ignore[assignment]
         found = CommonClock(COMM)
         assert found.one_machine and found.now() - real() > off - 10.0
     finally:
-        clocks.time, clocks.machine = before  # type: ignore[assignment]
+        clocks.time, clocks.identify_machine = before  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

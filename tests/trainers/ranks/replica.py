@@ -80,7 +80,7 @@ def synchronised() -> None:
     exchanger = exchange_of("none", "allreduce", together.flat.cut_units("model", 1.0))
     shard, whole = (Shard(arrays, 24, 3, rank, size) for rank, size in ((COMM.rank, COMM.size), (0, 1)))
     shares = set()
-    for step, (mine, all_of_it) in enumerate(zip(shard.epoch(1), whole.epoch(1), strict=True), 1):
+    for step, (mine, all_of_it) in enumerate(zip(shard.read_epoch(1), whole.read_epoch(1), strict=True), 1):
         shares.add(len(mine.labels))
         sums = np.array(together.compute_gradient(mine, watch))
         COMM.Allreduce(MPI.IN_PLACE, sums)
@@ -106,7 +106,7 @@ def statistics() -> None:
     shard = Shard(arrays, 24, 3, COMM.rank, COMM.size)
     for kind in ("averaged", "local"):
         one = replica(kind)
-        for batch in shard.epoch(1):
+        for batch in shard.read_epoch(1):
             one.compute_gradient(batch, Stopwatch())
         before = COMM.allgather(one.model.body[1].running_mean.numpy().copy())
         one.evaluate(shard)

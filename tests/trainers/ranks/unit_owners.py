@@ -92,7 +92,7 @@ def gradients() -> None:
             units = units_of(replica.flat, kind, granularity)
             exchanger = build(kind, compressors.build("none"), units, granularity=granularity, bucket_mib=0.01)
             shard, alone = (Shard(arrays, 48, 3, rank, size) for rank, size in ((COMM.rank, COMM.size), (0, 1)))
-            for step, (batch, whole) in enumerate(zip(shard.epoch(1), alone.epoch(1), strict=True), 1):
+            for step, (batch, whole) in enumerate(zip(shard.read_epoch(1), alone.read_epoch(1), strict=True), 1):
                 replica.compute_gradient(batch, watch)
                 exchanger.mean(step)
                 require_same_bits(units, (kind, granularity))

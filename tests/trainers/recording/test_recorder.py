@@ -35,7 +35,7 @@ class FixedWatch(Stopwatch):
         self.seconds = {"forward": step_s / 2, "encode": step_s / 4}
         self.step_s = step_s
 
-    def step_seconds(self) -> float:
+    def measure_step(self) -> float:
         return self.step_s
 
 

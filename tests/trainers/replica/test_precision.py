@@ -45,11 +45,11 @@ class Blobs(Feed):
 
     shape, classes, samples, steps = (3, 8, 8), 10, 160, 10
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         for step in range(start, self.steps):
             yield Batch(*blobs(16, step), 16)
 
-    def test(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def read_test_set(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         yield blobs(64, 99)
 
 
@@ -87,7 +87,7 @@ def losses(one: Replica, start: int = 0, steps: int = 30, lr: float = 0.1) -> li
     found, feed = [], Blobs()
     one.model.train()
     for step in range(start, steps):
-        batch = next(feed.epoch(1, step % feed.steps))
+        batch = next(feed.read_epoch(1, step % feed.steps))
         found.append(one.compute_gradient(batch, Stopwatch())[0])
         if one.check_usable(Stopwatch()):
             one.flat.values.sub_(one.flat.gradients, alpha=lr)
@@ -115,7 +115,7 @@ def test_parameters_and_gradients_stay_in_32_bits(replica: Any) -> None:
     one = replica(precision="bf16")
     seen = []
     one.model[3].register_forward_hook(lambda *call: seen.append(call[2].dtype))
-    one.compute_gradient(next(Blobs().epoch(1)), Stopwatch())
+    one.compute_gradient(next(Blobs().read_epoch(1)), Stopwatch())
     one.evaluate(Blobs())
     assert seen == [torch.bfloat16] * 2
     assert one.flat.gradients.dtype is torch.float32 and float(one.flat.gradients.norm()) > 0
@@ -130,7 +130,7 @@ def test_images_are_channels_last_in_the_model(replica: Any) -> None:
     )
     for each in (one, plain):
         each.model[4].p = 0.0  # the elements are drawn in another order
-        each.compute_gradient(next(Blobs().epoch(1)), Stopwatch())
+        each.compute_gradient(next(Blobs().read_epoch(1)), Stopwatch())
         each.evaluate(Blobs())
     assert seen == [True, True]
     torch.testing.assert_close(one.flat.gradients, plain.flat.gradients, rtol=1e-4, atol=1e-6)
@@ -179,7 +179,7 @@ def test_what_a_model_carries_is_in_the_state(replica: Any, monkeypatch: pytest.
     class Carrying(nn.Linear):
         hidden = torch.zeros(2)
 
-        def carried(self) -> dict[str, torch.Tensor]:
+        def copy_carried(self) -> dict[str, torch.Tensor]:
             return {"hidden": self.hidden}
 
         def carry(self, carried: dict[str, torch.Tensor]) -> None:
@@ -223,11 +223,11 @@ def test_what_cannot_be_compiled_is_one_line(replica: Any, monkeypatch: pytest.M
     error = type("BackendCompilerFailed", (RuntimeError,), {"__module__": "torch._dynamo.exc"})
     monkeypatch.setattr(torch, "compile", lambda model: fail)
     with pytest.raises(UsageError) as raised:
-        replica(compile=True).compute_gradient(next(Blobs().epoch(1)), Stopwatch())
+        replica(compile=True).compute_gradient(next(Blobs().read_epoch(1)), Stopwatch())
     assert str(raised.value) == "compile=true: no compiler; valid is false for this model on this machine"
     monkeypatch.setattr(torch, "compile", lambda model: lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):  # an error of the model itself
-        replica(compile=True).compute_gradient(next(Blobs().epoch(1)), Stopwatch())
+        replica(compile=True).compute_gradient(next(Blobs().read_epoch(1)), Stopwatch())
 
 
 def test_a_model_of_torchs_own_modules_is_compiled_too(replica: Any, monkeypatch: pytest.MonkeyPatch) -> None:

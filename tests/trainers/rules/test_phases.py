@@ -21,7 +21,7 @@ from trainers.config import run_config
 from trainers.config.epochs import Epochs
 from trainers.data import imagenet
 from trainers.data.__main__ import prepare_runs
-from trainers.models.inputs import refused
+from trainers.models.inputs import explain_refusal
 from trainers.optimizers import schedules
 from trainers.options import models as model_options
 from trainers.options import schedules as schedule_options
@@ -106,7 +106,7 @@ def test_schedules_count_epochs_of_whatever_length() -> None:
 def feeds(root: Path, workers: int = 2, **changes: Any) -> list[Any]:
     given = {"dataset": SMALL, "batch": {"size": 4}, "data": {"root": str(root)}, "epochs": 5, **changes}
     run = run_config.parse(compose_config(workers=workers, **given))
-    return [data.feed(run, worker, workers) for worker in range(workers)]
+    return [data.build_feed(run, worker, workers) for worker in range(workers)]
 
 
 PHASES = [{"epoch": 0, "size": 8}, {"epoch": 2, "batch": 3}, {"epoch": 3, "size": 16, "batch": 5}]
@@ -117,7 +117,7 @@ def test_what_is_seen_in_each_phase(tmp_path: Path) -> None:
     assert both[0].shape == (3, 8, 8) and both[0].shapes == [(3, 8, 8), (3, 8, 8), (3, 16, 16)]
     seen = {}
     for epoch in (1, 2, 3, 4, 5, 3, 1):  # also backwards: an epoch is a function of its number
-        steps = list(zip(*(feed.epoch(epoch) for feed in both), strict=True))
+        steps = list(zip(*(feed.read_epoch(epoch) for feed in both), strict=True))
         size = 8 if epoch < 4 else 16
         assert {part.inputs.shape[1:] for step in steps for part in step} == {(3, size, size)}
         assert all({part.total for part in step} == {sum(len(part.labels) for part in step)} for step in steps)
@@ -125,12 +125,12 @@ def test_what_is_seen_in_each_phase(tmp_path: Path) -> None:
         assert sorted(sum(labels, [])) == list(range(10)), "every image once"
         assert seen.setdefault(epoch, labels) == labels
         for feed, mine in zip(both, zip(*steps, strict=True), strict=True):
-            later = list(feed.epoch(epoch, 1))
+            later = list(feed.read_epoch(epoch, 1))
             assert all(torch.equal(one.inputs, two.inputs) for one, two in zip(mine[1:], later, strict=True))
-        tested = [part for feed in both for part in feed.test(epoch)]
+        tested = [part for feed in both for part in feed.read_test_set(epoch)]
         assert {inputs.shape[1:] for inputs, _ in tested} == {(3, size, size)}
         assert sorted(torch.cat([labels for _, labels in tested]).tolist()) == list(range(7))
-        whole = torch.cat([inputs for inputs, _ in both[1].test(epoch, whole=True)])
+        whole = torch.cat([inputs for inputs, _ in both[1].read_test_set(epoch, whole=True)])
         assert torch.equal(whole, torch.cat([inputs for inputs, _ in tested]))
     sizes = {epoch: [len(step) for step in labels] for epoch, labels in seen.items()}
     assert sizes == {1: [4, 4, 2], 2: [4, 4, 2], 3: [3, 3, 3, 1], 4: [5, 5], 5: [5, 5]}
@@ -143,7 +143,7 @@ def test_images_are_resized_after_they_were_augmented(tmp_path: Path) -> None:
     (grown,) = feeds(tmp_path, 1, dataset=flipped, phases=[{"epoch": 1, "size": 20}])
     assert grown.shapes == [(3, 12, 12), (3, 20, 20)]
     for epoch in (1, 2):
-        for one, other in zip(plain.epoch(epoch), grown.epoch(epoch), strict=True):
+        for one, other in zip(plain.read_epoch(epoch), grown.read_epoch(epoch), strict=True):
             expected = one.inputs if epoch == 1 else torch.nn.functional.interpolate(one.inputs, 20, mode="bilinear")
             assert torch.equal(other.inputs, expected) and torch.equal(other.labels, one.labels)
 
@@ -151,13 +151,13 @@ def test_images_are_resized_after_they_were_augmented(tmp_path: Path) -> None:
 def test_workers_keep_their_images_through_all_phases(tmp_path: Path) -> None:
     both = feeds(tmp_path, phases=PHASES, partition={"scheme": "dirichlet", "alpha": 0.5})
     for feed in both:
-        mine = [sorted(torch.cat([one.labels for one in feed.epoch(epoch)]).tolist()) for epoch in (1, 3, 4)]
+        mine = [sorted(torch.cat([one.labels for one in feed.read_epoch(epoch)]).tolist()) for epoch in (1, 3, 4)]
         assert mine[0] == mine[1] == mine[2]
 
 
 def test_a_worker_without_an_image_has_none_of_the_size(tmp_path: Path) -> None:
     everyone = feeds(tmp_path, 4, phases=[{"epoch": 0, "size": 16}])
-    empty = [batch.inputs.shape for feed in everyone for batch in feed.epoch(1) if not len(batch.labels)]
+    empty = [batch.inputs.shape for feed in everyone for batch in feed.read_epoch(1) if not len(batch.labels)]
     assert empty == [(0, 3, 16, 16)] * 2
 
 
@@ -188,19 +188,19 @@ def test_images_of_files_are_decoded_in_the_size_of_the_phase(tree: Path) -> Non
     for epoch, same in ((1, {}), (2, {"size": 32, "resize": 40, "scale": 1.0}), (3, {"size": 32, "resize": 40})):
         scale = {"scale": 0.1} if epoch == 3 else {}
         (alone,) = of_files(tree, dataset={**same, **scale}, batch={"size": 2 if epoch == 3 else 4})
-        for mine, other in zip(feed.epoch(epoch), alone.epoch(epoch), strict=True):
+        for mine, other in zip(feed.read_epoch(epoch), alone.read_epoch(epoch), strict=True):
             assert torch.equal(mine.inputs, other.inputs)
-        for (mine, _), (other, _) in zip(feed.test(epoch), alone.test(), strict=True):
+        for (mine, _), (other, _) in zip(feed.read_test_set(epoch), alone.read_test_set(), strict=True):
             assert torch.equal(mine, other)
 
 
 @pytest.mark.thorough
 def test_loaders_of_an_earlier_phase_end(tree: Path) -> None:
     (feed,) = of_files(tree, loaders=1, phases=[{"epoch": 1, "size": 24}])
-    assert {batch.inputs.shape[-1] for batch in feed.epoch(1)} == {16}
+    assert {batch.inputs.shape[-1] for batch in feed.read_epoch(1)} == {16}
     (process,) = feed._feed._loader._iterator._workers
     assert process.is_alive()
-    assert {batch.inputs.shape[-1] for batch in feed.epoch(2)} == {24}
+    assert {batch.inputs.shape[-1] for batch in feed.read_epoch(2)} == {24}
     process.join(120)
     assert process.exitcode == 0
     (process,) = feed._feed._loader._iterator._workers
@@ -211,24 +211,30 @@ def test_loaders_of_an_earlier_phase_end(tree: Path) -> None:
 
 def test_rectangles_have_the_mean_shape_of_those_that_are_together() -> None:
     ratios = np.array([1.0, 2.0, 0.5, 1.5, 1.0, 0.52])
-    batches, shapes = imagenet.rectangles(ratios, 64, 2)
+    batches, shapes = imagenet.find_rectangles(ratios, 64, 2)
     assert [batch.tolist() for batch in batches] == [[2, 5], [0, 4], [3, 1]]
     assert shapes.tolist() == [[64, 64], [64, 112], [120, 64], [64, 112], [64, 64], [120, 64]]
-    assert imagenet.rectangles(np.array([0.98, 1.02]), 20, 1)[1].tolist() == [[20, 20]] * 2, "not below the size"
+    assert imagenet.find_rectangles(np.array([0.98, 1.02]), 20, 1)[1].tolist() == [[20, 20]] * 2, "not below the size"
 
 
 def test_rectangular_images_are_tested_once_each(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagenet, "TEST_BATCH", 3)
     expected = [(3, 32, 16), (3, 16, 16), (3, 16, 24), (3, 16, 32)]
     for workers in (1, 3):
-        tested = [part for feed in of_files(tree, workers, dataset={"rectangular": True}) for part in feed.test()]
+        tested = [
+            part for feed in of_files(tree, workers, dataset={"rectangular": True}) for part in feed.read_test_set()
+        ]
         assert [inputs.shape[1:] for inputs, _ in tested] == expected and all(len(labels) == 3 for _, labels in tested)
         assert sorted(torch.cat([labels for _, labels in tested]).tolist()) == [0] * 6 + [1] * 6
         (*_, last) = of_files(tree, workers, dataset={"rectangular": True})
-        assert [inputs.shape[1:] for inputs, _ in last.test(whole=True)] == expected
+        assert [inputs.shape[1:] for inputs, _ in last.read_test_set(whole=True)] == expected
     later = [{"epoch": 1, "rectangular": True}, {"epoch": 2, "rectangular": False}]
     (feed,) = of_files(tree, phases=later)
-    assert [{len(set(inputs.shape[2:])) for inputs, _ in feed.test(epoch)} for epoch in (1, 2, 3)] == [{1}, {1, 2}, {1}]
+    assert [{len(set(inputs.shape[2:])) for inputs, _ in feed.read_test_set(epoch)} for epoch in (1, 2, 3)] == [
+        {1},
+        {1, 2},
+        {1},
+    ]
 
 
 EVERY = [
@@ -245,7 +251,7 @@ def test_which_models_take_another_size_than_they_were_built_for(options: Any) -
     if options == model_options.Torchvision():
         options = model_options.Torchvision(arch="resnet18")
     model = models.build(options, (3, 32, 32), 10)
-    assert (refused(model, (3, 48, 48)) is not None) == options.one_size
+    assert (explain_refusal(model, (3, 48, 48)) is not None) == options.one_size
     assert model.training
 
 

@@ -46,7 +46,7 @@ class Remembered(Tracker):
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._note("log", step, dict(values))
 
-    def epoch(self, epoch: int, values: Mapping[str, float]) -> None:
+    def log_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         self._note("epoch", epoch, dict(values))
 
     def finish(self, status: str) -> None:
@@ -311,7 +311,7 @@ def test_progress_needs_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options_are_plain(tmp_path: Path) -> None:
-    options = trackers.options_of(
+    options = trackers.flatten_options(
         run_config.parse(compose_config(memory="dgc", optimizer={"momentum": 0.0, "nesterov": False}))
     )
     json.dumps(options)
