@@ -301,9 +301,9 @@ def test_options_out_of_range_are_one_line(name: str, changes: dict[str, Any], m
 def test_what_fits_is_known_without_torch() -> None:
     """A launcher may ask before it starts anything."""
     code = (
-        "import sys; from trainers.models.fitting import check_fits; from trainers.models.regimes import regime; "
+        "import sys; from trainers.models.fitting import check_fits; from trainers.models.regimes import find_regime; "
         "from trainers.options.models import ResNet18, Torchvision; check_fits(ResNet18(), (3, 32, 32), 10); "
-        "Torchvision(arch='resnet18'); regime(ResNet18(), 'cifar10'); "
+        "Torchvision(arch='resnet18'); find_regime(ResNet18(), 'cifar10'); "
         "print({'torch', 'torchvision', 'numpy'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
