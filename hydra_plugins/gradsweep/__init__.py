@@ -55,8 +55,8 @@ def run_points(
         return dict(config)
 
     fresh = directories.is_fresh(str(directory))
-    typed = [dict(override.lstrip("+~").partition("=")[::2] for override in point) for point in overrides]
     with launch.undo_unless_started(session, directory):
+        typed = [dict(override.lstrip("+~").partition("=")[::2] for override in point) for point in overrides]
         configs = compose_them()
         if session.flags.probe_s is not None:
             return probe.probe_points(session, configs, typed, directory, check, fresh=fresh, whole=whole)

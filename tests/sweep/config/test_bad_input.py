@@ -250,28 +250,32 @@ for directory, arguments in json.load(sys.stdin):
 """
 
 
-@pytest.fixture(scope="module")
-def typed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """BAD_INPUT, typed one after the other: exit status, output and errors are files in a directory for each.
+PARTS = 4
 
-    Forked where all that takes long to load is loaded, which is more than half of what they cost. That nobody gives
-    hydra.mode is taken for granted: Hydra composes the whole of a config to find out, and then again.
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, part: int) -> None:
+    """Commands are typed one after the other, forked where all that takes long to load is loaded.
+
+    Loading is more than half of what they cost. hydra.mode is never asked for: Hydra composes a whole config to find out.
     """
-    found = {arguments: tmp_path_factory.mktemp("typed") for arguments, _ in BAD_INPUT}
+    cases = BAD_INPUT[part::PARTS]
+    directories = [tmp_path / str(number) for number in range(len(cases))]
+    for directory in directories:
+        directory.mkdir()
+    typed = [shlex.split(arguments) for arguments, _ in cases]
     done = subprocess.run(
         [sys.executable, "-c", TYPED, str(ROOT / "multirun.py")],
         cwd=ROOT,
-        input=json.dumps([(str(directory), shlex.split(arguments)) for arguments, directory in found.items()]),
+        input=json.dumps(list(zip(map(str, directories), typed, strict=True))),
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return found
-
-
-@pytest.mark.parametrize(("arguments", "line"), BAD_INPUT)
-def test_bad_input_is_one_line_and_exit_status_2(typed: dict[str, Path], arguments: str, line: str) -> None:
-    code, out, err = ((typed[arguments] / name).read_text() for name in ("code", "out", "err"))
-    assert (code, out) == ("2", "")
-    assert re.fullmatch(line + "\n", err), err
-    assert {path.name for path in typed[arguments].iterdir()} <= {"code", "out", "err", "data"}  # prepared data stays
+    wrong = []
+    for directory, (arguments, line) in zip(directories, cases, strict=True):
+        code, out, err = ((directory / name).read_text() for name in ("code", "out", "err"))
+        left = {path.name for path in directory.iterdir()} - {"code", "out", "err", "data"}  # prepared data stays
+        if (code, out) != ("2", "") or not re.fullmatch(line + "\n", err) or left:
+            wrong.append(f"{arguments}: exit status {code}, leaves {sorted(left)}: {out}{err}")
+    assert not wrong, "\n".join(wrong)
