@@ -91,7 +91,8 @@ def on_device(x: torch.Tensor) -> torch.Tensor:
 
 def both(method: str) -> tuple[ModuleType, ModuleType]:
     """The kernels of a method in Triton and the reference."""
-    return MODULES[method], importlib.import_module(f"compressors.kernels.reference.{method}")
+    folder = "reference.primitives" if "primitives" in MODULES[method].__name__ else "reference"
+    return MODULES[method], importlib.import_module(f"compressors.kernels.{folder}.{method}")
 
 
 INPUTS = {
