@@ -257,7 +257,7 @@ PARTS = 4
 def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, part: int) -> None:
     """Commands are typed one after the other, forked where all that takes long to load is loaded.
 
-    Loading is more than half of what they cost. hydra.mode is never asked for: Hydra composes a whole config to find out.
+    Loading is more than half of their cost. hydra.mode is not asked for: Hydra composes a whole config to find out.
     """
     cases = BAD_INPUT[part::PARTS]
     directories = [tmp_path / str(number) for number in range(len(cases))]
