@@ -24,12 +24,12 @@ class Epochs:
 
     @classmethod
     def from_length(cls, steps: int, per_epoch: int) -> Epochs:
-        """Of one length."""
+        """Return the epochs of a run in which all have one length."""
         return cls(steps, (Stretch(0, 0, per_epoch),))
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[tuple[int, int]], epochs: int, max_steps: int | None = None) -> Epochs:
-        """Of a run of so many epochs, cut short after `max_steps`.
+        """Return the epochs of a run of so many, cut short after `max_steps`.
 
         Args:
             lengths: by (epoch, steps per epoch): what holds from an epoch on, the first from 0.
@@ -48,17 +48,17 @@ class Epochs:
         return self.count_passed(self.steps)
 
     def count_done(self, step: int) -> int:
-        """Epochs that are over when `step` (from 1) is taken."""
+        """Return how many epochs are over when `step` (from 1) is taken."""
         part = self._last(lambda one: one.steps <= step - 1)
         return part.epoch + (step - 1 - part.steps) // part.per_epoch
 
     def count_passed(self, steps: float) -> float:
-        """Epochs, and the part of one, that so many steps make."""
+        """Return the epochs, with the part of one, that so many steps make."""
         part = self._last(lambda one: one.steps <= steps)
         return part.epoch + (steps - part.steps) / part.per_epoch
 
     def count_steps_until(self, epochs: float) -> float:
-        """Steps, and the part of one, until so many epochs have passed."""
+        """Return the steps, with the part of one, until so many epochs have passed."""
         part = self._last(lambda one: one.epoch <= epochs)
         return part.steps + (epochs - part.epoch) * part.per_epoch
 

@@ -82,11 +82,11 @@ class RunConfig(Part):
 
     @property
     def completed_phases(self) -> tuple[Phase, ...]:
-        """What holds from which epoch on; one phase where nothing changes."""
+        """The phases of the run, each with all that holds in it; one phase if nothing changes."""
         return complete_phases(self.phases, self.batch.size)
 
     def adapt_to(self, phase: Phase) -> RunConfig:
-        """The config as it would be if the whole run were like this phase."""
+        """Return the config that the run would have if all of it were like this phase."""
         dataset = self.dataset.adapt_to(phase) if isinstance(self.dataset, ImageNet) else self.dataset
         batch = dataclasses.replace(self.batch, size=phase.batch or self.batch.size)
         return dataclasses.replace(self, phases=[], batch=batch, dataset=dataset)
@@ -98,11 +98,11 @@ class RunConfig(Part):
 
     @property
     def ranks(self) -> int:
-        """What mpirun starts: a rank for each worker, and behind them a server that is none of them."""
+        """The number of ranks that mpirun starts: one for each worker, and behind them one for a dedicated server."""
         return self.workers + int(self.exchange.servers)
 
     def compute_epochs(self, samples: int) -> Epochs:
-        """The epochs of the run in optimizer steps, on a training set of that many samples."""
+        """Return the epochs of the run in optimizer steps, on a training set of that many samples."""
         by_epoch = [(one.epoch, math.ceil(samples / self.adapt_to(one).global_batch)) for one in self.completed_phases]
         return Epochs.from_lengths(by_epoch, self.epochs, self.max_steps)
 

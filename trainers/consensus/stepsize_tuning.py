@@ -134,7 +134,7 @@ def tune_stepsize(
 
 
 def _advanced(mine: Mapping[int, _Candidate], iterations: int, comm: Comm | None) -> dict[int, tuple[int, float]]:
-    """Where all candidates of all ranks stand after iteration `iterations`, by place."""
+    """Return where all candidates of all ranks stand after iteration `iterations`, in their order."""
     with _kernels():
         for candidate in mine.values():
             candidate.advance(iterations)
@@ -175,7 +175,7 @@ def choose_shape(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tup
 
 
 def _kept(compressor: Compressor, shape: Sequence[int]) -> float:
-    """How good the compressor is for `shape`: its delta, or that of Q / (1 + omega); 0 where nothing is promised."""
+    """Return the delta of the compressor for `shape`, or that of Q / (1 + omega); 0 if it promises nothing."""
     law = compressor.law(shape)
     if law.delta is not None:
         return law.delta

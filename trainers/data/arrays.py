@@ -48,7 +48,7 @@ class Arrays:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one sample."""
+        """The shape of one sample."""
         return tuple(self.train_x.shape[1:])
 
     def to_prepared(self, sources: Any = ()) -> Prepared:

@@ -30,7 +30,7 @@ def pad(images: np.ndarray, size: int, mode: str, fill: int) -> np.ndarray:
 
 
 def cut_windows(images: np.ndarray, top: np.ndarray, left: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Of each image (n, C, H, W) the window that begins at its `top`, `left`: a copy (n, C, height, width)."""
+    """Return a copy (n, C, height, width) of the window of each image (n, C, H, W) that begins at its `top`, `left`."""
     every = np.lib.stride_tricks.sliding_window_view(images, (height, width), axis=(2, 3))
     cropped: np.ndarray = every[np.arange(len(images)), :, top, left]
     return cropped
@@ -111,7 +111,7 @@ class Augment:
         return torch.from_numpy(images.astype(np.float32)).sub_(self.shift).mul_(self.scale)
 
     def _draws(self, epoch: int) -> dict[int, np.ndarray]:
-        """What is drawn in an epoch, for all samples: a few milliseconds once an epoch."""
+        """Draw all random numbers of an epoch, for all samples: a few milliseconds once an epoch."""
         if self._drawn is None or self._drawn[0] != epoch:
             options = self.options
             ends: dict[int, int] = {}

@@ -43,7 +43,7 @@ class Feed(ABC):
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of a sample, in each phase of the run."""
+        """The shape of a sample in each phase of the run."""
         return [self.shape]
 
     @abstractmethod

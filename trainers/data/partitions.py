@@ -12,7 +12,7 @@ from trainers.options.sections import Partition
 
 
 def cut(total: int, parts: int, part: int) -> slice:
-    """Where part number `part` lies when `total` is cut into parts in order, sizes differing by one at most."""
+    """Return the place of part number `part` if `total` is cut in order into parts whose sizes differ by 1 at most."""
     return slice(total * part // parts, total * (part + 1) // parts)
 
 

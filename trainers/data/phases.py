@@ -69,7 +69,7 @@ class Phased(Feed):
         return self._phase, self._feed
 
     def _shape(self, phase: Phase) -> tuple[int, ...]:
-        """Of a sample; the first phase's feed says what it is where nothing is resized."""
+        """Return the shape of a sample; if nothing is resized, that of the first phase's feed."""
         shape = self._feed.shape
         return shape if phase.size is None else (shape[0], phase.size, phase.size)
 

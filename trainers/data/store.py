@@ -56,7 +56,7 @@ def _checksum(path: Path) -> int:
 
 
 def _stamp(path: Path) -> list[int]:
-    """What changes with the content of a file, or with the names in a directory."""
+    """Return numbers that change with the content of a file, or with the names in a directory."""
     status = path.stat()
     return [0 if path.is_dir() else status.st_size, status.st_mtime_ns]
 

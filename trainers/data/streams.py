@@ -47,7 +47,7 @@ class Streams:
         return np.minimum(places, len(self.tokens) - 1)  # the last stream's ignored place lies behind the end
 
     def count_labels(self, step: int) -> int:
-        """Of all streams together in a step."""
+        """Return how many labels all streams together have in a step."""
         first, last = step * self.bptt, min((step + 1) * self.bptt, self.length)
         return (min(last, self.even) - first) * self.streams + (self.longer if last > self.even else 0)
 

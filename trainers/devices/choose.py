@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def choose_gpu(config: RunConfig, rank: int, node_rank: int, visible: int) -> int:
-    """The number of the GPU that a rank works on.
+    """Return the number of the GPU that a rank works on.
 
     An explicit list gives the GPU of each rank, as the `world` of ChocoSGD's launcher does (there, too, it may be
     longer than there are ranks). Else the ranks of a node take its GPUs in turn; emulated hosts are one node.
@@ -90,7 +90,7 @@ def _gpu(config: RunConfig, comm: MPI.Comm) -> torch.device:
 
 
 def create_stopwatch(device: torch.device) -> Stopwatch:
-    """One that knows how long the work on `device` takes, also where calls return before it is done."""
+    """Return a stopwatch that knows how long work on `device` takes, even if calls return before it is done."""
     if device.type != "cuda":
         return Stopwatch()
     from trainers.devices.gpu_stopwatch import EventStopwatch
@@ -99,7 +99,7 @@ def create_stopwatch(device: torch.device) -> Stopwatch:
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """What result.json says about it."""
+    """Return what result.json says about a device."""
     if device.type != "cuda":
         return {"device": device.type}
     return {

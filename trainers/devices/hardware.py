@@ -11,17 +11,17 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows Su
 
 
 def has_gpu_driver() -> bool:
-    """There may be a GPU: without the driver's device there is none for certain."""
+    """Tell whether there may be a GPU: without the driver's device there is none for certain."""
     return any(Path(device).exists() for device in _DRIVERS)
 
 
 def has_compiler() -> bool:
-    """There is a C++ compiler where torch.compile looks for one."""
+    """Tell whether there is a C++ compiler where torch.compile looks for one."""
     return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
 
 
 def torch_has_gpus() -> bool:
-    """Whether the installed torch was built for GPUs; True where that cannot be seen from its files."""
+    """Tell whether the installed torch was built for GPUs; True if its files do not show it."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return True

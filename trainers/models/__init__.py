@@ -37,7 +37,7 @@ FAMILIES: dict[type, str] = {
 
 
 def try_out(config: Any, shape: tuple[int, ...], classes: int) -> None:
-    """What `build` would refuse, told without the memory and the work that a model takes.
+    """Refuse what `build` would refuse, without the memory and the work that a model takes.
 
     `check_fits` knows it of most models. Which images one of torchvision's takes shows when it is given one: it is
     built on the meta device, whose tensors have shapes only.

@@ -42,7 +42,7 @@ def _declare_missing() -> None:
 
 
 def _load_extension() -> None:
-    """Where the compiled extension does fit this torch, let it declare the operators itself."""
+    """Let the compiled extension declare the operators itself, if it fits this torch."""
     import torch
 
     package = importlib.util.find_spec("torchvision")

@@ -89,5 +89,5 @@ def is_crowded(places: Sequence[tuple[str, frozenset[int]]]) -> bool:
 
 
 def identify_machine() -> str:
-    """What tells this machine, since it was started, from all others; emulated hosts on it have the same."""
+    """Return a name of this machine, since it was started, that no other has; emulated hosts on it have the same."""
     return Path("/proc/sys/kernel/random/boot_id").read_text()

@@ -69,7 +69,7 @@ class Point:
 
 
 def read_algorithm(collective: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """What Open MPI was told to do a collective with; None where it chooses by itself, or another MPI does."""
+    """Return the algorithm that Open MPI was told to use; None if it chooses by itself, or with another MPI."""
     name, known = ALGORITHMS[collective]
     if environment.get("OMPI_MCA_coll_tuned_use_dynamic_rules") not in ("1", "true"):
         return None
@@ -138,7 +138,7 @@ class Probe:
         self._fitting = _largest(comm)
 
     def run(self) -> dict[str, dict[str, Any]]:
-        """What network.json says of each collective; on rank 0, on the others of points only."""
+        """Measure all collectives, and return what network.json says of each; on ranks other than 0 only the points."""
         end = time.perf_counter() + self.seconds
         names = ["bcast", "alltoall", "allgather", "allreduce"]  # what one leaves of its time, the next ones get
         sizes = self._sizes

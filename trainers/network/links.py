@@ -265,7 +265,7 @@ def _quietly(comm: MPI.Comm) -> None:
 
 
 def _told(comm: MPI.Comm, plan: tuple[int, int]) -> tuple[int, int]:
-    """What rank 0 has planned, as soon as all are here."""
+    """Wait until all ranks are here, and return what rank 0 has planned."""
     _quietly(comm)
     found: tuple[int, int] = comm.bcast(plan)
     return found
@@ -377,7 +377,7 @@ def _core_times() -> list[tuple[float, float]]:
 def _busy(
     before: Sequence[tuple[float, float]], after: Sequence[tuple[float, float]]
 ) -> tuple[float | None, float | None, int | None]:
-    """How many cores were busy, how much the busiest was, and how many there are."""
+    """Return how many cores were busy, how busy the busiest was, and how many there are."""
     if not before or len(before) != len(after):
         return None, None, None
     shares = [

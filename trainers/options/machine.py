@@ -10,5 +10,5 @@ TRACKERS: Mapping[str, str] = {"tensorboard": "tensorboardX", "mlflow": "mlflow"
 
 
 def is_gpu(value: Any) -> bool:
-    """It can be the number of a GPU."""
+    """Tell whether a value can be the number of a GPU."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -33,12 +33,12 @@ class Phase(Part):
     rectangular: bool | None = boolean(None, optional=True)
 
     def continue_with(self, later: Mapping[str, Any]) -> Phase:
-        """The next phase: what it does not say stays."""
+        """Return the next phase: what it does not say stays."""
         return dataclasses.replace(self, **{key: value for key, value in later.items() if value is not None})
 
 
 def is_phase(item: Any) -> bool:
-    """Whether it has an epoch, and something of the rest, in range."""
+    """Tell whether an item has an epoch, and something of the rest, in range."""
     if not isinstance(item, Mapping) or item.get("epoch") is None:
         return False
     if not set(item) <= {field.name for field in dataclasses.fields(Phase)}:
@@ -63,7 +63,7 @@ def check_order(phases: Sequence[Mapping[str, Any]]) -> None:
 
 
 def complete_phases(phases: Sequence[Mapping[str, Any]], batch: int) -> tuple[Phase, ...]:
-    """All that holds in each phase, the first from epoch 0 on with batches of `batch`."""
+    """Return all that holds in each phase, the first from epoch 0 on with batches of `batch`."""
     found = [Phase(batch=batch)]
     for phase in phases:
         found.append(found[-1].continue_with(phase))

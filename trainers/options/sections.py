@@ -21,7 +21,7 @@ class Batch(Part):
     accumulate: int = integer(1, low=1)
 
     def count_samples(self, workers: int) -> int:
-        """The global batch size."""
+        """Return the global batch size."""
         return self.size if self.per == "global" else self.size * workers
 
 
@@ -120,7 +120,7 @@ class Scaling(Part):
             raise InvalidParameter("warmup_from_base", True, "false with rule=none: nothing is scaled")
 
     def compute_factor(self, workers: int, degree: int, global_batch: int) -> float:
-        """What the learning rate is multiplied by."""
+        """Return the factor by which the learning rate is multiplied."""
         samples = global_batch / self.base_batch
         grown = {"workers": workers, "degree": degree, "batch": samples, "neighbourhood": samples * degree / workers}
         times = float(grown[self.by])

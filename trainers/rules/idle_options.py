@@ -45,7 +45,7 @@ def _unless(options: str, other: str, value: Any, instead: str) -> Rule:
 
 
 def _hosts(config: Config) -> int | None:
-    """How many hosts an emulated network has; None where none is emulated."""
+    """Return how many hosts an emulated network has; None if none is emulated."""
     each = read(config, "network.workers_per_host")
     return None if each is None else -(-run_directory.count_ranks(config) // int(each))
 

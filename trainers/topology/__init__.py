@@ -43,7 +43,7 @@ def build(options: Any, workers: int) -> Mixing:
 
 
 def collect_facts(mixing: Mixing) -> dict[str, Any]:
-    """What result.json says of a topology."""
+    """Return what result.json says of a topology."""
     return {
         "symmetric": mixing.symmetric,
         "doubly_stochastic": mixing.doubly_stochastic,

@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def read(path: str) -> str:
-    """What is in a file of links, without comments, its lines separated by semicolons: `Edges.links`.
+    """Return what is in a file of links, without comments, its lines separated by semicolons: `Edges.links`.
 
     Raises:
         UsageError: there is no such file, it is a pipe, or it is no text.

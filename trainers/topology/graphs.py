@@ -41,7 +41,7 @@ def build(options: Any, workers: int) -> list[Graph]:
 
 
 def list_hops(workers: int) -> list[int]:
-    """How far apart the neighbours of the exponential graphs are: 1, 2, 4, ... below `workers`."""
+    """Return the distances of neighbours in the exponential graphs: 1, 2, 4, ... below `workers`."""
     return [2**power for power in range(math.ceil(math.log2(workers)))]
 
 

@@ -51,7 +51,7 @@ class Mixing:
         return all(np.allclose(matrix.sum(axis=1), 1.0, rtol=0, atol=1e-12) for matrix in self.matrices)
 
     def get_matrix(self, step: int) -> np.ndarray:
-        """W of step `step`, from 1."""
+        """Return W of step `step`, from 1."""
         return self.matrices[(step - 1) % self.period]
 
     def damp(self, stepsize: float) -> Mixing:
@@ -60,7 +60,7 @@ class Mixing:
         return Mixing(tuple(identity + stepsize * (matrix - identity) for matrix in self.matrices))
 
     def get_own_weight(self, worker: int, step: int) -> float:
-        """How much of its own a worker keeps."""
+        """Return how much of its own a worker keeps."""
         return float(self.get_matrix(step)[worker, worker])
 
     def find_sources(self, worker: int, step: int) -> dict[int, float]:
@@ -80,7 +80,7 @@ class Mixing:
 
     @functools.cached_property
     def messages(self) -> float:
-        """How many messages a worker sends in a step, on average over workers and steps."""
+        """The number of messages that a worker sends in a step, on average over workers and steps."""
         sent = [np.count_nonzero(matrix - np.diag(np.diag(matrix))) / len(matrix) for matrix in self.matrices]
         return float(np.mean(sent))
 

@@ -127,7 +127,7 @@ def _draw_arrows(axes: Axes, points: Points, widths: dict[tuple[int, int], float
 
 
 def _radius(points: Points) -> float:
-    """Of a dot: so that neighbours do not touch."""
+    """Return the radius of a dot with which neighbours do not touch."""
     if len(points) == 1:
         return 0.1
     apart = np.linalg.norm(points[:, None] - points[None], axis=2)
@@ -136,7 +136,7 @@ def _radius(points: Points) -> float:
 
 
 def _places(options: Any, mixing: Mixing) -> Points:
-    """What shows the topology best: a circle, a grid, or what brings neighbours together."""
+    """Return the places that show the topology best: on a circle, on a grid, or with neighbours near each other."""
     workers = mixing.workers
     if isinstance(options, Star):
         return np.vstack([np.zeros((min(workers, 1), 2)), _circle(workers - 1)])

@@ -66,7 +66,7 @@ def list_facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
 
 
 def build_heading(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> str:
-    """Of what `compared` says."""
+    """Return the heading of the table that `compare` returns."""
     of = f"; bytes: {sent.words}" if sent else ""
     return f"{plural(found[0][1].workers, 'worker')}; messages and bytes are a worker's in a step{of}"
 

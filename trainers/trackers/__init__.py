@@ -97,7 +97,7 @@ class Trackers:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Of what was measured; a step in which something was not measured has NaN."""
+    """Return the mean of what was measured; a step in which something was not measured has NaN."""
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan
 

@@ -36,5 +36,5 @@ class Tracker(ABC):
 
 
 def prefix_columns(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
-    """Without the step, which is where a value stands, not what it is."""
+    """Return the columns, prefixed, without the step, which is where a value stands, not what it is."""
     return {f"{prefix}/{name}": value for name, value in values.items() if name != "step"}

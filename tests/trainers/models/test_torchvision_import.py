@@ -8,10 +8,10 @@ import sys
 from tests.conftest import ROOT
 
 CODE = """
-from trainers.models.torchvision_import import torchvision
+from trainers.models.torchvision_import import import_torchvision
 import torch
-vision = torchvision()
-assert vision is torchvision()
+vision = import_torchvision()
+assert vision is import_torchvision()
 assert {name for name in ("nms", "qnms") if hasattr(torch.ops.torchvision, name)} == {"nms", "qnms"}
 image = torch.arange(3 * 40 * 40, dtype=torch.uint8).reshape(3, 40, 40)
 cut = vision.transforms.Compose([vision.transforms.CenterCrop(32), vision.transforms.RandomHorizontalFlip(1.0)])(image)
