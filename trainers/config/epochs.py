@@ -49,18 +49,18 @@ class Epochs:
 
     def count_done(self, step: int) -> int:
         """Return how many epochs are over when `step` (from 1) is taken."""
-        part = self._last(lambda one: one.steps <= step - 1)
+        part = self._find_last(lambda one: one.steps <= step - 1)
         return part.epoch + (step - 1 - part.steps) // part.per_epoch
 
     def count_passed(self, steps: float) -> float:
         """Return the epochs, with the part of one, that so many steps make."""
-        part = self._last(lambda one: one.steps <= steps)
+        part = self._find_last(lambda one: one.steps <= steps)
         return part.epoch + (steps - part.steps) / part.per_epoch
 
     def count_steps_until(self, epochs: float) -> float:
         """Return the steps, with the part of one, until so many epochs have passed."""
-        part = self._last(lambda one: one.epoch <= epochs)
+        part = self._find_last(lambda one: one.epoch <= epochs)
         return part.steps + (epochs - part.epoch) * part.per_epoch
 
-    def _last(self, begun: Callable[[Stretch], bool]) -> Stretch:
+    def _find_last(self, begun: Callable[[Stretch], bool]) -> Stretch:
         return next(one for one in reversed(self.stretches) if begun(one))

@@ -53,7 +53,7 @@ class _Candidate:
         self._gossip = SCHEMES[scheme](start, mixing, channel, stepsize)
         self._mean, self._limit, self._step = start.mean(0), limit, 0
         self._start = self._distance()
-        self.score = self._scored()
+        self.score = self._score()
         """||X - mean||^2 + ||X - estimates||^2, as a part of what the first of these was at the start."""
         self.standing = (limit, 0.0)
         """The iterations until it had converged, or the most there are, and ln(score) where it will be after these, if
@@ -69,7 +69,7 @@ class _Candidate:
                 self._gossip.step(self._step)
             except FloatingPointError:  # a compressor that refuses what is no number
                 return self._end(self._limit, math.inf)
-            self.score = self._scored()
+            self.score = self._score()
             if not self.score <= DIVERGED:
                 return self._end(self._limit, math.inf)
             if self.score <= CONVERGED:
@@ -82,7 +82,7 @@ class _Candidate:
         self.score, self._step = score, self._limit
         self.standing = (iterations, math.log(max(score, 1e-300)))
 
-    def _scored(self) -> float:
+    def _score(self) -> float:
         return (self._distance() + self._gossip.compute_estimate_error()) / self._start
 
     def _distance(self) -> float:
@@ -123,7 +123,7 @@ def tune_stepsize(
     }
     left = list(range(len(STEPSIZES)))
     for iterations, count in ROUNDS:
-        standings = _advanced({place: mine[place] for place in left if place in mine}, iterations, comm)
+        standings = _advance_all({place: mine[place] for place in left if place in mine}, iterations, comm)
         left = sorted(left, key=lambda place: (standings[place], place))[:count]
         if standings[left[0]][0] <= iterations:
             break
@@ -133,7 +133,7 @@ def tune_stepsize(
     return STEPSIZES[left[0]]
 
 
-def _advanced(mine: Mapping[int, _Candidate], iterations: int, comm: Comm | None) -> dict[int, tuple[int, float]]:
+def _advance_all(mine: Mapping[int, _Candidate], iterations: int, comm: Comm | None) -> dict[int, tuple[int, float]]:
     """Return where all candidates of all ranks stand after iteration `iterations`, in their order."""
     with _kernels():
         for candidate in mine.values():
@@ -166,15 +166,15 @@ def choose_shape(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tup
         before += count_elements(shape)
         if before >= middle:
             break
-    wanted = _kept(compressor, shape)
+    wanted = _estimate_delta(compressor, shape)
     for dimension in _DIMENSIONS:
-        smaller = _shrunk(shape, dimension, compressor.needs_matrix)
-        if _kept(compressor, smaller) <= 1.1 * wanted:
+        smaller = _shrink(shape, dimension, compressor.needs_matrix)
+        if _estimate_delta(compressor, smaller) <= 1.1 * wanted:
             break
     return smaller
 
 
-def _kept(compressor: Compressor, shape: Sequence[int]) -> float:
+def _estimate_delta(compressor: Compressor, shape: Sequence[int]) -> float:
     """Return the delta of the compressor for `shape`, or that of Q / (1 + omega); 0 if it promises nothing."""
     law = compressor.law(shape)
     if law.delta is not None:
@@ -182,7 +182,7 @@ def _kept(compressor: Compressor, shape: Sequence[int]) -> float:
     return 0.0 if law.omega is None else 1 / (1 + law.omega)
 
 
-def _shrunk(shape: tuple[int, ...], dimension: int, is_matrix: bool) -> tuple[int, ...]:
+def _shrink(shape: tuple[int, ...], dimension: int, is_matrix: bool) -> tuple[int, ...]:
     """About `dimension` elements where `shape` has more: a vector, or a matrix of about the same proportions."""
     count = count_elements(shape)
     if not is_matrix or len(shape) < 2:

@@ -90,7 +90,7 @@ class Augment:
 
     def __call__(self, images: np.ndarray, rows: np.ndarray, epoch: int) -> torch.Tensor:
         """Images (n, C, H, W) of the training set, whose numbers there are `rows`, in a certain epoch."""
-        options, draw = self.options, self._draws(epoch)
+        options, draw = self.options, self._draw(epoch)
         if options.crop_padding:
             padded = pad(images, options.crop_padding, options.padding_mode, options.padding_fill)
             top, left = draw[draws.CROP_TOP][rows], draw[draws.CROP_LEFT][rows]
@@ -110,7 +110,7 @@ class Augment:
         """Images (n, C, H, W) without augmentation."""
         return torch.from_numpy(images.astype(np.float32)).sub_(self.shift).mul_(self.scale)
 
-    def _draws(self, epoch: int) -> dict[int, np.ndarray]:
+    def _draw(self, epoch: int) -> dict[int, np.ndarray]:
         """Draw all random numbers of an epoch, for all samples: a few milliseconds once an epoch."""
         if self._drawn is None or self._drawn[0] != epoch:
             options = self.options

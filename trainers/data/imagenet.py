@@ -129,13 +129,13 @@ class Decoded(Dataset[Any]):
             return f"{path}: {' '.join(str(error).split())}"
         functional = vision.transforms.functional
         if epoch:
-            image = self._cropped(image, vision.transforms, epoch, row)
+            image = self._crop(image, vision.transforms, epoch, row)
         else:
             image = functional.center_crop(functional.resize(image, self.options.resize), self.tested[row].tolist())
         tensor: torch.Tensor = functional.normalize(functional.to_tensor(image), MEAN, STD)
         return tensor
 
-    def _cropped(self, image: Any, transforms: Any, epoch: int, row: int) -> Any:
+    def _crop(self, image: Any, transforms: Any, epoch: int, row: int) -> Any:
         """A random part, resized, and flipped with probability 1/2; drawn from (seed, epoch, row) alone."""
         words = draws.create_generator(self.seed, epoch, draws.SINGLE, row).randint(0, 2**31, 2)
         # torchvision draws from torch's global generator, which has to come out of this as it was: dropout uses it
@@ -203,13 +203,13 @@ class FolderFeed(Feed):
     def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         batches = list(self.plan.list_batches(self.worker, epoch, start))
         places = [[(epoch, int(row)) for row in rows] for rows, _ in batches]
-        for inputs, (rows, total) in zip(self._decoded(places), batches, strict=True):
+        for inputs, (rows, total) in zip(self._decode(places), batches, strict=True):
             yield Batch(inputs, torch.from_numpy(self.labels[rows]), total)
 
     def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         batches = self._tests(*((1, 0) if whole else (self.workers, self.worker)))
         places = [[(0, int(row)) for row in rows] for rows in batches]
-        for inputs, rows in zip(self._decoded(places), batches, strict=True):
+        for inputs, rows in zip(self._decode(places), batches, strict=True):
             yield inputs, torch.from_numpy(self.test_labels[rows])
 
     def _tests(self, parts: int, part: int) -> list[np.ndarray]:
@@ -223,7 +223,7 @@ class FolderFeed(Feed):
     def close(self) -> None:
         self._loader = None  # its processes end with it
 
-    def _decoded(self, places: list[list[tuple[int, int]]]) -> Iterator[torch.Tensor]:
+    def _decode(self, places: list[list[tuple[int, int]]]) -> Iterator[torch.Tensor]:
         if self.loaders:
             self._places[:] = places
             if self._loader is None:

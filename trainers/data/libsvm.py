@@ -112,10 +112,10 @@ def _split(x: Any, y: np.ndarray, share: float) -> tuple[Any, np.ndarray, Any, n
         raise bad_value("dataset.test_share", share, f"a share that leaves {len(y)} samples to train and to test")
     order = np.random.RandomState(0).permutation(len(y))
     test, train = np.sort(order[:count]), np.sort(order[count:])
-    return _chosen(x, train), y[train], _chosen(x, test), y[test]
+    return _choose(x, train), y[train], _choose(x, test), y[test]
 
 
-def _chosen(x: Any, rows: np.ndarray) -> Any:
+def _choose(x: Any, rows: np.ndarray) -> Any:
     if isinstance(x, np.ndarray):
         return x[rows]
     pieces = [np.arange(x.starts[row], x.starts[row + 1]) for row in rows]

@@ -38,7 +38,7 @@ class Phased(Feed):
         self._phase = config.completed_phases[0]
         self._feed = of(config.adapt_to(self._phase))
         self.classes, self.samples = self._feed.classes, self._feed.samples
-        self._shapes = [self._shape(phase) for phase in config.completed_phases]
+        self._shapes = [self._find_shape(phase) for phase in config.completed_phases]
         self.shape = self._shapes[0]
 
     @property
@@ -46,21 +46,21 @@ class Phased(Feed):
         return self._shapes
 
     def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        phase, feed = self._within(epoch)
+        phase, feed = self._enter_phase(epoch)
         for batch in feed.read_epoch(epoch, start):
-            yield dataclasses.replace(batch, inputs=self._shown(batch.inputs, phase))
+            yield dataclasses.replace(batch, inputs=self._show(batch.inputs, phase))
 
     def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        phase, feed = self._within(epoch)
-        most = max(1, TEST_ELEMENTS // math.prod(self._shape(phase)))  # images may have become larger
+        phase, feed = self._enter_phase(epoch)
+        most = max(1, TEST_ELEMENTS // math.prod(self._find_shape(phase)))  # images may have become larger
         for inputs, labels in feed.read_test_set(epoch, whole=whole):
             for some, theirs in zip(inputs.split(most), labels.split(most), strict=True):
-                yield self._shown(some, phase), theirs
+                yield self._show(some, phase), theirs
 
     def close(self) -> None:
         self._feed.close()
 
-    def _within(self, epoch: int) -> tuple[Phase, Feed]:
+    def _enter_phase(self, epoch: int) -> tuple[Phase, Feed]:
         """The phase of an epoch (from 1) and its feed; that of another phase is given up."""
         phase = next(one for one in reversed(self.config.completed_phases) if one.epoch < epoch)
         if phase != self._phase:
@@ -68,10 +68,10 @@ class Phased(Feed):
             self._phase, self._feed = phase, self.of(self.config.adapt_to(phase))
         return self._phase, self._feed
 
-    def _shape(self, phase: Phase) -> tuple[int, ...]:
+    def _find_shape(self, phase: Phase) -> tuple[int, ...]:
         """Return the shape of a sample; if nothing is resized, that of the first phase's feed."""
         shape = self._feed.shape
         return shape if phase.size is None else (shape[0], phase.size, phase.size)
 
-    def _shown(self, inputs: torch.Tensor, phase: Phase) -> torch.Tensor:
+    def _show(self, inputs: torch.Tensor, phase: Phase) -> torch.Tensor:
         return inputs if phase.size is None or not self.resizes else resize(inputs, phase.size)

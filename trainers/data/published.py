@@ -185,7 +185,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     # what torchvision raises for a wrong checksum, and its readers for what is no such file
     except (RuntimeError, ValueError, TypeError, KeyError, AssertionError, EOFError, struct.error) as error:
         text = _one_line(error)
-        if "corrupted" in text and (damaged := _damaged(one, datasets, folder)):  # torchvision does not say which
+        if "corrupted" in text and (damaged := _find_damaged(one, datasets, folder)):  # torchvision does not say which
             text = ", ".join(damaged) + (" fail their MD5 checksums" if damaged[1:] else " fails its MD5 checksum")
         valid = f"; valid is {one.archive} there, as its publisher has it" if "checksum" in text else ""
         raise UsageError(f"dataset={one.name}: {folder}: {text}{valid}") from error
@@ -195,7 +195,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     return from_images(images[0], labels[0], images[1], labels[1], one.classes).to_prepared(sources)
 
 
-def _damaged(one: Published, datasets: Any, folder: Path) -> list[str]:
+def _find_damaged(one: Published, datasets: Any, folder: Path) -> list[str]:
     """The files whose MD5 is not the one that torchvision knows."""
     cls = getattr(datasets, one.name.upper())
     known = [*getattr(cls, "train_list", ()), *getattr(cls, "test_list", ())]

@@ -55,14 +55,14 @@ def _checksum(path: Path) -> int:
     return value
 
 
-def _stamp(path: Path) -> list[int]:
+def _compute_stamp(path: Path) -> list[int]:
     """Return numbers that change with the content of a file, or with the names in a directory."""
     status = path.stat()
     return [0 if path.is_dir() else status.st_size, status.st_mtime_ns]
 
 
 def find_damage(path: Path, *, thorough: bool = True) -> str | None:
-    """What is wrong with the prepared set at `path`, in words; None if nothing is.
+    """Return what is wrong with the prepared set at `path`, in words; None if nothing is.
 
     Without `thorough` the sizes are checked only: what a rank does, after the launcher has read all. Sources that
     are no longer there have not changed.
@@ -86,7 +86,7 @@ def find_damage(path: Path, *, thorough: bool = True) -> str | None:
     if thorough:
         for source, stamp in meta.get("sources", {}).items():
             file = _root(path) / source
-            if file.exists() and _stamp(file) != stamp:
+            if file.exists() and _compute_stamp(file) != stamp:
                 return f"{file.absolute()} has changed since"
     return None
 
@@ -130,7 +130,7 @@ def _write(target: Path, prepared: Prepared) -> None:
                 np.save(SimpleNamespace(write=out.write), array, allow_pickle=False)
             files[name] = {"bytes": file.stat().st_size, "crc32": _checksum(file)}
         # relative to the root, which may be moved
-        sources = {os.path.relpath(path, _root(target)): _stamp(path) for path in prepared.sources}
+        sources = {os.path.relpath(path, _root(target)): _compute_stamp(path) for path in prepared.sources}
         meta = {"version": VERSION, "facts": prepared.facts, "files": files, "sources": sources}
         with disk_errors.add_file_name(temporary / "meta.json"):
             (temporary / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")

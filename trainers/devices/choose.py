@@ -74,10 +74,10 @@ def choose(config: RunConfig, comm: MPI.Comm) -> torch.device:
         return torch.device("cpu")
     if config.kernels == "numba":
         raise bad_value("kernels", "numba", "auto, triton or torch where training is on a GPU, or with device=cpu")
-    return _gpu(config, comm)
+    return _use_gpu(config, comm)
 
 
-def _gpu(config: RunConfig, comm: MPI.Comm) -> torch.device:
+def _use_gpu(config: RunConfig, comm: MPI.Comm) -> torch.device:
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)

@@ -21,7 +21,7 @@ def resize(images: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def explain_refusal(model: nn.Module, shape: tuple[int, ...]) -> Exception | None:
-    """What a model, which is in training mode, says to one image of that shape; None if it takes it.
+    """Return what a model in training mode says against one image of a shape; None if it takes it.
 
     Raises:
         NotImplementedError: it cannot be tried on the device that it is on.

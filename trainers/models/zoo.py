@@ -15,7 +15,7 @@ CHANNELS = 3
 """Of the images that torchvision's models take."""
 
 
-def _extras(config: options.Torchvision, shape: tuple[int, ...]) -> dict[str, Any]:
+def _list_extra_options(config: options.Torchvision, shape: tuple[int, ...]) -> dict[str, Any]:
     """What some of them must be told: no auxiliary classifiers, whose outputs nobody would use."""
     extras: dict[str, Any] = {}
     if config.arch in ("googlenet", "inception_v3"):
@@ -64,7 +64,9 @@ def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> 
     if shape[0] not in (1, CHANNELS):
         raise UsageError(f"model.arch={config.arch} with images of {shape[0]} channels: valid are 1 and {CHANNELS}")
     try:
-        model: nn.Module = zoo.get_model(config.arch, weights=None, num_classes=classes, **_extras(config, shape))
+        model: nn.Module = zoo.get_model(
+            config.arch, weights=None, num_classes=classes, **_list_extra_options(config, shape)
+        )
     except (RuntimeError, ValueError, AssertionError) as error:
         if config.one_size:
             raise _wrong_size(config, shape, error) from error

@@ -155,7 +155,7 @@ class Probe:
     def measure_collective(
         self, name: str, sizes: Sequence[int], seconds: float, any_of_it: bool = True
     ) -> dict[str, Any]:
-        """What network.json says of a collective: its points, by ascending bytes, as far as there is time for them.
+        """Return what network.json says of a collective: as many points, by ascending bytes, as there is time for.
 
         Args:
             any_of_it: there is time for the smallest, even if it takes more than `seconds`; rank 0 decides.

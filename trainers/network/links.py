@@ -116,29 +116,29 @@ def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> t
             if correct is None or not correct(latency):
                 break
             latency = _latency(comm, second)
-        plan = _planned(_estimate(comm, second, latency), latency)
+        plan = _plan_chunks(_estimate(comm, second, latency), latency)
         comm.Send(_bytes(0), second, _TAG)
     elif comm.rank == second:
         _answer(comm, first)
-    plan = _told(comm, plan)
+    plan = _receive_plan(comm, plan)
     bandwidth = None
     if comm.rank in (first, second):
         other = {first: (second, None), second: (None, first)}[comm.rank]
         bandwidth = _stream(comm, *other, *plan)
-    bandwidths = _gathered(comm, bandwidth)
+    bandwidths = _gather(comm, bandwidth)
     if comm.rank == first:
-        plan = _planned(bandwidths[second] / 8, latency)
-    plan = _told(comm, plan)
+        plan = _plan_chunks(bandwidths[second] / 8, latency)
+    plan = _receive_plan(comm, plan)
     began = _core_times()
     rate = None
     if comm.rank in ends:
         place = ends.index(comm.rank)
         rate = _stream(comm, ends[(place + 1) % len(ends)], ends[place - 1], *plan)
-    rates = _gathered(comm, rate)
+    rates = _gather(comm, rate)
     if comm.rank != first:
         return len(set(hosts)), None
     slowest = min(rates[end] for end in ends)
-    return len(set(hosts)), Links(latency, bandwidths[second], slowest, *_busy(began, _core_times()))
+    return len(set(hosts)), Links(latency, bandwidths[second], slowest, *_count_busy(began, _core_times()))
 
 
 def measure_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -182,7 +182,7 @@ def correct_latency(latency: float, wanted: float | None) -> bool:
 
 
 def compute_expected(network: Any, hosts: int, emulation: Mapping[str, Any] | None) -> Expected | None:
-    """What the links of a run should have by its options; None where these promise nothing.
+    """Return what the links of a run should have by its options; None if these promise nothing.
 
     A latency that could not be emulated, or of 0, is not expected, and no bandwidth where packets are lost: what TCP
     makes of losses is its own.
@@ -207,7 +207,7 @@ def compute_expected(network: Any, hosts: int, emulation: Mapping[str, Any] | No
 
 
 def find_marks(measured: Links, wanted: Expected | None, usable: float | None = None) -> list[str]:
-    """What is not as it should be: some of `latency`, `bandwidth`, and `cpu` where the CPUs were the limit.
+    """Return what is not as it should be: some of `latency`, `bandwidth`, and `cpu` if the CPUs were the limit.
 
     Args:
         usable: cores' time that the run may have, where that may be less than the machine's.
@@ -257,22 +257,22 @@ def _bytes(size: int) -> np.ndarray:
     return np.zeros(size, np.uint8)
 
 
-def _quietly(comm: MPI.Comm) -> None:
+def _wait_quietly(comm: MPI.Comm) -> None:
     """Wait for all ranks without using a core: those that are not measured would take it from those that are."""
     waiting = comm.Ibarrier()
     while not waiting.Test():
         time.sleep(0.001)
 
 
-def _told(comm: MPI.Comm, plan: tuple[int, int]) -> tuple[int, int]:
+def _receive_plan(comm: MPI.Comm, plan: tuple[int, int]) -> tuple[int, int]:
     """Wait until all ranks are here, and return what rank 0 has planned."""
-    _quietly(comm)
+    _wait_quietly(comm)
     found: tuple[int, int] = comm.bcast(plan)
     return found
 
 
-def _gathered(comm: MPI.Comm, value: float | None) -> list[Any]:
-    _quietly(comm)
+def _gather(comm: MPI.Comm, value: float | None) -> list[Any]:
+    _wait_quietly(comm)
     return comm.gather(value) or []
 
 
@@ -317,7 +317,7 @@ def _estimate(comm: MPI.Comm, peer: int, latency: float) -> float:
         size *= _GROWTH
 
 
-def _planned(rate: float, latency: float) -> tuple[int, int]:
+def _plan_chunks(rate: float, latency: float) -> tuple[int, int]:
     """Bytes of a chunk and their number, to be sent one behind the other at `rate` in bytes a second.
 
     So long that what is under way for the time of an answer, or was given away by a token bucket, is a small part.
@@ -374,7 +374,7 @@ def _core_times() -> list[tuple[float, float]]:
     return found
 
 
-def _busy(
+def _count_busy(
     before: Sequence[tuple[float, float]], after: Sequence[tuple[float, float]]
 ) -> tuple[float | None, float | None, int | None]:
     """Return how many cores were busy, how busy the busiest was, and how many there are."""

@@ -64,7 +64,7 @@ def fit(sizes: Sequence[float], times: Sequence[float], errors: Sequence[float])
     sigma = np.maximum(np.asarray(errors, float), FLOOR)
     most = max(1, min(MOST, len(n) // FEWEST))
     lines, _ = _cut(n, t, sigma, most)[most]
-    scatter = _scatter(n, t, sigma, lines)  # more than the errors say, where the machine had other work
+    scatter = _measure_scatter(n, t, sigma, lines)  # more than the errors say, where the machine had other work
     cuts = _cut(n, t, sigma * max(1.0, scatter), most)
     penalty = 4 * np.log(len(n))  # a line is two numbers and the place where it begins; one more, as errors go together
     best = min(cuts, key=lambda count: cuts[count][1] + penalty * count)
@@ -141,7 +141,7 @@ def _least_squares(x: Array, y: Array, weight: Array) -> tuple[float, float]:
     return float(alpha), float(beta) / scale
 
 
-def _scatter(n: Array, t: Array, sigma: Array, lines: Sequence[Line]) -> float:
+def _measure_scatter(n: Array, t: Array, sigma: Array, lines: Sequence[Line]) -> float:
     """How many standard errors the points are off these lines, by their median; 1 where there is nothing to tell."""
     off = [(line.alpha + line.beta * n[i] - t[i]) / (sigma[i] * t[i]) for line in lines for i in _places(line)]
     free = len(off) - 3 * len(lines)  # three numbers of a line were chosen to fit

@@ -246,10 +246,10 @@ def name_prepared_arrays(name: str, options: Any) -> str:
         for field in dataclasses.fields(options)
         if field.name not in WHILE_TRAINING
     ]
-    return ",".join([name, *(_safe(word) for word in words)])
+    return ",".join([name, *(_make_safe(word) for word in words)])
 
 
-def _safe(word: str) -> str:
+def _make_safe(word: str) -> str:
     """`word` as a part of a file's name; what that leaves out is told apart by a hash."""
     text = re.sub(r"[^A-Za-z0-9._=-]", "_", word)
     if text == word and len(text) <= 40:

@@ -16,7 +16,7 @@ def is_number(value: Any, low: float = 0.0, high: float = math.inf) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high and value < math.inf
 
 
-def _rises(values: Sequence[float], strictly: bool) -> bool:
+def _is_rising(values: Sequence[float], strictly: bool) -> bool:
     return all(b > a or (b == a and not strictly) for a, b in zip(values, values[1:], strict=False))
 
 
@@ -60,7 +60,7 @@ class MultiStep(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not _rises(self.milestones, strictly=True):
+        if not _is_rising(self.milestones, strictly=True):
             raise InvalidParameter("milestones", list(self.milestones), "a list of increasing numbers of epochs")
 
 
@@ -80,7 +80,7 @@ class Piecewise(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not _rises([epoch for epoch, _ in self.knots], strictly=False):
+        if not _is_rising([epoch for epoch, _ in self.knots], strictly=False):
             raise InvalidParameter("knots", [list(knot) for knot in self.knots], _KNOTS)
 
 
@@ -144,7 +144,7 @@ class Regime(Schedule):
         super().__post_init__()
         epochs = [phase["epoch"] for phase in self.phases]
         first = self.phases[0] if self.phases else {"epoch": 0, "lr": 0.0}
-        if not _rises(epochs, strictly=True) or first["epoch"] != 0 or first.get("lr") is None:
+        if not _is_rising(epochs, strictly=True) or first["epoch"] != 0 or first.get("lr") is None:
             raise InvalidParameter("phases", [dict(phase) for phase in self.phases], _PHASES)
 
 

@@ -44,7 +44,7 @@ def _unless(options: str, other: str, value: Any, instead: str) -> Rule:
     return _idle(options, lambda config: read(config, other, ...) != value, f"together with {instead}", other)
 
 
-def _hosts(config: Config) -> int | None:
+def _count_hosts(config: Config) -> int | None:
     """Return how many hosts an emulated network has; None if none is emulated."""
     each = read(config, "network.workers_per_host")
     return None if each is None else -(-run_directory.count_ranks(config) // int(each))
@@ -99,12 +99,12 @@ RULES: tuple[Rule, ...] = (
     ),
     _idle(
         "network network.*",
-        lambda config: _hosts(config) != 1,
+        lambda config: _count_hosts(config) != 1,
         "together with more workers than network.workers_per_host: all ranks are on one host, and no message leaves it",
     ),
     _idle(
         "network.hosts",
-        lambda config: all(int(host) < (_hosts(config) or 0) for host in config["network"].get("hosts", ())),
+        lambda config: all(int(host) < (_count_hosts(config) or 0) for host in config["network"].get("hosts", ())),
         "numbers of hosts that there are: workers / network.workers_per_host of them, from 0",
     ),
     _unless("schedule.warmup_from schedule.warmup_per", "schedule.warmup_epochs", 0, "schedule.warmup_epochs above 0"),

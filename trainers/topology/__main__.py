@@ -27,7 +27,7 @@ PART = "topologies"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0, or that of what kept it from an answer (`gradsweep/cli/exit_status.py`)."""
-    parser = _parser()
+    parser = _build_parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
     return run_command(parser.prog, lambda: _answer(given), UsageError)
 
@@ -40,7 +40,7 @@ def _answer(given: argparse.Namespace) -> int:
     elif given.compressor is not None:
         raise UsageError("--compressor: valid is together with --parameters, how many the model has")
     chosen = parse_topologies(given.words)
-    found = [(one, build(one, given.workers)) for one in chosen] or _possible(given.workers)
+    found = [(one, build(one, given.workers)) for one in chosen] or _build_possible(given.workers)
     if given.into:
         table = format_markdown(tables.compare(found, payload))
         markdown_sections.fill(given.into, PART, f"{tables.build_heading(found, payload)}:\n\n{table}")
@@ -49,14 +49,14 @@ def _answer(given: argparse.Namespace) -> int:
     else:
         print(tables.build_heading(found, payload))
         print_table(tables.compare(found, payload))
-        for line in [] if chosen else _refused(given.workers):
+        for line in [] if chosen else _explain_refusals(given.workers):
             print(line)
     if given.picture:
         _draw(found, given.picture)
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="python -m trainers.topology",
         description=__doc__,
@@ -87,22 +87,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _every() -> list[Any]:
+def _list_all() -> list[Any]:
     """All topologies that need no file, with their defaults."""
     return [cls() for cls in TOPOLOGIES.values() if cls not in (NoTopology, Edges)]
 
 
-def _possible(workers: int) -> list[tuple[Any, Mixing]]:
+def _build_possible(workers: int) -> list[tuple[Any, Mixing]]:
     """Those of them that so many workers can have."""
-    return [(options, build(options, workers)) for options in _every() if not _why_not(options, workers)]
+    return [(options, build(options, workers)) for options in _list_all() if not _explain_refusal(options, workers)]
 
 
-def _refused(workers: int) -> list[str]:
+def _explain_refusals(workers: int) -> list[str]:
     """Why they cannot have the others, and what there is instead."""
-    return [why for options in _every() if (why := _why_not(options, workers))]
+    return [why for options in _list_all() if (why := _explain_refusal(options, workers))]
 
 
-def _why_not(options: Any, workers: int) -> str | None:
+def _explain_refusal(options: Any, workers: int) -> str | None:
     try:
         check(options, workers)
     except UsageError as error:

@@ -48,7 +48,7 @@ def read(path: str) -> str:
         raise bad_value("topology.file", path, f"{valid}: this is no text") from error
     if len(data) > _MOST_BYTES:
         raise bad_value("topology.file", path, f"{valid}: this has more than {_MOST_BYTES} bytes")
-    return ";".join(_words(line) for line in text.splitlines())
+    return ";".join(_clean_line(line) for line in text.splitlines())
 
 
 def build_graph(options: Edges, workers: int) -> Any:
@@ -70,25 +70,25 @@ def build_graph(options: Edges, workers: int) -> Any:
         for worker in range(1, workers):
             if worker not in others:
                 raise UsageError(
-                    f"{_source(options)} with workers={workers}: worker {worker} cannot {words} worker 0; valid are "
-                    "links that connect all workers"
+                    f"{_name_source(options)} with workers={workers}: worker {worker} cannot {words} worker 0; valid "
+                    "are links that connect all workers"
                 )
     _check_sums(options, found)
     return found
 
 
-def _words(line: str) -> str:
+def _clean_line(line: str) -> str:
     return " ".join(line.partition("#")[0].replace(",", " ").split())
 
 
-def _source(options: Edges) -> str:
+def _name_source(options: Edges) -> str:
     return f"topology.file={show(options.file)}" if options.file else "topology.links"
 
 
 def _parse(options: Edges, workers: int) -> Links:
-    source, found, lines = _source(options), Links(), dict[tuple[int, int], int]()
+    source, found, lines = _name_source(options), Links(), dict[tuple[int, int], int]()
     for number, line in enumerate((options.links or read(options.file)).split(";"), 1):
-        words = _words(line).split()
+        words = _clean_line(line).split()
         if not words:
             continue
         here = f"{source}, line {number}: {show(' '.join(words))}"
@@ -99,7 +99,7 @@ def _parse(options: Edges, workers: int) -> Links:
             raise UsageError(f"{here}: valid with workers={workers} is a number from 0 to {workers - 1}")
         if first == second:
             raise UsageError(f"{here}: valid is a link of two workers; what is left to 1 is a worker's own weight")
-        weight = _weight(words[2], here) if len(words) == 3 else None
+        weight = _parse_weight(words[2], here) if len(words) == 3 else None
         link = (first, second) if options.directed else (min(first, second), max(first, second))
         if link in found and found[link] != weight:
             raise UsageError(f"{here}: valid is the weight that line {lines[link]} gives this link, or another link")
@@ -115,7 +115,7 @@ def _parse(options: Edges, workers: int) -> Links:
     return found
 
 
-def _weight(word: str, here: str) -> float:
+def _parse_weight(word: str, here: str) -> float:
     try:
         weight = float(word)
     except ValueError:
@@ -131,6 +131,6 @@ def _check_sums(options: Edges, graph: Any) -> None:
         given = math.fsum(link.get("weight", 0.0) for link in graph[worker].values())
         if given > 1 + 1e-12:
             raise UsageError(
-                f"{_source(options)}: the weights of worker {worker} make {given:.12g}; valid is a sum up to 1, "
+                f"{_name_source(options)}: the weights of worker {worker} make {given:.12g}; valid is a sum up to 1, "
                 "and the rest is its own weight"
             )

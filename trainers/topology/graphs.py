@@ -72,18 +72,18 @@ def _hypercube(options: Hypercube, workers: int) -> Graph:
     return networkx.Graph((worker, worker ^ bit) for worker in range(workers) for bit in bits)
 
 
-def _sending(workers: int, distances: list[int]) -> Graph:
+def _link_ahead(workers: int, distances: list[int]) -> Graph:
     """Everyone sends to those that are so far ahead."""
     ways = ((worker, (worker + distance) % workers) for worker in range(workers) for distance in distances)
     return networkx.DiGraph(ways)
 
 
 def _exponential(options: Exponential, workers: int) -> Graph:
-    return _sending(workers, list_hops(workers))
+    return _link_ahead(workers, list_hops(workers))
 
 
 def _one_peer_exponential(options: OnePeerExponential, workers: int) -> list[Graph]:
-    return [_sending(workers, [hop]) for hop in list_hops(workers)]
+    return [_link_ahead(workers, [hop]) for hop in list_hops(workers)]
 
 
 def _expander(options: Expander, workers: int) -> Graph:

@@ -71,8 +71,8 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
 
 def _draw(axes: Axes, panel: Panel, side: float) -> None:
     mixing = panel.mixing
-    points = _places(panel.options, mixing)
-    radius = _radius(points)
+    points = _place_workers(panel.options, mixing)
+    radius = _compute_radius(points)
     most = max(float((matrix - np.diag(np.diag(matrix))).max()) for matrix in mixing.matrices) or 1.0
     joined = False
     for step, matrix in enumerate(mixing.matrices):
@@ -126,7 +126,7 @@ def _draw_arrows(axes: Axes, points: Points, widths: dict[tuple[int, int], float
         )
 
 
-def _radius(points: Points) -> float:
+def _compute_radius(points: Points) -> float:
     """Return the radius of a dot with which neighbours do not touch."""
     if len(points) == 1:
         return 0.1
@@ -135,7 +135,7 @@ def _radius(points: Points) -> float:
     return float(np.clip(0.4 * apart.min(), 0.012, 0.1))
 
 
-def _places(options: Any, mixing: Mixing) -> Points:
+def _place_workers(options: Any, mixing: Mixing) -> Points:
     """Return the places that show the topology best: on a circle, on a grid, or with neighbours near each other."""
     workers = mixing.workers
     if isinstance(options, Star):

@@ -52,8 +52,11 @@ def list_facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
     rows = [
         ("symmetric", "yes" if mixing.symmetric else "no"),
         ("doubly stochastic", "yes" if mixing.doubly_stochastic else "no: with algorithm=sgp only"),
-        ("spectral gap", _gap(mixing)),
-        (f"steps to {_SHARE:g}", f"{_steps(mixing)} (of the workers' distance from their mean, by mixing alone)"),
+        ("spectral gap", _format_gap(mixing)),
+        (
+            f"steps to {_SHARE:g}",
+            f"{_format_steps(mixing)} (of the workers' distance from their mean, by mixing alone)",
+        ),
         ("degree", f"{mixing.degree}: from so many a worker receives in a step at most"),
         ("messages", f"{mixing.messages:.4g} a worker and step, {together}"),
     ]
@@ -80,17 +83,17 @@ def compare(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
     for options, mixing in found:
         steps = mixing.count_steps_to(_SHARE)
         until = "-" if steps is None else f"{round(steps * mixing.messages)}"
-        row = [get_name(options), options.weights, str(mixing.degree), _gap(mixing), f"{mixing.messages:.4g}"]
-        rows.append([*row, _steps(mixing), until, *([str(sent.count_bytes(mixing))] if sent else [])])
+        row = [get_name(options), options.weights, str(mixing.degree), _format_gap(mixing), f"{mixing.messages:.4g}"]
+        rows.append([*row, _format_steps(mixing), until, *([str(sent.count_bytes(mixing))] if sent else [])])
     columns = [Column("topology"), Column("weights"), *(Column(name, is_number=True) for name in numbers)]
     return Table(columns, rows)
 
 
-def _gap(mixing: Mixing) -> str:
+def _format_gap(mixing: Mixing) -> str:
     """Four places, as in papers, where these say enough."""
     return f"{mixing.gap:.4f}" if mixing.gap >= 0.001 or mixing.gap == 0 else f"{mixing.gap:.1e}"
 
 
-def _steps(mixing: Mixing) -> str:
+def _format_steps(mixing: Mixing) -> str:
     steps = mixing.count_steps_to(_SHARE)
     return "never" if steps is None else str(steps)

@@ -73,7 +73,7 @@ def _torus(options: Torus, workers: int) -> None:
         divisors = ", ".join(str(rows) for rows in range(1, workers + 1) if workers % rows == 0)
         raise bad_value("topology.rows", options.rows, f"a divisor of workers={workers}: {divisors}")
     if options.rows is None and _is_prime(workers):
-        other = _near(workers, lambda number: number > 3 and not _is_prime(number))
+        other = _find_near(workers, lambda number: number > 3 and not _is_prime(number))
         raise UsageError(
             f"topology=torus with workers={workers}: a prime makes no grid; valid is workers={other}, topology.rows=1 "
             "or topology=ring"
@@ -128,10 +128,10 @@ _RULES: dict[type, Callable[[Any, int], None]] = {
 
 def _require(name: str, workers: int, what: str, test: Callable[[int], bool]) -> None:
     if not test(workers):
-        raise UsageError(f"topology={name} with workers={workers}: valid is {what}: {_near(workers, test)}")
+        raise UsageError(f"topology={name} with workers={workers}: valid is {what}: {_find_near(workers, test)}")
 
 
-def _near(workers: int, test: Callable[[int], bool]) -> str:
+def _find_near(workers: int, test: Callable[[int], bool]) -> str:
     """The numbers next to `workers`, below and above it, that pass."""
     below = next((number for number in range(workers - 1, 0, -1) if test(number)), None)
     above = next((number for number in range(workers + 1, MOST + 1) if test(number)), None)

@@ -31,17 +31,17 @@ def flatten_options(config: RunConfig) -> dict[str, Any]:
         if field.name in GROUPS:
             found[field.name] = get_name(value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            found |= _flat(f"{field.name}.", dataclasses.asdict(value))
+            found |= _flatten(f"{field.name}.", dataclasses.asdict(value))
         else:
             found[field.name] = value
     return found
 
 
-def _flat(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
-            found |= _flat(f"{prefix}{name}.", value)
+            found |= _flatten(f"{prefix}{name}.", value)
         else:
             found[f"{prefix}{name}"] = value
     return found
@@ -81,14 +81,16 @@ class Trackers:
     def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Pass on the means of these rows of steps.csv, about a second's, as one point."""
         if self._running and rows:
-            means = {name: _mean([row[name] for row in rows]) for name in rows[0] if name not in ("step", "time_s")}
+            means = {
+                name: _compute_mean([row[name] for row in rows]) for name in rows[0] if name not in ("step", "time_s")
+            }
             means["epoch"], means["lr"] = rows[-1]["epoch"], rows[-1]["lr"]
             step = int(rows[-1]["step"])
-            self._all(lambda tracker: tracker.log(step, _numbers(means)))
+            self._all(lambda tracker: tracker.log(step, _select_numbers(means)))
 
     def on_epoch(self, row: Mapping[str, float]) -> None:
         """Pass on a row of epochs.csv."""
-        self._all(lambda tracker: tracker.log_epoch(int(row["epoch"]), _numbers(row)))
+        self._all(lambda tracker: tracker.log_epoch(int(row["epoch"]), _select_numbers(row)))
 
     def finish(self, status: str) -> None:
         """The run has ended, with a status as in result.json."""
@@ -96,11 +98,11 @@ class Trackers:
         self._running.clear()
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     """Return the mean of what was measured; a step in which something was not measured has NaN."""
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan
 
 
-def _numbers(values: Mapping[str, float]) -> dict[str, float]:
+def _select_numbers(values: Mapping[str, float]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if not math.isnan(value)}

@@ -98,7 +98,7 @@ def test_what_one_draws_does_not_change_with_the_others(option: dict[str, Any]) 
     arrays = colours()
     one, every = (Shard(arrays, 60, 5, 0, 1, Images(**options)).show for options in (option, ALL))
     assert isinstance(one, augment.Augment) and isinstance(every, augment.Augment)
-    both = one._draws(1), every._draws(1)
+    both = one._draw(1), every._draw(1)
     assert both[0] and all(np.array_equal(values, both[1][purpose]) for purpose, values in both[0].items())
 
 

@@ -111,8 +111,8 @@ def test_the_file_says_all_of_it() -> None:
     [(125e6, 0.0, int(125e6 * 0.3 / 64), 65), (1e3, 0.0, 1024, 16), (12.5e9, 0.0, 1 << 20, 3577)],
 )
 def test_more_is_sent_where_more_can_be(rate: float, latency: float, chunk: int, count: int) -> None:
-    assert links._planned(rate, latency) == (chunk, count)
-    assert np.prod(links._planned(rate, 0.1)) >= rate * 0.8
+    assert links._plan_chunks(rate, latency) == (chunk, count)
+    assert np.prod(links._plan_chunks(rate, 0.1)) >= rate * 0.8
 
 
 def test_single_looks_that_are_late_change_little() -> None:
@@ -126,8 +126,8 @@ def test_single_looks_that_are_late_change_little() -> None:
 def test_busy_cores_are_those_of_the_machine() -> None:
     before = links._core_times()
     assert len(before) > 0 and all(0 <= busy <= total for busy, total in before)
-    assert links._busy([(5.0, 10.0), (0.0, 10.0)], [(10.0, 15.0), (1.0, 15.0)]) == (pytest.approx(1.2), 1.0, 2)
-    assert links._busy([], []) == (None, None, None)
+    assert links._count_busy([(5.0, 10.0), (0.0, 10.0)], [(10.0, 15.0), (1.0, 15.0)]) == (pytest.approx(1.2), 1.0, 2)
+    assert links._count_busy([], []) == (None, None, None)
 
 
 @pytest.mark.mpi

@@ -192,9 +192,9 @@ def test_every_topology_can_be_drawn(tmp_path: Path, name: str) -> None:
     numbers = re.findall(r"<text[^>]*>(\d+)</text>", text)
     assert sorted(map(int, numbers)) == list(range(workers))
     assert f"{name}, {workers} workers" in text and "gap " in text
-    points = picture._places(options, build(options, workers))
+    points = picture._place_workers(options, build(options, workers))
     apart = np.linalg.norm(points[:, None] - points[None], axis=2) + 9 * np.eye(workers)
-    assert apart.min() > 2 * picture._radius(points)
+    assert apart.min() > 2 * picture._compute_radius(points)
     assert np.abs(points).max() <= 1 + 1e-9
 
 
