@@ -36,7 +36,7 @@ PLAYED = ("data", "report")
 """What `without` leaves out where a test looks at no report, and where no rank wants the data or `digits` has them."""
 
 
-def written_presets(group: str) -> dict[str, tuple[str, dict[str, Any]]]:
+def read_presets(group: str) -> dict[str, tuple[str, dict[str, Any]]]:
     """What stands in conf/ beside the members of a group: the name of a member, with some of its options."""
     presets = {}
     for path in (ROOT / "conf" / group).glob("*.yaml"):

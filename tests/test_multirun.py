@@ -21,7 +21,7 @@ from compressors.commands.method_specs import get_default
 from gradsweep import csv_columns, files, run_directory
 from gradsweep.cli.version import version
 from gradsweep.run_directory import runs_of
-from tests.conftest import PLAYED, QUICK, ROOT, Program, written_presets
+from tests.conftest import PLAYED, QUICK, ROOT, Program, read_presets
 from trainers.config.groups import GROUPS
 from trainers.config.run_config import SECTIONS
 
@@ -178,7 +178,7 @@ def test_the_yaml_of_a_part_has_its_defaults() -> None:
     """A default stands in the class, for Python, and in the YAML, for people: it must be the same."""
     for group, members in GROUPS.items():
         aliases = compressors.aliases() if group == "compressor" else {}
-        presets = compressors.presets() if group == "compressor" else written_presets(group)
+        presets = compressors.presets() if group == "compressor" else read_presets(group)
         assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} == {*members, *aliases, *presets}
         for alias, name in aliases.items():
             text = (ROOT / "conf" / group / f"{alias}.yaml").read_text()

@@ -12,7 +12,7 @@ import pytest
 from gradsweep import failure_causes, run_directory
 from tests.conftest import PLAYED, Program
 from tests.faults.conftest import StandInOf, attempts, ranks
-from tests.faults.test_signals import SWEEP, training
+from tests.faults.real_runs import SWEEP, wait_for_training
 
 pytestmark = pytest.mark.thorough
 
@@ -81,7 +81,7 @@ def test_a_training_under_a_clock_that_jumps(
 ) -> None:
     command = ("-m", SWEEP, "experiment=quick", "epochs=40", "workers=2", "checkpoint.every_minutes=0.02")
     program = start(*command, f"data.root={digits}", without=PLAYED, **jumping)
-    run = training(tmp_path, "")
+    run = wait_for_training(tmp_path, "")
     (tmp_path / "jump").touch()
     code, out, err = program.end(240)
     assert code == 0, out + err

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import files, run_directory
-from gradsweep.run_directory import Run, runs_of
-from sweep.system.processes import find_processes
+from gradsweep import run_directory
+from gradsweep.run_directory import runs_of
 from tests.conftest import ENDLESS, PLAYED, QUICK, Program, eventually
 from tests.faults.conftest import ranks
+from tests.faults.real_runs import SWEEP, find_run, has_left_nothing, list_ranks, wait_for_training
 
 pytestmark = [pytest.mark.mpi, pytest.mark.thorough]
 
 Start = Callable[..., Program]
 Multirun = Callable[..., tuple[int, str, str]]
-SWEEP = "hydra.sweep.dir=sweep"
 
 
 @pytest.fixture
@@ -28,71 +27,40 @@ def start(start: Start, digits: Path) -> Start:
     return lambda *arguments: start(*arguments, f"data.root={digits}", without=PLAYED)
 
 
-def run_named(tmp_path: Path, part: str) -> Run | None:
-    return next((run for run in runs_of(tmp_path / "sweep") if part in run.name), None)
-
-
-def training(tmp_path: Path, part: str) -> Run:
-    """The run whose name has `part` in it, once its ranks have written a first step."""
-
-    def ready() -> Run | None:
-        run = run_named(tmp_path, part)
-        return run if run is not None and files.last_row(run.path(run_directory.STEPS)) else None
-
-    run = eventually(ready, 240)
-    assert isinstance(run, Run)
-    return run
-
-
-def ranks_of(run: Run) -> list[int]:
-    """The processes of the run's latest attempt that are Python, not mpirun."""
-    attempt = run.attempt(len(run.state()["attempts"])).absolute()
-    return [
-        pid
-        for pid in find_processes(attempt)
-        if b"trainers" in Path(f"/proc/{pid}/cmdline").read_bytes()[-200:]
-        and b"mpirun" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
-    ]
-
-
 def played(tmp_path: Path) -> str:
     """The setting with which a shell plays mpirun, and its ranks load no torch."""
     (tmp_path / "rank.sh").write_text(ranks(10_000, 0.1).replace("$4", "$5"))
     return f"mpi.command=[sh,{tmp_path}/rank.sh,'{{workers}}']"
 
 
-def nothing_left(run: Run) -> bool:
-    return not any(find_processes(run.attempt(number).absolute()) for number in (1, 2))
-
-
 def test_a_killed_rank_fails_its_run_only(start: Start, tmp_path: Path) -> None:
     program = start("-m", SWEEP, *ENDLESS[:1], "epochs=1000000,1", "workers=2", "sweep.retries=0")
-    run = training(tmp_path, "epochs=1000000")
-    os.kill(ranks_of(run)[-1], signal.SIGKILL)
+    run = wait_for_training(tmp_path, "epochs=1000000")
+    os.kill(list_ranks(run)[-1], signal.SIGKILL)
     eventually(lambda: run.status() == run_directory.FAILED, 120)
     code, out, err = program.end(240)
     assert code == 1
     assert "SIGKILL" in run.state()["reason"]
     assert "python -m sweep resume sweep" in out
-    other = run_named(tmp_path, "epochs=1-")
+    other = find_run(tmp_path, "epochs=1-")
     assert other is not None and other.status() == run_directory.DONE
-    assert nothing_left(run)
+    assert has_left_nothing(run)
 
 
 def test_a_killed_rank_is_tried_again_from_the_last_checkpoint(start: Start, tmp_path: Path) -> None:
     program = start(
         "-m", SWEEP, "experiment=quick", "epochs=60", "workers=2", "sweep.backoff_s=0", "checkpoint.every_steps=20"
     )
-    run = training(tmp_path, "")
+    run = wait_for_training(tmp_path, "")
     eventually(lambda: list(run.path(run_directory.CHECKPOINT).glob("step-*")), 240)
-    os.kill(ranks_of(run)[-1], signal.SIGKILL)
+    os.kill(list_ranks(run)[-1], signal.SIGKILL)
     code, out, err = program.end(240)
     assert code == 0, out + err
     assert "retry 1 of 2 in 0 s" in out
     assert [each["status"] for each in run.state()["attempts"]] == [run_directory.FAILED, run_directory.DONE]
     result = run.result()
     assert result is not None and len(result["resumed_after"]) == 1 and result["resumed_after"][0] >= 20
-    assert nothing_left(run)
+    assert has_left_nothing(run)
 
 
 def test_a_rank_that_raises_fails_its_run_with_the_reason(start: Start, tmp_path: Path) -> None:
@@ -108,12 +76,12 @@ def test_a_rank_that_raises_fails_its_run_with_the_reason(start: Start, tmp_path
 
 def test_killed_mpirun_leaves_no_rank(start: Start, tmp_path: Path) -> None:
     program = start("-m", SWEEP, *ENDLESS, "workers=2", "sweep.retries=0")
-    run = training(tmp_path, "")
+    run = wait_for_training(tmp_path, "")
     os.kill(run.state()["attempts"][-1]["pid"], signal.SIGKILL)
     code, out, err = program.end(240)
     assert code == 1
     assert run.state()["reason"] == "the MPI launcher was killed by SIGKILL"
-    assert nothing_left(run)
+    assert has_left_nothing(run)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -121,12 +89,12 @@ def test_a_signal_ends_everything(start: Start, tmp_path: Path, number: signal.S
     """The first with ranks of torch's, the others with a shell's: how they are ended does not depend on the signal."""
     mpi = [] if number == signal.SIGINT else [played(tmp_path)]
     program = start("-m", SWEEP, *ENDLESS, "seed=1,2", "workers=2", *mpi)
-    run = training(tmp_path, "seed=1")
+    run = wait_for_training(tmp_path, "seed=1")
     program.process.send_signal(number)
     code, out, err = program.end(240)
     assert code == 128 + number
     assert "Traceback" not in err
-    assert nothing_left(run)
+    assert has_left_nothing(run)
     assert [each.status() for each in runs_of(tmp_path / "sweep")] == [run_directory.CANCELLED, run_directory.CANCELLED]
 
 
@@ -135,15 +103,15 @@ def test_a_killed_launcher_leaves_no_rank_and_resume_continues(
 ) -> None:
     settings = ("-m", SWEEP, "experiment=quick", "workers=2")
     assert multirun(*settings, "epochs=1")[0] == 0
-    first = run_named(tmp_path, "epochs=1-")
+    first = find_run(tmp_path, "epochs=1-")
     assert first is not None and first.status() == run_directory.DONE
     finished = first.path(run_directory.RESULT).stat().st_mtime_ns
     grid = (*settings, "epochs=1,100", "sweep.resume=sweep")
     program = start(*grid)
-    run = training(tmp_path, "epochs=100")
+    run = wait_for_training(tmp_path, "epochs=100")
     program.process.kill()
     program.end(240)
-    eventually(lambda: nothing_left(run))
+    eventually(lambda: has_left_nothing(run))
     assert run.status() == run_directory.RUNNING  # nobody was left to say otherwise
 
     code, out, err = multirun(*grid)
@@ -165,7 +133,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run_as_diverged(multirun: Multirun
 def test_two_sweeps_in_one_directory_are_refused(start: Start, tmp_path: Path) -> None:
     mpi = played(tmp_path)
     program = start("-m", SWEEP, *ENDLESS, "workers=2", mpi)
-    training(tmp_path, "")
+    wait_for_training(tmp_path, "")
     code, out, err = start("-m", SWEEP, *ENDLESS, "workers=2", mpi).end(240)
     assert code == 2
     assert err.count("\n") == 1 and "another process is running this sweep" in err

@@ -19,7 +19,7 @@ from sweep.settings.limits import Limits
 from sweep.system.processes import find_processes
 from tests.conftest import ENDLESS, Program, eventually
 from tests.faults.conftest import StandInOf, attempts, by_seed, ranks
-from tests.faults.test_signals import SWEEP, nothing_left, ranks_of, training
+from tests.faults.real_runs import SWEEP, has_left_nothing, list_ranks, wait_for_training
 
 pytestmark = pytest.mark.thorough
 
@@ -106,11 +106,11 @@ def test_every_rank_says_where_it_hangs(tmp_path: Path) -> None:
 def test_a_training_that_hangs_shows_its_stacks(start: Callable[..., Program], tmp_path: Path) -> None:
     """One rank is stopped, which leaves the other waiting for it in a collective."""
     program = start("-m", SWEEP, *ENDLESS, "workers=2", "sweep.hang_minutes=1.5", "sweep.retries=0")
-    run = training(tmp_path, "")
-    os.kill(ranks_of(run)[-1], signal.SIGSTOP)
+    run = wait_for_training(tmp_path, "")
+    os.kill(list_ranks(run)[-1], signal.SIGSTOP)
     code, out, err = program.end(400)
     assert code == 1 and "no progress for 1.5 minutes" in out
     assert attempts(run) == [("failed", failure_causes.HANG)]
     assert 'trainers/training/loop.py", line' in (run.attempt(1) / "stacks-0.txt").read_text()
     assert not (run.attempt(1) / "stacks-1.txt").exists()  # of the one that was stopped: it was empty
-    eventually(lambda: nothing_left(run))
+    eventually(lambda: has_left_nothing(run))

@@ -128,10 +128,10 @@ def slurm(slurm_cluster: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slu
             slurm_cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
     idle = ("sinfo", "--noheader", "--Node", "--responding", "--partition=debug", "--states=idle", "--format=%N")
     eventually(lambda: len(slurm_cluster.ask(*idle).split()) == len(NODES))
-    assert not eventually_none(slurm_cluster), "of a job is left"
+    assert not list_leftovers(slurm_cluster), "of a job is left"
 
 
-def eventually_none(cluster: Slurm) -> list[str]:
+def list_leftovers(cluster: Slurm) -> list[str]:
     """The processes of jobs that do not end by themselves now that all jobs have ended."""
     with contextlib.suppress(AssertionError):
         eventually(lambda: not cluster.processes())

@@ -25,7 +25,7 @@ from tests.conftest import ROOT, eventually
 MPIRUN = str(Path(sys.executable).parent / "mpirun")
 
 
-def described(**changes: Any) -> dict[str, Any]:
+def describe_network(**changes: Any) -> dict[str, Any]:
     """The section `network` of a config."""
     plain = {"name": "emulated", "bandwidth": "1gbit", "latency": "0s", "loss": 0.0, "workers_per_host": 1, "hosts": {}}
     return {**plain, **changes}
@@ -70,7 +70,7 @@ class Emulation:
         program.write_text(f'#!/bin/sh\non() {{ "$TMPDIR/emulation/agent" -x "$@"; }}\n{script}\n')
         program.chmod(0o755)
         self.process = subprocess.Popen(
-            [*before, *emulation.build_command(described(**network), ranks, 1, [str(program), "of the user"])],
+            [*before, *emulation.build_command(describe_network(**network), ranks, 1, [str(program), "of the user"])],
             env={
                 **os.environ,
                 **(environment or {}),

@@ -15,7 +15,7 @@ from sweep.emulation import build_cluster, capability_check
 from sweep.launchers.launchers import build_launcher
 from sweep.settings.sweep import SweepSettings
 from sweep.system import cgroups
-from tests.sweep.emulation.conftest import MPIRUN, described
+from tests.sweep.emulation.conftest import MPIRUN, describe_network
 
 GB = 1 << 30
 
@@ -35,7 +35,7 @@ def program(folder: Path, text: str) -> str:
 
 
 def test_what_is_there_passes() -> None:
-    capability_check.check(described(), 2, [MPIRUN], 2)
+    capability_check.check(describe_network(), 2, [MPIRUN], 2)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_missing_programs_are_named_with_their_packages(
 ) -> None:
     monkeypatch.setattr(capability_check, "find_program", lambda program: None if program in missing else program)
     with pytest.raises(UsageError, match=f"^network=emulated: .*{words}; valid here is network=none or real$"):
-        capability_check.check(described(), 2, [MPIRUN], 2)
+        capability_check.check(describe_network(), 2, [MPIRUN], 2)
 
 
 def test_programs_of_the_system_need_not_be_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_directory_for_temporary_files_with_a_space_is_refused(monkeypatch: py
     """Open MPI would look for a program of the name that ends there, for a minute."""
     monkeypatch.setattr(tempfile, "tempdir", "/my files")
     with pytest.raises(UsageError, match="^TMPDIR=.?/my files.?: valid is a path without spaces with network=emulated"):
-        capability_check.check(described(), 2, [MPIRUN], 2)
+        capability_check.check(describe_network(), 2, [MPIRUN], 2)
 
 
 def test_what_the_kernel_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_what_the_kernel_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(
         UsageError, match="network=emulated: .*: user namespaces: Operation not permitted; valid here is"
     ):
-        capability_check.check(described(), 2, [MPIRUN], 2)
+        capability_check.check(describe_network(), 2, [MPIRUN], 2)
 
 
 @pytest.mark.parametrize("said", ["mpirun (Open MPI) 4.1.6", "HYDRA build details: Version: 5.0.0", ""])
@@ -87,7 +87,7 @@ def test_another_mpi_is_refused(tmp_path: Path, said: str) -> None:
     with pytest.raises(
         UsageError, match=f"^mpi.command={other}: valid is the mpirun of Open MPI 5 or later with network"
     ):
-        capability_check.check(described(), 2, [other], 2)
+        capability_check.check(describe_network(), 2, [other], 2)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_another_mpi_is_refused(tmp_path: Path, said: str) -> None:
 )
 def test_more_hosts_than_are_sensible(ranks: int, each: int, cores: int, memory: int, why: str) -> None:
     """With the limit and its reason; one host fewer is none too many."""
-    network = described(workers_per_host=each)
+    network = describe_network(workers_per_host=each)
     with pytest.raises(UsageError, match=f"^network=emulated with {ranks} ranks and workers_per_host={each}: {why}"):
         capability_check.check_size(network, ranks, cores, memory)
     most = int(why.split("up to ")[1].split()[0])
@@ -123,7 +123,7 @@ def test_the_local_launcher_asks_before_a_start(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(capability_check, "try_emulation", lambda: {"problem": "no rights"})
     launcher = build_launcher({"cluster": "local"})
     with pytest.raises(UsageError, match="network=emulated: .*no rights"):
-        launcher.check_run(config(network=described()), SweepSettings())
+        launcher.check_run(config(network=describe_network()), SweepSettings())
     launcher.check_run(config(network={"name": "real"}), SweepSettings())
     launcher.check_run(config(), SweepSettings())
 
@@ -137,12 +137,12 @@ def test_a_container_s_share_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(cgroups, "read_memory_limit", lambda: 9999 * GB)
         monkeypatch.setattr(os, "sysconf", lambda name: GB)
         launcher = build_launcher({"cluster": "local", "cores": cores})
-        launcher.check_run(config(network=described(), workers=most), SweepSettings())
+        launcher.check_run(config(network=describe_network(), workers=most), SweepSettings())
         with pytest.raises(UsageError, match=f"valid is up to {most} on this machine"):
-            launcher.check_run(config(network=described(), workers=most + 1), SweepSettings())
+            launcher.check_run(config(network=describe_network(), workers=most + 1), SweepSettings())
     monkeypatch.setattr(cgroups, "read_memory_limit", lambda: GB)
     with pytest.raises(UsageError, match=r"valid is up to 3 on this machine \(1 GB of memory"):
-        launcher.check_run(config(network=described(), workers=4), SweepSettings())
+        launcher.check_run(config(network=describe_network(), workers=4), SweepSettings())
 
 
 def test_slurm_has_networks_of_its_own() -> None:
@@ -150,7 +150,7 @@ def test_slurm_has_networks_of_its_own() -> None:
     with pytest.raises(
         UsageError, match="^network=emulated: valid is real or none with hydra/launcher=slurm: its nodes"
     ):
-        launcher.check_run(config(network=described()), SweepSettings())
+        launcher.check_run(config(network=describe_network()), SweepSettings())
     launcher.check_run(config(network={"name": "real"}), SweepSettings())
 
 

@@ -11,7 +11,7 @@ import pytest
 from sweep.emulation import compile_c, delay
 from sweep.emulation.build_cluster import BuiltCluster
 from sweep.emulation.cluster import Cluster
-from tests.sweep.emulation.conftest import described
+from tests.sweep.emulation.conftest import describe_network
 
 US = 1e-6
 
@@ -24,7 +24,7 @@ class Machine:
     """
 
     def __init__(self, bare: float, switched: float, noise: tuple[float, ...] = (), **network: Any) -> None:
-        self.cluster = Cluster.from_config(described(**network), 3)
+        self.cluster = Cluster.from_config(describe_network(**network), 3)
         self.problems: list[str] = []
         self.bare, self.switched, self.noise = bare, switched, list(noise)
         self.delayer: Delayer | None = None

@@ -15,12 +15,12 @@ from sweep import emulation
 from sweep.attempts.run_task import RunTask
 from sweep.emulation import delay, ip_tc_commands
 from sweep.emulation.cluster import Cluster, Shape, compute_packet_bytes
-from tests.sweep.emulation.conftest import described
+from tests.sweep.emulation.conftest import describe_network
 from trainers.mpi import process
 
 
 def cluster(ranks: int = 3, **changes: object) -> Cluster:
-    return Cluster.from_config(described(**changes), ranks)
+    return Cluster.from_config(describe_network(**changes), ranks)
 
 
 def test_ranks_fill_hosts_in_their_order() -> None:
@@ -131,14 +131,14 @@ def test_mpirun_is_told_behind_its_name() -> None:
 
 def test_an_mpi_run_with_a_network_starts_the_emulation() -> None:
     plain = RunTask("directory", 4, 2, ["mpirun", "-n", "{workers}"], {})
-    words = dataclasses.replace(plain, network=described()).build_command()
+    words = dataclasses.replace(plain, network=describe_network()).build_command()
     assert words[1:3] == ["-m", "sweep.emulation"] and words[4:] == plain.build_command()
     assert '"ranks": 4, "threads": 2' in words[3]
 
 
 @pytest.mark.parametrize(("name", "is_one"), [("none", False), ("real", False), ("emulated", True)])
 def test_which_networks_are_emulated(name: str, is_one: bool) -> None:
-    network = described() if is_one else {"name": name}
+    network = describe_network() if is_one else {"name": name}
     assert (emulation.find_emulation({"network": network}) is not None) == is_one
     assert emulation.find_emulation({}) is None, "a config of an earlier version"
 

@@ -14,7 +14,7 @@ from gradsweep import run_directory
 from sweep.emulation.cluster import Cluster
 from sweep.emulation.delay import Delayer
 from sweep.emulation.latency_correction import LatencyCorrection
-from tests.sweep.emulation.conftest import Emulate, described
+from tests.sweep.emulation.conftest import Emulate, describe_network
 from tests.sweep.emulation.test_cluster import TALK, seconds
 from trainers.network import links
 
@@ -40,7 +40,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     path = tmp_path / ("long" * 30) / "steering"  # for a socket too long
     path.parent.mkdir()
     told = Told()
-    cluster = Cluster.from_config(described(latency="10ms", loss=0.25), 2)
+    cluster = Cluster.from_config(describe_network(latency="10ms", loss=0.25), 2)
     LatencyCorrection(path, cast(Delayer, told), cluster, told.children).start()
     monkeypatch.setenv(run_directory.STEERING_VARIABLE, str(path))
     return told

@@ -16,7 +16,7 @@ from sweep.emulation import __main__ as program
 from sweep.emulation.build_cluster import BuiltCluster
 from sweep.emulation.delay import Delayer
 from sweep.system import cgroups
-from tests.sweep.emulation.conftest import described
+from tests.sweep.emulation.conftest import describe_network
 
 
 def test_a_signal_takes_no_end_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_a_signal_takes_no_end_away(monkeypatch: pytest.MonkeyPatch) -> None:
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> program.Job:
     monkeypatch.setenv(run_directory.ATTEMPT_VARIABLE, str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    network = described(latency="1ms", loss=0.1, hosts={1: {"latency": "3ms"}})
+    network = describe_network(latency="1ms", loss=0.1, hosts={1: {"latency": "3ms"}})
     return program.Job({"network": network, "ranks": 3, "threads": 1}, ["mpirun"])
 
 

@@ -22,7 +22,7 @@ from sweep.planning.estimate import Estimate
 from sweep.planning.packing_forecast import Pack, PackedRun, forecast_packs
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings
-from tests.sweep.emulation.conftest import described
+from tests.sweep.emulation.conftest import describe_network
 from tests.sweep.fake_slurm import FakeSlurm, fake
 from tests.sweep.planning.test_dry_run import config, make_points, shown
 
@@ -136,7 +136,7 @@ def test_runs_with_hosts_of_their_own_are_in_no_world(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    kinds = {"none": {"name": "none"}, "emulated": described()}
+    kinds = {"none": {"name": "none"}, "emulated": describe_network()}
     of = [{**config(seed=seed), "network": kinds[name]} for seed, name in enumerate(networks)]
     typed = [{"seed": str(each["seed"])} for each in of]
     points = make_points(of, typed, [], SweepSettings(pack=True), MPI)

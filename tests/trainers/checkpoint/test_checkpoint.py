@@ -21,7 +21,7 @@ from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
 from sweep.settings.mpi import MpiSettings
 from tests.conftest import PLAYED, ROOT, Program, eventually
-from tests.faults.test_signals import ranks_of
+from tests.faults.real_runs import list_ranks
 from tests.trainers.configs import compose_config
 from tests.trainers.start_ranks import run_ranks
 from trainers.checkpoint.state import describe_config
@@ -79,7 +79,7 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
 
     second = attempt("parts", every_steps=40)
     eventually(lambda: steps_of(run) > saved + 80)
-    os.kill(ranks_of(run)[-1], signal.SIGKILL)
+    os.kill(list_ranks(run)[-1], signal.SIGKILL)
     assert eventually(second.poll, 60) == run_directory.FAILED
 
     third = attempt("parts")

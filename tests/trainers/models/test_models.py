@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from gradsweep.errors import UsageError
-from tests.conftest import ROOT, written_presets
+from tests.conftest import ROOT, read_presets
 from trainers import models
 from trainers.models.fitting import check_fits
 from trainers.options import models as options
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 CIFAR, MNIST, TEXT, IMAGENET = (3, 32, 32), (1, 28, 28), (35,), (3, 224, 224)
 
-PRESETS = written_presets("model")
+PRESETS = read_presets("model")
 
 
 def small(name: str) -> Any:

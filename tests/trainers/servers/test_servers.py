@@ -17,7 +17,7 @@ from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
 from sweep.settings.mpi import MpiSettings
 from tests.conftest import ROOT, eventually
-from tests.faults.test_signals import nothing_left, ranks_of
+from tests.faults.real_runs import has_left_nothing, list_ranks
 from tests.trainers.configs import compose_config
 from tests.trainers.start_ranks import MONITORED, run_ranks
 from trainers.config import run_config
@@ -70,12 +70,12 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
         return int(row["step"]) if row else 0
 
     eventually(lambda: steps() > 25)
-    ranks = ranks_of(run)
+    ranks = list_ranks(run)
     numbers = {environment_of(pid).get("OMPI_COMM_WORLD_RANK"): pid for pid in ranks}
     assert set(numbers) - {None} == {"0", "1"}
     os.kill(numbers["1"], signal.SIGKILL)
     assert eventually(first.poll, 60) == run_directory.FAILED
-    assert nothing_left(run)
+    assert has_left_nothing(run)
     second = MpirunAttempt(task, [0, 1])
     assert eventually(second.poll, 120) == run_directory.DONE, second.reason
     result = run.result()
