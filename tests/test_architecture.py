@@ -236,7 +236,6 @@ def test_functions_are_named_by_verbs() -> None:
     assert len(wrong) <= 0.02 * len(names), "\n".join(wrong)
 
 
-@pytest.mark.xfail(strict=False, reason="issue 21 is at work: 8 %")
 def test_docstrings_are_sentences() -> None:
     """Fewer than 1 % of those of functions begin with a relative or interrogative word."""
     docstrings = [(file, node.name, ast.get_docstring(node) or "") for file, node in list_functions()]
