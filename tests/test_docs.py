@@ -89,6 +89,7 @@ with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
 """
 
 
+@pytest.mark.thorough
 def test_names_in_other_systems_are_commands() -> None:
     """Every command of the table, and the options in its remarks, make a config that can run."""
     page = (ROOT / "docs/reference/compressors.md").read_text(encoding="utf-8")
