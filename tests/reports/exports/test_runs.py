@@ -109,7 +109,7 @@ class Told(test_trackers.Remembered):
 
 def test_names_and_options_are_those_of_live_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A live tracker is told of a run with every column that there is; the export of the same run says the same."""
-    resolved = test_trackers.composed(compressor="qsgd")
+    resolved = test_trackers.compose_config(compressor="qsgd")
     sweep = fabricate.sweep(tmp_path / "2026-11-20" / "14-03-22", [])
     run = fabricate.run(sweep, resolved)
     full = dict.fromkeys(csv_columns.STEP_COLUMNS, 0.5) | {"step": 1, "epoch": 1, "samples": 8}

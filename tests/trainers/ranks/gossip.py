@@ -27,7 +27,7 @@ ROUGH = {"name": "topk", "ratio": 0.02, "indices": "delta"}  # the length of its
 
 def mixing(run: Run) -> torch.Tensor:
     """W, of a topology that is the same in every step."""
-    return torch.tensor(run.algorithm.setup.exchange.mixing.matrix(1)).float()  # type: ignore[attr-defined]
+    return torch.tensor(run.algorithm.setup.exchange.mixing.get_matrix(1)).float()  # type: ignore[attr-defined]
 
 
 def equal(one: torch.Tensor, other: torch.Tensor) -> None:
