@@ -1,4 +1,4 @@
-"""Algorithms by name, one file each: how the workers' gradients become new parameters."""
+"""Algorithms by name, one file each: from the workers' gradients to new parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainers.options import algorithms as options
 
 
 def build(config: Any, setup: AlgorithmSetup, *, asynchronous: bool = False) -> Algorithm:
-    """The algorithm that `config` describes; with `asynchronous`, the server takes the steps of algorithm=sgd."""
+    """Build the algorithm that `config` describes; with `asynchronous`, the server takes the steps of algorithm=sgd."""
     if asynchronous and isinstance(config, options.Synchronous):
         from trainers.algorithms.asynchronous import Asynchronous
 

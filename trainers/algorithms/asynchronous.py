@@ -1,4 +1,4 @@
-"""Asynchronous SGD: workers push gradients to a server, which takes a step with each, and work on with what it has."""
+"""Asynchronous SGD: workers push gradients to a server, which takes a step with each and sends new parameters."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trainers.lanes.server_link import FIGURES
 
 
 class Asynchronous(Synchronous):
-    """A worker's step: its own gradient, compressed, to the server, and the server's newest parameters from it.
+    """In a step a worker sends its compressed gradient to the server and gets the server's newest parameters.
 
-    The server (trainers/servers/asynchronous.py) clips and updates; a worker's optimizer only knows what the schedule
-    wants of it. At the end of an epoch every worker gets the parameters that all gradients have gone into.
+    The server (trainers/servers/asynchronous.py) clips and updates; a worker's optimizer only holds the values that the
+    schedule sets. At the end of an epoch every worker gets parameters that contain all gradients.
     """
 
     replicated = False
@@ -46,14 +46,14 @@ class Asynchronous(Synchronous):
         return contextlib.nullcontext()
 
     def figures(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.exchange.link.ask(FIGURES)
-        return found
+        figures: dict[str, Any] = self.exchange.link.ask(FIGURES)
+        return figures
 
     def state_dict(self) -> dict[str, Any]:
-        return {"exchange": self.exchange.state_dict()}  # the optimizer's is the server's
+        return {"exchange": self.exchange.state_dict()}  # the server has the optimizer's state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is the state of something else.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class AlgorithmSetup:
-    """What an algorithm is made of."""
+    """What every algorithm is built from."""
 
     comm: MPI.Comm
     flat: Flat
@@ -38,45 +38,45 @@ class Algorithm(ABC):
     """
 
     replicated = True
-    """The parameters are the same on all workers after every step."""
+    """Whether all workers have the same parameters after every step."""
 
     def __init__(self, setup: AlgorithmSetup) -> None:
         self.setup = setup
 
     @abstractmethod
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
-        """Start step `step` (from 1) of `epoch`; with `measure`, the compression error is computed on the way."""
+        """Start step `step` (from 1) of `epoch`; with `measure`, compute the compression error too."""
 
     def on_last_backward(self) -> None:
-        """The backward that comes next is the step's last: what it completes may leave while it goes on."""
+        """Prepare for the step's last backward, during which completed units may be sent."""
         return None
 
     @abstractmethod
     def finish(self) -> Traffic:
-        """The gradient is complete: communicate and update the parameters."""
+        """Communicate the complete gradient and update the parameters; return the traffic."""
 
     def use_evaluation_parameters(self) -> contextlib.AbstractContextManager[None]:
-        """While this lasts, the parameters are those to be judged, the same on all workers; then they are as before.
+        """Within the block, let the model have the parameters to evaluate, the same on all workers.
 
-        Every worker enters it at the same time, between two steps. Where a server has the parameters, the worker has
-        got the newest by it, and goes on with these.
+        All workers enter the block together, between two steps. Afterwards each has its own parameters again; with an
+        asynchronous server it has the server's newest parameters instead, and keeps them.
         """
         return contextlib.nullcontext()
 
     def measure_withheld(self) -> float:
-        """l2 norm of what this worker has not told the others yet: memory_norm."""
+        """Return the l2 norm of what this worker has withheld: memory_norm."""
         return self.setup.exchange.memory.norm()
 
     def figures(self) -> dict[str, Any]:
-        """What result.json says of it beside what it says of every run; asked of worker 0 at the end."""
+        """Return the algorithm's own figures for result.json; called on worker 0 at the end."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What this worker remembers from step to step, exchange and optimizer included; between two steps."""
+        """Return this worker's state between two steps, with that of exchange and optimizer."""
         return {"exchange": self.setup.exchange.state_dict(), "optimizer": self.setup.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is the state of something else.

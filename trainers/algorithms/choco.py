@@ -11,12 +11,14 @@ from trainers.options import algorithms as options
 
 
 class Choco(Ordered):
-    """Of worker i, all neighbours have the same estimate h_i; what is sent is q_i = Q(x_i - h_i), and h_i += q_i.
+    """All neighbours of worker i have the same estimate h_i of x_i. Worker i sends q_i = Q(x_i - h_i), and h_i += q_i.
 
-    Then x_i += gamma sum_j w_ij (h_j - h_i). A worker keeps h_i and this sum, its pull, however many neighbours it has;
-    both are 0 at first. Koloskova, Stich and Jaggi, "Decentralized stochastic optimization and gossip algorithms with
-    compressed communication" (ICML 2019), algorithms 2 and 5, is order=adapt_then_combine; Koloskova, Lin, Stich and
-    Jaggi, "Decentralized deep learning with arbitrary communication compression" (ICLR 2020), algorithm 1, is
+    Then x_i += gamma sum_j w_ij (h_j - h_i). A worker keeps only h_i and this sum, its pull, for any number of
+    neighbours; both are 0 at first.
+
+    Koloskova, Stich and Jaggi, "Decentralized stochastic optimization and gossip algorithms with compressed
+    communication" (ICML 2019), algorithms 2 and 5, is order=adapt_then_combine. Koloskova, Lin, Stich and Jaggi,
+    "Decentralized deep learning with arbitrary communication compression" (ICLR 2020), algorithm 1, is
     order=combine_then_adapt.
     """
 

@@ -14,10 +14,10 @@ from trainers.gradients.flat import Unit
 
 
 class Copied(Gossiping):
-    """x_i becomes sum_j w_ij h_j + d_i, with d_i the optimizer's step, and h_j what worker j is known to be.
+    """x_i becomes sum_j w_ij h_j + d_i, with the optimizer's step d_i and the neighbours' copies h_j of worker j.
 
-    A worker keeps h_i, at first the parameters that all begin with, and its pull, sum_j w_ij (h_j - h_i). Messages are
-    needed in the next step only: with exchange.overlap they travel until then.
+    A worker keeps h_i, at first the initial parameters of all workers, and its pull, sum_j w_ij (h_j - h_i). Messages
+    are needed only in the next step: with exchange.overlap they travel until then.
 
     Tang, Gan, Zhang, Zhang and Liu, "Communication compression for decentralized training" (NeurIPS 2018).
     """
@@ -26,7 +26,7 @@ class Copied(Gossiping):
         super().__init__(setup)
         self.copy = self.keep("copy", self.values.clone())
         self.pull = self.keep("pull", torch.zeros_like(self.values))
-        self._open = False  # a message is on its way
+        self._is_pending = False  # a message is on its way
 
     @torch.no_grad()
     def finish(self) -> Traffic:
@@ -34,19 +34,19 @@ class Copied(Gossiping):
         self.prepare_step()
         self.update()
         self.send()
-        self._open = True
+        self._is_pending = True
         if not self.gossip.overlaps:
             self.receive_pending()
         return self.gossip.traffic()
 
     def prepare_step(self) -> None:
-        """The step comes next."""
+        """Prepare for the optimizer's step."""
         return None
 
     def receive_pending(self) -> None:
-        """Take in what is on its way. All workers call it."""
-        if self._open:
-            self._open = False
+        """Receive and mix messages that are on their way. All workers call it."""
+        if self._is_pending:
+            self._is_pending = False
             self.receive()
 
     def state_dict(self) -> dict[str, Any]:
@@ -59,8 +59,8 @@ class Copied(Gossiping):
 
 
 class DCD(Copied):
-    """q_i = Q(x'_i - x_i) with x'_i = sum_j w_ij x_j + d_i is sent, and x_i += q_i: a worker is where its neighbours
-    know it to be (algorithm 1 of the paper). Wants a compressor that loses little."""
+    """q_i = Q(x'_i - x_i) with x'_i = sum_j w_ij x_j + d_i is sent, and x_i += q_i, so that x_i equals its
+    neighbours' copies (algorithm 1 of the paper). Needs a compressor that loses little."""
 
     def prepare_outgoing(self, unit: Unit) -> Unit:
         torch.sub(unit.values, self.copy.view(unit), out=unit.gradient).add_(self.pull.view(unit))
@@ -76,7 +76,7 @@ class DCD(Copied):
 
 class ECD(Copied):
     """Q(z_i) with z_i = (1 - t/2) x_i + (t/2) x'_i, t the step, is sent, and h_i becomes (1 - 2/t) h_i + (2/t) Q(z_i):
-    what compression loses is divided by t (algorithm 2 of the paper). Wants an unbiased compressor that loses little.
+    what compression loses is divided by t (algorithm 2 of the paper). Needs an unbiased compressor that loses little.
     """
 
     def __init__(self, setup: AlgorithmSetup) -> None:

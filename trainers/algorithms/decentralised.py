@@ -13,7 +13,7 @@ from trainers.options import algorithms as options
 
 
 def build_decentralised(config: options.Decentralised, setup: AlgorithmSetup) -> Gossiping:
-    """The algorithm that `config` describes; the exchange of `setup` is a Gossip. All workers call this."""
+    """Build the algorithm that `config` describes; the exchange of `setup` is a Gossip. All workers call this."""
     if isinstance(config, options.DPSGD):
         return DPSGD(config, setup)
     if isinstance(config, options.Choco):

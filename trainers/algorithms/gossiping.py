@@ -1,4 +1,4 @@
-"""What decentralised algorithms have in common: parameters of their own, messages to the neighbours, mixing."""
+"""The interface of decentralised algorithms: own parameters on each worker, messages to neighbours, mixing."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from trainers.topology import collect_facts
 
 
 class Gossiping(Algorithm):
-    """Worker i has parameters x_i, which it changes by its own gradient, and by what its neighbours j send.
+    """Worker i has parameters x_i, which it updates by its own gradient and by the messages of its neighbours j.
 
-    W is the mixing matrix of the topology (trainers/topology), Q the compressor, gamma the consensus stepsize. All that
-    is done to parameters around a message is done unit by unit, as what has just been touched is still in the caches.
-    The flat gradients are scratch memory outside of backward.
+    W is the mixing matrix of the topology (trainers/topology), Q the compressor, gamma the consensus stepsize. All
+    work on parameters around a message is done unit by unit, while a unit is still in the processor's caches. Outside
+    of backward the flat gradients are scratch memory.
     """
 
     replicated = False
@@ -35,10 +35,10 @@ class Gossiping(Algorithm):
         self.values = setup.flat.values
         self.mine = Shadow(setup.units, self.values)
         self.kept: dict[str, torch.Tensor] = {}
-        """What is remembered from step to step beside the parameters, by name."""
+        """State that lasts from step to step beside the parameters, by name."""
 
     def keep(self, name: str, values: torch.Tensor) -> Shadow:
-        """Remember a buffer like the parameters."""
+        """Keep a buffer with the layout of the parameters as state; return its shadow."""
         self.kept[name] = values
         return Shadow(self.setup.units, values)
 
@@ -46,7 +46,7 @@ class Gossiping(Algorithm):
         self._step, self._epoch, self._lr, self._measure = step, epoch, lr, measure
 
     def update(self) -> None:
-        """The optimizer's step along this worker's own gradient."""
+        """Take the optimizer's step along this worker's own gradient."""
         setup = self.setup
         with setup.watch("update"):
             setup.clipping.clip_final()
@@ -54,15 +54,15 @@ class Gossiping(Algorithm):
 
     @abstractmethod
     def prepare_outgoing(self, unit: Unit) -> Unit:
-        """What is to be compressed of a unit: itself, with that in place of its gradient."""
+        """Return the unit with what is to be compressed in place of its gradient."""
 
     def on_encoded(self, unit: Unit) -> None:
-        """The unit has been compressed: what the worker itself makes of that."""
+        """Update the worker's state after a unit has been compressed."""
         return None
 
     @torch.no_grad()
     def send(self) -> None:
-        """Compress all units; the message leaves for the neighbours."""
+        """Compress all units and send the message to the neighbours."""
         self.gossip.begin(self._step, epoch=self._epoch, lr=self._lr, measure=self._measure)
         for unit in reversed(self.setup.units):
             with self.setup.watch("encode"):
@@ -74,20 +74,20 @@ class Gossiping(Algorithm):
 
     @abstractmethod
     def mix(self, unit: Unit) -> None:
-        """All messages are here: what becomes of the unit by them."""
+        """Update the unit's parameters by the messages, which have all come."""
 
     def receive(self) -> None:
-        """Wait for the messages of the neighbours, and take them in."""
+        """Wait for the messages of the neighbours and mix them in."""
         self.gossip.receive()
         with torch.no_grad(), self.setup.watch("decode"):
             for unit in reversed(self.setup.units):
                 self.mix(unit)
 
     def add_differences(self, shadow: Shadow, unit: Unit, scale: float = 1.0) -> torch.Tensor:
-        """shadow += scale sum_j w_ij (Q_j - Q_i), of what has been sent and has come.
+        """Add scale sum_j w_ij (Q_j - Q_i) to `shadow`, and return the unit's part of it.
 
-        Where such sums are kept, they are kept as differences: these are small, and so is what rounding adds to them in
-        many steps. To a sum of parameters it would add more than some gradients do. Returns that part of `shadow`.
+        Sums are kept as differences, which are small, so that rounding adds little to them in many steps. To a sum of
+        parameters rounding would add more than some gradients do.
         """
         self.gossip.add_own(shadow, unit, scale * (self.gossip.own - 1.0))
         self.gossip.add_others(shadow, unit, scale)
@@ -104,7 +104,7 @@ class Gossiping(Algorithm):
         return {**super().state_dict(), "kept": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is the state of something else.
@@ -120,15 +120,15 @@ class Gossiping(Algorithm):
 
 
 class Ordered(Gossiping):
-    """An algorithm whose mixing comes after the step along the gradient, or goes on beside it.
+    """An algorithm that mixes after the step along the gradient, or beside it.
 
-    With order=adapt_then_combine the step is taken, the result is sent, and mixed. With combine_then_adapt what is sent
-    are the parameters that the gradient is taken of: messages can travel during forward and backward
-    (exchange.overlap), and the first step has none, as all workers begin with the same parameters. The terms are those
-    of Cattivelli and Sayed (IEEE Transactions on Signal Processing, 2010).
+    With order=adapt_then_combine a worker takes the step, sends the result and mixes. With combine_then_adapt it sends
+    the parameters at which the gradient is computed, so that messages can travel during forward and backward
+    (exchange.overlap); the first step sends nothing, because all workers begin with the same parameters. The terms are
+    those of Cattivelli and Sayed (IEEE Transactions on Signal Processing, 2010).
 
     Args:
-        scheme: of averaging consensus that tells which stepsize is best (trainers/gossip/tuning), where it is `tune`.
+        scheme: of averaging consensus, for which stepsize=tune is searched (trainers/consensus/stepsize_tuning.py).
     """
 
     def __init__(self, config: options.Ordered, setup: AlgorithmSetup, scheme: str) -> None:
@@ -143,7 +143,7 @@ class Ordered(Gossiping):
             gossip, shapes = self.gossip, [unit.gradient.shape for unit in setup.units]
             compressor = gossip.selector.compressor
             self.stepsize.fill_(tune_stepsize(gossip.comm, gossip.mixing, compressor, shapes, gossip.seed, scheme))
-            self.kept["stepsize"] = self.stepsize  # on another machine the search may come to another end
+            self.kept["stepsize"] = self.stepsize  # the search may find another one on another machine
 
     @property
     def gamma(self) -> float:

@@ -1,4 +1,4 @@
-"""Local SGD: steps of one's own, and now and then the mean of what the workers have moved."""
+"""Local SGD: local steps on every worker, and now and then an outer step along the mean of their movement."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class LocalSGD(Synchronous):
     Steps before `from_step` are synchronous, with gradients exchanged: post-local SGD (Lin, Stich, Patel and Jaggi,
     "Don't use large mini-batches, use local SGD", ICLR 2020). The first averaging is `steps` steps after them.
 
-    Between two averagings, an evaluation is of the mean of the workers' parameters, an exact one that is counted as no
-    traffic. The run goes on from where each worker was; its end is no averaging either.
+    Between two averagings, evaluations use the exact mean of the workers' parameters, which counts as no traffic.
+    Neither an evaluation nor the end of the run is an averaging.
     """
 
     replicated = False
@@ -41,7 +41,7 @@ class LocalSGD(Synchronous):
         self.config = config
         self._anchor: torch.Tensor | None = None  # x, from the first local step on
         self._local = 0  # steps since x
-        self._wanted = False  # the next averaging is to be measured
+        self._wanted = False  # whether the next averaging is measured
         outer = SGD(config.outer_lr, config.outer_momentum, config.outer_nesterov, weight_decay=0.0)
         self.outer: Optimizer = optimizers.build(outer, setup.flat)
 
@@ -71,7 +71,7 @@ class LocalSGD(Synchronous):
         assert x is not None
         with setup.watch("encode"):
             torch.sub(x, setup.flat.values, out=setup.flat.gradients)
-            setup.flat.values.copy_(x)  # all workers step from here, and compressors see the same movement
+            setup.flat.values.copy_(x)  # all workers step from x, and compressors see the same movement
         setup.exchange.begin(self._step, epoch=self._epoch, lr=self.config.outer_lr, measure=self._wanted)
         for unit in reversed(setup.units):
             setup.exchange.submit(unit)
@@ -83,7 +83,7 @@ class LocalSGD(Synchronous):
         return traffic
 
     def use_evaluation_parameters(self) -> contextlib.AbstractContextManager[None]:
-        if not self._local:  # all have the same already
+        if not self._local:  # all workers have the same parameters
             return contextlib.nullcontext()
         return replace_by_mean(self.setup.flat.values, self.setup.comm)
 
@@ -97,7 +97,7 @@ class LocalSGD(Synchronous):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is the state of something else.

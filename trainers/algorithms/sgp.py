@@ -14,7 +14,7 @@ class SGP(Gossiping):
     """x_i and a weight v_i, 1 at first, are mixed alike: x_i becomes sum_j w_ij x_j, and v_i sum_j w_ij v_j. Gradients
     are taken of z_i = x_i / v_i, the parameters that a model has; steps are taken from x_i.
 
-    W need only lose nothing (columns sum to 1): z_i comes to the mean all the same. Assran, Loizou, Ballas and Rabbat,
+    Only the columns of W have to sum to 1: z_i still converges to the mean. Assran, Loizou, Ballas and Rabbat,
     "Stochastic gradient push for distributed deep learning" (ICML 2019), algorithm 1.
     """
 

@@ -10,7 +10,7 @@ from trainers.optimizers.base import Optimizer
 
 
 class Synchronous(Algorithm):
-    """All workers take the same step along the mean of what they have sent."""
+    """All workers take the same step along the mean of their compressed gradients."""
 
     def __init__(self, setup: AlgorithmSetup) -> None:
         super().__init__(setup)

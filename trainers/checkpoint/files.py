@@ -1,13 +1,13 @@
-"""What lies in RUN/checkpoint: a directory for each checkpoint, which is complete or not there.
+"""The files in RUN/checkpoint: a directory for each checkpoint, which is complete or missing.
 
     step-00000120/            after step 120, in the middle of an epoch or before the evaluation at its end
     step-00000144-evaluated/  at the end of an epoch, evaluated
-        shared.pt             what is alike on all workers
-        worker-0.pt ...       the rest, of each worker
+        shared.pt             entries that are the same on all workers
+        worker-0.pt ...       the other entries of each worker
         meta.json             format, position, config, and size and SHA-256 of the other files
 
-Everything is written into `.step-00000120.partial` beside it and reaches the disk before the directory gets its name;
-what is dropped loses its name first. So whatever has a name is whole, and names that begin with a dot are leftovers.
+Files are written into `.step-00000120.partial` beside it and reach the disk before the directory gets its name; a
+checkpoint that is dropped loses its name first. So a named checkpoint is complete, and names with a dot are leftovers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gradsweep.disk import disk_errors
 from gradsweep.files import read_json
 
 FORMAT = 1
-"""Of meta.json and the parts; a newer one is refused."""
+"""Format of the files; a newer one is refused."""
 
 META = "meta.json"
 SHARED = "shared.pt"
@@ -37,29 +37,29 @@ _NAME = re.compile(r"step-(\d{8,})(-evaluated)?")
 
 
 class Damaged(Exception):
-    """A checkpoint cannot be used; `str()` says what is wrong with it."""
+    """A checkpoint cannot be used; `str()` gives the reason."""
 
 
 def name_worker_file(worker: int) -> str:
-    """The file of one worker."""
+    """Return the name of a worker's file."""
     return f"worker-{worker}.pt"
 
 
 def name_checkpoint(step: int, evaluated: bool) -> str:
-    """The directory of the checkpoint after `step`."""
+    """Return the name of the directory of the checkpoint after `step`."""
     return f"step-{step:08d}" + ("-evaluated" if evaluated else "")
 
 
 def find_checkpoints(root: Path) -> list[Path]:
-    """The checkpoints in `root`, oldest first."""
+    """Return the checkpoints in `root`, oldest first."""
     if not root.is_dir():
         return []
     named = [(match, path) for path in root.iterdir() if (match := _NAME.fullmatch(path.name))]
-    return [path for match, path in sorted(named, key=lambda one: (int(one[0][1]), one[0][2] is not None))]
+    return [path for match, path in sorted(named, key=lambda item: (int(item[0][1]), item[0][2] is not None))]
 
 
 class _Hashing:
-    """A file that is only written to, with the hash of what was."""
+    """A file for writing, with the hash of its content."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file, self.hash, self.size = file, hashlib.sha256(), 0
@@ -74,10 +74,10 @@ class _Hashing:
 
 
 def write_file(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a part to the disk; returns what meta.json says of it.
+    """Write a file of a checkpoint to the disk; return its size and hash for meta.json.
 
     Raises:
-        OSError: it could not be written.
+        OSError: the file could not be written.
     """
     with disk_errors.add_file_name(path), path.open("wb") as file:
         hashing = _Hashing(file)
@@ -88,10 +88,10 @@ def write_file(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_file(path: Path, described: Any) -> dict[str, Any]:
-    """The content of a part that is what meta.json says of it.
+    """Read a file of a checkpoint, with the size and hash that meta.json has of it.
 
     Raises:
-        Damaged: it is not.
+        Damaged: the file is not the one that was written.
     """
     if not isinstance(described, Mapping):
         raise Damaged(f"{META} does not describe {path.name}")
@@ -123,15 +123,15 @@ def _sha256(file: IO[bytes], block: int = 2**20) -> str:
 
 
 def _place_on_gpu(storage: Any, location: str) -> Any:
-    """Tensors of a GPU go to the one that this rank uses now, which may have another number."""
+    """Place tensors of a GPU on the GPU that this rank uses now, which may have another number."""
     return storage if location == "cpu" else storage.cuda(torch.cuda.current_device())
 
 
 def read_meta(directory: Path) -> dict[str, Any]:
-    """What meta.json says.
+    """Read meta.json.
 
     Raises:
-        Damaged: there is none, it is no meta.json, or that of a newer version.
+        Damaged: it is missing, garbled, or of a newer version.
     """
     path = directory / META
     if not path.exists():
@@ -157,7 +157,7 @@ def read_meta(directory: Path) -> dict[str, Any]:
 
 
 def sync(directory: Path) -> None:
-    """Have the names in a directory on the disk."""
+    """Write the names in a directory to the disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -166,7 +166,7 @@ def sync(directory: Path) -> None:
 
 
 def begin(root: Path, name: str) -> Path:
-    """A new empty directory to write the checkpoint `name` into; leftovers of others are removed."""
+    """Make a new directory to write the checkpoint `name` into, and remove leftovers of others."""
     root.mkdir(exist_ok=True)
     clear(root)
     partial = root / f".{name}.partial"
@@ -184,7 +184,7 @@ def commit(partial: Path, name: str, keep: int) -> None:
 
 
 def drop(checkpoints: Sequence[Path]) -> None:
-    """Remove checkpoints; one that could not be removed as a whole has no name any more."""
+    """Remove checkpoints; one that cannot be removed completely loses its name."""
     for path in checkpoints:
         nameless = path.with_name(f".{path.name}.dropped")
         shutil.rmtree(nameless, ignore_errors=True)
@@ -193,13 +193,13 @@ def drop(checkpoints: Sequence[Path]) -> None:
 
 
 def clear(root: Path) -> None:
-    """Remove what saves and removals that were cut short have left."""
+    """Remove leftovers of interrupted saves and removals."""
     for path in root.glob(".*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def conclude(root: Path, keep: int) -> None:
-    """The run is over: leave the last `keep` checkpoints, and without any nothing at all."""
+    """Remove all but the last `keep` checkpoints after the run; with 0 remove the whole directory."""
     with contextlib.suppress(OSError):
         known = find_checkpoints(root)
         drop(known[: len(known) - keep])

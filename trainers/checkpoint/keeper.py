@@ -1,4 +1,4 @@
-"""When the workers save, how they do it together, and how they take it back."""
+"""When and how the workers of a run save and restore checkpoints together."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where a run is between two steps.
+    """Position of a run between two steps.
 
-    `epoch` (from 1) is the one that the next step belongs to, `start` the number of its steps that have been taken;
-    `step` those of the whole run. An epoch whose steps have all been taken is still to be evaluated; when it has
-    been, the position is the beginning of the next.
+    `epoch` (from 1) is the epoch of the next step, `start` the number of its steps that are done, and `step` the number
+    of all steps that are done. After the last step of an epoch its evaluation is still to come; after the evaluation
+    the position is the beginning of the next epoch.
     """
 
     epoch: int = 1
@@ -38,10 +38,10 @@ class Position:
 
 
 class Keeper:
-    """The checkpoints of one run. All workers save and restore alike.
+    """The checkpoints of one run. All workers save and restore together.
 
     Args:
-        began: time.monotonic() when this attempt did.
+        began: time.monotonic() at the beginning of this attempt.
     """
 
     def __init__(self, config: RunConfig, comm: MPI.Comm, directory: Path, training: Training, began: float) -> None:
@@ -58,33 +58,33 @@ class Keeper:
 
     @property
     def total_s(self) -> float:
-        """Seconds that this attempt has taken, and those before it until the checkpoints that they went on from."""
+        """Seconds of this attempt, and of earlier attempts until the checkpoints that were continued from."""
         return self._earlier_s + time.monotonic() - self._began
 
     # When
 
     def is_overdue(self) -> bool:
-        """Whether this worker's clock says that it is time to save; rank 0's counts."""
+        """Tell whether it is time to save, by the clock of rank 0; False on other ranks."""
         minutes = self.config.every_minutes
         return self.comm.rank == 0 and minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
     def is_due(self, step: int) -> bool:
-        """Whether to save after `step`."""
+        """Tell whether to save after `step`."""
         return self.config.every_steps is not None and step % self.config.every_steps == 0
 
     def is_due_after(self, epoch: int) -> bool:
-        """Whether to save after the evaluation of `epoch`."""
+        """Tell whether to save after the evaluation of `epoch`."""
         return self.config.every_epochs is not None and epoch % self.config.every_epochs == 0
 
     # Saving
 
     def save(self, position: Position, *, required: bool = False) -> None:
-        """Write a checkpoint. Where that fails the run goes on, unless it is `required`; the last one stays.
+        """Write a checkpoint. If that fails, the last one stays and the run goes on, unless it is `required`.
 
         Raises:
-            Diverged: a loss is not a number; nothing is saved then.
-            DifferentWeights: the workers' weights have come apart.
-            UsageError: it is `required` and could not be written; on all workers alike.
+            Diverged: a loss is not finite; nothing is saved.
+            DifferentWeights: the workers' weights differ.
+            UsageError: the checkpoint is `required` and could not be written; on all workers.
         """
         if position == self._last:  # nothing has been computed since
             return
@@ -104,24 +104,24 @@ class Keeper:
                 print(f"{line}; the run goes on", file=sys.stderr, flush=True)
 
     def _write(self, position: Position) -> str | None:
-        """Write a checkpoint; returns what went wrong, the same on all workers."""
+        """Write a checkpoint; return the error, if any, the same on all workers."""
         name = files.name_checkpoint(position.step, evaluated=not position.start)
         partial = self.root / f".{name}.partial"
         entries = self.training.collect_entries()
         digests = self.comm.allgather({key: digest(value) for key, value in entries.items()})
-        alike = {key for key in entries if all(one.get(key) == digests[0][key] for one in digests)}
-        if self.training.algorithm.replicated and "parameters" not in alike:
+        shared = {key for key in entries if all(others.get(key) == digests[0][key] for others in digests)}
+        if self.training.algorithm.replicated and "parameters" not in shared:
             self.training.replica.require_same(f"step {position.step}: the weights")
         if error := self._do_on_rank_0(lambda: files.begin(self.root, name)):
             return error
-        parts = {files.name_worker_file(self.comm.rank): set(entries) - alike}
+        own_files = {files.name_worker_file(self.comm.rank): set(entries) - shared}
         if self.comm.rank == 0:
-            parts[SHARED] = alike
+            own_files[SHARED] = shared
         mine: dict[str, Any] = {}
         error = None
         try:
-            for part, keys in parts.items():
-                mine[part] = files.write_file(partial / part, {key: entries[key] for key in sorted(keys)})
+            for file, keys in own_files.items():
+                mine[file] = files.write_file(partial / file, {key: entries[key] for key in sorted(keys)})
         except (OSError, RuntimeError) as failed:
             error = f"worker {self.comm.rank}: {_to_line(failed)}"
         everyone = self.comm.allgather((mine, error))
@@ -129,11 +129,11 @@ class Keeper:
             if self.comm.rank == 0:
                 shutil.rmtree(partial, ignore_errors=True)
             return error
-        written = {part: each for parts, _ in everyone for part, each in parts.items()}
+        written = {file: described for written_files, _ in everyone for file, described in written_files.items()}
         return self._do_on_rank_0(lambda: self._complete(partial, name, position, written))
 
     def _do_on_rank_0(self, action: Any) -> str | None:
-        """Have rank 0 do something; returns what went wrong, on all workers."""
+        """Call `action` on rank 0; return its error, if any, on all workers."""
         error = None
         if self.comm.rank == 0:
             try:
@@ -145,10 +145,10 @@ class Keeper:
 
     def _complete(self, partial: Path, name: str, position: Position, written: Mapping[str, Any]) -> None:
         try:
-            for part, each in written.items():
-                if (partial / part).stat().st_size != each["bytes"]:
-                    raise OSError(f"{part} is not on the file system that rank 0 sees")
-            for rows in self._count_rows(position):  # what the checkpoint goes on from must not be lost with the power
+            for name_of_file, described in written.items():
+                if (partial / name_of_file).stat().st_size != described["bytes"]:
+                    raise OSError(f"{name_of_file} is not on the file system that rank 0 sees")
+            for rows in self._count_rows(position):  # rows up to the checkpoint must survive a power failure
                 if (self.directory / rows).exists():
                     with (self.directory / rows).open("rb") as file:
                         os.fsync(file.fileno())
@@ -168,7 +168,7 @@ class Keeper:
             raise
 
     def _count_rows(self, position: Position) -> dict[str, int]:
-        """How many rows have been written up to a position, which is the recorder's, by the name of the CSV."""
+        """Return how many rows each CSV has up to a position, which is the recorder's."""
         evaluated = len(self.training.recorder.epochs)
         local = {LOCAL_MODELS: evaluated * self.comm.size} if self.decentralised else {}
         return {STEPS: position.step, EPOCHS: evaluated, **local}
@@ -176,10 +176,10 @@ class Keeper:
     # Going on
 
     def restore(self) -> Position:
-        """Go on from the newest checkpoint; where there is none, begin anew, without the rows of an earlier attempt.
+        """Restore the newest checkpoint and return its position; without one, remove the rows of an earlier attempt.
 
         Raises:
-            UsageError: there is one that cannot be used; on all workers alike, and nothing has been changed.
+            UsageError: the checkpoint cannot be used; on all workers, and nothing has been changed.
         """
         chosen = self._do_on_all(self._choose if self.comm.rank == 0 else lambda: None)[0]
         if chosen is None:
@@ -191,8 +191,8 @@ class Keeper:
         entries: dict[str, Any] = {}
 
         def read() -> None:
-            for part in (SHARED, files.name_worker_file(self.comm.rank)):
-                entries.update(files.read_file(path / part, meta["files"].get(part)))
+            for file in (SHARED, files.name_worker_file(self.comm.rank)):
+                entries.update(files.read_file(path / file, meta["files"].get(file)))
 
         def cut() -> None:
             for name, count in self._count_rows(position).items():
@@ -205,11 +205,11 @@ class Keeper:
         return position
 
     def _choose(self) -> tuple[Path, Position, dict[str, Any]] | None:
-        """The newest checkpoint, which must be one of this run."""
-        known = files.find_checkpoints(self.root)
-        if not known:
+        """Return the newest checkpoint, which must be one of this run, or None."""
+        checkpoints = files.find_checkpoints(self.root)
+        if not checkpoints:
             return None
-        path = known[-1]
+        path = checkpoints[-1]
         try:
             meta = files.read_meta(path)
             theirs = meta["config"]
@@ -226,10 +226,10 @@ class Keeper:
             raise Damaged(self._explain(path, error)) from error
 
     def _do_on_all(self, action: Any, path: Path | None = None) -> list[Any]:
-        """Do something on every worker; returns everybody's results.
+        """Call `action` on every worker; return the results of all.
 
         Raises:
-            UsageError: it failed on one; on all workers alike.
+            UsageError: it failed on a worker; raised on all workers.
         """
         result = error = None
         try:
@@ -250,5 +250,5 @@ class Keeper:
 
 
 def _to_line(error: Exception) -> str:
-    """One line."""
+    """Return the message of an error as one line."""
     return " ".join(str((isinstance(error, OSError) and error.strerror) or error or type(error).__name__).split())

@@ -1,4 +1,4 @@
-"""What a worker remembers from step to step, in named entries of plain dicts, tensors, numbers and strings."""
+"""A worker's state between two steps, in named entries of plain dicts, tensors, numbers and strings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from trainers.recording.recorder import Recorder
 from trainers.replica.replica import Replica
 
 _ALGORITHM = "algorithm."
-"""Entries of the algorithm begin so: what is alike on all workers is found out for each of them."""
+"""Prefix of the algorithm's entries, each of which is compared between workers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The parts of a rank that remember something."""
+    """The objects of a worker that have state."""
 
     replica: Replica
     algorithm: Algorithm
@@ -33,7 +33,7 @@ class Training:
     recorder: Recorder
 
     def collect_entries(self) -> dict[str, Any]:
-        """All that has to be known to go on with the next step, between two steps."""
+        """Collect everything that the next step depends on, between two steps."""
         entries = {
             "parameters": self.replica.flat.values,
             "replica": self.replica.state_dict(),
@@ -45,7 +45,7 @@ class Training:
 
     @torch.no_grad()
     def load(self, entries: Mapping[str, Any]) -> None:
-        """Take back what `collect_entries` gave.
+        """Restore what `collect_entries` gave.
 
         Raises:
             ValueError: it is not the state of such a run.
@@ -60,41 +60,41 @@ class Training:
         self.schedule.load_state_dict(entries["schedule"])
         self.recorder.load_state_dict(entries["recorder"])
         values.copy_(entries["parameters"])
-        self.replica.load_state_dict(entries["replica"])  # last, because random numbers are drawn on from here
+        self.replica.load_state_dict(entries["replica"])  # last: it restores the generators of random numbers
 
 
 def digest(value: Any) -> bytes:
-    """A hash of an entry: the same on two workers only if every bit of it is."""
-    found = hashlib.sha256()
-    _feed(found, value)
-    return found.digest()
+    """Return a hash of an entry; two workers have the same only if every bit is the same."""
+    hashing = hashlib.sha256()
+    _feed(hashing, value)
+    return hashing.digest()
 
 
-def _feed(found: Any, value: Any) -> None:
+def _feed(hashing: Any, value: Any) -> None:
     if isinstance(value, torch.Tensor):
-        found.update(f"tensor {value.dtype} {tuple(value.shape)} {value.device.type}\0".encode())
+        hashing.update(f"tensor {value.dtype} {tuple(value.shape)} {value.device.type}\0".encode())
         plain = value.detach().cpu().contiguous().reshape(-1)
-        found.update(plain.view(torch.uint8).numpy() if plain.numel() else b"")
+        hashing.update(plain.view(torch.uint8).numpy() if plain.numel() else b"")
     elif isinstance(value, Mapping):
-        found.update(f"mapping {len(value)}\0".encode())
+        hashing.update(f"mapping {len(value)}\0".encode())
         for key, item in value.items():
-            _feed(found, key)
-            _feed(found, item)
+            _feed(hashing, key)
+            _feed(hashing, item)
     elif isinstance(value, (list, tuple)):
-        found.update(f"sequence {len(value)}\0".encode())
+        hashing.update(f"sequence {len(value)}\0".encode())
         for item in value:
-            _feed(found, item)
+            _feed(hashing, item)
     else:
-        found.update(f"{type(value).__name__} {value!r}\0".encode())
+        hashing.update(f"{type(value).__name__} {value!r}\0".encode())
 
 
 def to_plain(value: Any) -> Any:
-    """`value` as it goes into a file that is read with weights_only: dicts, lists, tuples, tensors, numbers, strings.
+    """Convert a value for a file that is read with weights_only: dicts, lists, tuples, tensors, numbers, strings.
 
-    Tensors that are a part of a larger one are copied, because that would be saved as a whole.
+    Views of larger tensors are copied, because the larger tensor would be saved.
 
     Raises:
-        TypeError: it holds something else.
+        TypeError: the value holds something else.
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -112,8 +112,10 @@ def to_plain(value: Any) -> Any:
 
 
 def describe_config(config: RunConfig) -> dict[str, str]:
-    """What decides the numbers of a run, in words by dotted key; without places, and without what says no more than
-    its absence from the checkpoint of an earlier version."""
+    """Return the options that decide the numbers of a run, as strings by dotted key.
+
+    Paths and similar options are left out, and so are sections whose default earlier versions did not write.
+    """
     keys: dict[str, str] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

@@ -1,4 +1,4 @@
-"""What is recorded of the workers' own models after an epoch."""
+"""The evaluation of the workers' own models after an epoch, as it is recorded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gradsweep.csv_columns import LOCAL_EPOCH_COLUMNS, LOCAL_MODEL_COLUMNS
 
 @dataclasses.dataclass(frozen=True)
 class LocalModels:
-    """The workers' own models after an epoch, by worker, (workers,) each; all workers know of all.
+    """The evaluation of the workers' own models after an epoch: (workers,) each, known to all workers.
 
-    `loss` and `accuracy` are over the whole test set, NaN where that was not asked for; `distance` is
+    `loss` and `accuracy` are over the whole test set, NaN where they were not evaluated; `distance` is
     ||x_i - mean x|| of the parameters.
     """
 
@@ -29,20 +29,20 @@ class LocalModels:
 
     @property
     def are_judged(self) -> bool:
-        """Accuracies are known; a loss may also be NaN because it is no number."""
+        """Whether the models were evaluated, so that accuracies are known; a loss may be NaN anyway."""
         return not np.isnan(self.accuracy).any()
 
     def columns(self) -> dict[str, float]:
-        """What epochs.csv says of them, without what was not asked for."""
+        """Return their columns of epochs.csv, without values that were not evaluated."""
         judged = (self.loss.mean(), self.accuracy.mean(), self.accuracy.min(), self.accuracy.max())
         values = (*(judged if self.are_judged else ()), self.consensus_distance)
         names = LOCAL_EPOCH_COLUMNS[-len(values) :]
         return {name: float(value) for name, value in zip(names, values, strict=True)}
 
     def rows(self, epoch: int) -> list[dict[str, float]]:
-        """What local_models.csv says of them."""
-        found = []
+        """Return their rows of local_models.csv."""
+        rows = []
         for worker, values in enumerate(zip(self.loss, self.accuracy, self.distance, strict=True)):
             row = dict(zip(LOCAL_MODEL_COLUMNS, (epoch, worker, *map(float, values)), strict=True))
-            found.append(row if self.are_judged else {name: row[name] for name in ("epoch", "worker", "distance")})
-        return found
+            rows.append(row if self.are_judged else {name: row[name] for name in ("epoch", "worker", "distance")})
+        return rows

@@ -1,4 +1,4 @@
-"""What rank 0 prints as a run goes on: a line at the start, about every ten seconds, and after each epoch."""
+"""Progress lines of rank 0: at the start, about every ten seconds, and after each epoch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ EVERY_S = 10.0
 
 
 def _print(line: str) -> None:
-    with contextlib.suppress(OSError):  # nobody may be reading any more
+    with contextlib.suppress(OSError):  # the reader may be gone
         print(line, flush=True)
 
 
 class Progress:
-    """A listener of the recorder.
+    """A listener of the recorder that prints progress lines.
 
     Args:
         epochs, steps: of the whole run.
@@ -36,11 +36,11 @@ class Progress:
         self._last = clock()
 
     def begin(self, what: str) -> None:
-        """The first line."""
+        """Print the first line."""
         self._write(what)
 
     def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Rows of steps.csv."""
+        """Print a line for these rows of steps.csv and those since the last line, if ten seconds have passed."""
         self._rows.extend(rows)
         if self._rows and self._clock() - self._last >= EVERY_S:
             last, count = self._rows[-1], len(self._rows)
@@ -52,7 +52,7 @@ class Progress:
             )
 
     def _mean(self, column: str) -> float:
-        """Over the samples since the last line."""
+        """Return the mean of a column over the samples since the last line."""
         samples = sum(row["samples"] for row in self._rows)
         return sum(row[column] * row["samples"] for row in self._rows) / samples if samples else math.nan
 
@@ -62,7 +62,7 @@ class Progress:
         self._last = self._clock()
 
     def on_epoch(self, row: Mapping[str, float]) -> None:
-        """A row of epochs.csv."""
+        """Print a line for this row of epochs.csv."""
         local = f"  local accuracy {row['local_test_accuracy']:.4f}" if "local_test_accuracy" in row else ""
         apart = f"  consensus distance {row['consensus_distance']:.3g}" if "consensus_distance" in row else ""
         speed = row["step"] / row["time_s"] if row["time_s"] else math.nan

@@ -1,9 +1,8 @@
-"""A parameter server that is a rank of its own, behind those of the workers.
+"""A dedicated parameter server: a rank of its own behind the workers (trainers/lanes/server_link.py leads to it).
 
-link          what a worker says to it, and how
-base          the server's loop: what comes in is answered, in the order in which it comes
-synchronous   it forms the mean of a step's gradients and sends that to all
-asynchronous  it takes a step with every gradient and sends the newest parameters back
+base          the server's loop, which answers messages in the order in which they come
+synchronous   forms the mean of a step's gradients and sends it to all workers
+asynchronous  takes a step with every gradient and sends the newest parameters back
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ __all__ = ["Link", "serve"]
 
 
 def serve(config: RunConfig, world: MPI.Comm) -> dict[str, Any]:
-    """Serve the workers of a run until they are done; returns what worker 0 says of its end: status, reason, steps.
+    """Serve the workers of a run until they are done; return status, reason and steps as worker 0 sends them.
 
-    It computes on the CPU, whatever the workers do: payloads come through main memory.
+    The server computes on the CPU, also for workers on GPUs: payloads come through main memory.
 
     Raises:
-        UsageError: the data set or an option cannot be used with the rest, as on the workers.
+        UsageError: the data set or an option does not go with the others, as on the workers.
     """
     from mpi4py import MPI
 

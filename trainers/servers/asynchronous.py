@@ -1,4 +1,4 @@
-"""The server that takes a step with every gradient that comes in, with bounded staleness.
+"""The server that takes a step with every gradient, with bounded staleness.
 
 Ho, Cipar, Cui, Lee, Kim, Gibbons, Gibson, Ganger and Xing, "More effective distributed ML via a stale synchronous
 parallel parameter server" (SSP), NeurIPS 2013.
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class AsynchronousServer(Server):
-    """Has the parameters and the optimizer; answers a worker's gradient with the parameters that come of it.
+    """Has the parameters and the optimizer, and answers a worker's gradient with the updated parameters.
 
-    A worker's clock is the number of steps that it has pushed. One that is more than `staleness` ahead of the slowest
-    clock gets its answer when that has come nearer; the others get theirs at once.
+    A worker's clock is the number of steps that it has pushed. A worker that is more than `staleness` ahead of the
+    slowest clock gets its answer when that clock has come nearer; the others get theirs at once.
 
-    How stale a gradient is, is the number of steps that the server has taken, with gradients of whatever workers, since
-    it sent the parameters that the gradient is of.
+    The staleness of a gradient is the number of steps that the server has taken since it sent the parameters at which
+    the gradient was computed.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class AsynchronousServer(Server):
         self.flat, self.staleness = flat, staleness
         self.clocks = [0] * workers
         self.steps = 0
-        self.sent_at = [0] * workers  # steps that the parameters have which a worker works with
+        self.sent_at = [0] * workers  # by worker: the step of the parameters that it has
         self.stale_sum = self.stale_most = 0
         self._waiting: list[int] = []
 
@@ -53,12 +53,12 @@ class AsynchronousServer(Server):
         self.clocks[worker] = head.step
         self._waiting.append(worker)
         limit = min(self.clocks) + self.staleness
-        free = [one for one in self._waiting if self.clocks[one] <= limit]
-        self._waiting = [one for one in self._waiting if self.clocks[one] > limit]
+        free = [waiting for waiting in self._waiting if self.clocks[waiting] <= limit]
+        self._waiting = [waiting for waiting in self._waiting if self.clocks[waiting] > limit]
         self._send_parameters(free)
 
     def _update(self, head: Head, body: torch.Tensor) -> None:
-        """A step along one worker's gradient."""
+        """Take a step along one worker's gradient."""
         parcels = self.make_parcels(head)
         message, lengths = ServerLane.split_sizes(parcels, body)
         self.flat.gradients.zero_()
@@ -83,7 +83,7 @@ class AsynchronousServer(Server):
         self._send_parameters([worker])
 
     def figures(self) -> dict[str, Any]:
-        """The mean and the largest number of steps that gradients came too late."""
+        """Return the mean and the largest staleness of gradients."""
         return {"staleness": {"mean": self.stale_sum / self.steps if self.steps else None, "max": self.stale_most}}
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""The loop of a dedicated server."""
+"""The interface and the loop of a dedicated server."""
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from trainers.lanes.server_link import (
     TAKEN,
     Head,
 )
+from trainers.lanes.serving import Reply
 from trainers.mpi import stopping
 from trainers.mpi.message_sizes import ALIGNMENT
 from trainers.optimizers.update import UpdateSetup
@@ -35,55 +35,47 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-@dataclasses.dataclass
-class Answer:
-    """What is on its way to workers, in a buffer that is taken until they have it."""
-
-    room: Room
-    requests: list[MPI.Request]
-
-
 class Server(ABC):
-    """Takes what comes in, whoever sends it.
+    """Receives messages of all workers in the order in which they come.
 
-    It never waits for one worker, so that none waits for another because of it, unless that is the rule: a worker that
-    is not to go on yet is answered later.
+    The server never waits for one worker, so that workers wait for each other only where the algorithm wants it: such a
+    worker is answered later.
 
     Args:
-        world: of which it is the rank `workers`.
+        world: all ranks; the server is the rank `workers`.
     """
 
     def __init__(self, world: MPI.Comm, workers: int, setup: UpdateSetup, seed: int) -> None:
         self.world, self.workers, self.setup, self.seed = world, workers, setup, seed
         self.rooms: list[Room] = []  # free
-        self._answers: list[Answer] = []
+        self._answers: list[Reply] = []
 
     @abstractmethod
     def on_push(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
-        """A worker's message has come, without its head in `body`; `room` is to be given back to `rooms` after it."""
+        """Handle a worker's message, `body` without its head; put its buffer `room` back into `rooms` afterwards."""
 
     def on_parameters_request(self, worker: int) -> None:
-        """A worker wants the newest parameters."""
+        """Send a worker the newest parameters."""
         raise RuntimeError("this server has no parameters")
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """A copy of what it remembers from step to step."""
+        """Return a copy of the state that lasts from step to step."""
 
     @abstractmethod
     def load_state_dict(self, state: Any) -> None:
-        """Take back what `state_dict` gave.
+        """Restore what `state_dict` gave.
 
         Raises:
             ValueError: it is something else.
         """
 
     def figures(self) -> dict[str, Any]:
-        """What result.json says of it."""
+        """Return the server's own figures for result.json."""
         return {}
 
     def run(self) -> dict[str, Any]:
-        """Serve until worker 0 says that all are done; returns what it says."""
+        """Serve until worker 0 sends the end; return what it sends: status, reason, steps."""
         from mpi4py import MPI
 
         status = MPI.Status()
@@ -107,45 +99,45 @@ class Server(ABC):
         return ended
 
     def _control(self, worker: int, question: str, value: Any) -> None:
-        said: Any = None
+        reply: Any = None
         if question == PARAMETERS:
             self.on_parameters_request(worker)
             return
         if question == STATE:
-            said = self.state_dict()
+            reply = self.state_dict()
         elif question == FIGURES:
-            said = self.figures()
+            reply = self.figures()
         elif question == LOAD:
             try:
                 self.load_state_dict(value)
             except (ValueError, KeyError, TypeError) as error:
-                said = str(error) or type(error).__name__
-        self.world.send(said, worker, REPLY)
+                reply = str(error) or type(error).__name__
+        self.world.send(reply, worker, REPLY)
 
     def make_parcels(self, head: Head) -> list[Parcel]:
-        """The units of a step with their compressors, in the order in which workers put them into a message."""
+        """Make the parcels of a step in the order in which workers put them into a message."""
         self.setup.selector.begin(head.step, head.epoch, head.lr)
-        found = [
+        parcels = [
             Parcel(
                 unit, self.setup.selector.selected[unit.index], Key(self.seed, 0, head.step, unit.index), unit.gradient
             )
             for unit in reversed(self.setup.units)
         ]
-        # what workers have to agree on first comes last
-        return sorted(found, key=lambda parcel: parcel.compressor.needs_agreement(parcel.key))
+        # workers encode units last for which they have to agree first
+        return sorted(parcels, key=lambda parcel: parcel.compressor.needs_agreement(parcel.key))
 
-    def take_free_answer(self) -> Answer:
-        """A buffer that nobody waits for any more; it is the caller's until it is sent."""
+    def take_free_answer(self) -> Reply:
+        """Take an answer whose buffer is free; it belongs to the caller until `send`."""
         from mpi4py import MPI
 
         for number, answer in enumerate(self._answers):
             if MPI.Request.Testall(answer.requests):
                 answer.requests.clear()
                 return self._answers.pop(number)
-        return Answer(Room(), [])
+        return Reply(Room(), [])
 
-    def send(self, answer: Answer, message: torch.Tensor, workers: Iterable[int], *, taken: bool = True) -> None:
-        """Send a message from an answer's buffer to workers; its first FLAG_BYTES are free for the flags."""
+    def send(self, answer: Reply, message: torch.Tensor, workers: Iterable[int], *, taken: bool = True) -> None:
+        """Send a message in an answer's buffer to workers; its first FLAG_BYTES are for the flags."""
         from mpi4py import MPI
 
         message[0] = (TAKEN if taken else 0) | (STOP if stopping.is_requested() else 0)

@@ -1,4 +1,4 @@
-"""The server that forms the mean of every step's gradients, as worker 0 does where the server is colocated."""
+"""The server that forms the mean of every step's gradients, as worker 0 does for a colocated server."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class SynchronousServer(Server):
-    """Answers all workers with the mean of the first W - b messages of a step, compressed again where that is wanted.
+    """Answers all workers with the mean of the first W - b messages of a step, compressed again if the option says so.
 
-    The mean is formed, and compressed, as by a colocated server: in the order of the workers, with the random numbers
-    of worker 0. So the numbers are the same to the bit.
+    The mean is formed and compressed as by a colocated server, in the order of the workers and with the random numbers
+    of worker 0, so that the numbers are the same to the bit.
     """
 
     def __init__(self, world: MPI.Comm, config: RunConfig, setup: UpdateSetup) -> None:
@@ -41,17 +41,17 @@ class SynchronousServer(Server):
         self.lane = ServerLane(MPI.COMM_SELF, Stopwatch(), setup.selector, self.second)
         self.wanted = config.workers - options.backup
         self.observes = config.policy.accordion.option is not None
-        self._head: Head | None = None  # of the step whose messages come in
-        self._answered = 0  # the last step that has been
+        self._head: Head | None = None  # of the step whose messages are coming
+        self._answered = 0  # the last step that was answered
         self._taken: dict[int, tuple[torch.Tensor, Room]] = {}
-        self._last: dict[int, int] = {}  # the last step that has come of every worker
+        self._last: dict[int, int] = {}  # by worker: the last step that has come
         self._parcels: list[Parcel] = []
 
     def on_push(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
         if not self._last:
             self._last = dict.fromkeys(range(self.workers), head.step - 1)
         self._last[worker] = head.step
-        if head.step <= self._answered:  # the answer has gone out without it
+        if head.step <= self._answered:  # the answer was sent without it
             self.rooms.append(room)
         else:
             if self._head is None:
@@ -69,7 +69,7 @@ class SynchronousServer(Server):
         self.second.begin(head.lr)
 
     def _answer(self) -> None:
-        """Form the mean of what has been taken and send it to every worker."""
+        """Form the mean of the taken messages and send it to every worker."""
         lane, parcels = self.lane, self._parcels
         lane.take_parcels(parcels)
         bodies = [lane.split_sizes(parcels, body) for _, (body, _) in sorted(self._taken.items())]
@@ -97,7 +97,7 @@ class SynchronousServer(Server):
         self._taken.clear()
 
     def _observe(self, answered: list[Parcel], message: torch.Tensor) -> None:
-        """What workers decode decides their coming compressors: decode it as they do."""
+        """Decode the answer as the workers do, and let the selector observe it, as it decides the next compressors."""
         body, lengths = self.lane.split_sizes(answered, message)
         self.lane.decode_answers(iter([(answered, body, lengths)]))
         for parcel in self._parcels:
