@@ -155,12 +155,12 @@ class GroupCollectiveQueue(ThreadCollectiveQueue):
         written = torch.cuda.Event()
         written.record()  # by then the kernels that write the message have come to their end
 
-        def beside(group: TorchGroup) -> None:
+        def work_on_stream(group: TorchGroup) -> None:
             with torch.cuda.stream(stream):
                 stream.wait_event(written)
                 work(group)
 
-        return beside
+        return work_on_stream
 
     def complete(self) -> None:
         super().complete()

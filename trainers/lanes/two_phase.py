@@ -77,7 +77,7 @@ class TwoPhaseLane(Lane):
                 parcel.compressor.finish(parcel.unit.gradient, parcel.key, len(messages))
 
     def prepare_answers(self) -> None:
-        """What every owner will send on, in the order in which it does."""
+        """Make the parcels that each owner will send on, in the order in which it sends them."""
         self.answered = [
             [self.second.make_parcel(parcel, owner) for parcel in bundle.parcels]
             for owner, bundle in self.bundles.items()
