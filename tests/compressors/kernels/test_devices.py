@@ -132,7 +132,7 @@ def test_every_method_with_numba_has_triton_or_a_reason() -> None:
     missing = names("cpu") - names("cuda") - ONLY_FOR_A_CPU
     assert missing == WITHOUT_TRITON
     assert names("reference") - names("cuda") == WITHOUT_TRITON
-    text = (KERNELS.parents[1] / "docs" / "architecture.md").read_text()
+    text = (KERNELS.parents[1] / "docs" / "design" / "compression.md").read_text()
     assert all(f"`{name}`" in text for name in missing | {"spectral"})
 
 
