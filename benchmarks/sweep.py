@@ -1,4 +1,4 @@
-"""What sweeps cost, and what others' cost: one part, or several.
+"""Measure what sweeps cost: one part, or several.
 
     python benchmarks/sweep.py PART [options of the part]
     python benchmarks/sweep.py PART PART ... | all [--into docs/design/benchmarks.md]
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)  # not benchmarks/, where `import sweep` would find this file
 
-from benchmarks.sweeps.measuring import HEADINGS, Finding, markdown  # noqa: E402
+from benchmarks.sweeps.measuring import HEADINGS, markdown  # noqa: E402
 from gradsweep.cli import markdown_sections  # noqa: E402
 
 PARTS = {
@@ -28,7 +28,6 @@ PARTS = {
     "added": "what a run costs beyond its mpirun; the command line",
     "slots": "how much of two slots 100 short runs use",
     "pack": "the main sweep with sweep.pack=true, and without",
-    "peers": "the same points by Hydra's own launchers",
 }
 PAGE_PART = "sweeps"
 
@@ -45,17 +44,13 @@ def parser_of(part: str) -> argparse.ArgumentParser:
     return parser
 
 
-def measure(part: str, options: list[str]) -> tuple[list[list[str]], list[str]]:
-    """Measure a part, printing what it finds when it does: rows of the table of all parts, and tables of its own."""
-    rows, tables = [], []
+def measure(part: str, options: list[str]) -> list[list[str]]:
+    """Measure a part, print each finding at once, and return the rows of the table of all parts."""
+    rows = []
     for found in importlib.import_module(f"benchmarks.sweeps.{part}").measure(parser_of(part).parse_args(options)):
-        if isinstance(found, Finding):
-            rows.append([f"`{part}`: {found.what}", found.seen, found.asked])
-            print(f"{part}: {found.what}: {found.seen}{f'; asked: {found.asked}' if found.asked else ''}", flush=True)
-        else:
-            tables.append(found)
-            print(f"\n{found}\n", flush=True)
-    return rows, tables
+        rows.append([f"`{part}`: {found.what}", found.seen, found.asked])
+        print(f"{part}: {found.what}: {found.seen}{f'; asked: {found.asked}' if found.asked else ''}", flush=True)
+    return rows
 
 
 def main() -> None:
@@ -70,9 +65,8 @@ def main() -> None:
     parser.add_argument("parts", nargs="+", metavar="PART", choices=[*PARTS, "all"], help=f"{about}; all")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="put the tables between the comments in this page")
     arguments = parser.parse_args()
-    found = [measure(part, []) for part in (PARTS if "all" in arguments.parts else arguments.parts)]
-    rows = [row for some, _ in found for row in some]
-    text = "\n\n".join([markdown(HEADINGS, rows), *(table for _, tables in found for table in tables)])
+    rows = [row for part in (PARTS if "all" in arguments.parts else arguments.parts) for row in measure(part, [])]
+    text = markdown(HEADINGS, rows)
     if arguments.into:
         markdown_sections.fill(arguments.into, PAGE_PART, text)
 
