@@ -84,7 +84,7 @@ def found(run: Run) -> dict[str, Any]:
 @pytest.mark.thorough
 @pytest.mark.mpi
 def test_two_ranks_are_probed_for_real(probe: Probe, tmp_path: Path) -> None:
-    code, out, err = end(probe("workers=2", "--seconds", "3"))
+    code, out, err = end(probe("workers=2", "--seconds", "12"))
     assert (code, err) == (0, ""), out + err
     (run,) = probes(tmp_path)
     network = found(run)
