@@ -170,7 +170,7 @@ def _parse_number(field: str) -> float:
 
 
 def _sort_rows(values: np.ndarray, lines: int, table: CsvColumns) -> tuple[np.ndarray, Problem]:
-    """Return the rows sorted by their key, each key once, and the problem if lines are missing among them."""
+    """Return the rows sorted by key without duplicates, and a remark if damaged lines were left out."""
     place = table.columns.index(table.key)
     with np.errstate(invalid="ignore"):
         is_row = values[place] % 1 == 0

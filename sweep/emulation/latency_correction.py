@@ -51,7 +51,7 @@ class LatencyCorrection(threading.Thread):
                     link.sendall(ANSWER)
 
     def _correct(self, excess: float) -> None:
-        """Correct the delay; it stays between none and twice the latency, whatever a rank has sent."""
+        """Add `excess` seconds to the correction, which keeps the delay between none and twice the latency."""
         if not math.isfinite(excess):
             return
         latency = self.cluster.compute_latency(*self.cluster.farthest)

@@ -179,7 +179,7 @@ class Slots:
             self.withdraw_ticket()
 
     def withdraw_ticket(self) -> None:
-        """Remove the ticket: the run at the head of the queue waits no longer."""
+        """Remove the ticket by which other sweeps see that a run waits here."""
         self._waits_since, self._looks_at = None, 0.0
         if self._ticket is not None:
             self._locks.remove(self._ticket[0])

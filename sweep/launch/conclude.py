@@ -34,7 +34,7 @@ def conclude(session: Session) -> int:
 
 
 def _show(session: Session, events: SweepEvents) -> bool:
-    """Report on a sweep; return whether all of its runs are as they were asked for."""
+    """Write the report and show failures; return whether it was written and every run ended well."""
     directory, verbosity = events.directory, events.verbosity
     is_written = write_report(directory, verbosity)
     unfinished = [run for run in dict.fromkeys(session.runs) if run.status() not in run_directory.FINE]

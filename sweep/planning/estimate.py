@@ -49,7 +49,7 @@ class Parallelism:
 
     @property
     def ranks_per_core(self) -> float:
-        """Ranks to a core, or whatever one of them needs to compute."""
+        """The ranks that share the cores which one rank asks for; 1 where all compute at once."""
         return self.ranks / self.at_once
 
     @classmethod

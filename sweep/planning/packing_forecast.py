@@ -105,7 +105,7 @@ def count_unpacked(configs: Sequence[Mapping[str, Any]]) -> int:
 
 
 def describe_packs(packs: Sequence[Pack], cluster: str, unpacked: int = 0) -> str:
-    """Return a line that names worlds or allocations, equal ones together, and how many runs are in none."""
+    """Return a line with how many worlds or allocations of each size there are, and how many runs are in none."""
     what = "MPI world" if cluster == "local" else "allocation"
     words = [
         f"{plural(count, what)} of {plural(pack.ranks, 'rank')} for {plural(pack.runs, 'run')}"

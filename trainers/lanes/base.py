@@ -49,9 +49,9 @@ class Lane(ABC):
         """Take a unit and return its payload, or None where only `communicate` can give it."""
 
     def post(self) -> None:
-        """Let the units that were added since the last call leave, while backward goes on or later.
+        """Start to send the units added since the last call; they travel during backward or later.
 
-        The caller needs their payloads no more.
+        The caller must not use their payloads any more.
         """
         return None
 

@@ -30,7 +30,7 @@ parse_workers.__name__ = f"integer from 1 to {MOST}"  # how argparse calls it in
 
 
 def parse_topologies(words: Sequence[str]) -> list[Any]:
-    """The topologies that are named, all with the options that are given: `NAME`, `topology.OPTION=VALUE`.
+    """Return the topologies named by `NAME` words, each with all `topology.OPTION=VALUE` options.
 
     Raises:
         UsageError: a name or an option is not known, given twice or out of range.

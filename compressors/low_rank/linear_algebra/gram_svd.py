@@ -119,7 +119,7 @@ def _good_enough(values: npt.NDArray[np.float64], noise: float, truncate: int | 
 
 
 def keep_probabilities(sigma: npt.NDArray[np.float64], budget: float) -> npt.NDArray[np.float64]:
-    """Compute p_i = min(1, c * sigma_i) with the sum `budget`, or 1 for all non-zero values where they are fewer.
+    """Compute p_i = min(1, c * sigma_i) that sum to `budget`; 1 where no more than `budget` values are non-zero.
 
     The exact solution of Wang et al., "ATOMO", NeurIPS 2018, Algorithm 1: with sigma in descending order,
     the first t atoms have p = 1, for the smallest t where the others share what is left without one of

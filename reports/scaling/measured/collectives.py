@@ -53,7 +53,7 @@ class CollectiveCost:
 
     @property
     def messages(self) -> float:
-        """The number of messages in these steps."""
+        """The number of messages in all steps of the critical path."""
         return sum(stage.steps * stage.at_once for stage in self.stages)
 
     @property

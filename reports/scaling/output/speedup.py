@@ -47,7 +47,7 @@ class Speedup:
 
 
 def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> list[Speedup]:
-    """Return the speed-ups of all predictions of methods that compress, over the fastest that does not."""
+    """Return the speed-up of each compressing method over the fastest one without compression."""
     compressors = predictor.measurements.compressors
     bases = find_baselines(found, compressors)
     pairs: dict[tuple[str, str, str], _Pair | None] = {}
