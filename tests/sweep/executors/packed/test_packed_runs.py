@@ -260,7 +260,7 @@ def test_a_saved_run_goes_on_in_another_world(executor: PackedExecutor, make: Ma
         "compressor": "sign_norm",
         "model": "mlp",
         "workers": 3,
-        "max_steps": 150,
+        "max_steps": 600,
         "epochs": 100,
     }
     (job,) = submit(executor, make("sweep", **point))
