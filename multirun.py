@@ -43,7 +43,7 @@ TRACEBACK = "GRADSWEEP_TRACEBACK"
 
 
 class Command:
-    """What was typed, and the session in which it is done."""
+    """The words of a command, and its session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -1,4 +1,4 @@
-"""Where the packages of Gradsweep lie, with multirun.py and conf/ beside them."""
+"""The folder of Gradsweep's packages, multirun.py and conf/."""
 
 from __future__ import annotations
 

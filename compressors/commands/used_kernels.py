@@ -1,4 +1,4 @@
-"""Which kernels a method works with, found by watching it work."""
+"""Find the kernels that a method works with, by recording those that it loads while it works."""
 
 from __future__ import annotations
 

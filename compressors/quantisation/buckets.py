@@ -1,4 +1,4 @@
-"""How the elements of a unit are cut into buckets, and how long payloads of buckets are."""
+"""Cut the elements of a unit into buckets, and compute the length of their payloads."""
 
 from __future__ import annotations
 

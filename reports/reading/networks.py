@@ -1,4 +1,4 @@
-"""What runs have recorded of their network: its measurement before the first step, and failed emulation."""
+"""Read what runs have recorded of their network: its measurement before the first step, and failed emulation."""
 
 from __future__ import annotations
 

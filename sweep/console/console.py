@@ -59,7 +59,7 @@ class Output(Console):
 
 @dataclasses.dataclass(frozen=True)
 class Verbosity:
-    """How much a sweep prints, and for whom."""
+    """The amount and the form of what a sweep prints."""
 
     quiet: bool = False
     json: bool = False

@@ -7,7 +7,7 @@ from collections.abc import MutableSequence
 
 QUIET, JSON, VERSION = "--quiet", "--json", "--version"
 TRUST = "--trust"
-"""What belongs to another user may decide what runs. In no config: a stranger's would have it."""
+"""The flag that trusts files of another user. It is no config key, as a stranger's config would set it."""
 ALL = (QUIET, JSON, TRUST, VERSION)
 PROBE = "--probe"
 """With seconds, as `python -m sweep probe` types it: the network is measured, and nothing is trained."""
