@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Int64s, Uint8s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
@@ -16,9 +16,7 @@ _RESOLUTION = np.float32(2.0**31)
 
 
 @helper
-def _below(
-    bits: npt.NDArray[np.int32], threshold: np.int32, staged: npt.NDArray[np.int32]
-) -> tuple[np.int32, np.int32]:
+def _below(bits: Int32s, threshold: np.int32, staged: Int32s) -> tuple[np.int32, np.int32]:
     """Write the magnitudes below `threshold`, zero for others; returns the number of the others and the largest
     that is written."""
     above, largest = np.int32(0), np.int32(0)
@@ -33,7 +31,7 @@ def _below(
 
 
 @kernel("Tuple((int64, float64, int32))(int32[::1], int32)")
-def _split_at(bits: npt.NDArray[np.int32], threshold: np.int32) -> tuple[int, float, np.int32]:
+def _split_at(bits: Int32s, threshold: np.int32) -> tuple[int, float, np.int32]:
     totals = np.empty((bits.size + CHUNK - 1) // CHUNK)
     lanes = np.empty(LANES)
     staged = np.zeros(CHUNK, np.int32)
@@ -60,13 +58,7 @@ def _split_at(bits: npt.NDArray[np.int32], threshold: np.int32) -> tuple[int, fl
 
 @helper
 def _flag(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    scale: np.float32,
-    threshold: np.int32,
-    low: np.uint32,
-    high: np.uint32,
-    kept: npt.NDArray[np.uint8],
+    x: Float32s, bits: Int32s, scale: np.float32, threshold: np.int32, low: np.uint32, high: np.uint32, kept: Uint8s
 ) -> None:
     """Compute kept[i] = whether x[i] is drawn. A quotient of 1 and above is cut off to what fits 31 bits, and such
     elements are kept for being at least `threshold`."""
@@ -78,14 +70,7 @@ def _flag(
 
 
 @kernel("int64(float32[::1], int32[::1], uint64, float32, int32, int64[::1])")
-def _draw_kept(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    key: np.uint64,
-    scale: np.float32,
-    threshold: np.int32,
-    found: npt.NDArray[np.int64],
-) -> int:
+def _draw_kept(x: Float32s, bits: Int32s, key: np.uint64, scale: np.float32, threshold: np.int32, found: Int64s) -> int:
     """Write the positions of the drawn into `found`; return their number, of which those that `found` has no room for
     are only counted."""
     kept = np.zeros(_BLOCK, np.uint8)
@@ -109,14 +94,14 @@ def _draw_kept(
 
 
 @kernel("void(uint8[::1], uint8[::1])")
-def _write_flags(flags: npt.NDArray[np.uint8], payload: npt.NDArray[np.uint8]) -> None:
+def _write_flags(flags: Uint8s, payload: Uint8s) -> None:
     payload[:] = 0
     for index in range(flags.size):
         payload[index >> 3] |= np.uint8(flags[index] << (index & 7))
 
 
 @kernel("boolean(uint8[::1], uint8[::1])")
-def _read_flags(payload: npt.NDArray[np.uint8], flags: npt.NDArray[np.uint8]) -> bool:
+def _read_flags(payload: Uint8s, flags: Uint8s) -> bool:
     for index in range(flags.size):
         flags[index] = (payload[index >> 3] >> (index & 7)) & 1
     return flags.size & 7 == 0 or payload[-1] >> (flags.size & 7) == 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, Uint16s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.primitives.rounding import RESOLUTION, apply_sign
@@ -31,17 +30,17 @@ _SIGN = np.int32(-0x80000000)
 
 @helper
 def _round_block(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
+    x: Float32s,
+    bits: Int32s,
     norm: np.float32,
     steps: np.int32,
     top: np.float32,
     low: np.uint32,
     high: np.uint32,
     counter: np.uint32,
-    relative: npt.NDArray[np.float32],
-    relative_bits: npt.NDArray[np.int32],
-    codes: npt.NDArray[np.uint16],
+    relative: Float32s,
+    relative_bits: Int32s,
+    codes: Uint16s,
 ) -> None:
     """Round to powers: codes are the number of the power, with the sign of x, plus `steps`.
 
@@ -61,14 +60,7 @@ def _round_block(
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")
 def _encode(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    key: np.uint64,
-    steps: int,
-    width: int,
-    bucket: int,
-    euclidean: bool,
-    payload: npt.NDArray[np.uint8],
+    x: Float32s, bits: Int32s, key: np.uint64, steps: int, width: int, bucket: int, euclidean: bool, payload: Uint8s
 ) -> None:
     codes = np.zeros(BLOCK, np.uint16)
     words = codes.view(np.uint64)
@@ -123,12 +115,7 @@ def _encode(
 
 @helper
 def _add_block(
-    codes: npt.NDArray[np.uint16],
-    steps: np.int32,
-    factor: np.float32,
-    value: npt.NDArray[np.float32],
-    value_bits: npt.NDArray[np.int32],
-    out: npt.NDArray[np.float32],
+    codes: Uint16s, steps: np.int32, factor: np.float32, value: Float32s, value_bits: Int32s, out: Float32s
 ) -> bool:
     """Compute out[i] += factor * the power of codes[i]; return False when a code is larger than 2 * steps."""
     above = np.int32(0)
@@ -145,9 +132,7 @@ def _add_block(
 
 
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
-def _decode_add(
-    payload: npt.NDArray[np.uint8], steps: int, width: int, bucket: int, weight: float, out: npt.NDArray[np.float32]
-) -> bool:
+def _decode_add(payload: Uint8s, steps: int, width: int, bucket: int, weight: float, out: Float32s) -> bool:
     codes = np.zeros(BLOCK, np.uint16)
     words = codes.view(np.uint64)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)

@@ -7,10 +7,9 @@ evenly spaced. All of it can be done eight elements at a time.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.scales import INFINITY, NAN, is_scale, largest, load, store
 from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
@@ -24,9 +23,7 @@ _ONE = np.float32(ONE)
 
 
 @helper
-def _find_codes(
-    x: npt.NDArray[np.float32], bits: npt.NDArray[np.int32], scale: np.float32, codes: npt.NDArray[np.uint8]
-) -> None:
+def _find_codes(x: Float32s, bits: Int32s, scale: np.float32, codes: Uint8s) -> None:
     """Find the codes of x; `bits` have its signs, and |x| / scale is in [0, 1]."""
     for index in range(x.size):
         y = abs(x[index]) / scale
@@ -52,12 +49,7 @@ def _find_codes(
 
 
 @kernel("void(float32[::1], int32[::1], int64, uint8[::1])")
-def _encode(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    bucket: int,
-    payload: npt.NDArray[np.uint8],
-) -> None:
+def _encode(x: Float32s, bits: Int32s, bucket: int, payload: Uint8s) -> None:
     """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
     scale_bits = np.empty(1, np.int32)
     scale_value = scale_bits.view(np.float32)
@@ -79,13 +71,7 @@ def _encode(
 
 
 @kernel("boolean(uint8[::1], int64, float32[::1], float64, float32[::1])")
-def _decode_add(
-    payload: npt.NDArray[np.uint8],
-    bucket: int,
-    levels: npt.NDArray[np.float32],
-    weight: float,
-    out: npt.NDArray[np.float32],
-) -> bool:
+def _decode_add(payload: Uint8s, bucket: int, levels: Float32s, weight: float, out: Float32s) -> bool:
     """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its norms."""
     scale_bits = np.empty(1, np.int32)
     buckets = (out.size + bucket - 1) // bucket

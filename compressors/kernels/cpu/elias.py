@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from compressors.kernels.cpu.elias_reader import GUARD, STAGE, add_stream
 from compressors.kernels.cpu.elias_writer import write_stream
+from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s
 from compressors.kernels.cpu.primitives.jit import kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK
 from compressors.kernels.cpu.primitives.streams import stream_bits
@@ -17,14 +17,7 @@ from compressors.kernels.cpu.scales import NAN, is_scale, load, store
 
 @kernel("int64(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")
 def _encode(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    key: np.uint64,
-    levels: int,
-    bucket: int,
-    field: int,
-    euclidean: bool,
-    payload: npt.NDArray[np.uint8],
+    x: Float32s, bits: Int32s, key: np.uint64, levels: int, bucket: int, field: int, euclidean: bool, payload: Uint8s
 ) -> int:
     codes = np.zeros(BLOCK, np.uint16)
     staged = np.empty(BLOCK, np.uint64)
@@ -51,9 +44,7 @@ def _encode(
 
 
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
-def _decode_add(
-    payload: npt.NDArray[np.uint8], levels: int, bucket: int, field: int, weight: float, out: npt.NDArray[np.float32]
-) -> bool:
+def _decode_add(payload: Uint8s, levels: int, bucket: int, field: int, weight: float, out: Float32s) -> bool:
     staged = np.empty(STAGE + GUARD, np.uint64)
     scale_bits = np.empty(1, np.int32)
     scale_value = scale_bits.view(np.float32)

@@ -6,10 +6,10 @@ Short symbols come out of a table, several of a word; all others are taken apart
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from compressors.kernels import omega
 from compressors.kernels.cpu.elias_writer import reverse_bits
+from compressors.kernels.cpu.primitives.arrays import Float32s, Uint8s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper
 
 _PEEK = 13  # bits that are looked up at once
@@ -25,7 +25,7 @@ _SYMBOLS = np.array(omega.symbols(_PEEK), np.uint16)
 
 
 @helper
-def _peek(staged: npt.NDArray[np.uint64], at: int) -> np.uint64:
+def _peek(staged: Uint64s, at: int) -> np.uint64:
     """Return the 64 bits from bit `at` on."""
     word = at >> 6
     shift = np.uint64(at & 63)
@@ -33,7 +33,7 @@ def _peek(staged: npt.NDArray[np.uint64], at: int) -> np.uint64:
 
 
 @helper
-def _read_omega(staged: npt.NDArray[np.uint64], at: int) -> tuple[np.int64, int]:
+def _read_omega(staged: Uint64s, at: int) -> tuple[np.int64, int]:
     """Return a number and where its code ends; 0 for what is no code of a number below 2^_LONGEST_GROUP."""
     value = np.int64(1)
     begin = at
@@ -50,7 +50,7 @@ def _read_omega(staged: npt.NDArray[np.uint64], at: int) -> tuple[np.int64, int]
 
 
 @helper
-def _fill(stream: npt.NDArray[np.uint8], begin: int, staged: npt.NDArray[np.uint64]) -> None:
+def _fill(stream: Uint8s, begin: int, staged: Uint64s) -> None:
     """Fill the buffer with the bytes of `stream` from `begin` on, as far as there is room; ones behind its end."""
     read = staged.view(np.uint8)
     count = max(0, min(read.size, stream.size - begin))
@@ -61,13 +61,7 @@ def _fill(stream: npt.NDArray[np.uint8], begin: int, staged: npt.NDArray[np.uint
 
 
 @helper
-def add_stream(
-    stream: npt.NDArray[np.uint8],
-    levels: int,
-    factor: np.float32,
-    staged: npt.NDArray[np.uint64],
-    out: npt.NDArray[np.float32],
-) -> bool:
+def add_stream(stream: Uint8s, levels: int, factor: np.float32, staged: Uint64s, out: Float32s) -> bool:
     """Add what the stream of one bucket says; False where no encoder wrote it."""
     steps = np.float32(levels)
     begin = 0  # the byte of the stream that `staged` begins with

@@ -6,9 +6,9 @@ Codes of small numbers come out of a table; all others are put together group by
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from compressors.kernels import omega
+from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, Uint16s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper
 from compressors.kernels.cpu.primitives.packing import BLOCK
 from compressors.kernels.cpu.qsgd import round_block
@@ -56,12 +56,7 @@ def _omega(value: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 @helper
 def _append(
-    code: np.uint64,
-    length: np.uint64,
-    gathered: np.uint64,
-    filled: np.uint64,
-    full: int,
-    staged: npt.NDArray[np.uint64],
+    code: np.uint64, length: np.uint64, gathered: np.uint64, filled: np.uint64, full: int, staged: Uint64s
 ) -> tuple[np.uint64, np.uint64, int]:
     """Add 1 to 64 bits to `gathered`, of which `filled` are in use; a full word goes to `staged[full]`."""
     gathered |= code << filled
@@ -76,7 +71,7 @@ def _append(
 
 
 @helper
-def _write(staged: npt.NDArray[np.uint64], count: int, payload: npt.NDArray[np.uint8], position: int) -> int:
+def _write(staged: Uint64s, count: int, payload: Uint8s, position: int) -> int:
     """`count` bytes of `staged` to `payload`; returns where they end."""
     source = staged.view(np.uint8)[:count]
     target = payload[position : position + count]
@@ -87,14 +82,14 @@ def _write(staged: npt.NDArray[np.uint64], count: int, payload: npt.NDArray[np.u
 
 @helper
 def write_stream(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
+    x: Float32s,
+    bits: Int32s,
     stream: np.uint64,
     scale: np.float32,
     levels: int,
-    codes: npt.NDArray[np.uint16],
-    staged: npt.NDArray[np.uint64],
-    payload: npt.NDArray[np.uint8],
+    codes: Uint16s,
+    staged: Uint64s,
+    payload: Uint8s,
     position: int,
 ) -> int:
     """Return the stream of one bucket from `position` on, filled up with ones to a whole byte; returns its end."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Int64s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
@@ -18,13 +18,7 @@ _52 = np.uint64(52)
 
 
 @kernel("int64(float32[::1], int32[::1], int32, float64, float64[::1])")
-def _moments_above(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    threshold: np.int32,
-    location: float,
-    out: npt.NDArray[np.float64],
-) -> int:
+def _moments_above(x: Float32s, bits: Int32s, threshold: np.int32, location: float, out: Float64s) -> int:
     chunks = (x.size + CHUNK - 1) // CHUNK
     totals = np.empty((2, chunks))
     plain, square = np.empty(LANES), np.empty(LANES)
@@ -58,7 +52,7 @@ def _moments_above(
 
 
 @helper
-def _split(bits: npt.NDArray[np.uint64]) -> tuple[int, int]:
+def _split(bits: Uint64s) -> tuple[int, int]:
     """Replace float64 without a sign by their mantissas, a zero by one; return the sum of the exponents of those that
     are not zero, and how many those are."""
     exponents = np.int64(0)
@@ -73,9 +67,7 @@ def _split(bits: npt.NDArray[np.uint64]) -> tuple[int, int]:
 
 
 @helper
-def _multiply(
-    mantissas: npt.NDArray[np.float64], lanes: npt.NDArray[np.float64], lane_bits: npt.NDArray[np.uint64]
-) -> tuple[int, float]:
+def _multiply(mantissas: Float64s, lanes: Float64s, lane_bits: Uint64s) -> tuple[int, float]:
     """Return the product of at most CHUNK mantissas as a power of two and a number below 2^LANES."""
     lanes[:] = 1.0
     whole = mantissas.size // LANES * LANES
@@ -94,7 +86,7 @@ def _multiply(
 
 
 @kernel("float64(float32[::1], int64[::1])")
-def _logarithms(x: npt.NDArray[np.float32], out: npt.NDArray[np.int64]) -> float:
+def _logarithms(x: Float32s, out: Int64s) -> float:
     """Returns the mantissa; `out` becomes the count and the exponent."""
     block = np.empty(CHUNK)
     block_bits = block.view(np.uint64)

@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, Uint16s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.primitives.rounding import add_levels, apply_sign, round_stochastically
@@ -22,7 +21,7 @@ _HUGE = np.float32(2.0**126)
 
 
 @helper
-def _bounds(bits: npt.NDArray[np.int32], symmetric: bool, found: npt.NDArray[np.int32]) -> None:
+def _bounds(bits: Int32s, symmetric: bool, found: Int32s) -> None:
     """Find found[0] and found[1], as bits: the smallest and the largest element, or 0 and the largest magnitude;
     both NaN where there is a NaN or Inf. Flipped below the sign, the bits of negative numbers are in order."""
     smallest = MAGNITUDE
@@ -43,18 +42,14 @@ def _bounds(bits: npt.NDArray[np.int32], symmetric: bool, found: npt.NDArray[np.
 
 
 @helper
-def _place_symmetric(
-    x: npt.NDArray[np.float32], scale: np.float32, levels: np.float32, exact: npt.NDArray[np.float32]
-) -> None:
+def _place_symmetric(x: Float32s, scale: np.float32, levels: np.float32, exact: Float32s) -> None:
     """Compute exact[i] = |x[i]| in levels."""
     for index in range(x.size):
         exact[index] = abs(x[index]) / scale * levels
 
 
 @helper
-def _place_between(
-    x: npt.NDArray[np.float32], low: np.float32, high: np.float32, levels: np.float32, exact: npt.NDArray[np.float32]
-) -> None:
+def _place_between(x: Float32s, low: np.float32, high: np.float32, levels: np.float32, exact: Float32s) -> None:
     """Compute exact[i] = x[i] in levels above `low`; halves of huge numbers, whose difference float32 could not
     hold."""
     factor = np.float32(0.5) if max(abs(low), abs(high)) >= _HUGE else np.float32(1.0)
@@ -67,9 +62,7 @@ def _place_between(
 
 
 @helper
-def _round(
-    exact: npt.NDArray[np.float32], stochastic: bool, stream: np.uint64, first: int, level: npt.NDArray[np.int32]
-) -> None:
+def _round(exact: Float32s, stochastic: bool, stream: np.uint64, first: int, level: Int32s) -> None:
     """Round to the nearest integer, or to one of the two neighbours at random; `first` counts the bucket's elements
     before."""
     low = np.uint32(stream)
@@ -84,9 +77,7 @@ def _round(
 
 
 @helper
-def _write_codes(
-    level: npt.NDArray[np.int32], bits: npt.NDArray[np.int32], offset: np.int32, codes: npt.NDArray[np.uint16]
-) -> None:
+def _write_codes(level: Int32s, bits: Int32s, offset: np.int32, codes: Uint16s) -> None:
     """Write the levels, or where there is an offset, this plus the levels with the signs of the elements."""
     if offset == 0:
         for index in range(bits.size):
@@ -98,14 +89,7 @@ def _write_codes(
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, int64, boolean, boolean, uint8[::1])")
 def _encode(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    key: np.uint64,
-    width: int,
-    bucket: int,
-    minmax: bool,
-    stochastic: bool,
-    payload: npt.NDArray[np.uint8],
+    x: Float32s, bits: Int32s, key: np.uint64, width: int, bucket: int, minmax: bool, stochastic: bool, payload: Uint8s
 ) -> None:
     """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
     codes = np.zeros(BLOCK, np.uint16)
@@ -147,13 +131,7 @@ def _encode(
 
 
 @helper
-def _add_between(
-    codes: npt.NDArray[np.uint16],
-    top: np.float32,
-    low: np.float32,
-    high: np.float32,
-    out: npt.NDArray[np.float32],
-) -> None:
+def _add_between(codes: Uint16s, top: np.float32, low: np.float32, high: np.float32, out: Float32s) -> None:
     """Compute out[i] += the level codes[i] of those from `low`, which is 0, to `high`, which is `top`."""
     for index in range(out.size):
         code = np.float32(codes[index])
@@ -161,7 +139,7 @@ def _add_between(
 
 
 @helper
-def _are_valid_bounds(bits: npt.NDArray[np.int32], value: npt.NDArray[np.float32], minmax: bool) -> bool:
+def _are_valid_bounds(bits: Int32s, value: Float32s, minmax: bool) -> bool:
     """Tell whether an encoder can have written these bounds."""
     if not minmax:
         return is_scale(bits[1])
@@ -174,9 +152,7 @@ def _are_valid_bounds(bits: npt.NDArray[np.int32], value: npt.NDArray[np.float32
 
 
 @kernel("boolean(uint8[::1], int64, int64, boolean, float64, float32[::1])")
-def _decode_add(
-    payload: npt.NDArray[np.uint8], width: int, bucket: int, minmax: bool, weight: float, out: npt.NDArray[np.float32]
-) -> bool:
+def _decode_add(payload: Uint8s, width: int, bucket: int, minmax: bool, weight: float, out: Float32s) -> bool:
     """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
     content."""
     codes = np.zeros(BLOCK, np.uint16)

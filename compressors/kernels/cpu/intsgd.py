@@ -5,12 +5,10 @@ The scale comes as a power of two and a factor: for denormal gradients their pro
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.primitives.arrays import Array, Float32s, Int32s, Uint8s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK
 from compressors.kernels.cpu.primitives.rounding import apply_sign, round_stochastically
@@ -23,15 +21,15 @@ STREAM = 1 << 16
 
 @helper
 def _round_block(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
+    x: Float32s,
+    bits: Int32s,
     power: np.float32,
     factor: np.float32,
     limit: np.float32,
     low: np.uint32,
     high: np.uint32,
     counter: np.uint32,
-    levels: npt.NDArray[Any],
+    levels: Array,
 ) -> None:
     """Compute levels[i] = sign(x[i]) * floor(min(|x[i]| * power * factor, limit) + u), u uniform in [0, 1), of 31
     bits."""
@@ -43,14 +41,14 @@ def _round_block(
 
 @helper
 def _encode(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
+    x: Float32s,
+    bits: Int32s,
     key: np.uint64,
     power: np.float32,
     factor: np.float32,
     limit: np.float32,
-    levels: npt.NDArray[Any],
-    payload: npt.NDArray[np.uint8],
+    levels: Array,
+    payload: Uint8s,
 ) -> bool:
     """Encode; `levels` is room for BLOCK integers of the payload's width. Return False where `x` holds NaN or Inf."""
     staged = levels.view(np.uint8)
@@ -72,14 +70,14 @@ def _encode(
 
 @kernel("boolean(float32[::1], int32[::1], uint64, float32, float32, float32, boolean, uint8[::1])")
 def _encode_either(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
+    x: Float32s,
+    bits: Int32s,
     key: np.uint64,
     power: np.float32,
     factor: np.float32,
     limit: np.float32,
     short: bool,
-    payload: npt.NDArray[np.uint8],
+    payload: Uint8s,
 ) -> bool:
     if short:
         return bool(_encode(x, bits, key, power, factor, limit, np.empty(BLOCK, np.int8), payload))
@@ -87,9 +85,7 @@ def _encode_either(
 
 
 @helper
-def _decode_add(
-    payload: npt.NDArray[np.uint8], factor: float, levels: npt.NDArray[Any], out: npt.NDArray[np.float32]
-) -> None:
+def _decode_add(payload: Uint8s, factor: float, levels: Array, out: Float32s) -> None:
     """Decode and add; `levels` is room for BLOCK integers of the payload's width."""
     staged = levels.view(np.uint8)
     width = staged.size // BLOCK
@@ -103,9 +99,7 @@ def _decode_add(
 
 
 @kernel("void(uint8[::1], float64, boolean, float32[::1])")
-def _decode_add_either(
-    payload: npt.NDArray[np.uint8], factor: float, short: bool, out: npt.NDArray[np.float32]
-) -> None:
+def _decode_add_either(payload: Uint8s, factor: float, short: bool, out: Float32s) -> None:
     if short:
         _decode_add(payload, factor, np.empty(BLOCK, np.int8), out)
     else:

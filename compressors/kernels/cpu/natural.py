@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK
 from compressors.kernels.cpu.primitives.streams import draw
@@ -26,15 +25,15 @@ def _next_power(bits: np.int32) -> np.int32:
 
 @helper
 def _round_block(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
+    x: Float32s,
+    bits: Int32s,
     scale: np.float32,
     low: np.uint32,
     high: np.uint32,
     counter: np.uint32,
-    relative: npt.NDArray[np.float32],
-    relative_bits: npt.NDArray[np.int32],
-    codes: npt.NDArray[np.uint8],
+    relative: Float32s,
+    relative_bits: Int32s,
+    codes: Uint8s,
 ) -> None:
     """Round to powers of two: adding 23 random bits to the fraction of |x| / scale <= 1 carries into the exponent with
     just the probability of rounding up; that holds below 2^-126 too, where the two powers are that and 0."""
@@ -47,13 +46,7 @@ def _round_block(
 
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, uint8[::1])")
-def _encode(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    key: np.uint64,
-    bucket: int,
-    payload: npt.NDArray[np.uint8],
-) -> None:
+def _encode(x: Float32s, bits: Int32s, key: np.uint64, bucket: int, payload: Uint8s) -> None:
     relative = np.empty(BLOCK, np.float32)
     relative_bits = relative.view(np.int32)
     scale_bits = np.empty(1, np.int32)
@@ -87,7 +80,7 @@ def _encode(
 
 
 @kernel("boolean(uint8[::1], int64, float64, float32[::1])")
-def _decode_add(payload: npt.NDArray[np.uint8], bucket: int, weight: float, out: npt.NDArray[np.float32]) -> bool:
+def _decode_add(payload: Uint8s, bucket: int, weight: float, out: Float32s) -> bool:
     value = np.empty(BLOCK, np.float32)
     value_bits = value.view(np.int32)
     scale_bits = np.empty(1, np.int32)

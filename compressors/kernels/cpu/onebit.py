@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s, Uint32s, Uint64s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack_bits
 from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, load, store
@@ -14,9 +13,7 @@ from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 
 @helper
-def _chunk_sums(
-    x: npt.NDArray[np.float32], positive: npt.NDArray[np.float64], negative: npt.NDArray[np.float64]
-) -> None:
+def _chunk_sums(x: Float32s, positive: Float64s, negative: Float64s) -> None:
     """Write LANES sums of the elements above zero, and of the others, NaN among them."""
     positive[:] = 0.0
     negative[:] = 0.0
@@ -37,12 +34,7 @@ def _chunk_sums(
 
 
 @helper
-def _signs(
-    bits: npt.NDArray[np.int32],
-    signs: npt.NDArray[np.uint8],
-    eights: npt.NDArray[np.uint64],
-    payload: npt.NDArray[np.uint8],
-) -> int:
+def _signs(bits: Int32s, signs: Uint8s, eights: Uint64s, payload: Uint8s) -> int:
     """Pack the sign bits of at most CHUNK elements; returns how many are set."""
     count = np.int32(0)
     for index in range(bits.size):
@@ -55,9 +47,7 @@ def _signs(
 
 
 @kernel("void(float32[::1], int32[::1], int64, uint8[::1])")
-def _encode(
-    x: npt.NDArray[np.float32], bits: npt.NDArray[np.int32], bucket: int, payload: npt.NDArray[np.uint8]
-) -> None:
+def _encode(x: Float32s, bits: Int32s, bucket: int, payload: Uint8s) -> None:
     signs = np.empty(CHUNK, np.uint8)
     eights = signs.view(np.uint64)
     totals = np.empty((2, (min(bucket, x.size) + CHUNK - 1) // CHUNK))
@@ -90,13 +80,7 @@ def _encode(
 
 
 @helper
-def _add_words(
-    words: npt.NDArray[np.uint32],
-    factor_bits: npt.NDArray[np.int32],
-    value: npt.NDArray[np.float32],
-    value_bits: npt.NDArray[np.int32],
-    out: npt.NDArray[np.float32],
-) -> None:
+def _add_words(words: Uint32s, factor_bits: Int32s, value: Float32s, value_bits: Int32s, out: Float32s) -> None:
     """Compute out[i] += the second factor where bit i is set, else the first; at most BLOCK elements.
 
     The factors are exchanged as bits: a choice between floats is not made into SIMD.
@@ -123,7 +107,7 @@ def _are_means(positive: np.int32, negative: np.int32) -> bool:
 
 
 @kernel("boolean(uint8[::1], int64, float64, float32[::1])")
-def _decode_add(payload: npt.NDArray[np.uint8], bucket: int, weight: float, out: npt.NDArray[np.float32]) -> bool:
+def _decode_add(payload: Uint8s, bucket: int, weight: float, out: Float32s) -> bool:
     words = np.zeros(BLOCK // 32, np.uint32)
     packed = words.view(np.uint8)
     value = np.empty(BLOCK, np.float32)

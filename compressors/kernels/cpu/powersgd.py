@@ -9,9 +9,9 @@ The gradient is a matrix, given as its elements (n,), whose last row may be inco
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 LANES = 256
@@ -19,41 +19,39 @@ _TILE = 1024
 _SQUARES = 8  # lanes of a sum of squares
 _IN_THE_SPAN = 0.1
 
-_Floats = npt.NDArray[np.float32]
-
 
 @helper
-def _add1(out: _Floats, a: np.float32, x: _Floats) -> None:
+def _add1(out: Float32s, a: np.float32, x: Float32s) -> None:
     for index in range(out.size):
         out[index] += a * x[index]
 
 
 @helper
-def _add2(out: _Floats, a: np.float32, x: _Floats, b: np.float32, y: _Floats) -> None:
+def _add2(out: Float32s, a: np.float32, x: Float32s, b: np.float32, y: Float32s) -> None:
     for index in range(out.size):
         out[index] = (out[index] + a * x[index]) + b * y[index]
 
 
 @helper
-def _add_sum(out: _Floats, a: np.float32, x: _Floats, b: np.float32, y: _Floats) -> None:
+def _add_sum(out: Float32s, a: np.float32, x: Float32s, b: np.float32, y: Float32s) -> None:
     for index in range(out.size):
         out[index] += a * x[index] + b * y[index]
 
 
 @helper
-def _set_sum(out: _Floats, a: np.float32, x: _Floats, b: np.float32, y: _Floats) -> None:
+def _set_sum(out: Float32s, a: np.float32, x: Float32s, b: np.float32, y: Float32s) -> None:
     for index in range(out.size):
         out[index] = a * x[index] + b * y[index]
 
 
 @helper
-def _products1(out: _Floats, a: _Floats, x: _Floats) -> None:
+def _products1(out: Float32s, a: Float32s, x: Float32s) -> None:
     for index in range(out.size):
         out[index] += a[index] * x[index]
 
 
 @helper
-def _products4(out: _Floats, a: _Floats, x: _Floats) -> None:
+def _products4(out: Float32s, a: Float32s, x: Float32s) -> None:
     """Compute `_products1` four times, for four neighbouring pieces of `a` and `x`."""
     size = out.size
     for index in range(size):
@@ -62,7 +60,7 @@ def _products4(out: _Floats, a: _Floats, x: _Floats) -> None:
 
 
 @helper
-def _dot(a: _Floats, x: _Floats, lanes: _Floats) -> np.float32:
+def _dot(a: Float32s, x: Float32s, lanes: Float32s) -> np.float32:
     """Return the sum of a * x: element i goes to lane i mod LANES, then halves of the lanes are added to each other."""
     lanes[:] = 0.0
     first = 0
@@ -82,7 +80,7 @@ def _dot(a: _Floats, x: _Floats, lanes: _Floats) -> np.float32:
 
 
 @helper
-def _normalise(x: _Floats, sums: npt.NDArray[np.float64]) -> float:
+def _normalise(x: Float32s, sums: Float64s) -> float:
     """Divide `x` by its norm, and return that; zeros stay zeros, one NaN or Inf makes all NaN."""
     sums[:] = 0.0
     whole = x.size // _SQUARES * _SQUARES
@@ -102,7 +100,7 @@ def _normalise(x: _Floats, sums: npt.NDArray[np.float64]) -> float:
 
 
 @kernel("void(float32[:, :, ::1], float64[:, ::1])")
-def _orthonormal(vectors: npt.NDArray[np.float32], lengths: npt.NDArray[np.float64]) -> None:
+def _orthonormal(vectors: Float32s, lengths: Float64s) -> None:
     rank = vectors.shape[1]
     lanes = np.empty(LANES, np.float32)
     sums = np.empty(_SQUARES, np.float64)
@@ -125,13 +123,13 @@ def _orthonormal(vectors: npt.NDArray[np.float32], lengths: npt.NDArray[np.float
 
 
 @helper
-def _reflect(x: _Floats, across: _Floats, lanes: _Floats) -> None:
+def _reflect(x: Float32s, across: Float32s, lanes: Float32s) -> None:
     """Reflect x to x - 2 (x . v) v for the unit vector v = `across`."""
     _add1(x, np.float32(-2.0) * _dot(x, across, lanes), across)
 
 
 @kernel("void(float32[:, :, ::1])")
-def _householder(vectors: npt.NDArray[np.float32]) -> None:
+def _householder(vectors: Float32s) -> None:
     rank = vectors.shape[1]
     lanes = np.empty(LANES, np.float32)
     sums = np.empty(_SQUARES, np.float64)
@@ -155,7 +153,7 @@ def _householder(vectors: npt.NDArray[np.float32]) -> None:
 
 
 @kernel("void(float32[::1], float32[:, ::1], float32[:, ::1])")
-def _multiply_left(x: _Floats, right: _Floats, out: _Floats) -> None:
+def _multiply_left(x: Float32s, right: Float32s, out: Float32s) -> None:
     columns = right.shape[1]
     lanes = np.empty(LANES, np.float32)
     for row in range(out.shape[1]):
@@ -165,7 +163,7 @@ def _multiply_left(x: _Floats, right: _Floats, out: _Floats) -> None:
 
 
 @kernel("void(float32[::1], float32[:, ::1], float32[:, ::1])")
-def _multiply_right(x: _Floats, left: _Floats, out: _Floats) -> None:
+def _multiply_right(x: Float32s, left: Float32s, out: Float32s) -> None:
     columns = out.shape[1]
     out[:] = 0.0
     whole = x.size // columns
@@ -184,7 +182,7 @@ def _multiply_right(x: _Floats, left: _Floats, out: _Floats) -> None:
 
 
 @kernel("void(float32[:, ::1], float32[:, ::1], float64, float32[::1])")
-def _add(left: _Floats, right: _Floats, weight: float, out: _Floats) -> None:
+def _add(left: Float32s, right: Float32s, weight: float, out: Float32s) -> None:
     columns = right.shape[1]
     rank = left.shape[0]
     products = np.empty(_TILE, np.float32)

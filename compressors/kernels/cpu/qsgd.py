@@ -7,10 +7,9 @@ size of the tensor is allocated. `reference.qsgd` is the same arithmetic in plai
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s, Uint16s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.primitives.rounding import add_levels, apply_sign, round_stochastically
@@ -19,7 +18,7 @@ from compressors.kernels.cpu.scales import INFINITY, LARGEST_SQUARE, NAN, is_sca
 
 
 @helper
-def _euclidean(x: npt.NDArray[np.float32], sums: npt.NDArray[np.float64]) -> np.float32:
+def _euclidean(x: Float32s, sums: Float64s) -> np.float32:
     """Return the l2 norm; NaN or Inf where `x` holds one. Squares are exact in float64 and can't overflow; they are
     summed in eight interleaved sums, in a fixed order, to be the same in every implementation.
     A norm beyond float32 becomes the largest float32."""
@@ -40,12 +39,7 @@ def _euclidean(x: npt.NDArray[np.float32], sums: npt.NDArray[np.float64]) -> np.
 
 @helper
 def scale_of(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    euclidean: bool,
-    sums: npt.NDArray[np.float64],
-    scale_bits: npt.NDArray[np.int32],
-    scale_value: npt.NDArray[np.float32],
+    x: Float32s, bits: Int32s, euclidean: bool, sums: Float64s, scale_bits: Int32s, scale_value: Float32s
 ) -> None:
     """Write the norm of `x` to `scale_value[0]`, whose bits `scale_bits` are; NaN where `x` holds NaN or Inf."""
     if euclidean:
@@ -58,14 +52,14 @@ def scale_of(
 
 @helper
 def round_block(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
+    x: Float32s,
+    bits: Int32s,
     scale: np.float32,
     levels: np.float32,
     low: np.uint32,
     high: np.uint32,
     counter: np.uint32,
-    codes: npt.NDArray[np.uint16],
+    codes: Uint16s,
 ) -> None:
     """Compute codes[i] = levels + sign(x[i]) * floor(|x[i]| / scale * levels + u), u uniform in [0, 1)."""
     offset = np.int32(levels)
@@ -77,14 +71,7 @@ def round_block(
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")
 def _encode(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    key: np.uint64,
-    levels: int,
-    width: int,
-    bucket: int,
-    euclidean: bool,
-    payload: npt.NDArray[np.uint8],
+    x: Float32s, bits: Int32s, key: np.uint64, levels: int, width: int, bucket: int, euclidean: bool, payload: Uint8s
 ) -> None:
     """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
     codes = np.zeros(BLOCK, np.uint16)
@@ -120,9 +107,7 @@ def _encode(
 
 
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
-def _decode_add(
-    payload: npt.NDArray[np.uint8], levels: int, width: int, bucket: int, weight: float, out: npt.NDArray[np.float32]
-) -> bool:
+def _decode_add(payload: Uint8s, levels: int, width: int, bucket: int, weight: float, out: Float32s) -> bool:
     """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
     content."""
     codes = np.zeros(BLOCK, np.uint16)

@@ -10,12 +10,12 @@ import threading
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from compressors.kernels.cpu.primitives.arrays import Array, Float32s, Int32s, Int64s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 from compressors.kernels.cpu.selection import largest_of, largest_of_four
@@ -48,7 +48,7 @@ _lowest: Any = intrinsic(_trailing_zeros)
 
 
 @helper
-def _numbers(key: np.uint64, n: int, chunk: int, numbers: npt.NDArray[np.int64]) -> None:
+def _numbers(key: np.uint64, n: int, chunk: int, numbers: Int64s) -> None:
     """Draw the numbers of one chunk."""
     upper = stream_bits(key, np.uint64(2 * chunk))
     lower = stream_bits(key, np.uint64(2 * chunk + 1))
@@ -69,7 +69,7 @@ def _numbers(key: np.uint64, n: int, chunk: int, numbers: npt.NDArray[np.int64])
 
 
 @helper
-def _find(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indices: npt.NDArray[Any]) -> None:
+def _find(key: np.uint64, n: int, k: int, members: Uint64s, indices: Array) -> None:
     """Find the subset; `members` has a bit for each number, and `indices` has room for k and one more."""
     members[:] = _ZERO
     numbers = np.empty(CHUNK, np.int64)
@@ -105,17 +105,17 @@ def _find(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indic
 
 
 @kernel("void(uint64, int64, int64, uint64[::1], int32[::1])")
-def _subset32(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indices: npt.NDArray[np.int32]) -> None:
+def _subset32(key: np.uint64, n: int, k: int, members: Uint64s, indices: Int32s) -> None:
     _find(key, n, k, members, indices)
 
 
 @kernel("void(uint64, int64, int64, uint64[::1], int64[::1])")
-def _subset64(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indices: npt.NDArray[np.int64]) -> None:
+def _subset64(key: np.uint64, n: int, k: int, members: Uint64s, indices: Int64s) -> None:
     _find(key, n, k, members, indices)
 
 
 @helper
-def _count_below(indices: npt.NDArray[Any], number: int) -> int:
+def _count_below(indices: Array, number: int) -> int:
     """Count the ascending `indices` that are below `number`."""
     low, high = 0, indices.size
     while low < high:
@@ -128,12 +128,7 @@ def _count_below(indices: npt.NDArray[Any], number: int) -> int:
 
 
 @helper
-def _gather(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    indices: npt.NDArray[Any],
-    values: npt.NDArray[np.float32],
-) -> bool:
+def _gather(x: Float32s, bits: Int32s, indices: Array, values: Float32s) -> bool:
     """Gather from every block while it is in the cache from being searched for NaN and Inf."""
     part = bits.size // (_PARTS * _BLOCK) * _BLOCK
     at = np.empty(_PARTS, np.int64)
@@ -156,22 +151,12 @@ def _gather(
 
 
 @kernel("boolean(float32[::1], int32[::1], int32[::1], float32[::1])")
-def _take32(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    indices: npt.NDArray[np.int32],
-    values: npt.NDArray[np.float32],
-) -> bool:
+def _take32(x: Float32s, bits: Int32s, indices: Int32s, values: Float32s) -> bool:
     return bool(_gather(x, bits, indices, values))
 
 
 @kernel("boolean(float32[::1], int32[::1], int64[::1], float32[::1])")
-def _take64(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    indices: npt.NDArray[np.int64],
-    values: npt.NDArray[np.float32],
-) -> bool:
+def _take64(x: Float32s, bits: Int32s, indices: Int64s, values: Float32s) -> bool:
     return bool(_gather(x, bits, indices, values))
 
 
@@ -183,9 +168,9 @@ def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
     return indices[:k]
 
 
-def _words(count: int) -> npt.NDArray[np.uint64]:
+def _words(count: int) -> Uint64s:
     """Return this thread's room for a map: new memory for every unit would cost more than to draw the numbers."""
-    known: npt.NDArray[np.uint64] | None = getattr(_room, "words", None)
+    known: Uint64s | None = getattr(_room, "words", None)
     if known is None or known.size < count:
         known = _room.words = np.empty(count, np.uint64)
     return known[:count]

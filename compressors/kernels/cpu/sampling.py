@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.primitives.arrays import Float32s
 from compressors.kernels.cpu.primitives.jit import kernel
 from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 
@@ -13,7 +13,7 @@ _31 = np.uint64(31)
 
 
 @kernel("void(float32[::1], uint64, float32[::1])")
-def _sample(x: npt.NDArray[np.float32], key: np.uint64, taken: npt.NDArray[np.float32]) -> None:
+def _sample(x: Float32s, key: np.uint64, taken: Float32s) -> None:
     stream = stream_bits(key, np.uint64(0))
     low = np.uint32(stream)
     high = np.uint32(stream >> np.uint64(32))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s
 from compressors.kernels.cpu.primitives.jit import helper
 from compressors.kernels.cpu.primitives.streams import stream_bits
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
@@ -18,7 +18,7 @@ PART = 1 << 30
 
 
 @helper
-def largest(bits: npt.NDArray[np.int32]) -> np.int32:
+def largest(bits: Int32s) -> np.int32:
     """Return the largest magnitude, as bits: for them integer order is the order of float32,
     with Inf and then NaN above every number, and an integer maximum is one SIMD instruction."""
     found = np.int32(0)
@@ -28,7 +28,7 @@ def largest(bits: npt.NDArray[np.int32]) -> np.int32:
 
 
 @helper
-def sum_squares(x: npt.NDArray[np.float32], totals: npt.NDArray[np.float64], lanes: npt.NDArray[np.float64]) -> float:
+def sum_squares(x: Float32s, totals: Float64s, lanes: Float64s) -> float:
     """Return the sum of x^2, in the order of `reference.sums`; `totals` is room for a number per chunk of `x`."""
     chunks = (x.size + CHUNK - 1) // CHUNK
     for chunk in range(chunks):
@@ -47,14 +47,14 @@ def sum_squares(x: npt.NDArray[np.float32], totals: npt.NDArray[np.float64], lan
 
 
 @helper
-def store(payload: npt.NDArray[np.uint8], number: int, bits: np.int32) -> None:
+def store(payload: Uint8s, number: int, bits: np.int32) -> None:
     """Write float32 number `number` of `payload`, which may start at any address."""
     for byte in range(4):
         payload[4 * number + byte] = np.uint8(bits >> (8 * byte))
 
 
 @helper
-def load(payload: npt.NDArray[np.uint8], number: int) -> np.int32:
+def load(payload: Uint8s, number: int) -> np.int32:
     """Return the bits of float32 number `number` of `payload`."""
     bits = np.int32(0)
     for byte in range(4):

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.primitives.arrays import Int32s, Int64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)
@@ -36,7 +36,7 @@ def _size(bits: np.int32, mask: np.int32, flip: np.int32) -> np.int32:
 
 
 @helper
-def largest_of(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32) -> np.int32:
+def largest_of(bits: Int32s, mask: np.int32, flip: np.int32) -> np.int32:
     """Return the largest magnitude, or zero: an integer maximum is one SIMD instruction."""
     largest = np.int32(0)
     for index in range(bits.size):
@@ -45,9 +45,7 @@ def largest_of(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32) -> n
 
 
 @helper
-def largest_of_four(
-    bits: npt.NDArray[np.int32], part: int, first: int, last: int, mask: np.int32, flip: np.int32
-) -> np.int32:
+def largest_of_four(bits: Int32s, part: int, first: int, last: int, mask: np.int32, flip: np.int32) -> np.int32:
     """Return the largest magnitude of the elements first ... last - 1 of each of four parts of `part` elements.
 
     One core that reads in four places at once gets about half as much again from memory as in one.
@@ -63,13 +61,13 @@ def largest_of_four(
 
 
 @kernel("int32(int32[::1], int32, int32)")
-def _largest(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32) -> np.int32:
+def _largest(bits: Int32s, mask: np.int32, flip: np.int32) -> np.int32:
     part = bits.size // 4
     return max(largest_of_four(bits, part, 0, part, mask, flip), largest_of(bits[4 * part :], mask, flip))
 
 
 @kernel("int64(int32[::1], int32, int32, int32)")
-def _count(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, threshold: np.int32) -> int:
+def _count(bits: Int32s, mask: np.int32, flip: np.int32, threshold: np.int32) -> int:
     total = 0
     for first in range(0, bits.size, 4096):
         block = bits[first : first + 4096]
@@ -81,9 +79,7 @@ def _count(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, threshol
 
 
 @kernel("int64(int32[::1], int32, int32, int32, int64[::1])")
-def _collect(
-    bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, threshold: np.int32, found: npt.NDArray[np.int64]
-) -> int:
+def _collect(bits: Int32s, mask: np.int32, flip: np.int32, threshold: np.int32, found: Int64s) -> int:
     """Write the positions of magnitudes from `threshold` on; return -1 where `found`, less _GROUP, has no room for
     them."""
     count = 0
@@ -106,7 +102,7 @@ def _collect(
 
 
 @helper
-def _kth(sizes: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, k: int) -> tuple[np.int32, int]:
+def _kth(sizes: Int32s, mask: np.int32, flip: np.int32, k: int) -> tuple[np.int32, int]:
     """Return the k-th largest magnitude and how many equal to it are among the k largest; 1 <= k <= the number of
     `sizes`."""
     counts = np.empty(2048, np.int64)
@@ -128,7 +124,7 @@ def _kth(sizes: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, k: int) -
 
 
 @kernel("int32(int32[::1], int32, int32, int64, int64)")
-def _estimate(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, sample: int, rank: int) -> np.int32:
+def _estimate(bits: Int32s, mask: np.int32, flip: np.int32, sample: int, rank: int) -> np.int32:
     """Return the `rank`-th largest magnitude of a sample: one element from each of `sample` equal parts of the tensor,
     at places that follow no period of a layer."""
     taken = np.empty(sample, np.int32)
@@ -140,9 +136,7 @@ def _estimate(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, sampl
 
 
 @kernel("int64(int32[::1], int32, int32, int64, int64[::1])")
-def _best_of(
-    bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, k: int, candidates: npt.NDArray[np.int64]
-) -> int:
+def _best_of(bits: Int32s, mask: np.int32, flip: np.int32, k: int, candidates: Int64s) -> int:
     """Return the k best of ascending `candidates`, at least k, moved to their front; returns how many those are."""
     sizes = np.empty(candidates.size, np.int32)
     for at in range(candidates.size):
@@ -160,9 +154,7 @@ def _best_of(
 
 
 @kernel("int64(int32[::1], int32, int32, int64, boolean, int64[::1])")
-def _exhaustive(
-    bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32, k: int, zeros: bool, found: npt.NDArray[np.int64]
-) -> int:
+def _exhaustive(bits: Int32s, mask: np.int32, flip: np.int32, k: int, zeros: bool, found: Int64s) -> int:
     """Return the k best of all into `found`, which has room for k; `zeros` may be among them."""
     least, ties = _kth(bits, mask, flip, k)
     if least == 0 and not zeros:

@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack_bits
 from compressors.kernels.cpu.primitives.streams import draw, stream_bits
@@ -18,7 +17,7 @@ from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 
 @helper
-def _read_signs(bits: npt.NDArray[np.int32], minus: npt.NDArray[np.uint8]) -> tuple[np.int32, np.int32]:
+def _read_signs(bits: Int32s, minus: Uint8s) -> tuple[np.int32, np.int32]:
     """Return the sign bit of every element as a byte; the smallest and the largest magnitude, as bits."""
     smallest = MAGNITUDE
     largest = np.int32(0)
@@ -31,7 +30,7 @@ def _read_signs(bits: npt.NDArray[np.int32], minus: npt.NDArray[np.uint8]) -> tu
 
 
 @helper
-def _flip_coins(bits: npt.NDArray[np.int32], first: int, stream: np.uint64, minus: npt.NDArray[np.uint8]) -> None:
+def _flip_coins(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s) -> None:
     """Give zeros a sign: element i of the tensor has bit i mod 32 of draw i // 32; `first` is a multiple of 32."""
     low = np.uint32(stream)
     high = np.uint32(stream >> np.uint64(32))
@@ -46,13 +45,7 @@ def _flip_coins(bits: npt.NDArray[np.int32], first: int, stream: np.uint64, minu
 
 
 @helper
-def _write_block(
-    bits: npt.NDArray[np.int32],
-    first: int,
-    stream: np.uint64,
-    minus: npt.NDArray[np.uint8],
-    payload: npt.NDArray[np.uint8],
-) -> np.int32:
+def _write_block(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s, payload: Uint8s) -> np.int32:
     """Write up to BLOCK elements into exactly the bytes that they need; `first` is the number of the first one.
     Returns the largest magnitude, as bits."""
     smallest, largest = _read_signs(bits, minus)
@@ -64,7 +57,7 @@ def _write_block(
 
 
 @helper
-def _write_flags(count: int, largest: np.int32, payload: npt.NDArray[np.uint8]) -> None:
+def _write_flags(count: int, largest: np.int32, payload: Uint8s) -> None:
     """Write the two bits behind `count` signs, which are cleared where one of the two is set."""
     flag = count if largest == 0 else count + 1
     if largest == 0 or largest >= INFINITY:
@@ -75,7 +68,7 @@ def _write_flags(count: int, largest: np.int32, payload: npt.NDArray[np.uint8]) 
 
 
 @kernel("void(int32[::1], uint64, uint8[::1])")
-def _encode(bits: npt.NDArray[np.int32], key: np.uint64, payload: npt.NDArray[np.uint8]) -> None:
+def _encode(bits: Int32s, key: np.uint64, payload: Uint8s) -> None:
     minus = np.empty(BLOCK, np.uint8)
     stream = stream_bits(key, np.uint64(0))
     largest = np.int32(0)
@@ -88,13 +81,7 @@ def _encode(bits: npt.NDArray[np.int32], key: np.uint64, payload: npt.NDArray[np
 
 @kernel("void(float32[::1], int32[::1], float32[::1], float32, float32, uint64, uint8[::1])")
 def _encode_momentum(
-    momentum: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    x: npt.NDArray[np.float32],
-    beta: np.float32,
-    gamma: np.float32,
-    key: np.uint64,
-    payload: npt.NDArray[np.uint8],
+    momentum: Float32s, bits: Int32s, x: Float32s, beta: np.float32, gamma: np.float32, key: np.uint64, payload: Uint8s
 ) -> None:
     """Update and encode the momentum; `bits` are those of `momentum`."""
     minus = np.empty(BLOCK, np.uint8)
@@ -110,7 +97,7 @@ def _encode_momentum(
 
 
 @helper
-def _magnitudes(x: npt.NDArray[np.float32], lanes: npt.NDArray[np.float64]) -> float:
+def _magnitudes(x: Float32s, lanes: Float64s) -> float:
     """Return the sum of |x| over one chunk, in the order of `sums`."""
     lanes[:] = 0.0
     whole = x.size // LANES * LANES
@@ -123,9 +110,7 @@ def _magnitudes(x: npt.NDArray[np.float32], lanes: npt.NDArray[np.float64]) -> f
 
 
 @kernel("void(float32[::1], int32[::1], uint64, uint8[::1])")
-def _encode_scaled(
-    x: npt.NDArray[np.float32], bits: npt.NDArray[np.int32], key: np.uint64, payload: npt.NDArray[np.uint8]
-) -> None:
+def _encode_scaled(x: Float32s, bits: Int32s, key: np.uint64, payload: Uint8s) -> None:
     minus = np.empty(BLOCK, np.uint8)
     lanes = np.empty(LANES)
     totals = np.empty((x.size + CHUNK - 1) // CHUNK)
@@ -149,7 +134,7 @@ def _encode_scaled(
 
 
 @helper
-def _add_signs(signs: npt.NDArray[np.uint8], factor: np.float32, out: npt.NDArray[np.float32]) -> None:
+def _add_signs(signs: Uint8s, factor: np.float32, out: Float32s) -> None:
     """Compute out[i] += factor, or -factor where bit i is 1."""
     staged = np.zeros(BLOCK // 8 + 4, np.uint8)
     words = staged.view(np.uint32)
@@ -172,7 +157,7 @@ def _add_signs(signs: npt.NDArray[np.uint8], factor: np.float32, out: npt.NDArra
 
 
 @kernel("boolean(uint8[::1], float32, float32[::1])")
-def _decode_add(payload: npt.NDArray[np.uint8], weight: np.float32, out: npt.NDArray[np.float32]) -> bool:
+def _decode_add(payload: Uint8s, weight: np.float32, out: Float32s) -> bool:
     count = out.size
     tail = 0
     for byte in range(count >> 3, payload.size):
@@ -187,7 +172,7 @@ def _decode_add(payload: npt.NDArray[np.uint8], weight: np.float32, out: npt.NDA
 
 
 @kernel("boolean(uint8[::1], float64, float32[::1])")
-def _decode_add_scaled(payload: npt.NDArray[np.uint8], weight: float, out: npt.NDArray[np.float32]) -> bool:
+def _decode_add_scaled(payload: Uint8s, weight: float, out: Float32s) -> bool:
     scale_bits = np.empty(1, np.int32)
     scale_bits[0] = load(payload, 0)
     if not is_scale(scale_bits[0]):

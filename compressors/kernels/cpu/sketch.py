@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from compressors.kernels.buffers import write_floats
+from compressors.kernels.cpu.primitives.arrays import Float32s, Int64s, Uint8s, Uint16s, Uint32s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.quantiles import CELLS, buckets
@@ -27,12 +27,7 @@ _SUM = np.uint64((1 << 40) - 1)
 
 
 @kernel("void(uint32[::1], uint64[::1], int64[::1], int64[::1])")
-def _histogram(
-    bits: npt.NDArray[np.uint32],
-    both: npt.NDArray[np.uint64],
-    counts: npt.NDArray[np.int64],
-    lows: npt.NDArray[np.int64],
-) -> None:
+def _histogram(bits: Uint32s, both: Uint64s, counts: Int64s, lows: Int64s) -> None:
     """Write the counts and lows of every cell; `both` is zero, and room for as many."""
     for first in range(0, bits.size, _RUN):
         part = bits[first : first + _RUN]
@@ -46,9 +41,7 @@ def _histogram(
 
 
 @kernel("void(uint32[::1], uint8[::1], int64, uint8[::1])")
-def _write_codes(
-    bits: npt.NDArray[np.uint32], table: npt.NDArray[np.uint8], width: int, payload: npt.NDArray[np.uint8]
-) -> None:
+def _write_codes(bits: Uint32s, table: Uint8s, width: int, payload: Uint8s) -> None:
     codes = np.zeros(BLOCK, np.uint16)
     words = codes.view(np.uint64)
     staged = np.empty(BLOCK // 4 + 1, np.uint64)
@@ -62,13 +55,13 @@ def _write_codes(
 
 
 @helper
-def _add_block(codes: npt.NDArray[np.uint16], values: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None:
+def _add_block(codes: Uint16s, values: Float32s, out: Float32s) -> None:
     for index in range(out.size):
         out[index] += values[codes[index]]
 
 
 @helper
-def _largest(codes: npt.NDArray[np.uint16]) -> int:
+def _largest(codes: Uint16s) -> int:
     largest = np.uint16(0)
     for index in range(codes.size):
         largest = max(largest, codes[index])
@@ -76,9 +69,7 @@ def _largest(codes: npt.NDArray[np.uint16]) -> int:
 
 
 @kernel("boolean(uint8[::1], int64, int64, float64, float32[::1])")
-def _decode_add(
-    payload: npt.NDArray[np.uint8], number: int, width: int, weight: float, out: npt.NDArray[np.float32]
-) -> bool:
+def _decode_add(payload: Uint8s, number: int, width: int, weight: float, out: Float32s) -> bool:
     """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
     content."""
     bits = np.zeros(number, np.uint32)

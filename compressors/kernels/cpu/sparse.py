@@ -5,12 +5,10 @@ Positions are written and read in ascending order, so that the tensor is walked 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.primitives.arrays import Array, Float32s, Int32s, Int64s, Uint8s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 _LARGEST_PARAMETER = 31
@@ -18,7 +16,7 @@ _ONE = np.uint64(1)
 
 
 @helper
-def _bits(indices: npt.NDArray[np.int64], parameter: int) -> int:
+def _bits(indices: Int64s, parameter: int) -> int:
     """Return the bits that the Golomb-Rice codes of the gaps take."""
     total = indices.size * (1 + parameter)
     if indices.size:
@@ -29,7 +27,7 @@ def _bits(indices: npt.NDArray[np.int64], parameter: int) -> int:
 
 
 @kernel("UniTuple(int64, 2)(int64[::1])")
-def _rice(indices: npt.NDArray[np.int64]) -> tuple[int, int]:
+def _rice(indices: Int64s) -> tuple[int, int]:
     parameter = 0
     if indices.size:
         mean = (indices[-1] + 1) // indices.size
@@ -52,14 +50,14 @@ def _rice(indices: npt.NDArray[np.int64]) -> tuple[int, int]:
 
 
 @kernel("void(int64[::1], uint8[::1])")
-def _write_int32(indices: npt.NDArray[np.int64], payload: npt.NDArray[np.uint8]) -> None:
+def _write_int32(indices: Int64s, payload: Uint8s) -> None:
     for at in range(indices.size):
         for byte in range(4):
             payload[4 * at + byte] = np.uint8(indices[at] >> (8 * byte))
 
 
 @kernel("boolean(uint8[::1], int64, int64[::1])")
-def _read_int32(payload: npt.NDArray[np.uint8], n: int, indices: npt.NDArray[np.int64]) -> bool:
+def _read_int32(payload: Uint8s, n: int, indices: Int64s) -> bool:
     before = -1
     for at in range(indices.size):
         index = 0
@@ -73,14 +71,14 @@ def _read_int32(payload: npt.NDArray[np.uint8], n: int, indices: npt.NDArray[np.
 
 
 @kernel("void(int64[::1], uint8[::1])")
-def _write_bitmap(indices: npt.NDArray[np.int64], payload: npt.NDArray[np.uint8]) -> None:
+def _write_bitmap(indices: Int64s, payload: Uint8s) -> None:
     payload[:] = 0
     for at in range(indices.size):
         payload[indices[at] >> 3] |= np.uint8(1 << (indices[at] & 7))
 
 
 @kernel("boolean(uint8[::1], int64, int64[::1])")
-def _read_bitmap(payload: npt.NDArray[np.uint8], n: int, indices: npt.NDArray[np.int64]) -> bool:
+def _read_bitmap(payload: Uint8s, n: int, indices: Int64s) -> bool:
     """Read positions; return False unless exactly as many bits are set as `indices` has room for, all of them before
     bit `n`."""
     found = 0
@@ -98,7 +96,7 @@ def _read_bitmap(payload: npt.NDArray[np.uint8], n: int, indices: npt.NDArray[np
 
 
 @kernel("void(int64[::1], int64, uint8[::1])")
-def _write_delta(indices: npt.NDArray[np.int64], parameter: int, payload: npt.NDArray[np.uint8]) -> None:
+def _write_delta(indices: Int64s, parameter: int, payload: Uint8s) -> None:
     """Write delta codes: bits are gathered in a word, from which whole bytes are stored."""
     word = np.uint64(0)
     filled = 0
@@ -131,7 +129,7 @@ def _write_delta(indices: npt.NDArray[np.int64], parameter: int, payload: npt.ND
 
 
 @kernel("int64(uint8[::1], int64, int64, int64[::1])")
-def _read_delta(payload: npt.NDArray[np.uint8], n: int, parameter: int, indices: npt.NDArray[np.int64]) -> int:
+def _read_delta(payload: Uint8s, n: int, parameter: int, indices: Int64s) -> int:
     """Return the bytes that the positions take; -1 where `payload` holds no such."""
     word = np.uint64(0)
     filled = 0
@@ -176,24 +174,18 @@ def _read_delta(payload: npt.NDArray[np.uint8], n: int, parameter: int, indices:
 
 
 @helper
-def _add(
-    indices: npt.NDArray[Any], values: npt.NDArray[np.float32], weight: np.float32, out: npt.NDArray[np.float32]
-) -> None:
+def _add(indices: Array, values: Float32s, weight: np.float32, out: Float32s) -> None:
     for at in range(indices.size):
         out[indices[at]] += values[at] * weight
 
 
 @kernel("void(int32[::1], float32[::1], float32, float32[::1])")
-def _add_at32(
-    indices: npt.NDArray[np.int32], values: npt.NDArray[np.float32], weight: np.float32, out: npt.NDArray[np.float32]
-) -> None:
+def _add_at32(indices: Int32s, values: Float32s, weight: np.float32, out: Float32s) -> None:
     _add(indices, values, weight, out)
 
 
 @kernel("void(int64[::1], float32[::1], float32, float32[::1])")
-def _add_at64(
-    indices: npt.NDArray[np.int64], values: npt.NDArray[np.float32], weight: np.float32, out: npt.NDArray[np.float32]
-) -> None:
+def _add_at64(indices: Int64s, values: Float32s, weight: np.float32, out: Float32s) -> None:
     _add(indices, values, weight, out)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 CHUNK = 4096
@@ -13,7 +13,7 @@ LANES = 16
 
 
 @helper
-def fold(lanes: npt.NDArray[np.float64]) -> float:
+def fold(lanes: Float64s) -> float:
     """Return the sum of LANES lanes: halves are added to each other until one is left. `lanes` are overwritten."""
     half = lanes.size >> 1
     while half:
@@ -24,7 +24,7 @@ def fold(lanes: npt.NDArray[np.float64]) -> float:
 
 
 @helper
-def combine(totals: npt.NDArray[np.float64], lanes: npt.NDArray[np.float64]) -> float:
+def combine(totals: Float64s, lanes: Float64s) -> float:
     """Return the sum of the totals of chunks, by the same rule again; `totals` are overwritten."""
     count = totals.size
     while count > 1:
@@ -39,7 +39,7 @@ def combine(totals: npt.NDArray[np.float64], lanes: npt.NDArray[np.float64]) -> 
 
 
 @kernel("void(float32[::1], float64[::1])")
-def _moments(x: npt.NDArray[np.float32], out: npt.NDArray[np.float64]) -> None:
+def _moments(x: Float32s, out: Float64s) -> None:
     chunks = (x.size + CHUNK - 1) // CHUNK
     totals = np.empty((3, chunks))
     plain, absolute, square = np.empty(LANES), np.empty(LANES), np.empty(LANES)

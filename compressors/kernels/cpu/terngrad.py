@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s, Uint16s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.primitives.rounding import add_levels, apply_sign, round_stochastically
@@ -18,7 +17,7 @@ _ROUNDING = 2.0**-40
 
 
 @helper
-def _chunk_sums(x: npt.NDArray[np.float32], plain: npt.NDArray[np.float64], square: npt.NDArray[np.float64]) -> None:
+def _chunk_sums(x: Float32s, plain: Float64s, square: Float64s) -> None:
     """Compute LANES sums of x and of x^2."""
     plain[:] = 0.0
     square[:] = 0.0
@@ -46,14 +45,7 @@ def _limit(plain: float, square: float, count: int, clip: float) -> np.float32:
 
 
 @kernel("void(float32[::1], int32[::1], int64, float64, float32[::1], int32[::1])")
-def _scales(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
-    bucket: int,
-    clip: float,
-    out: npt.NDArray[np.float32],
-    out_bits: npt.NDArray[np.int32],
-) -> None:
+def _scales(x: Float32s, bits: Int32s, bucket: int, clip: float, out: Float32s, out_bits: Int32s) -> None:
     totals = np.empty((2, (min(bucket, x.size) + CHUNK - 1) // CHUNK))
     plain, square = np.empty(LANES), np.empty(LANES)
     for number in range(out.size):
@@ -77,14 +69,14 @@ def _scales(
 
 @helper
 def _round_block(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
+    x: Float32s,
+    bits: Int32s,
     own: np.float32,
     scale: np.float32,
     low: np.uint32,
     high: np.uint32,
     counter: np.uint32,
-    codes: npt.NDArray[np.uint16],
+    codes: Uint16s,
 ) -> None:
     """Compute codes[i] = 1 + sign(x[i]) * (u < min(|x[i]|, own) / scale), u uniform in [0, 1)."""
     for index in range(x.size):
@@ -96,14 +88,14 @@ def _round_block(
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, float32[::1], float32[::1], int32[::1], uint8[::1])")
 def _encode(
-    x: npt.NDArray[np.float32],
-    bits: npt.NDArray[np.int32],
+    x: Float32s,
+    bits: Int32s,
     key: np.uint64,
     bucket: int,
-    own: npt.NDArray[np.float32],
-    scales: npt.NDArray[np.float32],
-    scale_bits: npt.NDArray[np.int32],
-    payload: npt.NDArray[np.uint8],
+    own: Float32s,
+    scales: Float32s,
+    scale_bits: Int32s,
+    payload: Uint8s,
 ) -> None:
     codes = np.zeros(BLOCK, np.uint16)
     words = codes.view(np.uint64)
@@ -139,7 +131,7 @@ def _encode(
 
 
 @kernel("boolean(uint8[::1], int64, float64, float32[::1])")
-def _decode_add(payload: npt.NDArray[np.uint8], bucket: int, weight: float, out: npt.NDArray[np.float32]) -> bool:
+def _decode_add(payload: Uint8s, bucket: int, weight: float, out: Float32s) -> bool:
     codes = np.zeros(BLOCK, np.uint16)
     words = codes.view(np.uint64)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)

@@ -23,6 +23,7 @@ from compressors.kernels.cpu import onebit
 
 FILES = sorted(Path(cpu.__file__).parent.glob("[a-z]*.py"))
 NARROW = ("np.int32", "np.uint32")
+NARROW_ARRAYS = ("Int32s", "Uint32s")
 WIDE = ("np.int64", "np.uint64", "int", "min", "max", "abs")
 ALLOWED = {
     "part[index] >> _HIGH",  # 16 bits: a cell of the sketch's histogram
@@ -75,7 +76,7 @@ class Function:
         if isinstance(node, ast.Name):
             annotation = self.annotations.get(node.id, "")
             if annotation:
-                return any(f"[{name}]" in annotation for name in NARROW)
+                return annotation in NARROW_ARRAYS
             return self._any(node.id, self.is_narrow_array)
         if isinstance(node, ast.Subscript):
             return isinstance(node.slice, ast.Slice) and self.is_narrow_array(node.value)

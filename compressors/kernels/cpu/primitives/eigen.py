@@ -7,8 +7,8 @@ solvers, which find all of them, do in several times the time. `kernels.tridiago
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from compressors.kernels.cpu.primitives.arrays import Bools, Float64s, Int64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 LANES = 32
@@ -17,12 +17,7 @@ ITERATIONS = 3
 
 @helper
 def _count(
-    diagonal: npt.NDArray[np.float64],
-    squares: npt.NDArray[np.float64],
-    pivot: float,
-    shifts: npt.NDArray[np.float64],
-    state: npt.NDArray[np.float64],
-    counts: npt.NDArray[np.int64],
+    diagonal: Float64s, squares: Float64s, pivot: float, shifts: Float64s, state: Float64s, counts: Int64s
 ) -> None:
     """Compute counts[i] = number of eigenvalues below shifts[i]: the negative pivots of a factorisation without
     exchanges."""
@@ -39,13 +34,7 @@ def _count(
 
 
 @kernel("void(float64[::1], float64[::1], float64, float64[::1], int64[::1])")
-def count_below(
-    diagonal: npt.NDArray[np.float64],
-    squares: npt.NDArray[np.float64],
-    pivot: float,
-    shifts: npt.NDArray[np.float64],
-    counts: npt.NDArray[np.int64],
-) -> None:
+def count_below(diagonal: Float64s, squares: Float64s, pivot: float, shifts: Float64s, counts: Int64s) -> None:
     """Count the eigenvalues of a tridiagonal matrix below each of `shifts`; `squares` are those of what is beside the
     diagonal, `pivot` is the smallest magnitude that they may be divided by."""
     state = np.empty(LANES)
@@ -56,13 +45,7 @@ def count_below(
 
 @kernel("void(float64[::1], float64[::1], float64, int64[::1], int64, float64[::1], float64[::1])")
 def bisect(
-    diagonal: npt.NDArray[np.float64],
-    squares: npt.NDArray[np.float64],
-    pivot: float,
-    numbers: npt.NDArray[np.int64],
-    rounds: int,
-    low: npt.NDArray[np.float64],
-    high: npt.NDArray[np.float64],
+    diagonal: Float64s, squares: Float64s, pivot: float, numbers: Int64s, rounds: int, low: Float64s, high: Float64s
 ) -> None:
     """Halve `rounds` times the intervals low[i] to high[i] around the eigenvalues numbers[i], 0 is the smallest."""
     state, shifts, counts = np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
@@ -81,12 +64,7 @@ def bisect(
 
 @helper
 def _factorise(
-    diagonal: npt.NDArray[np.float64],
-    beside: npt.NDArray[np.float64],
-    shift: float,
-    pivot: float,
-    factors: npt.NDArray[np.float64],
-    exchanged: npt.NDArray[np.bool_],
+    diagonal: Float64s, beside: Float64s, shift: float, pivot: float, factors: Float64s, exchanged: Bools
 ) -> None:
     """Compute the LU factors of the matrix minus `shift`, with exchanges of neighbouring rows.
 
@@ -112,7 +90,7 @@ def _factorise(
 
 
 @helper
-def _solve(factors: npt.NDArray[np.float64], exchanged: npt.NDArray[np.bool_], x: npt.NDArray[np.float64]) -> None:
+def _solve(factors: Float64s, exchanged: Bools, x: Float64s) -> None:
     """Solve with the factors, in place; the result is scaled on the way wherever it grows large."""
     n = x.size
     for k in range(n - 1):
@@ -133,7 +111,7 @@ def _solve(factors: npt.NDArray[np.float64], exchanged: npt.NDArray[np.bool_], x
 
 
 @helper
-def _remove(x: npt.NDArray[np.float64], direction: npt.NDArray[np.float64]) -> None:
+def _remove(x: Float64s, direction: Float64s) -> None:
     product = 0.0
     for index in range(x.size):
         product += direction[index] * x[index]
@@ -142,7 +120,7 @@ def _remove(x: npt.NDArray[np.float64], direction: npt.NDArray[np.float64]) -> N
 
 
 @helper
-def _normalise(x: npt.NDArray[np.float64]) -> None:
+def _normalise(x: Float64s) -> None:
     largest = 0.0
     for value in x:
         largest = max(largest, abs(value))
@@ -155,13 +133,13 @@ def _normalise(x: npt.NDArray[np.float64]) -> None:
 
 @kernel("void(float64[::1], float64[::1], float64, int64[::1], float64[::1], int64[::1], float64[:,::1])")
 def eigenvectors(
-    diagonal: npt.NDArray[np.float64],
-    beside: npt.NDArray[np.float64],
+    diagonal: Float64s,
+    beside: Float64s,
     pivot: float,
-    numbers: npt.NDArray[np.int64],
-    values: npt.NDArray[np.float64],
-    clusters: npt.NDArray[np.int64],
-    out: npt.NDArray[np.float64],
+    numbers: Int64s,
+    values: Float64s,
+    clusters: Int64s,
+    out: Float64s,
 ) -> None:
     """Write to the rows of `out` the eigenvectors for the eigenvalues `values` by inverse iteration; those of
     neighbours with the same number in `clusters` are made orthogonal to each other, as the iteration alone does not see

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 _INNER = numba.njit(nogil=True, error_model="numpy", forceinline=True, fastmath={"reassoc", "contract", "nsz"})
@@ -17,7 +17,7 @@ inlined: else the process that compiles a kernel shares one copy between all of 
 
 
 @_INNER
-def _dot(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> float:
+def _dot(a: Float32s, b: Float32s) -> float:
     """Return the inner product, in float64."""
     total = 0.0
     for index in range(a.size):
@@ -26,14 +26,7 @@ def _dot(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> float:
 
 
 @_INNER
-def _four_rows(
-    a: npt.NDArray[np.float32],
-    i: int,
-    v: npt.NDArray[np.float32],
-    w: npt.NDArray[np.float32],
-    u: npt.NDArray[np.float32],
-    y: npt.NDArray[np.float32],
-) -> None:
+def _four_rows(a: Float32s, i: int, v: Float32s, w: Float32s, u: Float32s, y: Float32s) -> None:
     """Compute a -= v w^T + w v^T, then y += a u, as far as rows i to i + 3 left of column i and their mirror image
     go."""
     v0, v1, v2, v3 = v[i], v[i + 1], v[i + 2], v[i + 3]
@@ -58,16 +51,7 @@ def _four_rows(
 
 
 @helper
-def _corner(
-    a: npt.NDArray[np.float32],
-    first: int,
-    last: int,
-    start: int,
-    v: npt.NDArray[np.float32],
-    w: npt.NDArray[np.float32],
-    u: npt.NDArray[np.float32],
-    y: npt.NDArray[np.float32],
-) -> None:
+def _corner(a: Float32s, first: int, last: int, start: int, v: Float32s, w: Float32s, u: Float32s, y: Float32s) -> None:
     """Do the same for the rows `first` to `last` - 1 from column `start` up to and with the diagonal."""
     for i in range(first, last):
         for j in range(start, i):
@@ -80,7 +64,7 @@ def _corner(
 
 
 @helper
-def _reflection(row: npt.NDArray[np.float32], u: npt.NDArray[np.float32]) -> float:
+def _reflection(row: Float32s, u: Float32s) -> float:
     """Write u, its last element 1, for which I - scale * u u^T maps `row` to a multiple of (0, ..., 0, 1);
     returns scale, and 0 where `row` is such a multiple already."""
     last = row.size - 1
@@ -97,12 +81,7 @@ def _reflection(row: npt.NDArray[np.float32], u: npt.NDArray[np.float32]) -> flo
 
 
 @kernel("void(float32[:,::1], float64[::1], float64[::1], float64[::1])")
-def tridiagonalise(
-    a: npt.NDArray[np.float32],
-    diagonal: npt.NDArray[np.float64],
-    beside: npt.NDArray[np.float64],
-    scales: npt.NDArray[np.float64],
-) -> None:
+def tridiagonalise(a: Float32s, diagonal: Float64s, beside: Float64s, scales: Float64s) -> None:
     """Reduce a symmetric (n, n) matrix to `diagonal` (n,) and `beside` it (n - 1,), from its last row up.
 
     Of `a` the lower triangle is read and overwritten: a[k, :k] and scales[k] are the reflection of row k.
@@ -134,7 +113,7 @@ def tridiagonalise(
 
 
 @_INNER
-def _reflect(line: npt.NDArray[np.float64], u: npt.NDArray[np.float32], scale: float) -> None:
+def _reflect(line: Float64s, u: Float32s, scale: float) -> None:
     product = 0.0
     for index in range(u.size):
         product += np.float64(u[index]) * line[index]
@@ -143,7 +122,7 @@ def _reflect(line: npt.NDArray[np.float64], u: npt.NDArray[np.float32], scale: f
 
 
 @kernel("void(float32[:,::1], float64[::1], float64[:,::1])")
-def reflect_back(a: npt.NDArray[np.float32], scales: npt.NDArray[np.float64], x: npt.NDArray[np.float64]) -> None:
+def reflect_back(a: Float32s, scales: Float64s, x: Float64s) -> None:
     """Turn rows of `x`, eigenvectors of the tridiagonal matrix, into those of the matrix that `tridiagonalise` got."""
     for k in range(1, a.shape[0]):
         if scales[k] == 0.0:

@@ -7,11 +7,9 @@ that stay in the first-level cache as 16-bit numbers, four of which are one 64-b
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from compressors.kernels.cpu.primitives.arrays import Array, Uint8s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper
 
 BLOCK = 1024
@@ -44,21 +42,21 @@ def spread(bits: np.uint64, width: np.uint64) -> np.uint64:
 
 
 @helper
-def pack_bits(eights: npt.NDArray[np.uint64], payload: npt.NDArray[np.uint8]) -> None:
+def pack_bits(eights: Uint64s, payload: Uint8s) -> None:
     """Pack eight bytes of 0 or 1, which are one of `eights`, into a byte of `payload`."""
     for index in range(payload.size):
         payload[index] = np.uint8((eights[index] * _GATHER) >> _56)
 
 
 @helper
-def _squeeze_all(words: npt.NDArray[np.uint64], width: np.uint64, fields: npt.NDArray[Any]) -> None:
+def _squeeze_all(words: Uint64s, width: np.uint64, fields: Array) -> None:
     """Fill each element of `fields` with four codes: the loop that SIMD can do."""
     for index in range(words.size):
         fields[index] = squeeze(words[index], width)
 
 
 @helper
-def _join(words: npt.NDArray[np.uint64], width: np.uint64, staged: npt.NDArray[np.uint64]) -> None:
+def _join(words: Uint64s, width: np.uint64, staged: Uint64s) -> None:
     """Append the bits of four codes, the lowest 4 * width, to a word that is stored when full."""
     step = width << np.uint64(2)
     gathered = np.uint64(0)
@@ -77,13 +75,7 @@ def _join(words: npt.NDArray[np.uint64], width: np.uint64, staged: npt.NDArray[n
 
 
 @helper
-def pack(
-    words: npt.NDArray[np.uint64],
-    count: int,
-    width: int,
-    staged: npt.NDArray[np.uint64],
-    payload: npt.NDArray[np.uint8],
-) -> None:
+def pack(words: Uint64s, count: int, width: int, staged: Uint64s, payload: Uint8s) -> None:
     """Write `count` <= BLOCK codes, four a word, to `payload`, which is as long as they need.
 
     `words` are overwritten; `staged` is room for BLOCK // 4 + 1 more. Codes behind `count` in the last
@@ -108,14 +100,14 @@ def pack(
 
 
 @helper
-def _spread_all(fields: npt.NDArray[Any], width: np.uint64, words: npt.NDArray[np.uint64]) -> None:
+def _spread_all(fields: Array, width: np.uint64, words: Uint64s) -> None:
     """Undo `_squeeze_all`."""
     for index in range(words.size):
         words[index] = spread(np.uint64(fields[index]), width)
 
 
 @helper
-def _split(staged: npt.NDArray[np.uint64], width: np.uint64, words: npt.NDArray[np.uint64]) -> None:
+def _split(staged: Uint64s, width: np.uint64, words: Uint64s) -> None:
     """Undo `_join`, with other bits left above the lowest 4 * width."""
     step = width << np.uint64(2)
     taken = np.uint64(0)
@@ -131,13 +123,7 @@ def _split(staged: npt.NDArray[np.uint64], width: np.uint64, words: npt.NDArray[
 
 
 @helper
-def unpack(
-    payload: npt.NDArray[np.uint8],
-    count: int,
-    width: int,
-    staged: npt.NDArray[np.uint64],
-    words: npt.NDArray[np.uint64],
-) -> None:
+def unpack(payload: Uint8s, count: int, width: int, staged: Uint64s, words: Uint64s) -> None:
     """Undo `pack`; codes behind `count` in the last word are whatever the padding holds."""
     read = staged.view(np.uint8)
     for index in range(payload.size):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from compressors.kernels.cpu.primitives.arrays import Float32s, Uint16s
 from compressors.kernels.cpu.primitives.jit import helper
 
 RESOLUTION = np.float32(2.0**31)
@@ -30,9 +30,7 @@ def apply_sign(level: np.int32, bits: np.int32) -> np.int32:
 
 
 @helper
-def add_levels(
-    codes: npt.NDArray[np.uint16], levels: np.float32, factor: np.float32, out: npt.NDArray[np.float32]
-) -> bool:
+def add_levels(codes: Uint16s, levels: np.float32, factor: np.float32, out: Float32s) -> bool:
     """Compute out[i] += factor * (codes[i] - levels) / levels; return False when a code is larger than 2 * levels."""
     offset = np.int32(levels)
     above = np.int32(0)
