@@ -15,7 +15,7 @@ from gradsweep.run_directory import Run
 from sweep.console.console import Verbosity
 from sweep.provenance import record
 
-LOG_LINES = 10  # of a failed run, shown at the end
+LOG_LINES = 10  # shown of a log
 
 
 def show_failures(failed: Sequence[Run], console: Console, resume_command: str) -> None:
@@ -28,9 +28,7 @@ def show_failures(failed: Sequence[Run], console: Console, resume_command: str) 
         elif state.get("reason"):
             print_line(console, f"  {state['reason']}")
         if state["attempts"]:
-            log = run.attempt(state["attempts"][-1]["number"]) / run_directory.STDERR
-            for line in files.tail(log, LOG_LINES):
-                print_line(console, f"  | {line}", "dim")
+            print_log_end(console, run.attempt(state["attempts"][-1]["number"]) / run_directory.STDERR)
     if any(run.status() not in run_directory.COMPLETE for run in failed):
         print_line(console, "\nTo compute only what is missing:")
         print_line(console, f"  {resume_command}")
@@ -39,6 +37,12 @@ def show_failures(failed: Sequence[Run], console: Console, resume_command: str) 
 def print_line(console: Console, text: str, style: str | None = None) -> None:
     """Print a line as it is: neither markup nor line breaks of rich's own, so that it can be copied."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_log_end(console: Console, path: Path) -> None:
+    """Print the last lines of a log."""
+    for line in files.tail(path, LOG_LINES):
+        print_line(console, f"  | {line}", "dim")
 
 
 def report_left(sweep: Path, what: str, purposes: Mapping[str, str], verbosity: Verbosity, more: str = "") -> None:

@@ -21,7 +21,6 @@ from sweep.directory import completion
 from sweep.directory.run_state import include, write_state
 from sweep.driver.progress import Progress
 from sweep.driver.pruner import Pruner
-from sweep.driver.request_handler import RequestHandler
 from sweep.driver.retries import Retries
 from sweep.executors.base import POLL_S, Job, RunExecutor
 from sweep.settings.resolved_point import ResolvedPoint
@@ -78,8 +77,11 @@ class Drive:
         self.left = False  # the jobs go on without this process
         self.shown: Progress | None = None
 
-    def run(self) -> None:
+    def run(self, handle_requests: Callable[[], None] = lambda: None) -> None:
         """Compute what is missing.
+
+        Args:
+            handle_requests: does what other shells have asked for; called at any rate.
 
         Raises:
             Interrupted: by a signal; everything that was started has been ended.
@@ -92,7 +94,7 @@ class Drive:
             with signals.defer_interrupts():
                 pruner = Pruner(self.executor, self.settings, self.points, self._list_others(set(todo)))
                 self._queue({run: self.make_task(run, self.points[run]) for run in todo})
-                self._run(len(self.points) - len(todo), pruner)
+                self._run(len(self.points) - len(todo), pruner, handle_requests)
         except Interrupted as interrupted:
             if self.executor.can_leave and interrupted.code == 128 + signal.SIGHUP:
                 interrupted.reported = self.left = True  # the terminal or the connection to it has gone; the jobs go on
@@ -112,11 +114,8 @@ class Drive:
 
     def _list_others(self, todo: Set[Run]) -> list[Run]:
         """Return all other runs of the sweep, where pruning compares with them: a sweeper makes batch after batch."""
-        return (
-            []
-            if self.settings.prune is None
-            else [run for run in run_directory.runs_of(self.directory) if run not in todo]
-        )
+        runs = [] if self.settings.prune is None else run_directory.runs_of(self.directory)
+        return [run for run in runs if run not in todo]
 
     def add(self, points: Mapping[Run, ResolvedPoint]) -> None:
         """Queue more runs, or some of them again, while the others go on."""
@@ -146,7 +145,7 @@ class Drive:
             for run, job in jobs.items():
                 self.shown.add_job(job, self.points[run].config)
 
-    def _run(self, finished: int, pruner: Pruner) -> None:
+    def _run(self, finished: int, pruner: Pruner, handle_requests: Callable[[], None]) -> None:
         configs = [self.points[run].config for run in self.jobs]
         self.shown = Progress(
             list(self.jobs.values()),
@@ -156,7 +155,6 @@ class Drive:
             quiet=self.verbosity.is_terse,
             events=self.events,
         )
-        handle_requests = RequestHandler(self)
         with self.shown as progress, collect_signal(signal.SIGUSR1) as preempted:
             while self.executor.active or self.waiting:
                 signals.raise_deferred()

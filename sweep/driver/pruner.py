@@ -11,16 +11,15 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
+from sweep.directory.run_state import finish_attempt, write_state
+from sweep.executors.base import Job, RunExecutor
 from sweep.settings.metrics import METRICS, read_epochs, read_value
-
-if TYPE_CHECKING:
-    from sweep.executors.base import Job, RunExecutor
-    from sweep.settings.resolved_point import ResolvedPoint
-    from sweep.settings.sweep import SweepSettings
+from sweep.settings.resolved_point import ResolvedPoint
+from sweep.settings.sweep import SweepSettings
 
 
 class Pruner:
@@ -75,7 +74,9 @@ class Pruner:
                 self._report_value(run)
             elif job.status == run_directory.CANCELLED and job.reason == self._asked.get(run.directory):
                 job.mark_pruned()
-                self._finish_pruned(run, str(job.reason))
+                attempts = run.state()["attempts"]
+                exit_code = attempts[-1].get("exit_code") if attempts else None
+                finish_attempt(run, run_directory.PRUNED, str(job.reason), exit_code)
                 self._over.add(run.directory)
                 ended.append(job)
         return ended
@@ -108,17 +109,9 @@ class Pruner:
         if not math.isnan(value) and run.directory in self._trials:
             self._study.tell(self._trials[run.directory], value)
 
-    def _finish_pruned(self, run: Run, reason: str) -> None:
-        from sweep.directory.run_state import finish_attempt
-
-        attempts = run.state()["attempts"]
-        finish_attempt(run, run_directory.PRUNED, reason, attempts[-1].get("exit_code") if attempts else None)
-
 
 def revive_pruned(runs: Iterable[Run]) -> None:
     """Mark runs that were pruned as pending, as sweep.prune is off now."""
-    from sweep.directory.run_state import write_state
-
     for run in runs:
         if run.status() == run_directory.PRUNED:
             write_state(run, status=run_directory.PENDING, reason=None)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-
-from rich.console import Console
 
 from gradsweep import run_directory
 from gradsweep.disk import disk_errors
@@ -18,37 +15,15 @@ from sweep.directory import completion, restore_runs
 from sweep.directory.requests import CANCEL, Inbox, Request
 from sweep.directory.run_state import exclude, include
 from sweep.driver.cancel_unwatched import cancel_unwatched
+from sweep.driver.drive import Drive
+from sweep.executors.base import Job
 from sweep.planning.load_point import load_point
-from sweep.settings.resolved_point import ResolvedPoint
-
-if TYPE_CHECKING:
-    from sweep.executors.base import Job, RunExecutor
-
-
-class Driven(Protocol):
-    """What requests need of the sweep's Drive."""
-
-    directory: Path
-    executor: RunExecutor
-
-    @property
-    def console(self) -> Console:
-        """The console that reports what was done about a request."""
-
-    def list_active(self) -> dict[Run, Job]:
-        """Return the runs that are queued, running, or waiting for a retry, with their latest jobs."""
-
-    def add(self, points: Mapping[Run, ResolvedPoint]) -> None:
-        """Queue more runs, or some of them again."""
-
-    def ask_to_end(self, runs: Mapping[Run, Job], reason: str) -> None:
-        """Have these runs ended without waiting for it."""
 
 
 class RequestHandler:
     """Looks for requests and does what they ask for; may be called at any rate."""
 
-    def __init__(self, drive: Driven) -> None:
+    def __init__(self, drive: Drive) -> None:
         self.drive = drive
         self.inbox = Inbox(drive.directory)
         self._ending: list[tuple[Path, Request, dict[Run, Job]]] = []  # what was asked for and is not through

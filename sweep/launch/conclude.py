@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,12 +53,18 @@ def write_report(directory: Path, verbosity: Verbosity) -> bool:
     if _is_report_current(directory):
         print_line(verbosity.info(), f"nothing has changed since {os.path.relpath(directory / REPORT)}")
         return True
-    command = [sys.executable, "-m", "reports", str(directory)]
-    environment = {**os.environ, **build_python_environment()}
-    out = subprocess.DEVNULL if verbosity.is_terse else None
-    # in a session of its own: Ctrl-C comes to us, and we end it, without its traceback
+    return run_reports([str(directory)], verbosity)
+
+
+def run_reports(arguments: Sequence[str], verbosity: Verbosity) -> bool:
+    """Run `python -m reports` with these arguments; return whether it has succeeded."""
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=out, env=environment, check=False, start_new_session=True
+        [sys.executable, "-m", "reports", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL if verbosity.is_terse else None,
+        env={**os.environ, **build_python_environment()},
+        check=False,
+        start_new_session=True,  # Ctrl-C comes to us, and we end it, without its traceback
     )
     return not done.returncode
 

@@ -20,7 +20,7 @@ from gradsweep.disk import disk_errors
 from gradsweep.run_directory import Run
 from sweep.console import flags
 from sweep.console.events import Events
-from sweep.console.messages import print_line, report_left
+from sweep.console.messages import print_line, print_log_end, report_left
 from sweep.directory import completion
 from sweep.directory.sweep_directory import LOCK, Sweep
 from sweep.launch.session import Session
@@ -66,11 +66,9 @@ def start_detached(session: Session, sweep: Sweep, points: Mapping[Run, Resolved
         while (files.read_json(sweep.directory / LOCK) or {}).get("pid") != process.pid:
             if process.poll() is not None:
                 console = verbosity.errors()
-                for line in files.tail(log):
-                    print_line(console, f"  | {line}", "dim")
-                print_line(
-                    console, f"the launcher could not begin (exit status {process.returncode}): {log}", "bold red"
-                )
+                print_log_end(console, log)
+                line = f"the launcher could not begin (exit status {process.returncode}): {log}"
+                print_line(console, line, "bold red")
                 raise SystemExit(1)
             time.sleep(0.02)
     except BaseException:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -23,29 +23,16 @@ from sweep.launchers.launchers import choose_launcher
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
 from sweep.settings.resolved_point import ResolvedPoint
-from sweep.settings.sweep import SweepSettings
-
-
-@dataclasses.dataclass(frozen=True)
-class Opening:
-    """Runs that are ready to be submitted."""
-
-    points: dict[Run, ResolvedPoint]
-    """Of all runs that were asked for; a Drive adds those that other shells ask for."""
-
-    settings: SweepSettings
-    tasks: TaskBuilder
-    executor: RunExecutor
 
 
 def open_runs(
-    directory: Path, points: dict[Run, ResolvedPoint], console: Console, fork_servers: ForkServers | None = None
-) -> Opening:
-    """Take results over from earlier sweeps, calibrate the machine, and make the executor of the runs' launcher.
+    directory: Path, points: Mapping[Run, ResolvedPoint], console: Console, fork_servers: ForkServers | None = None
+) -> tuple[TaskBuilder, RunExecutor]:
+    """Take results over from earlier sweeps, calibrate the machine, and return what makes tasks of runs and runs them.
 
     Args:
         directory: of the sweep, whose lock this process holds.
-        points: of the runs that were asked for, at least one.
+        points: of the runs that were asked for, at least one; runs that are added later are looked up in it as well.
         console: for progress.
         fork_servers: that were started early, for packed runs.
 
@@ -73,4 +60,4 @@ def open_runs(
         weigh=lambda task: weigh(points[task.run].config),
         fork_servers=fork_servers,
     )
-    return Opening(points, settings, tasks, executor)
+    return tasks, executor

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradsweep import files, run_directory
+from gradsweep import run_directory
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.run_directory import Run
 from gradsweep.source_tree import ROOT
@@ -24,21 +23,20 @@ from sweep.attempts.build_task import TaskBuilder
 from sweep.attempts.run_task import RunTask
 from sweep.console import flags
 from sweep.console.console import Verbosity
-from sweep.console.messages import print_line
+from sweep.console.messages import print_line, print_log_end
 from sweep.directory import run_layout
 from sweep.directory.sweep_directory import Sweep
 from sweep.executors.base import POLL_S, RunExecutor
+from sweep.launch.conclude import run_reports
 from sweep.launch.session import Session
 from sweep.launchers.launchers import choose_launcher
 from sweep.provenance import record
 from sweep.system import signals
-from sweep.system.job_environment import build_python_environment
 
 if TYPE_CHECKING:
     from sweep.planning.points import Points
 
 MODULE = "trainers.training.probe"
-LOG_LINES = 10
 
 
 def probe_points(
@@ -139,28 +137,15 @@ def _run_probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bo
         executor.cancel_all("interrupted")
     run = task.run
     if job.status == run_directory.DONE:
-        return show_network(run.path(run_directory.NETWORK), verbosity)
+        path = os.path.relpath(run.path(run_directory.NETWORK))
+        is_drawn = run_reports(["network", path], verbosity)
+        if verbosity.is_terse:
+            print_line(verbosity.errors(), path)
+        return is_drawn
     print_line(verbosity.errors(), f"{job.status}: {os.path.relpath(run.directory)}: {job.reason}", "bold red")
     for number in run.attempt_numbers()[-1:]:
-        for line in files.tail(run.attempt(number) / run_directory.STDERR, LOG_LINES):
-            print_line(verbosity.errors(), f"  | {line}", "dim")
+        print_log_end(verbosity.errors(), run.attempt(number) / run_directory.STDERR)
     return False
-
-
-def show_network(path: Path, verbosity: Verbosity) -> bool:
-    """Have a probe's network.json drawn beside it, and its tables printed; return whether that could be done."""
-    command = [sys.executable, "-m", "reports", "network", os.path.relpath(path)]
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL if verbosity.is_terse else None,
-        env={**os.environ, **build_python_environment()},
-        check=False,
-        start_new_session=True,  # Ctrl-C comes to us
-    )
-    if verbosity.is_terse:
-        print_line(verbosity.errors(), os.path.relpath(path))
-    return not done.returncode
 
 
 def build_command(seconds: float, overrides: Sequence[str]) -> list[str]:

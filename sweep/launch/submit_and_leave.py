@@ -19,10 +19,10 @@ def submit_and_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedP
         UsageError: SLURM refuses or does not answer.
     """
     verbosity = session.choose_verbosity(next(iter(points.values())).settings)
-    opening = open_runs(sweep.directory, points, verbosity.info())
-    missing = list_missing(points, opening.executor.reconcile)
-    jobs = opening.executor.submit_runs([opening.tasks(run, points[run]) for run in missing])
-    opening.executor.leave()
+    tasks, executor = open_runs(sweep.directory, points, verbosity.info())
+    missing = list_missing(points, executor.reconcile)
+    jobs = executor.submit_runs([tasks(run, points[run]) for run in missing])
+    executor.leave()
     Events(sweep.directory, echo=verbosity.json).write_left("slurm", len(points), len(jobs), pid=None)
     report_left(
         sweep.directory,

@@ -6,6 +6,7 @@ from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from sweep.directory.sweep_directory import Sweep
 from sweep.driver.drive import Drive
+from sweep.driver.request_handler import RequestHandler
 from sweep.launch import detach
 from sweep.launch.opening import open_runs
 from sweep.launch.session import Session
@@ -36,12 +37,12 @@ def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]
     if session.events is None:
         session.events = SweepEvents(sweep.directory, settings, session.choose_verbosity(settings))
     events = session.events
-    opening = open_runs(sweep.directory, points, events.verbosity.info(), session.fork_servers)
+    tasks, executor = open_runs(sweep.directory, points, events.verbosity.info(), session.fork_servers)
     drive = Drive(
         sweep.directory,
-        opening.points,
-        opening.tasks,
-        opening.executor,
+        points,
+        tasks,
+        executor,
         settings,
         verbosity=events.verbosity,
         events=events.events,
@@ -49,7 +50,7 @@ def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]
     )
     began = True
     try:
-        drive.run()
+        drive.run(RequestHandler(drive))
     except UsageError:
         began = bool(drive.jobs)  # else the runs were refused: nothing was started
         raise

@@ -15,6 +15,7 @@ from sweep.__main__ import main
 from sweep.attempts.run_task import RunTask
 from sweep.directory import completion, requests
 from sweep.driver.drive import Drive
+from sweep.driver.request_handler import RequestHandler
 from sweep.executors.local import SlotExecutor
 from sweep.executors.slurm.executor import SlurmRunExecutor
 from sweep.launchers.launchers import SubmittedRuns
@@ -126,7 +127,8 @@ def test_who_asks_a_launcher_to_cancel_holds_up_nobody_else(
     monkeypatch.setattr(executor, "_wait_for_end", lambda *args: pytest.fail("it waits"))
     tasks = {task.run: task for task in (good, bad)}
     points = {run: resolved({"epochs": 9, "max_steps": None}) for run in tasks}
-    Drive(executor.folder, points, lambda run, point: tasks[run], executor, SweepSettings()).run()
+    drive = Drive(executor.folder, points, lambda run, point: tasks[run], executor, SweepSettings())
+    drive.run(RequestHandler(drive))
     assert set(seen) == {True} and not asked.exists()
     state = bad.run.state()
     assert (good.run.status(), state["status"], state["reason"]) == (
