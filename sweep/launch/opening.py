@@ -19,7 +19,7 @@ from sweep.driver import pruner
 from sweep.executors.base import RunExecutor
 from sweep.executors.packed.fork_server import ForkServers
 from sweep.launch.calibrate import calibrate
-from sweep.launchers.launchers import choose_launcher
+from sweep.launchers.launchers import build_executor
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
 from sweep.settings.resolved_point import ResolvedPoint
@@ -52,7 +52,8 @@ def open_runs(
     if missing:
         add_to_description(directory, calibration=calibrate())
     estimator = Estimator(directory)
-    executor = choose_launcher(first.options).build_executor(
+    executor = build_executor(
+        first.options,
         directory,
         settings,
         # with one run there is no order to choose

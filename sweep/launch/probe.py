@@ -29,7 +29,7 @@ from sweep.directory.sweep_directory import Sweep
 from sweep.executors.base import POLL_S, RunExecutor
 from sweep.launch.conclude import run_reports
 from sweep.launch.session import Session
-from sweep.launchers.launchers import choose_launcher
+from sweep.launchers.launchers import build_executor
 from sweep.provenance import record
 from sweep.system import signals
 
@@ -69,7 +69,7 @@ def probe_points(
         runs = run_layout.lay_out(sweep.directory, points.points, run_directory.PROBES)
         wanted = dict(zip(runs, points.points, strict=True))  # equal points are one
         tasks = TaskBuilder(sweep.directory, keep_code=points.settings.snapshot, about=description)
-        executor = choose_launcher(points.points[0].options).build_executor(sweep.directory, points.settings)
+        executor = build_executor(points.points[0].options, sweep.directory, points.settings)
         about = f"about {seconds:g} s" if len(wanted) == 1 else f"about {seconds:g} s each, one after the other"
         print_line(verbosity.info(), f"{os.path.relpath(sweep.directory)}: {plural(len(wanted), 'probe')}, {about}")
         failed = 0

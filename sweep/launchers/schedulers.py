@@ -1,61 +1,83 @@
-"""Asks the schedulers of all launchers about jobs, and has them end jobs."""
+"""Ask SLURM about the jobs of runs, and have it end jobs. Its modules are loaded where a run has a job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 
+from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
-from sweep.directory.scheduler_job import Job, read_cluster, read_job
+from sweep.directory.scheduler_job import COMPLETING, Job, read_cluster, read_job
+
+SLURM = "slurm"
+CANCELLED_S = 100.0  # SLURM's KillWait and an epilog
 
 
 def find_jobs(runs: Iterable[Run]) -> dict[Run, Job]:
-    """Return the latest jobs of runs; a scheduler is asked for those that a launcher died too early to note.
+    """Return the latest jobs of runs; SLURM is asked for those that a launcher died too early to note.
 
     Raises:
-        UsageError: a scheduler does not answer.
+        UsageError: SLURM does not answer.
     """
-    from sweep.launchers.launchers import LAUNCHERS  # a look at a sweep without jobs does without
-
     jobs: dict[Run, Job] = {}
-    unnoted: dict[str, list[Run]] = {}
+    unnoted: list[Run] = []
     for run in runs:
         if (job := read_job(run)) is not None:
             jobs[run] = job
-        elif (cluster := read_cluster(run)) is not None:
-            unnoted.setdefault(cluster, []).append(run)
-    for cluster, some in unnoted.items():
-        if cluster in LAUNCHERS:
-            jobs |= {run: (cluster, id) for run, id in LAUNCHERS[cluster].find_unnoted_jobs(some).items()}
+        elif read_cluster(run) == SLURM:
+            unnoted.append(run)
+    if unnoted:
+        from sweep.executors.slurm.queue import SlurmSilent
+        from sweep.executors.slurm.submitted_jobs import SubmittedJobs
+
+        submitted = SubmittedJobs()
+        try:
+            jobs |= {run: (SLURM, id) for run in unnoted if (id := submitted.find_id(run)) is not None}
+        except SlurmSilent as silent:
+            raise UsageError(f"hydra/launcher=slurm: {silent}; valid is a SLURM that answers, to find jobs") from None
     return jobs
 
 
 def find_living_jobs(jobs: Iterable[Job], *, believed: bool = True) -> dict[Job, str | None]:
-    """Return those of the jobs that wait, with why, or run; without an answer all of them if `believed`."""
-    from sweep.launchers.launchers import LAUNCHERS
+    """Return those of the jobs that wait, with why, or run (None); without an answer all of them if `believed`."""
+    asked = list(jobs)
+    ids = [id for cluster, id in asked if cluster == SLURM]
+    listed = query_slurm(ids) if ids else {}
+    if listed is None:
+        return dict.fromkeys(asked) if believed else {}
+    return {(SLURM, id): waits_for for id, waits_for in listed.items()}
 
-    alive: dict[Job, str | None] = {}
-    for cluster, ids in _group_by_cluster(jobs).items():
-        found = LAUNCHERS[cluster].find_living_jobs(ids) if cluster in LAUNCHERS else None
-        if found is None:
-            found = dict.fromkeys(ids) if believed else {}
-        alive |= {(cluster, id): waits_for for id, waits_for in found.items()}
-    return alive
+
+def query_slurm(ids: Sequence[str]) -> dict[str, str | None] | None:
+    """Return those of the jobs that wait, with why, or run (None); None without an answer."""
+    from sweep.executors.slurm import queue
+
+    try:
+        listed = queue.list_jobs()
+    except queue.SlurmSilent:
+        return None
+    alive = {id: listed[id] for id in ids if id in listed and listed[id].alive}
+    return {id: COMPLETING if job.state == "COMPLETING" else job.waits_for for id, job in alive.items()}
 
 
 def cancel_jobs(jobs: Mapping[Run, Job], reason: str) -> None:
-    """End the jobs of runs; a job that others need, too, goes on with these.
+    """End the jobs of runs, and wait until they are gone or SLURM takes too long; jobs that others need go on.
 
     Raises:
-        UsageError: a scheduler does not answer or refuses.
+        UsageError: SLURM does not answer or refuses.
     """
-    from sweep.launchers.launchers import LAUNCHERS
+    if not jobs:
+        return
+    from sweep.executors.slurm import queue
+    from sweep.executors.slurm.shares import find_in_shared_jobs, remove_from_jobs
 
-    for cluster in {job[0] for job in jobs.values()} & LAUNCHERS.keys():
-        LAUNCHERS[cluster].cancel_jobs({run: job[1] for run, job in jobs.items() if job[0] == cluster}, reason)
-
-
-def _group_by_cluster(jobs: Iterable[Job]) -> dict[str, list[str]]:
-    grouped: dict[str, list[str]] = {}
-    for cluster, each in jobs:
-        grouped.setdefault(cluster, []).append(each)
-    return grouped
+    out = find_in_shared_jobs(list(jobs))
+    whole = sorted({job for run, job in jobs.items() if run not in out})
+    try:
+        queue.cancel_jobs([id for _, id in whole])
+    except queue.SlurmSilent as silent:
+        raise UsageError(f"hydra/launcher=slurm: {silent}; nothing was cancelled") from None
+    remove_from_jobs(out, reason, CANCELLED_S)
+    deadline = time.monotonic() + CANCELLED_S
+    while find_living_jobs(whole, believed=False) and time.monotonic() < deadline:
+        time.sleep(0.5)

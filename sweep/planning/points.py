@@ -12,10 +12,11 @@ from sweep.config import schema
 from sweep.config.interning import Sections
 from sweep.console.step_counter import count_through
 from sweep.directory.run_identity import find_swept_keys, name_points, select_deciding_overrides
-from sweep.launchers.launchers import Launcher, build_launcher
+from sweep.launchers.launchers import check_run
 from sweep.planning import invalid_points
 from sweep.planning.conditions import PointFilter
 from sweep.planning.invalid_points import TakenOut
+from sweep.settings.launcher import Options, parse_options
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.settings.sweep import REFUSE, SweepSettings, parse_settings
@@ -110,23 +111,21 @@ def _build_points(
     Raises:
         UsageError: the launcher cannot start a point as its options say.
     """
-    launchers: dict[int, Launcher] = {}  # by the section, of which equal ones are one object
+    parsed: dict[int, Options] = {}  # by the section, of which equal ones are one object
     points = []
     for named in name_points(configs, typed, among):
         section = named.config["launcher"]
-        if id(section) not in launchers:
-            launchers[id(section)] = build_launcher(section)
-        launcher = launchers[id(section)]
-        for option in launcher.options.PER_SWEEP:
+        if id(section) not in parsed:
+            parsed[id(section)] = parse_options(section)
+        options = parsed[id(section)]
+        for option in options.PER_SWEEP:
             if section.get(option) != configs[0]["launcher"].get(option):
                 raise UsageError(
                     f"hydra.launcher.{option}: cannot be swept; valid is one value for all runs of a sweep"
                 )
-        launcher.check_run(named.config, settings)
+        check_run(options, named.config, settings)
         points.append(
-            ResolvedPoint(
-                named.config, named.swept, named.overrides, settings=settings, mpi=mpi, options=launcher.options
-            )
+            ResolvedPoint(named.config, named.swept, named.overrides, settings=settings, mpi=mpi, options=options)
         )
     return points
 

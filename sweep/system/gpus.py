@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from gradsweep.hardware import torch_has_gpus
 from sweep.system.processes import read_text
 
 _NAME = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")
@@ -51,7 +50,7 @@ def parse_listing(text: str) -> list[str]:
     return gpus
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def list_installed() -> tuple[str, ...]:
     """List the GPUs that nvidia-smi sees; none without it."""
     return tuple(parse_listing(read_text("nvidia-smi", "-L", timeout=PATIENCE_S)))
@@ -62,18 +61,6 @@ def build_environment(gpus: tuple[str, ...]) -> dict[str, str]:
     own = "CUDA_VISIBLE_DEVICES" in os.environ or "CUDA_DEVICE_ORDER" in os.environ
     order = {} if own else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **order} if gpus else {}
-
-
-@functools.lru_cache(maxsize=1)
-def can_torch_use_gpus() -> bool:
-    """Tell whether torch was built for GPUs, by the files that it came with; True where these tell nothing."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return True
-    libraries = Path(spec.origin).parent / "lib"
-    if any((libraries / f"libtorch_{kind}.so").exists() for kind in ("cuda", "hip")):
-        return True
-    return not (libraries / "libtorch_cpu.so").exists()
 
 
 def count_wanted(config: Mapping[str, Any], per_worker: int | None, there: int) -> int:
@@ -91,7 +78,7 @@ def count_wanted(config: Mapping[str, Any], per_worker: int | None, there: int) 
         return 0
     if per_worker is not None:
         return per_worker * workers
-    if device == "auto" and (there == 0 or not can_torch_use_gpus()):
+    if device == "auto" and (there == 0 or not torch_has_gpus()):
         return 0
     if config.get("gpus"):
         number = max(config["gpus"][:workers]) + 1

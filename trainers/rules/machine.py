@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 
 from gradsweep.errors import UsageError, bad_value
+from gradsweep.hardware import has_compiler, has_gpu_driver, torch_has_gpus
 from trainers.config.run_config import RunConfig
-from trainers.devices.hardware import has_compiler, has_gpu_driver, torch_has_gpus
 from trainers.options.machine import TRACKERS
 from trainers.options.networks import Emulated
 from trainers.rules.rule import Condition, Rule, given, has, read, refuse

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gradsweep.hardware import has_gpu_driver
 from gradsweep.run_directory import THREAD_VARIABLES
 from gradsweep.source_tree import ROOT
 from sweep.attempts.run_task import RunTask
@@ -24,7 +25,6 @@ from sweep.system.processes import WORLD_VARIABLE, prepare_child
 SOCKET = "n"  # short: the path of a socket is limited to 107 bytes
 VARIABLE = "GRADSWEEP_FORK"
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
-DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of GPUs
 LONGEST_MARK = 4200  # bytes of an environment variable with a path
 PATIENCE_S = 60.0
 MOST_RUNS = 12  # in an order, which has to fit into MESSAGE_BYTES of trainers/packed/fork_server.py
@@ -32,8 +32,7 @@ MOST_RUNS = 12  # in an order, which has to fit into MESSAGE_BYTES of trainers/p
 
 def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Tell whether ranks can be forked: they are started by an mpirun, without GPUs, and GRADSWEEP_FORK is not 0."""
-    plain = os.path.basename(command[0]) in LAUNCHERS and not any(map(os.path.exists, DRIVERS))
-    return plain and environment.get(VARIABLE) != "0"
+    return os.path.basename(command[0]) in LAUNCHERS and not has_gpu_driver() and environment.get(VARIABLE) != "0"
 
 
 class ForkServer:
@@ -87,7 +86,7 @@ class ForkServer:
         return (
             self.process.poll() is None
             and self.key == (dict(variables), threads)
-            and self.code in (None, _find_code(code))
+            and self.code in (None, code or str(ROOT))
         )
 
     def wait(self) -> None:
@@ -110,7 +109,7 @@ class ForkServer:
         Raises:
             OSError: the socket cannot be opened.
         """
-        self.code = _find_code(task.code)
+        self.code = task.code or str(ROOT)
         few = min(len(runs), MOST_RUNS)
         some = [os.path.abspath(runs[number * len(runs) // few]) for number in range(few)]
         order = {"do": "serve", "world": scratch, "code": self.code, "runs": some, "variable": WORLD_VARIABLE}
@@ -135,10 +134,6 @@ class ForkServer:
         self._control.close()
         self.process.kill()
         self.process.wait()
-
-
-def _find_code(code: str | None) -> str:
-    return code if code is not None else str(ROOT)
 
 
 class ForkServers:

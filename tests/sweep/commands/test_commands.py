@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ from sweep.directory import completion, requests, run_identity, run_layout
 from sweep.directory.requests import CANCEL, RESUME, Inbox, Request
 from sweep.directory.run_state import write_state
 from sweep.directory.sweep_directory import Sweep
+from sweep.executors.slurm import queue
 from sweep.launch import detach
 from sweep.launch.session import Session
-from sweep.launchers import launchers
+from sweep.launchers import schedulers
 from sweep.provenance import code_snapshot, file_owners
 from sweep.system.processes import find_processes
 from tests.conftest import ROOT, eventually
@@ -476,26 +477,25 @@ def test_a_damaged_record_is_as_none(
     assert not runs[1].directory.exists() and [path.name for path in tmp_path.iterdir()] == ["sweep"]
 
 
-class Scheduler(launchers.LocalLauncher):
-    ended: list[list[str]] = []
-    alive: dict[str, str | None] = {"8": None}
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The ids of each scancel, in a SLURM that has the job 8, and refuses to end the job 9."""
+    asked: list[list[str]] = []
 
-    @classmethod
-    def find_living_jobs(cls, jobs: object) -> dict[str, str | None]:
-        return cls.alive
+    def cancel(ids: Sequence[str]) -> None:
+        asked.append(list(ids))
+        if "9" in ids:
+            raise queue.SlurmSilent("scancel: no answer")
 
-    @classmethod
-    def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
-        cls.ended.append(list(jobs.values()))
-        if "9" in jobs.values():
-            raise UsageError("scancel: no answer")
+    monkeypatch.setattr(schedulers, "query_slurm", lambda ids: {"8": None})
+    monkeypatch.setattr(schedulers, "CANCELLED_S", 0.0)
+    monkeypatch.setattr(queue, "cancel_jobs", cancel)
+    return asked
 
 
 def test_runs_of_a_scheduler(
-    tmp_path: Path, resume: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, resume: Callable[..., int], ended: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
-    monkeypatch.setattr(Scheduler, "ended", [])
     queued, gone, unreachable = runs = lay_out(tmp_path, [SUCCEED] * 3)
     for run, job in zip(runs, ("8", "7", "9"), strict=True):
         files.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": job})
@@ -503,24 +503,23 @@ def test_runs_of_a_scheduler(
     assert resume(tmp_path, "--failed", "seed=0", "seed=1") == 1  # what has a job is not lost
     assert statuses(runs) == [run_directory.RUNNING, run_directory.DONE, run_directory.RUNNING]
     assert main(["cancel", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "scancel: no answer\n" and queued.status() == run_directory.RUNNING
+    assert capsys.readouterr().err == "hydra/launcher=slurm: scancel: no answer; nothing was cancelled\n"
+    assert queued.status() == run_directory.RUNNING
     assert main(["cancel", str(tmp_path), "seed=0"]) == 0
-    assert Scheduler.ended == [["8", "9"], ["8"]] and queued.status() == run_directory.CANCELLED
+    assert ended == [["8", "9"], ["8"]] and queued.status() == run_directory.CANCELLED
 
 
 def test_a_run_whose_job_was_queued_again_is_cancelled_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, ended: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It says that it was cancelled, until its job begins again; one whose job is gone has been."""
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
-    monkeypatch.setattr(Scheduler, "ended", [])
     runs = lay_out(tmp_path, [SUCCEED] * 2)
     for run, job in zip(runs, ("8", "7"), strict=True):
         files.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": job})
         state = {"status": run_directory.CANCELLED, "reason": "SLURM ended it", "attempts": [{"number": 1, "job": job}]}
         files.write_json(run.path(run_directory.STATE), {**run.state(), **state})
     assert main(["cancel", str(tmp_path)]) == 0
-    assert Scheduler.ended == [["8"]] and "1 run of 2 cancelled" in capsys.readouterr().out
+    assert ended == [["8"]] and "1 run of 2 cancelled" in capsys.readouterr().out
     assert [str(run.state()["reason"]).split()[0] for run in runs] == ["cancelled", "SLURM"]
 
 

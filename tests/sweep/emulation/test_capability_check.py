@@ -12,7 +12,8 @@ import pytest
 
 from gradsweep.errors import UsageError
 from sweep.emulation import build_cluster, capability_check
-from sweep.launchers.launchers import build_launcher
+from sweep.launchers.launchers import check_run
+from sweep.settings.launcher import parse_options
 from sweep.settings.sweep import SweepSettings
 from sweep.system import cgroups
 from tests.sweep.emulation.conftest import MPIRUN, describe_network
@@ -121,11 +122,11 @@ def config(**changes: Any) -> dict[str, Any]:
 
 def test_the_local_launcher_asks_before_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capability_check, "try_emulation", lambda: {"problem": "no rights"})
-    launcher = build_launcher({"cluster": "local"})
+    options = parse_options({"cluster": "local"})
     with pytest.raises(UsageError, match="network=emulated: .*no rights"):
-        launcher.check_run(config(network=describe_network()), SweepSettings())
-    launcher.check_run(config(network={"name": "real"}), SweepSettings())
-    launcher.check_run(config(), SweepSettings())
+        check_run(options, config(network=describe_network()), SweepSettings())
+    check_run(options, config(network={"name": "real"}), SweepSettings())
+    check_run(options, config(), SweepSettings())
 
 
 def test_a_container_s_share_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,22 +137,22 @@ def test_a_container_s_share_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(cgroups, "read_cpu_limit", lambda quota=quota: quota)
         monkeypatch.setattr(cgroups, "read_memory_limit", lambda: 9999 * GB)
         monkeypatch.setattr(os, "sysconf", lambda name: GB)
-        launcher = build_launcher({"cluster": "local", "cores": cores})
-        launcher.check_run(config(network=describe_network(), workers=most), SweepSettings())
+        options = parse_options({"cluster": "local", "cores": cores})
+        check_run(options, config(network=describe_network(), workers=most), SweepSettings())
         with pytest.raises(UsageError, match=f"valid is up to {most} on this machine"):
-            launcher.check_run(config(network=describe_network(), workers=most + 1), SweepSettings())
+            check_run(options, config(network=describe_network(), workers=most + 1), SweepSettings())
     monkeypatch.setattr(cgroups, "read_memory_limit", lambda: GB)
     with pytest.raises(UsageError, match=r"valid is up to 3 on this machine \(1 GB of memory"):
-        launcher.check_run(config(network=describe_network(), workers=4), SweepSettings())
+        check_run(options, config(network=describe_network(), workers=4), SweepSettings())
 
 
 def test_slurm_has_networks_of_its_own() -> None:
-    launcher = build_launcher({"cluster": "slurm"})
+    options = parse_options({"cluster": "slurm"})
     with pytest.raises(
         UsageError, match="^network=emulated: valid is real or none with hydra/launcher=slurm: its nodes"
     ):
-        launcher.check_run(config(network=describe_network()), SweepSettings())
-    launcher.check_run(config(network={"name": "real"}), SweepSettings())
+        check_run(options, config(network=describe_network()), SweepSettings())
+    check_run(options, config(network={"name": "real"}), SweepSettings())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gradsweep.errors import UsageError
-from sweep.launchers.launchers import LocalLauncher
+from sweep.launchers.launchers import build_executor
 from sweep.settings.launcher import LocalOptions, parse_options
 from sweep.system import cgroups, cores, gpus
 
@@ -26,7 +26,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(cgroups, "read_cpu_limit", lambda root=None, real=cgroups.read_cpu_limit: root and real(root))
     monkeypatch.setattr(gpus, "list_installed", lambda: ())
-    monkeypatch.setattr(gpus, "can_torch_use_gpus", lambda: True)
+    monkeypatch.setattr(gpus, "torch_has_gpus", lambda: True)
 
 
 def see(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -120,7 +120,7 @@ def test_a_number_of_cores_is_how_many_at_a_time(tmp_path: Path, monkeypatch: py
     from sweep.settings.sweep import SweepSettings
 
     monkeypatch.setenv("GRADSWEEP_SLOTS", str(tmp_path / "slots"))
-    executor: Any = LocalLauncher(LocalOptions(cores=3)).build_executor(tmp_path, SweepSettings())
+    executor: Any = build_executor(LocalOptions(cores=3), tmp_path, SweepSettings())
     assert (executor.slots.cores, executor.slots.total) == ([0, 1, 2, 5], 3)
 
 
@@ -194,7 +194,7 @@ def test_gpus_of_a_run(
 
 def test_where_torch_is_for_cpus_only_no_gpu_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, "0")
-    monkeypatch.setattr(gpus, "can_torch_use_gpus", lambda: False)
+    monkeypatch.setattr(gpus, "torch_has_gpus", lambda: False)
     assert LocalOptions().count_gpus({"device": "auto", "workers": 4}) == 0
 
 

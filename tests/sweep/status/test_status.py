@@ -21,7 +21,7 @@ from gradsweep.run_directory import Run
 from sweep.__main__ import main
 from sweep.directory import scheduler_job
 from sweep.directory.sweep_directory import Sweep
-from sweep.launchers import launchers
+from sweep.launchers import schedulers
 from sweep.status import overview
 from sweep.status.overview import LOST, Overview, View, read_view
 from tests.conftest import ROOT
@@ -92,18 +92,18 @@ def test_to_look_disturbs_no_launcher(sweep: Path) -> None:
         assert overview.holder is None
 
 
-class Scheduler(launchers.LocalLauncher):
+class Scheduler:
     alive: dict[str, str | None] | None = {}
     asked: list[list[str]] = []
 
     @classmethod
-    def find_living_jobs(cls, jobs: Any) -> dict[str, str | None] | None:
-        cls.asked.append(list(jobs))
+    def query(cls, ids: Any) -> dict[str, str | None] | None:
+        cls.asked.append(list(ids))
         return cls.alive
 
 
 def test_a_scheduler_is_asked_once_and_for_what_it_alone_knows(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setattr(schedulers, "query_slurm", Scheduler.query)
     monkeypatch.setattr(Scheduler, "asked", [])
     for name, job in (("a=2-22222222", "7_1"), ("a=4-44444444", "7_3"), ("a=1-11111111", "7_0")):
         files.write_json(sweep / "runs" / name / run_directory.JOB, {"cluster": "slurm", "id": job})
@@ -124,7 +124,7 @@ def test_a_run_that_was_sent_away_is_shown_as_queued_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: str
 ) -> None:
     """A job that somebody has queued again was ended like one that was cancelled."""
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setattr(schedulers, "query_slurm", Scheduler.query)
     run = write_run(tmp_path, "a=1-11111111", {"status": status, "reason": "saved", "attempts": [ENDED]})
     files.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
     waits = {"7_1": "pending: BeginTime"}
@@ -143,7 +143,7 @@ def test_a_scheduler_is_asked_again_soon_about_a_job_that_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whether it is gone then or queued again shows only when all has been tidied up."""
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setattr(schedulers, "query_slurm", Scheduler.query)
     monkeypatch.setattr(overview, "ASK_SOON_S", 0.0)
     monkeypatch.setattr(Scheduler, "alive", {"7_1": scheduler_job.COMPLETING})
     run = write_run(tmp_path, "a=1-11111111", {"status": "cancelled", "reason": "ended", "attempts": [ENDED]})
@@ -158,7 +158,7 @@ def test_a_scheduler_is_asked_again_soon_about_a_job_that_it_ends(
 
 
 def test_a_run_that_was_cancelled_by_its_name_is_nobody_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setattr(schedulers, "query_slurm", Scheduler.query)
     monkeypatch.setattr(Scheduler, "asked", [])
     run = write_run(tmp_path, "a=1-11111111", {"status": "cancelled", "left_out": True, "attempts": [ENDED]})
     files.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
@@ -168,7 +168,7 @@ def test_a_run_that_was_cancelled_by_its_name_is_nobody_s(tmp_path: Path, monkey
 def test_what_a_job_waits_for_is_shown(
     sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setattr(schedulers, "query_slurm", Scheduler.query)
     monkeypatch.setattr(Scheduler, "alive", {"7_1": None, "7_3": "pending: DependencyNeverSatisfied"})
     for name, job in (("a=2-22222222", "7_1"), ("a=4-44444444", "7_3")):
         files.write_json(sweep / "runs" / name / run_directory.JOB, {"cluster": "slurm", "id": job})

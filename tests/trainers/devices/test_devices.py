@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from gradsweep import hardware
 from gradsweep.errors import UsageError
 from sweep.directory.run_layout import signature
 from tests.trainers.configs import compose_config
 from trainers.config import run_config
-from trainers.devices import choose, hardware
+from trainers.devices import choose
 from trainers.devices.gpu_stopwatch import EventStopwatch
 from trainers.devices.stopwatch import MEASURE, Stopwatch
 from trainers.mpi import staging

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from gradsweep import hardware
 from gradsweep.errors import UsageError
 from tests.trainers.configs import compose_config
 from tests.trainers.start_ranks import run_ranks
-from trainers.devices import hardware
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import torch_transport
 from trainers.lanes.collective_queue import CollectiveQueue

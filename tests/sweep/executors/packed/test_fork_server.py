@@ -347,11 +347,11 @@ def test_one_that_was_started_early_is_taken_or_ends(code: Path) -> None:
     ],
 )
 def test_who_may_fork(
-    command: list[str], environment: dict[str, str], suits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    command: list[str], environment: dict[str, str], suits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fork_server, "DRIVERS", ())
+    monkeypatch.setattr(fork_server, "has_gpu_driver", lambda: False)
     assert fork_server.can_fork(command, environment) is suits
-    monkeypatch.setattr(fork_server, "DRIVERS", (str(tmp_path),))
+    monkeypatch.setattr(fork_server, "has_gpu_driver", lambda: True)
     assert not fork_server.can_fork(command, environment)
 
 

@@ -21,7 +21,8 @@ from sweep.driver.drive import Drive
 from sweep.executors.local import SlotJob
 from sweep.executors.packed.attempt import PackedAttempt
 from sweep.executors.packed.executor import PackedExecutor
-from sweep.launchers.launchers import build_launcher
+from sweep.launchers.launchers import check_run
+from sweep.settings.launcher import parse_options
 from sweep.settings.sweep import SweepSettings
 from sweep.system.processes import WORLD_VARIABLE, find_processes
 from tests.conftest import ROOT, eventually
@@ -270,21 +271,21 @@ def test_pack_is_true_or_false(pack: object) -> None:
 
 def test_a_directory_that_is_too_long_for_a_socket_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything starts; a sweep that is not packed has no use for a socket."""
-    launcher, config = build_launcher({"cluster": "local"}), {"workers": 1}
+    options, config = parse_options({"cluster": "local"}), {"workers": 1}
     monkeypatch.setattr("tempfile.tempdir", "/" + 78 * "x")
-    launcher.check_run(config, SweepSettings(pack=True))
+    check_run(options, config, SweepSettings(pack=True))
     monkeypatch.setattr("tempfile.tempdir", "/" + 79 * "x")
-    launcher.check_run(config, SweepSettings())
+    check_run(options, config, SweepSettings())
     with pytest.raises(UsageError, match="^TMPDIR=/x*: valid is a path of at most 79 bytes with sweep.pack=true, .*"):
-        launcher.check_run(config, SweepSettings(pack=True))
+        check_run(options, config, SweepSettings(pack=True))
 
 
 def test_options_of_slurm_that_are_for_packing_only() -> None:
     config = {"workers": 2, "exchange": {}, "threads_per_worker": 1}
-    launcher = build_launcher({"cluster": "slurm", "nodes": 2, "side_by_side": 2})
+    options = parse_options({"cluster": "slurm", "nodes": 2, "side_by_side": 2})
     with pytest.raises(UsageError, match=r"hydra.launcher.side_by_side=2: valid is 1 with hydra.launcher.nodes=2"):
-        launcher.check_run(config, SweepSettings(pack=True))
-    launcher = build_launcher({"cluster": "slurm", "allocations": 3})
-    launcher.check_run(config, SweepSettings(pack=True))
+        check_run(options, config, SweepSettings(pack=True))
+    options = parse_options({"cluster": "slurm", "allocations": 3})
+    check_run(options, config, SweepSettings(pack=True))
     with pytest.raises(UsageError, match=r"hydra.launcher.allocations=3: valid is 1 without sweep.pack=true"):
-        launcher.check_run(config, SweepSettings())
+        check_run(options, config, SweepSettings())

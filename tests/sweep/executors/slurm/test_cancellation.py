@@ -235,7 +235,7 @@ def test_the_command_ends_jobs_whose_launcher_died_before_it_noted_them(
     executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between sbatch and the note of its answer: SLURM alone knows which job it is."""
-    monkeypatch.setattr("sweep.launchers.launchers.CANCELLED_S", 0.0)  # the played scancel ends nothing
+    monkeypatch.setattr("sweep.launchers.schedulers.CANCELLED_S", 0.0)  # the played scancel ends nothing
     tasks = [make("a"), make("b")]
     submit(executor, *tasks)
     path = executor.folder / "slurm" / "batch-0001.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -20,6 +21,7 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
 
 
+@functools.cache
 def torch_has_gpus() -> bool:
     """Tell whether the installed torch was built for GPUs; True if its files do not show it."""
     found = importlib.util.find_spec("torch")
