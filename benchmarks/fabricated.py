@@ -18,7 +18,7 @@ import pyarrow as pa
 import yaml
 from pyarrow import csv
 
-from benchmarks.sweeps.measuring import ROOT
+from benchmarks.measuring import load_hydra
 from gradsweep import csv_columns, files, run_directory
 from gradsweep.signature import signature
 from gradsweep.yaml_files import Dumper
@@ -104,20 +104,12 @@ def _write_json(path: Path, value: Any) -> None:
 def _compose_config(compressor: str) -> dict[str, Any]:
     """Return the config of a run with this compressor, and defaults for all else."""
     import hydra
-    from hydra.core.global_hydra import GlobalHydra
 
-    from sweep.config import schema
     from sweep.config.composer import build_plain_config
-    from trainers.config.groups import GROUPS
-    from trainers.config.run_config import RunConfig
 
-    if not GlobalHydra.instance().is_initialized():
-        schema.register(RunConfig, GROUPS)
-        schema.register_resolvers()
-        hydra.initialize_config_dir(str(ROOT / "conf"), version_base="1.3", job_name="multirun")
-    overrides = [f"compressor={compressor}"]
-    composed = hydra.compose("config", overrides, return_hydra_config=True)
-    return build_plain_config(composed, composed.hydra.launcher)
+    with load_hydra():
+        composed = hydra.compose("config", [f"compressor={compressor}"], return_hydra_config=True)
+        return build_plain_config(composed, composed.hydra.launcher)
 
 
 def _make_phases(compressor: str, workers: int) -> dict[str, float]:

@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch  # noqa: E402
 
+from benchmarks.measuring import read_memory  # noqa: E402
 from compressors import Key  # noqa: E402
 from compressors.base import Compressor, Cooperative  # noqa: E402
 from compressors.commands import bench_timing, single_worker  # noqa: E402
@@ -62,12 +63,6 @@ def _shapes(size: str) -> list[tuple[int, ...]]:
     return bench_timing.resnet18_shapes() if size == "resnet18" else [(int(size),)]
 
 
-def status(field: str) -> int:
-    """Return bytes that /proc reports for this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
-
-
 def settle() -> None:
     """Make that what /proc says of this process changes by what it takes from now on, and by nothing else."""
     # Linux counts pages on each core and adds up later: some dozens of each core on which this runs may be missing.
@@ -90,11 +85,11 @@ def main() -> None:
     gradients.copy()  # zeros that nobody has written to are not in memory yet
     try:
         settle()
-        before = status("VmRSS")
+        before = read_memory()["VmRSS"]
         Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
         payload = run(parse(method), gradients)
-        print(max(0, status("VmHWM") - before - payload))
-    except (OSError, StopIteration, AttributeError):
+        print(max(0, read_memory()["VmHWM"] - before - payload))
+    except (OSError, KeyError, AttributeError):
         print("unknown")
 
 

@@ -17,23 +17,19 @@ import argparse
 import dataclasses
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np  # noqa: E402
-import yaml  # noqa: E402
 
-from gradsweep.cli import markdown_sections  # noqa: E402
+from benchmarks.measuring import make_parser, print_tables, run_on_emulated_hosts  # noqa: E402
 from gradsweep.options import units  # noqa: E402
-from gradsweep.run_directory import ATTEMPT_VARIABLE  # noqa: E402
 from reports.scaling.measured import traffic  # noqa: E402
 from reports.scaling.measured.links import PAYLOAD_SHARE  # noqa: E402
 from reports.scaling.simulator import (  # noqa: E402
@@ -48,26 +44,14 @@ from reports.scaling.simulator import (  # noqa: E402
     simulate,
 )
 from reports.scaling.simulator.exchanges import EXCHANGES, SimulatedTraining  # noqa: E402
-from sweep import emulation  # noqa: E402
-from sweep.settings.mpi import MpiSettings  # noqa: E402
-from sweep.system.job_environment import build_job_environment  # noqa: E402
-
-PART = "simulator"
-SECONDS = 500
 
 
 def measure_exchanges(network: str, latency: str, hosts: int, asked: dict[str, Any]) -> dict[str, Any]:
     """Run benchmarks/simulator_ranks.py on so many emulated hosts with a rank each, and return what it measured."""
-    mpi = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text(encoding="utf-8"))
-    section = {"name": "emulated", "bandwidth": network, "latency": latency, "loss": 0.0, "workers_per_host": 1}
-    words = [word.replace("{workers}", str(hosts)) for word in MpiSettings(mpi["command"]).resolve_command()]
     with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "found.json"
-        job = [*words, sys.executable, "-m", "benchmarks.simulator_ranks", json.dumps(asked), str(file)]
-        variables = {key: str(value) for key, value in mpi["environment"].items()}
-        environment = build_job_environment({**variables, ATTEMPT_VARIABLE: scratch}, None, scratch)
-        command = emulation.build_command({**section, "hosts": {}}, hosts, 1, job)
-        subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+        file = Path(scratch) / "measured.json"
+        words = [sys.executable, "-m", "benchmarks.simulator_ranks", json.dumps(asked), str(file)]
+        run_on_emulated_hosts(network, latency, hosts, words, scratch)
         return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
@@ -82,20 +66,10 @@ def make_schedule(name: str, workers: int, n: float) -> Schedule:
     }[name]()
 
 
-def compare_with_emulation(arguments: argparse.Namespace) -> list[str]:
-    """Return the rows of the table of exchanges on emulated hosts."""
-    head = [
-        "network",
-        "hosts",
-        "exchange",
-        "measured, ms",
-        "simulated",
-        "off",
-        "step with stragglers",
-        "simulated",
-        "off",
-    ]
-    rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+def compare_with_emulation(arguments: argparse.Namespace) -> Iterator[list[str]]:
+    """Yield the rows of the table of exchanges on emulated hosts."""
+    head = ["network", "hosts", "exchange", "measured, ms", "simulated", "off"]
+    yield [*head, "step with stragglers", "simulated", "off"]
     for network in arguments.networks:
         rate = units.bits_per_second(network)
         assert rate, network
@@ -103,26 +77,24 @@ def compare_with_emulation(arguments: argparse.Namespace) -> list[str]:
         asked = {"bytes": n, "repeats": arguments.repeats, "steps": arguments.steps}
         asked |= {"compute_s": 2 * arguments.seconds, "sigma": 0.5, "seed": 1}
         for hosts in arguments.hosts:
-            found = measure_exchanges(network, arguments.latency, hosts, asked)
-            link = Link(found["latency_s"], 8 / (rate * PAYLOAD_SHARE))
+            measured = measure_exchanges(network, arguments.latency, hosts, asked)
+            link = Link(measured["latency_s"], 8 / (rate * PAYLOAD_SHARE))
             cluster = Cluster(hosts, link, eager_bytes=traffic.EAGER)
-            for name in found["alike"]:
+            for name in measured["alike"]:
                 schedule = make_schedule(name, hosts, n)
                 once = simulate(cluster, Step(Compute(0.0), schedule), 1).finished.max()
                 late = Compute(asked["compute_s"], asked["sigma"])
                 steps = simulate(cluster, Step(late, schedule), arguments.steps, asked["seed"]).step_s
-                seen = statistics.median(found["alike"][name])
-                seen_steps = np.mean(found["stragglers"][name][-1]) / arguments.steps
+                seen = statistics.median(measured["alike"][name])
+                seen_steps = np.mean(measured["stragglers"][name][-1]) / arguments.steps
                 cells = [f"{network}, {1e3 * link.latency_s:.2f} ms", str(hosts), name]
                 for real, simulated in ((seen, once), (seen_steps, steps)):
                     cells += [f"{1e3 * real:.1f}", f"{1e3 * simulated:.1f}", f"{100 * (real / simulated - 1):+.1f} %"]
-                rows.append("| " + " | ".join(cells) + " |")
-                print(rows[-1], flush=True)
-    return rows
+                yield cells
 
 
-def time_simulations(arguments: argparse.Namespace) -> list[str]:
-    """Return the rows of the table of CPU seconds to simulate."""
+def time_simulations(arguments: argparse.Namespace) -> Iterator[list[str]]:
+    """Yield the rows of the table of CPU seconds to simulate."""
     link, compute, n, many = Link(20e-6, 8e-10), Compute(0.1, 0.1), 44e6, 1024
     plain, served = Cluster(many, link), Cluster(many, link, servers=1)
     announced, nodes = Cluster(many, link, eager_bytes=0), Cluster(many, link, per_node=8, inner=Link(2e-6, 8e-12))
@@ -142,32 +114,24 @@ def time_simulations(arguments: argparse.Namespace) -> list[str]:
         ("asynchronous server", served, Asynchronous(compute, push_bytes=n, pull_bytes=n), 5),
         ("allreduce, recursive doubling", plain, schedules.allreduce_doubling(many, n), 1),
     ]
-    rows = ["| 1,024 workers, stragglers | engine | exact | steps | CPU seconds |", "|---|---|---|---|---|"]
+    yield ["1,024 workers, stragglers", "engine", "exact", "steps", "CPU seconds"]
     for name, cluster, exchange, steps in cases:
         step = Step(compute, exchange) if isinstance(exchange, Schedule) else exchange
         begun = time.process_time()
         course = simulate(cluster, step, steps, seed=1)
         took = time.process_time() - begun
-        rows.append(f"| {name} | {course.engine} | {'yes' if course.exact else 'no'} | {steps} | {took:.2f} |")
-        print(rows[-1], flush=True)
-    return rows
+        yield [name, course.engine, "yes" if course.exact else "no", str(steps), f"{took:.2f}"]
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tables = {"emulated": compare_with_emulation, "speed": time_simulations}
-    parser.add_argument("tables", nargs="*", choices=[*tables, []], help="all of them by default")
+    parser = make_parser(__doc__)
     parser.add_argument("--networks", nargs="+", default=["100mbit", "1gbit"], help="bandwidths")
     parser.add_argument("--latency", default="200us", help="one way (default: %(default)s)")
     parser.add_argument("--hosts", nargs="+", type=int, default=[2, 4, 8])
     parser.add_argument("--seconds", type=float, default=0.1, help="of a message alone (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10, help="with stragglers")
-    parser.add_argument("--into", type=Path, metavar="PAGE", help="put the tables between the comments in this page")
-    arguments = parser.parse_args(given)
-    text = "\n\n".join("\n".join(tables[name](arguments)) for name in arguments.tables or tables)
-    if arguments.into:
-        markdown_sections.fill(arguments.into, PART, text)
+    print_tables(parser, "simulator", {"emulated": compare_with_emulation, "speed": time_simulations}, given)
 
 
 if __name__ == "__main__":

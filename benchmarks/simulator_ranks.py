@@ -22,29 +22,29 @@ from mpi4py import MPI
 
 from reports.scaling.simulator import Compute, graphs
 
-PINGS = 200
+PINGS, WARM_UP = 200, 20
 TAG = 7
 Exchange = Callable[[], None]
 
 
-def latency(comm: MPI.Comm) -> float:
-    """Seconds, one way, of 8 bytes between ranks 0 and 1: the median; of other ranks nothing that counts."""
+def measure_latency(comm: MPI.Comm, other: int) -> float:
+    """Return the median seconds, one way, of 8 bytes between ranks 0 and `other`; on other ranks 0."""
     word, times = np.zeros(1), []
-    for _ in range(PINGS if comm.rank < 2 else 0):
+    for _ in range(WARM_UP + PINGS if comm.rank in (0, other) else 0):
         begun = time.perf_counter()
         if comm.rank == 0:
-            comm.Send(word, 1, TAG)
-            comm.Recv(word, 1, TAG)
+            comm.Send(word, other, TAG)
+            comm.Recv(word, other, TAG)
         else:
             comm.Recv(word, 0, TAG)
             comm.Send(word, 0, TAG)
         times.append((time.perf_counter() - begun) / 2)
     comm.Barrier()
-    return statistics.median(times or [0.0])
+    return statistics.median(times[WARM_UP:] or [0.0])
 
 
 def exchanges(comm: MPI.Comm, n: int) -> dict[str, Exchange]:
-    """By the names of benchmarks/simulator.py; messages of n bytes."""
+    """Return the exchanges by the names of benchmarks/simulator.py; messages have n bytes."""
     mine, others = np.zeros(n // 4, np.float32), np.zeros((comm.size, n // 4), np.float32)
 
     def swap(sources: list[int], targets: list[int]) -> None:
@@ -74,18 +74,18 @@ def exchanges(comm: MPI.Comm, n: int) -> dict[str, Exchange]:
 
 
 def alike(comm: MPI.Comm, exchange: Exchange, repeats: int) -> list[float]:
-    """Seconds until the last one is through, of each repeat, after one that warms up."""
-    found = []
+    """Return the seconds of each repeat until the last rank is through, after a repeat that warms up."""
+    seconds = []
     for _ in range(repeats + 1):
         comm.Barrier()
         begun = time.perf_counter()
         exchange()
-        found.append(comm.allreduce(time.perf_counter() - begun, MPI.MAX))
-    return found[1:]
+        seconds.append(comm.allreduce(time.perf_counter() - begun, MPI.MAX))
+    return seconds[1:]
 
 
 def stragglers(comm: MPI.Comm, exchange: Exchange, asked: dict[str, Any]) -> list[list[float]]:
-    """When each rank was through with each step, in seconds since the first of them started, (steps, ranks).
+    """Return when each rank was through with each step, in seconds since the first rank started, (steps, ranks).
 
     All ranks read one clock: emulated hosts are of one machine.
     """
@@ -102,12 +102,12 @@ def stragglers(comm: MPI.Comm, exchange: Exchange, asked: dict[str, Any]) -> lis
 
 def main(given: str, file: str) -> None:
     comm, asked = MPI.COMM_WORLD, json.loads(given)
-    found: dict[str, Any] = {"latency_s": latency(comm), "alike": {}, "stragglers": {}}
+    measured: dict[str, Any] = {"latency_s": measure_latency(comm, 1), "alike": {}, "stragglers": {}}
     for name, exchange in exchanges(comm, asked["bytes"]).items():
-        found["alike"][name] = alike(comm, exchange, asked["repeats"])
-        found["stragglers"][name] = stragglers(comm, exchange, asked)
+        measured["alike"][name] = alike(comm, exchange, asked["repeats"])
+        measured["stragglers"][name] = stragglers(comm, exchange, asked)
     if comm.rank == 0:
-        Path(file).write_text(json.dumps(found), encoding="utf-8")
+        Path(file).write_text(json.dumps(measured), encoding="utf-8")
 
 
 if __name__ == "__main__":

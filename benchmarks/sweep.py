@@ -8,67 +8,47 @@ Each figure stands beside what is asked of it. `python benchmarks/sweep.py PART 
 
 from __future__ import annotations
 
-import argparse
-import importlib
+import inspect
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)  # not benchmarks/, where `import sweep` would find this file
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # not benchmarks/, where `import sweep` would find this file
 
-from benchmarks.sweeps.measuring import HEADINGS, markdown  # noqa: E402
-from gradsweep.cli import markdown_sections  # noqa: E402
+from benchmarks.measuring import add_page_option, fill_with_findings, make_parser, print_findings  # noqa: E402
+from benchmarks.sweeps import added, large, pack, slots  # noqa: E402
 
 PARTS = {
-    "plan": "a dry run of 1,000 points",
-    "compose": "Hydra composing points one by one, and the launcher all of them",
-    "resume": "the same command again when its 1,000 runs are finished",
-    "memory": "the launcher's peak with 10,000 points",
-    "status": "`python -m sweep status` of 10,000 runs",
-    "added": "what a run costs beyond its mpirun; the command line",
-    "slots": "how much of two slots 100 short runs use",
-    "pack": "the main sweep with sweep.pack=true, and without",
+    part.__name__: part
+    for part in (large.plan, large.compose, large.resume, large.memory, large.status)
+    + (added.added, slots.slots, pack.pack)
 }
-PAGE_PART = "sweeps"
+"""What each part measures, by its name; the parameters of a part are its options."""
 
 
-def parser_of(part: str) -> argparse.ArgumentParser:
-    """What a part can be told."""
-    module = importlib.import_module(f"benchmarks.sweeps.{part}")
-    parser = argparse.ArgumentParser(
-        prog=f"benchmarks/sweep.py {part}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.options(parser)
-    return parser
-
-
-def measure(part: str, options: list[str]) -> list[list[str]]:
-    """Measure a part, print each finding at once, and return the rows of the table of all parts."""
-    rows = []
-    for found in importlib.import_module(f"benchmarks.sweeps.{part}").measure(parser_of(part).parse_args(options)):
-        rows.append([f"`{part}`: {found.what}", found.seen, found.asked])
-        print(f"{part}: {found.what}: {found.seen}{f'; asked: {found.asked}' if found.asked else ''}", flush=True)
-    return rows
+def measure(part: str, words: list[str]) -> list[list[str]]:
+    """Measure a part with its options and print each finding at once; return the rows of the table of all parts."""
+    parser = make_parser(inspect.getdoc(PARTS[part]))
+    parser.prog = f"benchmarks/sweep.py {part}"
+    for name, parameter in inspect.signature(PARTS[part]).parameters.items():
+        several = isinstance(parameter.default, tuple)
+        kind = str if several else type(parameter.default)
+        nargs = "+" if several else None
+        parser.add_argument(f"--{name}", type=kind, nargs=nargs, default=parameter.default, help="default: %(default)s")
+    return print_findings(PARTS[part](**vars(parser.parse_args(words))), part)
 
 
 def main() -> None:
     words = sys.argv[1:]
-    first = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
-    parts, options = words[:first], words[first:]
-    if len(parts) == 1 and parts[0] in PARTS:
-        measure(parts[0], options)
+    if words and words[0] in PARTS and (len(words) == 1 or words[1].startswith("-")):
+        measure(words[0], words[1:])
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    about = "; ".join(f"{name}: {what}" for name, what in PARTS.items())
+    parser = make_parser(__doc__)
+    about = "; ".join(f"{name}: {(part.__doc__ or '').splitlines()[0]}" for name, part in PARTS.items())
     parser.add_argument("parts", nargs="+", metavar="PART", choices=[*PARTS, "all"], help=f"{about}; all")
-    parser.add_argument("--into", type=Path, metavar="PAGE", help="put the tables between the comments in this page")
+    add_page_option(parser)
     arguments = parser.parse_args()
     rows = [row for part in (PARTS if "all" in arguments.parts else arguments.parts) for row in measure(part, [])]
-    text = markdown(HEADINGS, rows)
-    if arguments.into:
-        markdown_sections.fill(arguments.into, PAGE_PART, text)
+    fill_with_findings(arguments.into, "sweeps", rows)
 
 
 if __name__ == "__main__":

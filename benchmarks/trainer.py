@@ -20,32 +20,26 @@ import argparse
 import contextlib
 import dataclasses
 import itertools
-import os
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from hydra import compose, initialize_config_dir  # noqa: E402
+from hydra import compose  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
-from gradsweep.cli import markdown_sections  # noqa: E402
-from sweep.config import schema as hydras  # noqa: E402
+from benchmarks.measuring import ROOT, load_hydra, make_parser, print_tables  # noqa: E402
 from sweep.settings.mpi import MpiSettings  # noqa: E402
-from sweep.system.job_environment import clean_environment  # noqa: E402
-from trainers.config import groups  # noqa: E402
-from trainers.config import run_config as configs  # noqa: E402
+from sweep.system.job_environment import build_job_environment  # noqa: E402
 from trainers.rules.resolve import resolve  # noqa: E402
 
-PART = "trainer"
 MODELS = {"WRN-16-2": ["model=wideresnet", "model.depth=16", "model.widen=2"], "ResNet-18": ["model=resnet18"]}
 METHODS = {
     "none": ["compressor=none"],
@@ -67,9 +61,9 @@ class Side:
     cpu: float = 0.0
     """Seconds of CPU until a rank was ready, their mean."""
 
-    def set_up(self, told: dict[str, Any]) -> None:
+    def set_up(self, **asked: Any) -> None:
         for connection in self.connections:
-            connection.send(told)
+            connection.send(asked)
         self.cpu = statistics.mean(connection.recv()["cpu"] for connection in self.connections)
 
     def turn(self, steps: int) -> dict[str, float]:
@@ -81,29 +75,24 @@ class Side:
         return {**means, "all": max(answer["all"] for answer in answers)}
 
 
-def composed(*overrides: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A run's config as its ranks get it, and the launcher's `mpi` section."""
+def compose_config(*overrides: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a run's config as its ranks get it, and the launcher's `mpi` section."""
     whole: Any = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
     return resolve({key: value for key, value in whole.items() if key not in ("sweep", "mpi")}), whole["mpi"]
 
 
 @contextlib.contextmanager
-def started(ranks: int, *sides: str) -> Iterator[list[Side]]:
-    """So many processes of each side, waiting for what they are told."""
-    _, mpi = composed("batch.size=4096")
-    environment = {
-        **clean_environment(os.environ),
-        **{key: str(value) for key, value in mpi["environment"].items()},
-        **{"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"},
-        **{"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])},
-        **{"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(ranks)},
-    }
+def start_sides(ranks: int, *sides: str) -> Iterator[list[Side]]:
+    """Within the block, let so many processes of each side wait for orders."""
+    _, mpi = compose_config("batch.size=4096")
+    variables = {**mpi["environment"], "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(ranks)}
     mpirun = [word.replace("{workers}", str(ranks)) for word in MpiSettings(mpi["command"]).resolve_command()]
     processes: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as scratch, Listener(str(Path(scratch, "socket"))) as listener:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            environment |= {"MASTER_PORT": str(free.getsockname()[1]), "TMPDIR": scratch}
+            variables["MASTER_PORT"] = str(free.getsockname()[1])
+        environment = build_job_environment(variables, None, scratch)
         try:
             for side in sides:
                 rank = [sys.executable, "-m", "benchmarks.trainer_ranks", side, str(listener.address)]
@@ -111,14 +100,14 @@ def started(ranks: int, *sides: str) -> Iterator[list[Side]]:
                 for number, command in enumerate(commands):
                     own = {**environment, "RANK": str(number)}
                     processes.append(subprocess.Popen(command, cwd=ROOT, env=own, stdin=subprocess.DEVNULL))
-            found: dict[str, dict[int, Connection]] = {side: {} for side in sides}
+            connections: dict[str, dict[int, Connection]] = {side: {} for side in sides}
             for _ in range(ranks * len(sides)):
                 connection = listener.accept()
                 side, number = connection.recv()
-                found[side][number] = connection
-            yield [Side([found[side][number] for number in range(ranks)]) for side in sides]
+                connections[side][number] = connection
+            yield [Side([connections[side][number] for number in range(ranks)]) for side in sides]
             for side in sides:
-                for connection in found[side].values():
+                for connection in connections[side].values():
                     connection.send(None)
             for process in processes:
                 process.wait(60)
@@ -127,37 +116,23 @@ def started(ranks: int, *sides: str) -> Iterator[list[Side]]:
                 process.terminate()
 
 
-def steps(arguments: argparse.Namespace) -> list[str]:
-    """The rows of the table of steps."""
-    head = [
-        "model",
-        "batch",
-        "ranks",
-        "method",
-        "overlap",
-        "ours, it/s",
-        "DDP, it/s",
-        "ratio",
-        "promised",
-        "ready, CPU s",
-    ]
-    rows = [head, ["---"] * len(head)]
+def steps(arguments: argparse.Namespace) -> Iterator[list[str]]:
+    """Yield the rows of the table of steps."""
+    head = ["model", "batch", "ranks", "method", "overlap", "ours, it/s", "DDP, it/s", "ratio", "promised"]
+    yield [*head, "ready, CPU s"]
     choices = (arguments.models, arguments.batch, arguments.ranks, arguments.methods, arguments.overlap)
     for model, batch, ranks, method, overlap in itertools.product(*choices):
-        row = _compared(arguments, model, batch, ranks, method, overlap)
-        rows.append([model, str(batch), str(ranks), method, overlap, *row])
-        print(*rows[-1], flush=True)
-    return ["| " + " | ".join(row) + " |" for row in rows]
+        row = _compare(arguments, model, batch, ranks, method, overlap)
+        yield [model, str(batch), str(ranks), method, overlap, *row]
 
 
-def _compared(
-    arguments: argparse.Namespace, model: str, batch: int, ranks: int, method: str, overlap: str
-) -> list[str]:
+def _compare(arguments: argparse.Namespace, model: str, batch: int, ranks: int, method: str, overlap: str) -> list[str]:
+    """Return the figures of a row, and print the phases of ours."""
     common = [f"workers={ranks}", f"batch.size={max(batch, 1) * ranks}", f"exchange.overlap={overlap}"]
-    config, _ = composed(*MODELS[model], *METHODS[method], *common, *arguments.override)
-    with started(ranks, "ours", "ddp") as (ours, theirs):
+    config, _ = compose_config(*MODELS[model], *METHODS[method], *common, *arguments.override)
+    with start_sides(ranks, "ours", "ddp") as (ours, theirs):
         for side in (ours, theirs):
-            side.set_up({"config": config, "batch": batch})
+            side.set_up(config=config, batch=batch)
         turns = []
         for turn in range(arguments.turns + 1):
             pair = {}
@@ -168,53 +143,40 @@ def _compared(
     mine, other = (statistics.median(arguments.steps / turn[side]["all"] for turn in turns) for side in (0, 1))
     ratio = statistics.median(turn[1]["all"] / turn[0]["all"] for turn in turns)
     phases = {name: statistics.median(turn[0].get(name, 0.0) for turn in turns) for name in PHASES}
-    theirs_cpu = statistics.median(turn[1]["CPU"] for turn in turns)
-    phases["CPU of DDP"] = theirs_cpu
+    phases["CPU of DDP"] = statistics.median(turn[1]["CPU"] for turn in turns)
     print("  ms:", *(f"{name} {1e3 * passed / arguments.steps:.1f}" for name, passed in phases.items()), flush=True)
     return [f"{mine:.2f}", f"{other:.2f}", f"{ratio:.2f}", f"{TARGETS[method]}", f"{ours.cpu:.2f}"]
 
 
-def exchange(arguments: argparse.Namespace) -> list[str]:
-    """The rows of the table of messages."""
-    head = ["collective", "ranks", "MiB", "ours, ms", "mpi4py, ms", "ratio", "promised"]
-    rows = [head, ["---"] * len(head)]
-    for kind in ("allreduce", "allgather"):
-        for ranks in arguments.ranks:
-            for mib in MESSAGES_MIB:
-                with started(ranks, "exchange") as (side,):
-                    side.set_up({"kind": kind, "mib": mib})
-                    turns = [side.turn(max(9, 99 // mib)) for _ in range(arguments.turns + 1)][1:]
-                mine, bare = (1e3 * statistics.median(turn[name] for turn in turns) for name in ("all", "bare"))
-                ratio = statistics.median(turn["all"] / turn["bare"] for turn in turns)
-                rows.append([kind, str(ranks), str(mib), f"{mine:.2f}", f"{bare:.2f}", f"{ratio:.2f}", "at most 1.1"])
-                print(*rows[-1], flush=True)
-    return ["| " + " | ".join(row) + " |" for row in rows]
+def exchange(arguments: argparse.Namespace) -> Iterator[list[str]]:
+    """Yield the rows of the table of messages."""
+    yield ["collective", "ranks", "MiB", "ours, ms", "mpi4py, ms", "ratio", "promised"]
+    for kind, ranks, mib in itertools.product(("allreduce", "allgather"), arguments.ranks, MESSAGES_MIB):
+        with start_sides(ranks, "exchange") as (side,):
+            side.set_up(kind=kind, mib=mib)
+            turns = [side.turn(max(9, 99 // mib)) for _ in range(arguments.turns + 1)][1:]
+        mine, bare = (1e3 * statistics.median(turn[name] for turn in turns) for name in ("all", "bare"))
+        ratio = statistics.median(turn["all"] / turn["bare"] for turn in turns)
+        yield [kind, str(ranks), str(mib), f"{mine:.2f}", f"{bare:.2f}", f"{ratio:.2f}", "at most 1.1"]
 
 
-def memory(arguments: argparse.Namespace) -> list[str]:
-    """The rows of the table of memory."""
-    head = ["model", "batch", "ranks", "method", "accounted for, MB", "peak, MB", "more", "promised"]
-    rows = [head, ["---"] * len(head)]
-    for model in arguments.models:
-        for ranks in arguments.ranks:
-            for method in PAYLOADS:
-                common = [method, f"workers={ranks}", f"batch.size={ranks}", *arguments.override]
-                config, _ = composed(*MODELS[model], *common)
-                small, _ = composed("model=mlp", *common)
-                with started(ranks, "memory") as (side,):
-                    side.set_up({"config": config, "small": small})
-                    answer = side.turn(3)
-                peak, expected = answer["peak"] / 1e6, answer["expected"] / 1e6
-                more = f"{100 * (peak / expected - 1):.0f} %"
-                rows.append([model, str(ranks), method, f"{expected:.0f}", f"{peak:.0f}", more, "at most 10 %"])
-                print(*rows[-1], flush=True)
-    return ["| " + " | ".join(row) + " |" for row in rows]
+def memory(arguments: argparse.Namespace) -> Iterator[list[str]]:
+    """Yield the rows of the table of memory."""
+    yield ["model", "ranks", "method", "accounted for, MB", "peak, MB", "more", "promised"]
+    for model, ranks, method in itertools.product(arguments.models, arguments.ranks, PAYLOADS):
+        common = [method, f"workers={ranks}", f"batch.size={ranks}", *arguments.override]
+        config, _ = compose_config(*MODELS[model], *common)
+        small, _ = compose_config("model=mlp", *common)
+        with start_sides(ranks, "memory") as (side,):
+            side.set_up(config=config, small=small)
+            answer = side.turn(3)
+        peak, expected = answer["peak"] / 1e6, answer["expected"] / 1e6
+        more = f"{100 * (peak / expected - 1):.0f} %"
+        yield [model, str(ranks), method, f"{expected:.0f}", f"{peak:.0f}", more, "at most 10 %"]
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tables = {"steps": steps, "exchange": exchange, "memory": memory}
-    parser.add_argument("tables", nargs="*", choices=[*tables, []], help="all of them by default")
+def main() -> None:
+    parser = make_parser(__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
@@ -223,16 +185,8 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=4, help="in a turn")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--override", nargs="+", default=[], help="of the config, as for multirun.py")
-    parser.add_argument("--into", type=Path, metavar="PAGE", help="put the tables between the comments in this page")
-    arguments = parser.parse_args(given)
-    hydras.register(configs.RunConfig, groups.GROUPS)
-    hydras.register_resolvers()
-    with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
-        parts = [tables[name](arguments) for name in arguments.tables or tables]
-    text = "\n\n".join("\n".join(part) for part in parts)
-    print(text)
-    if arguments.into:
-        markdown_sections.fill(arguments.into, PART, text)
+    with load_hydra():
+        print_tables(parser, "trainer", {"steps": steps, "exchange": exchange, "memory": memory})
 
 
 if __name__ == "__main__":

@@ -204,6 +204,7 @@ def memory(told: dict[str, Any]) -> Step:
     import torch
     from mpi4py import MPI
 
+    from benchmarks.measuring import read_memory
     from trainers.algorithms.base import Algorithm
     from trainers.config import groups
     from trainers.config import run_config as configs
@@ -228,7 +229,7 @@ def memory(told: dict[str, Any]) -> Step:
     del replica, algorithm
 
     def steps(count: int) -> Answer:
-        before = _status("VmRSS")
+        before = read_memory()["VmRSS"]
         Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
         replica, algorithm = ready(config)
         payload = max(step(replica, algorithm, number) for number in range(1, count + 1))
@@ -237,7 +238,7 @@ def memory(told: dict[str, Any]) -> Step:
         kept = sum(tensor.nbytes for tensor in algorithm.setup.optimizer.kept.values())
         withheld = sum(t.nbytes for named in getattr(config.memory, "kept", {}).values() for t in named.values())
         expected = flat.values.nbytes + flat.gradients.nbytes + kept + withheld + payload + received
-        return {"all": 1.0, "peak": _status("VmHWM") - before, "expected": expected}
+        return {"all": 1.0, "peak": read_memory()["VmHWM"] - before, "expected": expected}
 
     return steps
 
@@ -332,12 +333,6 @@ def _batch(samples: int, rank: int) -> tuple[Any, Any]:
     generator = torch.Generator().manual_seed(rank)
     inputs = torch.randn(samples, *SHAPE, generator=generator)
     return inputs, torch.randint(CLASSES, (samples,), generator=generator)
-
-
-def _status(field: str) -> int:
-    """Bytes that /proc reports for this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
 def serve(told: Connection, side: str) -> None:

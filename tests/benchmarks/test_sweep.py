@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.sweeps.measuring import Finding
+from benchmarks.measuring import Finding
 from tests.conftest import ROOT
 
 SCRIPT = [sys.executable, str(ROOT / "benchmarks" / "sweep.py")]

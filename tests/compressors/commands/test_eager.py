@@ -130,9 +130,9 @@ svd, shapes = memory.parse("svd,rank=3"), memory.bench_timing.resnet18_shapes()
 memory.run(svd, memory.bench_timing.Gradients(memory.SMALL[True]))
 room = memory.bench_timing.Gradients(shapes)
 memory.settle()
-before = memory.status("RssFile")
+before = memory.read_memory()["RssFile"]
 memory.run(svd, room)
-print(memory.status("RssFile") - before)
+print(memory.read_memory()["RssFile"] - before)
 """
 
 
