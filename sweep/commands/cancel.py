@@ -11,6 +11,10 @@ import argparse
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
 from gradsweep.text import plural
+from sweep.commands.ask_launcher import ask, take_over
+from sweep.directory.requests import CANCEL, Request, describe_sender
+from sweep.directory.run_state import exclude
+from sweep.driver.cancel_unwatched import cancel_unwatched
 from sweep.status import find
 
 SHOWN = 20  # runs
@@ -21,11 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sweep.commands.ask_launcher import ask, take_over
-    from sweep.directory.requests import CANCEL, Request, describe_sender
-    from sweep.directory.run_state import exclude
-    from sweep.driver.cancel_unwatched import cancel_unwatched
-
     directory, words = find.find_sweep(options.words)
     runs = find.choose_runs(directory, words)
     before = {each: _read_standing(each) for each in runs}
@@ -44,8 +43,9 @@ def run(options: argparse.Namespace) -> int:
     after = {each: _read_standing(each) for each in runs}
     # a run whose job SLURM has ended and queued again was cancelled before
     cancelled = [each for each in runs if after[each][0] == run_directory.CANCELLED and after[each] != before[each]]
-    for each in runs if words else cancelled:
-        if len(runs if words else cancelled) <= SHOWN:
+    shown = runs if words else cancelled
+    if len(shown) <= SHOWN:
+        for each in shown:
             print(f"{each.name}: {after[each][0]}")
     print(f"{plural(len(cancelled), 'run')} of {len(runs_of(directory))} cancelled")
     return 0

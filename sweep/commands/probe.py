@@ -11,6 +11,8 @@ import argparse
 import os
 
 from gradsweep.errors import bad_value
+from sweep.console import flags
+from sweep.launch import probe
 
 SECONDS = 35.0
 LEAST, MOST = 1.0, 3600.0
@@ -30,9 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sweep.console import flags
-    from sweep.launch import probe
-
     if not LEAST <= options.seconds <= MOST:
         raise bad_value("--seconds", f"{options.seconds:g}", f"a number from {LEAST:g} to {MOST:g}")
     for word in options.overrides:

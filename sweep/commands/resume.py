@@ -11,20 +11,31 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradsweep import planned_runs, run_directory
 from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
+from gradsweep.sweep_lock import read_lock_owner
 from gradsweep.text import plural
-from sweep.directory import completion, restore_runs
+from sweep.commands.ask_launcher import ask, take_over
+from sweep.console import events
+from sweep.console.console import Verbosity
+from sweep.console.flags import Flags
+from sweep.console.messages import print_line
+from sweep.directory import completion, restore_runs, result_check, scheduler_job
+from sweep.directory.description import explain_torn
+from sweep.directory.requests import RESUME, Request, describe_sender
+from sweep.directory.sweep_directory import Sweep
+from sweep.launch.conclude import conclude, report_interrupted
+from sweep.launch.prepare_data import prepare_data
+from sweep.launch.session import Session
+from sweep.launch.take_to_end import run_or_leave
+from sweep.launchers import schedulers
+from sweep.planning.load_point import check_point
+from sweep.provenance.file_owners import refuse_strangers
 from sweep.status import find
-
-if TYPE_CHECKING:
-    from sweep.console.console import Verbosity
-    from sweep.directory.sweep_directory import Sweep
-    from sweep.launch.session import Session
+from sweep.system.signals import Interrupted, raise_on_signals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,28 +50,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sweep.console.flags import Flags
-    from sweep.launch.session import Session
-    from sweep.system.signals import raise_on_signals
-
     session = Session(Flags(options.quiet, options.json, options.trust))
-    try:
-        with raise_on_signals():
+    with raise_on_signals():
+        try:
             return _resume(options, session)
-    except OSError as error:
-        if not session.runs or (line := disk_errors.describe(error)) is None:
+        except Interrupted as interrupted:
+            report_interrupted(interrupted, session)
             raise
-        print(line, file=sys.stderr)
-        return 1
+        except OSError as error:
+            if not session.runs or (line := disk_errors.describe(error)) is None:
+                raise
+            print(line, file=sys.stderr)
+            return 1
 
 
 def _resume(options: argparse.Namespace, session: Session) -> int:
     """Compute the runs, or have the launcher of the sweep do so; return the exit status."""
-    from gradsweep.sweep_lock import read_lock_owner
-    from sweep.commands.ask_launcher import ask, take_over
-    from sweep.directory.requests import RESUME, Request, describe_sender
-    from sweep.provenance.file_owners import refuse_strangers
-
     directory, words = find.find_sweep(options.words)
     runs = find.choose_runs(directory, words, [each.name for each in restore_runs.list_missing(directory)])
     everything = bool(options.all or words)
@@ -77,7 +82,8 @@ def _resume(options: argparse.Namespace, session: Session) -> int:
             continue
         refuse_strangers(directory, runs)
         if (sweep := take_over(directory)) is not None:
-            return _run(session, sweep, runs, options, everything)
+            session.directory = directory
+            return _compute(session, sweep, runs, options, everything)
 
 
 def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> bool:
@@ -88,24 +94,18 @@ def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> b
         failed: only a run that a fault has ended.
         lost: no process works on the run, even if its state says that it is running.
     """
-    state = run.state()
-    status = state["status"]
     if completion.is_complete(run):
         return False
-    if failed:
-        cause = state["attempts"][-1].get("cause") if state["attempts"] else None
-        before = (
-            run_directory.CANCELLED,
-            run_directory.PREEMPTED,
-            *([run_directory.PENDING] if lost else []),
-        )  # it has not started again
-        by_fault = status in before and cause is not None
-        return (
-            by_fault
-            or status in (run_directory.FAILED, run_directory.TIMEOUT)
-            or (lost and status == run_directory.RUNNING)
-        )
-    return everything or not is_left_out(run)
+    if not failed:
+        return everything or not is_left_out(run)
+    state = run.state()
+    status = state["status"]
+    if status in (run_directory.FAILED, run_directory.TIMEOUT) or (lost and status == run_directory.RUNNING):
+        return True
+    has_not_restarted = status in (run_directory.CANCELLED, run_directory.PREEMPTED) or (
+        lost and status == run_directory.PENDING
+    )
+    return has_not_restarted and bool(state["attempts"]) and state["attempts"][-1].get("cause") is not None
 
 
 def is_left_out(run: Run) -> bool:
@@ -114,33 +114,12 @@ def is_left_out(run: Run) -> bool:
     return state["status"] == run_directory.CANCELLED and bool(state.get("left_out"))
 
 
-def _run(session: Session, sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
-    """Compute runs of an open sweep, and print how to resume where that is interrupted; return the exit status."""
-    from sweep.launch.conclude import report_interrupted
-    from sweep.system.signals import Interrupted
-
-    session.directory = sweep.directory
-    try:
-        return _compute(session, sweep, runs, options, everything)
-    except Interrupted as interrupted:
-        report_interrupted(interrupted, session)
-        raise
-
-
 def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
     """Compute runs of an open sweep; return the exit status. Jobs that a scheduler still has are adopted."""
-    from sweep.console.messages import print_line
-    from sweep.directory import completion, result_check, scheduler_job
-    from sweep.directory.description import explain_torn
-    from sweep.launch.conclude import conclude
-    from sweep.launch.prepare_data import prepare_data
-    from sweep.launch.take_to_end import run_or_leave
-    from sweep.launchers import schedulers
-    from sweep.planning.load_point import check_point
-
+    directory = sweep.directory
     try:
         chosen = {each.name for each in runs}
-        again = restore_runs.lay_out_missing(sweep.directory, lambda name: name in chosen)
+        again = restore_runs.lay_out_missing(directory, lambda name: name in chosen)
         owned = {
             each: job
             for each in runs
@@ -150,28 +129,26 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
         wanted = [
             each for each in runs if is_wanted(each, everything, options.failed, lost=owned.get(each) not in alive)
         ]
-        lacking = [each for each in (explain_torn(sweep.directory), planned_runs.flaw(sweep.directory)) if each]
-        for line in lacking:
-            print(f"{os.path.relpath(sweep.directory)}: {line}", file=sys.stderr)
-        for each in runs:
-            if (
-                completion.is_complete(each)
-                and (result := each.result())
-                and (wrong := result_check.explain_lacking(each, result))
-            ):
-                lacking.append(wrong)
-                print(f"{os.path.relpath(each.directory)}: {each.status()}, but {wrong}", file=sys.stderr)
-        configs, damaged = {}, bool(lacking)
+        flaws = [
+            f"{os.path.relpath(directory)}: {flaw}"
+            for flaw in (explain_torn(directory), planned_runs.flaw(directory))
+            if flaw
+        ]
+        for each in filter(completion.is_complete, runs):
+            if (result := each.result()) and (lacking := result_check.explain_lacking(each, result)):
+                flaws.append(f"{os.path.relpath(each.directory)}: {each.status()}, but {lacking}")
+        configs = {}
         for each in wanted:
             try:
                 configs[each] = completion.load_config(each)
             except UsageError as error:
-                print(error, file=sys.stderr)
-                damaged = True
+                flaws.append(str(error))
+        for flaw in flaws:
+            print(flaw, file=sys.stderr)
         points = {each: check_point(each, config) for each, config in configs.items()}
         first = next(iter(points.values()), None)
         verbosity = session.choose_verbosity(None if first is None else first.settings)
-        _report_left_out(sweep.directory, runs, wanted, verbosity)
+        _report_left_out(directory, runs, wanted, verbosity)
         if again:
             line = f"{plural(len(again), 'run')} laid out again, of which the directory was not there"
             print_line(verbosity.info(), line)
@@ -180,11 +157,11 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
             sweep.note_resumed(first.mpi.resolve_command())
             run_or_leave(session, sweep, points, wait=options.wait)
             if not options.wait:
-                return int(damaged)
+                return int(bool(flaws))
     finally:
         sweep.close()
     status = conclude(session)
-    return int(status or damaged or any(each.status() not in run_directory.FINE for each in runs))
+    return int(bool(status or flaws) or any(each.status() not in run_directory.FINE for each in runs))
 
 
 def _report_left_out(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], verbosity: Verbosity) -> None:
@@ -204,9 +181,6 @@ def _report(
     verbosity: Verbosity, lines: Sequence[str], runs: int, *, left_out: int = 0, pid: int | None = None
 ) -> None:
     """Report what becomes of a resume: in lines for people, or as an event."""
-    from sweep.console import events
-    from sweep.console.messages import print_line
-
     if verbosity.json:
         events.print_event(events.RUNS_TAKEN_UP, runs=runs, left_out=left_out, pid=pid)
     for line in lines:
