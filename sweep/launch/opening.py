@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from gradsweep.run_directory import Run
 from sweep.attempts.build_task import TaskBuilder, weigh
+from sweep.console.messages import print_line
 from sweep.directory.completion import list_unfinished
 from sweep.directory.description import add_to_description
 from sweep.directory.run_state import include
@@ -45,7 +47,8 @@ def open_runs(
         pruner.revive_pruned(points)
     tasks = TaskBuilder(directory, keep_code=settings.snapshot)
     if settings.reuse:
-        reuse.take_and_report(directory, points, tasks.version, console)
+        taken = reuse.take_finished(directory, points, tasks.version)
+        print_line(console, f"{os.path.relpath(directory)}: {len(taken)} runs taken from earlier sweeps")
     missing = list_unfinished(points)
     for run in missing:
         include(run)

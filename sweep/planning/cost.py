@@ -10,22 +10,13 @@ from pathlib import Path
 
 from gradsweep.text import duration, plural
 from sweep.planning.estimate import LIKENESS, Estimate
+from sweep.planning.row import Row
 
 SURE = "the same"
 """Likeness of the runs behind an estimate that needs no mark."""
 
-
 LEAST = "≥"
 """Mark of an estimate below which a run hardly stays."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RunCost:
-    """What one run asks for, and how long it may take."""
-
-    cores: int
-    nodes: int
-    estimate: Estimate | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,25 +45,26 @@ class Cost:
     """Some of the runs may take far longer."""
 
     @classmethod
-    def add_up(cls, wanted: Sequence[RunCost], cores: int | None, max_parallel: int | None) -> Cost:
+    def add_up(cls, wanted: Sequence[Row], cores: int | None, max_parallel: int | None) -> Cost:
         """Return the cost of runs, given in the order in which they start.
 
         Args:
             cores: of this machine to share out; None: a scheduler has them.
             max_parallel: runs at the same time at most.
         """
-        known = [(each, each.estimate) for each in wanted if each.estimate is not None]
-        taken = [(each.cores if cores is None else min(each.cores, cores), found.seconds) for each, found in known]
+        known = [(row, row.estimate) for row in wanted if row.estimate is not None]
+        estimates = [estimate for _, estimate in known]
+        taken = [(row.cores if cores is None else min(row.cores, cores), likely.seconds) for row, likely in known]
         return cls(
             runs=len(wanted),
             unknown=len(wanted) - len(known),
             cores=cores,
             wall_s=None if cores is None or not known else simulate_wall_s(taken, cores, max_parallel),
-            run_s=sum((found.seconds for _, found in known), 0.0),
+            run_s=sum((likely.seconds for likely in estimates), 0.0),
             core_hours=sum(used * seconds for used, seconds in taken) / 3600,
-            node_hours=None if cores is not None else sum(each.nodes * found.seconds for each, found in known) / 3600,
-            rests=_describe_sources([found for _, found in known]),
-            least=any(found.least for _, found in known),
+            node_hours=None if cores is not None else sum(row.nodes * likely.seconds for row, likely in known) / 3600,
+            rests=_describe_sources(estimates),
+            least=any(likely.least for likely in estimates),
         )
 
     def describe(self, roots: Sequence[Path]) -> list[str]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gradsweep import run_directory, sweep_locations
+from gradsweep import sweep_locations
 from gradsweep.run_directory import Run
 from gradsweep.text import duration, plural
 from sweep.attempts.build_task import weigh
@@ -21,69 +21,20 @@ from sweep.console import events
 from sweep.console.messages import print_line
 from sweep.console.step_counter import count_through
 from sweep.directory import completion, run_identity, run_layout
+from sweep.emulation import find_emulation
 from sweep.executors.backlog import priority
 from sweep.planning import invalid_points, packing_forecast, reuse
-from sweep.planning.cost import LEAST, SURE, Cost, RunCost
-from sweep.planning.estimate import Estimate, Estimator
+from sweep.planning.cost import LEAST, SURE, Cost
+from sweep.planning.estimate import Estimator
 from sweep.planning.points import Points
+from sweep.planning.row import Row
 from sweep.provenance import code_snapshot, record
 from sweep.system import cores
 
 STANDINGS = RUN, COMPLETE, REUSED, DUPLICATE, TAKEN_OUT, IMPOSSIBLE = (
     "run", "complete", "reused", "duplicate", "taken out", "impossible",
 )  # fmt: skip
-
-
 AT_ONCE = 1000  # lines
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One point, in the order in which points start; what is not run comes behind."""
-
-    number: int | None
-    """Its place in the order; None for what is not run."""
-
-    standing: str
-    name: str
-    """Of the run's directory; of a point that is taken out, its values."""
-
-    config: Mapping[str, Any] | None
-    directory: Path | None
-    """Of the run; None for a point that is taken out."""
-
-    why: str = ""
-    estimate: Estimate | None = None
-
-    @property
-    def workers(self) -> int:
-        return run_directory.count_ranks(self.config) if self.config else 0
-
-    @property
-    def cores(self) -> int:
-        return self.workers * int(self.config["threads_per_worker"]) if self.config else 0
-
-    @property
-    def gpus(self) -> int | None:
-        """GPUs that it asks for; None where the machine decides (device=auto)."""
-        if not self.config or self.config["device"] == "cpu":
-            return 0
-        if self.config["gpus"]:
-            return len(set(self.config["gpus"][: self.config["workers"]]))
-        if self.config["device"] == "auto":
-            return None
-        return min(self.config["workers"], self.config["gpus_per_node"] or self.config["workers"])
-
-    @property
-    def nodes(self) -> int:
-        """The nodes that the run asks SLURM for."""
-        nodes = self.options.get("nodes")
-        return nodes if isinstance(nodes, int) else 1
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of the launcher for this run."""
-        return {key: value for key, value in (self.config or {}).get("launcher", {}).items() if key != "cluster"}
 
 
 def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent: bool = False) -> list[Row]:
@@ -116,15 +67,13 @@ def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent:
         others.append(Row(None, DUPLICATE, entry.run.name, entry.point.config, entry.run.directory, why))
     for each in _name_taken_out(points):
         standing = IMPOSSIBLE if each.impossible else TAKEN_OUT
-        others.append(Row(None, standing, run_identity.build_name(each.overrides), None, None, each.why))
+        others.append(Row(None, standing, run_identity.build_name(each.overrides), {}, None, each.why))
     return [*todo, *others]
 
 
 def _compute_priority(row: Row, share: int) -> tuple[Any, ...]:
     """Return what orders the queue of this machine, of which the sweep has `share` cores (executors/backlog.py)."""
-    assert row.config is not None
-    seconds = None if row.estimate is None else row.estimate.seconds
-    return priority(min(row.cores, share), seconds, weigh(row.config))
+    return priority(min(row.cores, share), row.seconds, weigh(row.config))
 
 
 def _count_cores_to_share(config: Mapping[str, Any]) -> int:
@@ -159,22 +108,14 @@ def estimate_points(points: Points, directory: Path, *, silent: bool = False) ->
     rows = build_rows(points, directory, Estimator(directory), silent=silent)
     config = points.points[0].config
     machine = _count_cores_to_share(config) if config["launcher"]["cluster"] == "local" else None
-    wanted = [RunCost(row.cores, row.nodes, row.estimate) for row in _select_runs(rows)]
-    return rows, Cost.add_up(wanted, machine, points.settings.max_parallel)
+    return rows, Cost.add_up(_select_runs(rows), machine, points.settings.max_parallel)
 
 
 def _forecast_packs(points: Points, rows: Sequence[Row]) -> list[packing_forecast.Pack] | None:
     """Return the MPI worlds that the runs are trained in; None where each is started by itself."""
     if not points.settings.pack:
         return None
-    runs = [
-        packing_forecast.PackedRun(
-            str(row.directory), row.config, None if row.estimate is None else row.estimate.seconds
-        )
-        for row in _select_runs(rows)
-        if row.config is not None
-    ]
-    return packing_forecast.forecast_packs(runs, points.settings, points.mpi)
+    return packing_forecast.forecast_packs(_select_runs(rows), points.settings, points.mpi)
 
 
 def _select_runs(rows: Sequence[Row]) -> list[Row]:
@@ -256,7 +197,7 @@ def print_table(points: Points, directory: Path, console: Console, *, silent: bo
     for line in invalid_points.describe_left_out([each for each in points.taken_out if each.impossible], len(rows)):
         print_line(console, line)
     packs = _forecast_packs(points, rows)
-    unpacked = packing_forecast.count_unpacked([row.config for row in _select_runs(rows) if row.config is not None])
+    unpacked = sum(find_emulation(row.config) is not None for row in _select_runs(rows))
     if packs or (unpacked and packs is not None):
         print_line(console, packing_forecast.describe_packs(packs, cluster, unpacked))
     for line in cost.describe(sweep_locations.roots_of(directory)):
@@ -265,28 +206,25 @@ def print_table(points: Points, directory: Path, console: Console, *, silent: bo
 
 def _build_columns(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]]:
     """Return what all runs share, in words, and the columns of the table."""
-    asked: dict[str, list[str]] = {
-        "workers": [_format_value(row.workers) for row in rows],
-        "cores": [_format_value(row.cores) for row in rows],
-        "GPUs": [_format_value(row.gpus) for row in rows],
+    asked: dict[str, list[Any]] = {
+        "workers": [row.workers for row in rows],
+        "cores": [row.cores for row in rows],
+        "GPUs": [row.gpus for row in rows],
     }
     for option in dict.fromkeys(key for row in rows for key in row.options):
         name = f"launcher.{option}" if option in asked else option  # cores: to share out, not those of a run
-        asked[name] = [_format_value(row.options.get(option)) for row in rows]
-    runs = [index for index, row in enumerate(rows) if row.config]
+        asked[name] = [row.options.get(option) for row in rows]
     same = []
-    columns = {
-        "#": ["" if row.number is None else str(row.number) for row in rows],
-        "run": [row.name for row in rows],
-    }
-    for name, cells in asked.items():
-        values = {cells[index] for index in runs}
+    columns = {"#": [_format_value(row.number) for row in rows], "run": [row.name for row in rows]}
+    for name, options in asked.items():
+        cells = [_format_value(value) if row.config else "" for row, value in zip(rows, options, strict=True)]
+        values = {cell for row, cell in zip(rows, cells, strict=True) if row.config}
         if values == {""} or (name == "GPUs" and values <= {"0", ""}):
             continue
         if len(values) == 1:
             same.append(f"{name} {values.pop()}")
         else:
-            columns[name] = [cell if row.config else "" for row, cell in zip(rows, cells, strict=True)]
+            columns[name] = cells
     columns["time"] = [_format_estimate(row) for row in rows]
     if any(row.standing != RUN for row in rows):
         columns["skipped"] = [row.why for row in rows]

@@ -13,13 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from gradsweep import run_directory, sweep_locations
 from gradsweep.disk.regular_files import is_regular
 from gradsweep.files import write_json
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run
-from sweep.console.messages import print_line
 from sweep.directory import completion, result_check
 from sweep.directory.description import read_description
 from sweep.settings.resolved_point import ResolvedPoint
@@ -60,12 +57,6 @@ def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version:
     for signature, earlier in finished.items():
         _copy_result(earlier, wanted[signature])
     return [wanted[signature] for signature in finished]
-
-
-def take_and_report(directory: Path, points: Mapping[Run, ResolvedPoint], version: str, console: Console) -> None:
-    """Do what `take_finished` does, and print how many runs there were."""
-    taken = take_finished(directory, points, version)
-    print_line(console, f"{os.path.relpath(directory)}: {len(taken)} runs taken from earlier sweeps")
 
 
 def find_finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> dict[str, Run]:

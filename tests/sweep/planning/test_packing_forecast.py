@@ -17,9 +17,9 @@ from sweep.executors.slurm.batch import read_batch
 from sweep.executors.slurm.executor import SlurmRunExecutor
 from sweep.planning import dry_run, packing_forecast
 from sweep.planning.cost import SURE
-from sweep.planning.dry_run import Row
 from sweep.planning.estimate import Estimate
-from sweep.planning.packing_forecast import Pack, PackedRun, forecast_packs
+from sweep.planning.packing_forecast import Pack, forecast_packs
+from sweep.planning.row import Row
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings
 from tests.sweep.emulation.conftest import describe_network
@@ -37,16 +37,8 @@ def row(directory: Path, workers: int, threads: int = 1, seconds: float | None =
     return Row(1, dry_run.RUN, directory.name, of, directory, estimate=likely)
 
 
-def runs_of(rows: list[Row]) -> list[PackedRun]:
-    return [
-        PackedRun(str(each.directory), each.config, None if each.estimate is None else each.estimate.seconds)
-        for each in rows
-        if each.config is not None
-    ]
-
-
 def task(of: Row) -> RunTask:
-    assert of.config is not None and of.directory is not None
+    assert of.directory is not None
     of.directory.mkdir(parents=True)
     launcher, threads = of.config["launcher"], of.config["threads_per_worker"]
     return RunTask(str(of.directory), of.config["workers"], threads, MPI.command, {}, launcher=launcher)
@@ -72,7 +64,7 @@ def test_worlds_are_as_large_as_it_says(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     rows = [row(tmp_path / run_directory.RUNS / str(number), *run) for number, run in enumerate(runs)]
-    assert forecast_packs(runs_of(rows), SweepSettings(pack=True, **options), MPI) == expected
+    assert forecast_packs(rows, SweepSettings(pack=True, **options), MPI) == expected
     executor = PackedExecutor(tmp_path, [0, 1, 2, 3], **options)
     made: dict[int, int] = {}  # the first one of each kind, when all runs are queued
 
@@ -92,7 +84,7 @@ def test_allocations_have_as_many_runs_as_it_says(tmp_path: Path, fake: FakeSlur
         row(tmp_path / run_directory.RUNS / str(number), workers, seconds=seconds, **options)
         for number, (workers, seconds) in enumerate(lengths)
     ]
-    found = forecast_packs(runs_of(rows), SweepSettings(pack=True), MPI)
+    found = forecast_packs(rows, SweepSettings(pack=True), MPI)
     assert found == [Pack(2, 1), Pack(2, 1), Pack(4, 3), Pack(4, 1)]
     tasks = [task(each) for each in rows]
     known = {each.directory: row.estimate for each, row in zip(tasks, rows, strict=True)}
