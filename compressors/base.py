@@ -19,16 +19,13 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from compressors import unit_state
+from compressors.lazy import torch
+from compressors.message import Decode, Message
 from compressors.random_key import Key
 from gradsweep.options import parameters
-
-if TYPE_CHECKING:
-    import torch
-
-    from compressors.message import Decode, Message
 
 
 class CorruptPayload(ValueError):
@@ -176,8 +173,6 @@ class Compressor(ABC):
 
     def decompress(self, payload: torch.Tensor, like: torch.Tensor, key: Key) -> torch.Tensor:
         """Return Q(x) as a new tensor with the shape and dtype of `like`."""
-        import torch
-
         out = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
         self.decompress_add(payload, out, key)
         return out

@@ -10,12 +10,11 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import torch
+from compressors.lazy import np, torch
+from compressors.random_key import Key
 
-    from compressors.random_key import Key
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _FLOAT32_BYTES = 4
 
@@ -42,8 +41,6 @@ class Message:
     @functools.cached_property
     def floats(self) -> torch.Tensor | None:
         """All its whole float32, the first one at its beginning; None where that is no place for one."""
-        import torch
-
         aligned = self.tensor.data_ptr() % _FLOAT32_BYTES == 0 and self.tensor.storage_offset() % _FLOAT32_BYTES == 0
         whole = self.tensor.numel() // _FLOAT32_BYTES * _FLOAT32_BYTES
         return self.tensor[:whole].view(torch.float32) if aligned else None
@@ -61,6 +58,6 @@ class Message:
         return int(self.floats.storage_offset())
 
 
-Decode = Callable[[Message, int, int, "Key", float], None]
+Decode = Callable[[Message, int, int, Key, float], None]
 """Decodes for a certain tensor what stands in a message: where it starts, bytes, key, and weight; as
 `Compressor.decompress_add` or `decompress_to`."""

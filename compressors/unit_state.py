@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import torch
+from compressors.lazy import torch
 
+if TYPE_CHECKING:
     Tensors = Mapping[int, Mapping[str, torch.Tensor]]
 
 
@@ -26,8 +26,6 @@ def read_state(
     Raises:
         ValueError: it is something else. It begins with `owner`, and says what was expected.
     """
-    import torch
-
     expected = f"{owner} keeps tensors by unit, called {', '.join(names)}"
     if not isinstance(state, Mapping):
         raise ValueError(f"{expected}, but was given {_kind(state)}")
@@ -53,8 +51,6 @@ def require_alike(owner: str, state: Any, mine: Mapping[str, torch.Tensor]) -> N
     Raises:
         ValueError: begins with `owner`.
     """
-    import torch
-
     expected = f"{owner} keeps {', '.join(mine) or 'nothing'}"
     if not isinstance(state, Mapping) or set(state) != set(mine):
         given = ", ".join(map(str, state)) or "nothing" if isinstance(state, Mapping) else _kind(state)

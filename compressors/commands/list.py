@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from compressors.base import Compressor
 from compressors.commands import descriptions
 from compressors.commands.method_specs import parse_all
+from compressors.lazy import torch
 from compressors.random_key import Key
 from gradsweep.cli import markdown_sections, tables
 from gradsweep.cli.tables import Column, Table
-
-if TYPE_CHECKING:
-    import torch
 
 SHAPE = (1024, 1024)
 STEPS = 5
@@ -81,8 +78,6 @@ def _measure_payload(compressor: Compressor) -> float:
 @functools.lru_cache(STEPS)
 def _draw_noise(step: int) -> torch.Tensor:
     """Return standard normal numbers of our own: those of torch may differ between its versions, and the page would."""
-    import torch
-
     from compressors.low_rank.linear_algebra.thin_products import gaussian
 
     return gaussian(Key(1, 0, step, 0).mix(), *SHAPE, torch.device("cpu"))

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from compressors.base import Compressor
+from compressors.lazy import torch
 from compressors.random_key import Key
-
-if TYPE_CHECKING:
-    import torch
 
 
 def copy_without_state(compressor: Compressor) -> Compressor:

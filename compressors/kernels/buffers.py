@@ -9,10 +9,8 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-import numpy as np
-import torch
-
 from compressors.base import CorruptPayload
+from compressors.lazy import np, torch
 
 if sys.byteorder != "little":
     raise ImportError("payloads are little-endian and written as views of memory; this machine is big-endian")

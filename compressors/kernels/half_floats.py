@@ -6,14 +6,13 @@ in float64 is exact, so that all devices give the same bits. In pieces, as float
 
 from __future__ import annotations
 
-import torch
-
 from compressors.base import CorruptPayload
 from compressors.kernels import buffers
+from compressors.lazy import torch
 
 _MAGNITUDE = 0x7FFFFFFF
 _INFINITY = 0x7F800000
-_LARGEST = torch.finfo(torch.float32).max
+_LARGEST = 3.4028234663852886e38
 
 
 def write(values: torch.Tensor, payload: torch.Tensor) -> int:

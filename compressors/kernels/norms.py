@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
+from compressors.kernels import backend, buffers
+from compressors.lazy import torch
 
 
 def squares(x: torch.Tensor) -> float:
@@ -13,7 +11,5 @@ def squares(x: torch.Tensor) -> float:
 
     torch adds in an order that depends on the processor and the number of threads.
     """
-    from compressors.kernels import backend, buffers
-
     square: float = backend.load("sums", x.device).moments(buffers.as_float32(x))[2]
     return square

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch
+from compressors.lazy import torch
 
 
 class single_thread:  # noqa: N801 - as contextlib's; a generator takes longer to enter than a small product to form

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from compressors.base import Compressor, count_elements
 from compressors.kernels import backend
+from compressors.lazy import torch
 from compressors.random_key import Key
-
-if TYPE_CHECKING:
-    import torch
 
 WARM_UP_SHAPES = ((64, 48),)
 
@@ -31,8 +28,6 @@ def warm_up(
     On the CPU importing them is enough. Elsewhere they are compiled when they are started, for the sizes that
     they meet: so a copy without state encodes and decodes a tensor of each shape.
     """
-    import torch
-
     compressor.warm_up_libraries(device)
     load_kernels(compressor, device)
     if torch.device(device).type == "cpu":

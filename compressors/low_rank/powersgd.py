@@ -7,15 +7,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Cooperative, Law, Reduction, Stateful, Sum, Swap, count_elements
+from compressors.kernels import buffers, threads
+from compressors.lazy import torch
+from compressors.low_rank.linear_algebra import thin_products
 from compressors.random_key import Key, splitmix64
 from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
-
-if TYPE_CHECKING:
-    import torch
-
 
 Factors = tuple[tuple[int, int], tuple[int, int]]
 """The shapes of both factors of a matrix."""
@@ -140,8 +139,6 @@ class PowerSGD(Cooperative, Stateful):
         return size if size == self.payload_bound(shape) else None
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        from compressors.kernels import buffers
-
         buffers.check_floating(x)
         payload = buffers.prepare(out, self._size(x.shape, key.step), x.device)
         return buffers.deliver(payload.copy_(self.reduce_alone([(x, key)])[0].own), out)
@@ -149,12 +146,9 @@ class PowerSGD(Cooperative, Stateful):
     def rounds(
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
     ) -> Generator[Sum | Swap, torch.Tensor, list[Reduction]]:
-        from compressors.kernels import buffers
-        from compressors.low_rank.linear_algebra import thin_products as kernels
-
         with _calculating():
             units = [buffers.as_float32(x) for x, _ in batch]
-            work = kernels.Work(units, [self._factors(x.shape, key.step) for x, key in batch])
+            work = thin_products.Work(units, [self._factors(x.shape, key.step) for x, key in batch])
             for number, q in work.right.items():
                 self._start(q, batch[number][1])
         if not work.low and work.first.numel():
@@ -168,9 +162,9 @@ class PowerSGD(Cooperative, Stateful):
             with _calculating():
                 for stack, _ in work.left_stacks:
                     if self.orthogonalisation == "qr":
-                        kernels.orthonormal_by_qr(stack)
+                        thin_products.orthonormal_by_qr(stack)
                     else:
-                        kernels.orthonormal(stack, self.epsilon)
+                        thin_products.orthonormal(stack, self.epsilon)
                 work.multiply_right()
                 local = {number: q.clone() for number, q in work.right.items()} if self.error == "local" else work.right
             yield Sum(work.right_factors)
@@ -193,22 +187,15 @@ class PowerSGD(Cooperative, Stateful):
 
     def _refresh(self, stack: torch.Tensor, keys: Sequence[Key], iteration: int) -> None:
         """Make every Q^T of `stack` (b, r, columns) orthonormal; rows that can't be are drawn anew."""
-        import torch
-
-        from compressors.low_rank.linear_algebra import thin_products as kernels
-
-        live = kernels.orthonormal(stack)
+        live = thin_products.orthonormal(stack)
         if live.all():
             return
         for q, alive, key in zip(stack, live, keys, strict=True):
             if not alive.all():
                 q.copy_(torch.where(alive[:, None], q, _draw(q, key, 1 + iteration)))
-                kernels.orthonormal(q[None])
+                thin_products.orthonormal(q[None])
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        from compressors.kernels import buffers
-        from compressors.low_rank.linear_algebra import thin_products as kernels
-
         payload = buffers.receive(payload, out.device, self._size(out.shape, key.step))
         values = buffers.read_floats(payload)
         factors = self._factors(out.shape, key.step)
@@ -218,7 +205,7 @@ class PowerSGD(Cooperative, Stateful):
         (rank, rows), _ = factors
         left, right = values[: rank * rows].view(rank, rows), values[rank * rows :].view(factors[1])
         with buffers.accumulator(out) as total:
-            kernels.products(out.device).add_product(left, right, weight, total)
+            thin_products.products(out.device).add_product(left, right, weight, total)
 
     def kernel_modules(self) -> tuple[str, ...]:
         return ("powersgd",)
@@ -246,21 +233,15 @@ class BatchedPowerSGD(PowerSGD):
 
 def _draw(q: torch.Tensor, key: Key, number: int) -> torch.Tensor:
     """Return Gaussian numbers for `q`, by the key without its worker; `number` tells the draws of one step apart."""
-    from compressors.low_rank.linear_algebra import thin_products as kernels
-
-    return kernels.gaussian(splitmix64(key.share().mix() ^ number), q.shape[0], q.shape[1], q.device)
+    return thin_products.gaussian(splitmix64(key.share().mix() ^ number), q.shape[0], q.shape[1], q.device)
 
 
 def _bytes(values: torch.Tensor) -> torch.Tensor:
-    import torch
-
     return values.view(torch.uint8)
 
 
 def _build_reduction(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> Reduction:
     """Return the payloads of P with this worker's Q and with the mean of all."""
-    import torch
-
     mean = _bytes(torch.cat((left.reshape(-1), right.reshape(-1))))
     return Reduction(mean if local is right else _bytes(torch.cat((left.reshape(-1), local.reshape(-1)))), mean)
 
@@ -268,9 +249,5 @@ def _build_reduction(left: torch.Tensor, local: torch.Tensor, right: torch.Tenso
 @contextlib.contextmanager
 def _calculating() -> Iterator[None]:
     """Compute within the block with one thread and without gradients; it ends before every round of communication."""
-    import torch
-
-    from compressors.kernels import threads
-
     with threads.single_thread(), torch.no_grad():
         yield

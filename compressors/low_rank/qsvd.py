@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from compressors import build
 from compressors.base import Compressor, CorruptPayload, Law
+from compressors.kernels import buffers, threads
+from compressors.lazy import torch
 from compressors.low_rank.svd import SampledSpectral, add_product, matrix_shape
 from compressors.quantisation import buckets
 from compressors.random_key import Key, splitmix64
 from gradsweep.options.parameters import choice, integer
-
-if TYPE_CHECKING:
-    import torch
 
 _QUANTISED = 0x5176_616E_7469_7365
 
@@ -53,8 +53,6 @@ class QSVD(SampledSpectral):
     @property
     def coder(self) -> Compressor:
         """The method that codes the vectors."""
-        from compressors import build
-
         if self.scheme == "terngrad":
             return build("terngrad", clip=0.0, bucket_size=self.bucket_size)
         return build("qsgd", levels=self.levels, bucket_size=self.bucket_size, norm=self.norm)
@@ -83,10 +81,6 @@ class QSVD(SampledSpectral):
         return Law(unbiased=True, omega=(1.0 + self.sampling_omega(rows, columns)) * rounding - 1.0)
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        import torch
-
-        from compressors.kernels import buffers, threads
-
         coder = self.coder
         flat = buffers.as_float32(x)
         if self.is_dense(x.shape):
@@ -111,10 +105,6 @@ class QSVD(SampledSpectral):
         return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        import torch
-
-        from compressors.kernels import buffers
-
         coder = self.coder
         payload = buffers.receive(payload, out.device, self.payload_size(out.shape))
         whole = coder.payload_bound(out.shape)

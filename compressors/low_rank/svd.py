@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from compressors.base import Compressor, CorruptPayload, Law, count_elements
+from compressors.kernels import backend, buffers, threads
+from compressors.kernels.uniform import uniform
+from compressors.lazy import np, torch
+from compressors.low_rank.linear_algebra import gram_svd
+from compressors.message import Decode, Message
 from compressors.random_key import Key
 from gradsweep.options.parameters import integer, number
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
-    import torch
-
-    from compressors.message import Decode, Message
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
@@ -74,10 +76,6 @@ class Spectral(Compressor):
         return None if self.leading is None and not self.is_dense(shape) else self.payload_bound(shape)
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        import torch
-
-        from compressors.kernels import buffers, threads
-
         buffers.check_floating(x)
         if self.is_dense(x.shape):
             payload = buffers.prepare(out, 4 * x.numel(), x.device)
@@ -99,11 +97,6 @@ class Spectral(Compressor):
     def factors(self, matrix: torch.Tensor, key: Key) -> tuple[torch.Tensor, torch.Tensor]:
         """Return left (r, rows) and right (r, columns) factors of what is sent of `matrix`. The factors of the shorter
         side have the length 1."""
-        import numpy as np
-        import torch
-
-        from compressors.low_rank.linear_algebra import gram_svd
-
         is_wide = matrix.shape[0] <= matrix.shape[1]
         wide = matrix if is_wide else matrix.T.contiguous()
         found = gram_svd.decompose(wide, self.leading)
@@ -118,8 +111,6 @@ class Spectral(Compressor):
         return (short, long) if is_wide else (long, short)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        from compressors.kernels import buffers
-
         payload = buffers.receive(payload, out.device, self.payload_size(out.shape))
         rows, columns = matrix_shape(out.shape)
         out = out.detach()
@@ -135,8 +126,6 @@ class Spectral(Compressor):
         add_product(left, right, out, weight)
 
     def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
-        from compressors.kernels import buffers, threads
-
         plainly = super().build_decoder(out, replace=replace)
         if out.device.type != "cpu" or not buffers.is_plain(out):
             return plainly
@@ -166,25 +155,16 @@ class Spectral(Compressor):
         return decode
 
     def load_modules(self) -> None:
-        from compressors.kernels import backend, uniform  # noqa: F401  (now rather than in the first step)
-        from compressors.low_rank.linear_algebra import gram_svd  # noqa: F401
-
         if backend.select_on_host() == "numba":
-            from compressors.low_rank.linear_algebra import tridiagonal  # noqa: F401
+            importlib.import_module("compressors.low_rank.linear_algebra.tridiagonal")
 
     def warm_up_libraries(self, device: torch.device | str) -> None:
-        import torch
-
-        from compressors.low_rank.linear_algebra import gram_svd
-
         gram_svd.decompose(torch.eye(8, device=device), None)
 
 
 def add_product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, weight: float) -> None:
     """Compute out += weight * left^T right, for the factors (r, rows) and (r, columns) of a tensor of the shape of
     `out`."""
-    from compressors.kernels import buffers, threads
-
     with threads.single_thread():
         if buffers.is_plain(out):
             out.view(left.shape[1], right.shape[1]).addmm_(left.T, right, alpha=weight)
@@ -207,12 +187,7 @@ class SampledSpectral(Spectral):
         return None
 
     def choose(self, sigma: npt.NDArray[np.float64], key: Key) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        import numpy as np
-
-        from compressors.kernels.uniform import uniform
-        from compressors.low_rank.linear_algebra.gram_svd import keep_probabilities
-
-        p = keep_probabilities(sigma, self.rank if self.budget is None else self.budget)
+        p = gram_svd.keep_probabilities(sigma, self.rank if self.budget is None else self.budget)
         kept = np.flatnonzero(uniform(key.mix(), len(p)) < p)
         return kept, p[kept]
 
@@ -265,8 +240,6 @@ class TruncatedSVD(Spectral):
         return self.rank
 
     def choose(self, sigma: npt.NDArray[np.float64], key: Key) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        import numpy as np
-
         count = min(self.rank, len(sigma))
         return np.arange(count), np.ones(count)
 

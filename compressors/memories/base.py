@@ -23,15 +23,13 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from compressors import unit_state
 from compressors.base import Compressor
+from compressors.lazy import torch
 from compressors.random_key import Key
 from gradsweep.options import parameters
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +123,6 @@ class UnitMemory(Memory):
         Raises:
             ValueError: they are of another shape than the gradient.
         """
-        import torch
-
         named = self.kept.setdefault(unit, {})
         for name in names:
             if name not in named:
@@ -138,8 +134,6 @@ class UnitMemory(Memory):
         return [named[name] for name in names]
 
     def norm(self) -> float:
-        import torch
-
         tensors = [named[self.withheld] for named in self.kept.values() if self.withheld in named]
         return math.hypot(*(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors))
 

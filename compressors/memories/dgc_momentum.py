@@ -6,16 +6,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Compressor
 from compressors.kernels import norms
+from compressors.lazy import torch
 from compressors.memories.base import UnitMemory
 from compressors.random_key import Key
 from gradsweep.options.parameters import boolean, choice, number
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +59,6 @@ class DGC(UnitMemory):
         self._step.begin(workers, norm)
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
-        import torch
-
         gradient = gradient.detach()
         factor = self._factor(gradient)
         (momentum,) = self.tensors(unit, gradient, "momentum")

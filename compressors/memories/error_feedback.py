@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Compressor
+from compressors.lazy import torch
 from compressors.memories.base import UnitMemory
 from compressors.random_key import Key
 from gradsweep.options.parameters import number
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +49,6 @@ class Residual(UnitMemory):
 
 def _nothing_is_left(x: torch.Tensor, lossless: bool) -> bool:
     """Tell whether what a lossless compressor sends is `x` to the bit: float64 is rounded on the way."""
-    import torch
-
     return lossless and x.dtype != torch.float64
 
 
@@ -88,8 +84,6 @@ class ScaledResidual(UnitMemory):
         self._step.lr = lr
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
-        import torch
-
         gradient = gradient.detach()
         lr = self._step.lr
         if lr == 0.0 or (unit not in self.kept and _nothing_is_left(gradient, lossless)):
@@ -133,8 +127,6 @@ class EF21(UnitMemory):
     optional: ClassVar[tuple[str, ...]] = ("mean",)
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
-        import torch
-
         gradient = gradient.detach()
         estimate, difference = self.tensors(unit, gradient, "estimate", "difference")
         return torch.sub(gradient, estimate, out=difference)

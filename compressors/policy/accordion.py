@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compressors.kernels import norms
+from compressors.lazy import torch
 from gradsweep.options import parameters
 from gradsweep.options.parameters import InvalidParameter, integer, number
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +106,6 @@ class Regimes:
 
     def check_state(self, state: Any) -> None:
         """Raise ValueError where `state` is not what `state_dict` for these units gives."""
-        import torch
 
         def fits(total: Any, index: int) -> bool:
             return total is None or (isinstance(total, torch.Tensor) and tuple(total.shape) == self.shapes[index])

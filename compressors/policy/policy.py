@@ -12,18 +12,17 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import compressors
 from compressors.base import Compressor, count_elements
+from compressors.kernels import backend, warm_up
+from compressors.lazy import torch
 from compressors.policy import patterns
 from compressors.policy.accordion import Accordion, Regimes
 from compressors.sparsification import counts
 from gradsweep.options import parameters
 from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number, sequence
-
-if TYPE_CHECKING:
-    import torch
 
 
 def _is_ratio(item: Any) -> bool:
@@ -267,8 +266,6 @@ class Selector:
     def warm_up(self, device: torch.device | str = "cpu") -> None:
         """Load or compile the kernels of every compressor that may come to be used, for the units on `device`, and of
         the decisions."""
-        from compressors.kernels import backend, warm_up
-
         possible = self.policy.list_possible(self.compressor)
         shapes = [shape for _, shape in self.units]
         for compressor in possible:

@@ -7,16 +7,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Law
+from compressors.lazy import torch
 from compressors.quantisation import buckets
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
 from gradsweep.options.parameters import choice, integer
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)

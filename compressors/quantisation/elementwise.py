@@ -6,16 +6,14 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from compressors.base import Compressor, CorruptPayload
+from compressors.kernels import backend, buffers
+from compressors.lazy import torch
+from compressors.message import Decode, Message
 from compressors.quantisation import buckets
 from compressors.random_key import Key
-
-if TYPE_CHECKING:
-    import torch
-
-    from compressors.message import Decode, Message
 
 _NOT_PADDED = "bits behind the codes of a bucket are not zero"
 
@@ -47,16 +45,12 @@ class Elementwise(Compressor):
         return None
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        from compressors.kernels import backend, buffers
-
         values = buffers.as_float32(x)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         self.encode(backend.load(self.kernel, x.device), values, key, payload)
         return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        from compressors.kernels import backend, buffers
-
         payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         layout = self.layout(out.shape)
         if layout and not buckets.is_padded(payload, buckets.find_padding(out.shape, *layout)):
@@ -67,8 +61,6 @@ class Elementwise(Compressor):
                 raise CorruptPayload(wrong)
 
     def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
-        from compressors.kernels import backend, buffers
-
         on_arrays = self.takes_arrays and backend.select(self.kernel, out.device) == "numba"
         if not (on_arrays and buffers.is_plain(out)):
             return super().build_decoder(out, replace=replace)

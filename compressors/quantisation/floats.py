@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Compressor, Law, count_elements
+from compressors.kernels import buffers
+from compressors.lazy import torch
+from compressors.message import Decode, Message
 from compressors.random_key import Key
-
-if TYPE_CHECKING:
-    import torch
-
-    from compressors.message import Decode, Message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,32 +39,20 @@ class NoCompression(Compressor):
         return 4 * count_elements(shape)
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        from compressors.kernels import buffers
-
         buffers.check_floating(x)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         buffers.write_floats(x, payload)
         return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        from compressors.kernels import buffers
-
         payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         out.detach().add_(buffers.read_floats(payload).view(out.shape), alpha=weight)
 
     def decompress_to(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        import torch
-
-        from compressors.kernels import buffers
-
         payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         torch.mul(buffers.read_floats(payload).view(out.shape), weight, out=out.detach())
 
     def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
-        import torch
-
-        from compressors.kernels import buffers
-
         plainly = super().build_decoder(out, replace=replace)
         if out.device.type != "cpu" or not buffers.is_plain(out):
             return plainly
@@ -106,10 +92,6 @@ class _Halves(Compressor):
         return 2 * count_elements(shape)
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        import torch
-
-        from compressors.kernels import buffers
-
         values = buffers.as_float32(x)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         in_place = self._is_aligned(payload)
@@ -124,16 +106,12 @@ class _Halves(Compressor):
         return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        from compressors.kernels import buffers
-
         halves = self._halves(payload, out)
         with buffers.accumulator(out) as total:
             for first, last in self._pieces(total):
                 total[first:last] += halves[first:last].float().mul_(weight)
 
     def decompress_to(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        from compressors.kernels import buffers
-
         if not buffers.is_plain(out):
             return super().decompress_to(payload, out, key, weight)
         halves, total = self._halves(payload, out), out.detach().view(-1)
@@ -142,10 +120,6 @@ class _Halves(Compressor):
 
     def _halves(self, payload: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """Return the numbers of a payload of a tensor like `like`, (n,)."""
-        import torch
-
-        from compressors.kernels import buffers
-
         payload = buffers.receive(payload, like.device, self.payload_bound(like.shape))
         return (payload if self._is_aligned(payload) else payload.clone()).view(getattr(torch, self.sum_dtype))
 

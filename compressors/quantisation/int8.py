@@ -6,16 +6,15 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Law
+from compressors.kernels.dynamic_map import worst_error
+from compressors.lazy import torch
 from compressors.quantisation import buckets
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
 from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,8 +123,6 @@ class Dynamic8(Elementwise):
         return buckets.payload_size(shape, self.bucket_size, 4, 8)
 
     def law(self, shape: Sequence[int]) -> Law:
-        from compressors.kernels.dynamic_map import worst_error
-
         error = worst_error(buckets.length(shape, self.bucket_size))
         return Law(omega=error, delta=1.0 - error)
 

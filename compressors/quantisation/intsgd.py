@@ -6,14 +6,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import CorruptPayload, Law, Stateful, count_elements
+from compressors.kernels import backend, buffers
+from compressors.lazy import torch
 from compressors.random_key import Key
 from gradsweep.options.parameters import Valid, number
-
-if TYPE_CHECKING:
-    import torch
 
 
 def _width() -> int:
@@ -97,8 +96,6 @@ class IntSGD(Stateful):
         return self.bits // 8 * count_elements(shape)
 
     def observe_movement(self, unit: int, squared: float, lr: float) -> None:
-        import torch
-
         if not math.isfinite(squared):
             raise FloatingPointError(f"intsgd: the parameters of unit {unit} have moved by {squared}")
         named = self.memory.setdefault(unit, {})
@@ -123,18 +120,12 @@ class IntSGD(Stateful):
 
     def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
         """Return (1,) with the largest magnitude; Inf also for NaN, which a maximum might lose."""
-        import torch
-
-        from compressors.kernels import buffers
-
         values = buffers.as_float32(x)
         low, high = torch.aminmax(values) if values.numel() else (values.new_zeros(()), values.new_zeros(()))
         largest = torch.maximum(high, -low)
         return torch.where(largest.isfinite(), largest, math.inf).view(1)
 
     def agree(self, key: Key, largest: torch.Tensor) -> None:
-        import torch
-
         named = self.memory.setdefault(key.unit, {})
         named["alpha"] = torch.tensor(self._compute_alpha(float(largest)), dtype=torch.float64)
         named["step"] = torch.tensor(key.step)
@@ -145,10 +136,6 @@ class IntSGD(Stateful):
         return self.limit / largest if largest > 0.0 else 1.0
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        import torch
-
-        from compressors.kernels import backend, buffers
-
         values = buffers.as_float32(x)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         named = self.memory.setdefault(key.unit, {})
@@ -169,8 +156,6 @@ class IntSGD(Stateful):
         return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        from compressors.kernels import backend, buffers
-
         payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         alpha = self.memory.get(key.unit, {}).get("alpha")
         if alpha is None:

@@ -7,19 +7,16 @@ import functools
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from compressors.base import Compressor, CorruptPayload, Law, compute_packed_size, count_elements
-from compressors.kernels import omega
+from compressors.kernels import backend, buffers, omega
+from compressors.lazy import torch
+from compressors.message import Decode
 from compressors.quantisation import buckets
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
 from gradsweep.options.parameters import boolean, choice, integer, number
-
-if TYPE_CHECKING:
-    import torch
-
-    from compressors.message import Decode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +124,6 @@ class QSGD(Elementwise):
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         if self.coding == "fixed":
             return super().compress(x, key, out)
-        from compressors.kernels import backend, buffers
-
         values, field = buffers.as_float32(x), self.length_bytes(x.shape)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         kernels = backend.load("elias", x.device)
@@ -139,8 +134,6 @@ class QSGD(Elementwise):
         weight /= self._tau(out.shape)
         if self.coding == "fixed":
             return super().decompress_add(payload, out, key, weight)
-        from compressors.kernels import backend, buffers
-
         payload, field = buffers.receive(payload, out.device), self.length_bytes(out.shape)
         kernels = backend.load("elias", out.device)
         with buffers.accumulator(out) as total:
@@ -218,8 +211,6 @@ class TernGrad(Elementwise):
 
     def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
         """Return the scales of this worker's buckets; 0 for one that holds NaN or Inf."""
-        from compressors.kernels import backend, buffers
-
         kernels = backend.load(self.kernel, x.device)
         scales: torch.Tensor = kernels.scales(buffers.as_float32(x), self._length(x), float(self.clip))
         return scales.nan_to_num(nan=0.0)
@@ -231,8 +222,6 @@ class TernGrad(Elementwise):
         return buckets.length(x.shape, self.bucket_size)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        import torch
-
         own = scales = kernels.scales(x, self._length(x), float(self.clip))
         step, agreed = self._agreed.get(key.unit, (None, None))
         if self.share_scale and step == key.step and agreed is not None:

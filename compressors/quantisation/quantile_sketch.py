@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Law, compute_packed_size, count_elements
+from compressors.kernels import buffers
+from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
 from gradsweep.options.parameters import integer
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +79,6 @@ class QuantileSketch(Elementwise):
 def _are_means(payload: torch.Tensor) -> bool:
     """Tell whether an encoder can have written these float32: all are NaN, or all but those of empty buckets, which are
     zero, ascend."""
-    from compressors.kernels import buffers
-
     means = buffers.read_floats(payload)
     if bool(means.isnan().any()):
         return bool(means.isnan().all())

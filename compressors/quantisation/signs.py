@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Law, Stateful, compute_packed_size, count_elements
+from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
 from gradsweep.options.parameters import number
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +79,6 @@ class Signum(_Votes, Stateful):
     beta: float = number(0.9, low=0, high=1, below=True)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        import torch
-
         named = self.memory.setdefault(key.unit, {})
         momentum = named.get("momentum")
         if momentum is None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import struct
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Compressor, CorruptPayload, Law, count_elements
+from compressors.kernels import backend, buffers
+from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import positions
 from gradsweep.options.parameters import choice, number
-
-if TYPE_CHECKING:
-    import torch
 
 _MIXED, _ALL_LARGE = 1, 2
 _MAGNITUDE, _INFINITY = 0x7FFFFFFF, 0x7F800000
@@ -80,10 +80,6 @@ class Atomo(Compressor):
         return None
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        import torch
-
-        from compressors.kernels import backend, buffers
-
         flat = buffers.as_float32(x)
         kernels, sparse = backend.load("atomo", x.device), backend.load("sparse", x.device)
         n = len(flat)
@@ -130,8 +126,6 @@ class Atomo(Compressor):
         return scale
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        from compressors.kernels import backend, buffers
-
         payload = buffers.receive(payload, out.device)
         kernels, sparse = backend.load("atomo", out.device), backend.load("sparse", out.device)
         n = out.numel()
@@ -158,10 +152,6 @@ class Atomo(Compressor):
 def _part(values: torch.Tensor, threshold: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return which `values` are of at least the `threshold`, the bits of a float32; those; and which of the others are
     negative."""
-    import torch
-
-    from compressors.kernels import buffers
-
     parts = buffers.split(values)
     # by bits: a comparison of numbers may take denormals for zeros
     masks = [(part.view(torch.int32) & _MAGNITUDE) >= threshold for part in parts]
@@ -172,10 +162,6 @@ def _part(values: torch.Tensor, threshold: int) -> tuple[torch.Tensor, torch.Ten
 
 def _read_values(kernels: ModuleType, payload: torch.Tensor, count: int, scale: float, extra: int) -> torch.Tensor:
     """Return the values of the kept elements, from what follows the scale."""
-    import torch
-
-    from compressors.kernels import buffers
-
     is_large = torch.full((count,), extra == _ALL_LARGE, device=payload.device)
     if extra == _MIXED:
         size = -(-count // 8)
@@ -202,15 +188,11 @@ def _read_values(kernels: ModuleType, payload: torch.Tensor, count: int, scale: 
 
 def _bits(value: float) -> int:
     """Return the bits of the float32 `value`, as an integer."""
-    import struct
-
     return int.from_bytes(struct.pack("<f", value), "little")
 
 
 def _number(bits: int) -> float:
     """Return the inverse of `_bits`."""
-    import struct
-
     (value,) = struct.unpack("<f", bits.to_bytes(4, "little"))
     return float(value)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from compressors.base import Law
+from compressors.kernels import backend
+from compressors.kernels.uniform import uniform
+from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
 from compressors.sparsification.sparsifier import Sparsifier
 from gradsweep.options.parameters import boolean, integer, number
-
-if TYPE_CHECKING:
-    import torch
 
 
 def _stride(n: int, taken: int) -> int:
@@ -92,8 +92,6 @@ class DGC(Sparsifier):
         return max(1, math.ceil(taken * counts.compute_part_kept(self.ratio, self.count)))
 
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        from compressors.kernels import backend
-
         n, kernels = len(x), backend.load("selection", x.device)
         k, taken = self.bound_kept(n), self._sample_size(n)
         threshold = magnitudes.INFINITY
@@ -110,20 +108,16 @@ class DGC(Sparsifier):
         return found if len(found) else magnitudes.Candidates(kernels, x).select_some(magnitudes.INFINITY)
 
     def _sample(self, x: torch.Tensor, key: Key, taken: int) -> torch.Tensor:
-        from compressors.kernels import backend, uniform
-
         if not self.strided_sample:
             drawn: torch.Tensor = backend.load("sampling", x.device).sample(x, key.mix(), taken)
             return drawn
         stride = _stride(len(x), taken)
         starts = len(x) - (taken - 1) * stride
-        start = min(int(uniform.uniform(key.mix(), 1)[0] * starts), starts - 1)
+        start = min(int(uniform(key.mix(), 1)[0] * starts), starts - 1)
         return x[start::stride][:taken].contiguous()
 
     def _adapt(self, x: torch.Tensor, k: int, threshold: int) -> torch.Tensor | None:
         """Return what reaches the threshold after its adaptation; None where that is more than `upper_bound` k."""
-        from compressors.kernels import backend
-
         kernels = backend.load("selection", x.device)
         most, least = min(math.floor(self.upper_bound * k), len(x)), self.lower_bound * k
         value = magnitudes.value_of(threshold)

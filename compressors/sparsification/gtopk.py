@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Cooperative, CorruptPayload, Law, Reduction, Sum, Swap
+from compressors.kernels import backend, buffers
+from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, positions
 from compressors.sparsification.topk import TopK
 from gradsweep.options.parameters import choice
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass
@@ -141,8 +140,6 @@ class GTopK(Cooperative):
         return [self._reduction(unit, workers) for unit in units]
 
     def _begin(self, x: torch.Tensor, key: Key) -> _Unit:
-        from compressors.kernels import buffers
-
         flat = buffers.as_float32(x)
         kept = self._local.select(flat, key)
         values = _unify_nan(flat.index_select(0, kept))
@@ -150,8 +147,6 @@ class GTopK(Cooperative):
 
     def _settle(self, units: list[_Unit], answers: bool) -> None:
         """Round the sums to what their payloads say; who `answers` for them takes the difference for its share."""
-        import torch
-
         for unit in units:
             unit.sent = self._local.pack(unit.kept, unit.values, unit.n, unit.key, with_positions=True)
             if self.values == "fp32":
@@ -165,8 +160,6 @@ class GTopK(Cooperative):
             unit.values = rounded
 
     def _message(self, units: list[_Unit], with_guest: bool = False) -> torch.Tensor:
-        import torch
-
         parts = [torch.empty(0, dtype=torch.uint8)]
         for unit in units:
             parts.append(unit.sent)
@@ -176,10 +169,6 @@ class GTopK(Cooperative):
 
     def _next(self, message: torch.Tensor, unit: _Unit) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return positions and values of the payload that `message` begins with, and the rest behind it."""
-        import torch
-
-        from compressors.kernels import backend, buffers
-
         message = buffers.receive(message, unit.kept.device)
         plan, kept, _ = positions.read(backend.load("sparse", message.device), message, unit.n)
         width = 4 if self.values == "fp32" else 2
@@ -190,10 +179,6 @@ class GTopK(Cooperative):
         return torch.arange(unit.n, device=values.device) if kept is None else kept, values, message[length:]
 
     def _merge(self, units: list[_Unit], message: torch.Tensor, is_guest: bool = False) -> None:
-        import torch
-
-        from compressors.kernels import backend
-
         for unit in units:
             kept, values, message = self._next(message, unit)
             if is_guest:
@@ -231,15 +216,11 @@ class GTopK(Cooperative):
 
 def _unify_nan(values: torch.Tensor) -> torch.Tensor:
     """Replace every NaN by the same one, so that no two workers order them differently."""
-    import torch
-
     return torch.where(values.isnan(), torch.nan, values)
 
 
 def _pack_bits(mask: torch.Tensor) -> torch.Tensor:
     """Pack (n,) bool into (ceil(n / 8),) uint8, the lowest bit first."""
-    import torch
-
     padded = torch.nn.functional.pad(mask.long(), (0, -len(mask) % 8)).view(-1, 8)
     return (padded << torch.arange(8, device=mask.device)).sum(1).to(torch.uint8)
 
@@ -250,8 +231,6 @@ def _unpack_bits(payload: torch.Tensor, count: int) -> torch.Tensor:
     Raises:
         CorruptPayload: there are fewer bits.
     """
-    import torch
-
     bits = (payload[:, None] >> torch.arange(8, dtype=torch.uint8, device=payload.device)) & 1
     if bits.numel() < count:
         raise CorruptPayload(f"{bits.numel()} bits for {count} elements")

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import math
 from types import ModuleType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from compressors.lazy import torch
 
 INFINITY = 0x7F800000
 _MAGNITUDE = 0x7FFFFFFF
@@ -50,8 +48,6 @@ def value_of(bits: int) -> float:
 
 def smallest(x: torch.Tensor) -> int:
     """Return the smallest magnitude of `x`, which has an element, as bits."""
-    import torch
-
     return int((x.view(torch.int32) & _MAGNITUDE).amin())
 
 

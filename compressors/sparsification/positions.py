@@ -24,12 +24,9 @@ from __future__ import annotations
 
 import dataclasses
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from compressors.base import CorruptPayload
-
-if TYPE_CHECKING:
-    import torch
+from compressors.lazy import torch
 
 HEADER = 8
 OPTIONS = ("auto", "int32", "delta", "bitmap")

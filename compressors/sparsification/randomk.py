@@ -11,15 +11,15 @@ import functools
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Compressor, Law, count_elements
+from compressors.kernels import backend, buffers
+from compressors.kernels.uniform import uniform
+from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts
 from gradsweep.options.parameters import boolean, choice
-
-if TYPE_CHECKING:
-    import torch
 
 _DTYPES = {"fp32": "float32", "fp16": "float16"}
 _BYTES = {"fp32": 4, "fp16": 2}
@@ -94,8 +94,6 @@ class SharedSubset(Compressor):
         """Add `weight` times the float32 `values` to the kept elements of `out`, 1-D plain float32."""
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        from compressors.kernels import buffers
-
         flat = buffers.as_float32(x)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         if not len(flat):
@@ -106,10 +104,6 @@ class SharedSubset(Compressor):
         return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        import torch
-
-        from compressors.kernels import buffers
-
         payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
         if not len(payload):
             return
@@ -147,8 +141,6 @@ class RandomK(SharedSubset):
 
         Few positions are remembered until the unit's next step, as the payload is decoded soon after it was made.
         """
-        from compressors.kernels import backend
-
         draw = (key, n, device, self.count_kept(n))
         kept, found = self._recent.get(key.unit, (None, None))
         if found is None or kept != draw:
@@ -158,14 +150,10 @@ class RandomK(SharedSubset):
         return found
 
     def take(self, x: torch.Tensor, key: Key, values: torch.Tensor) -> bool:
-        from compressors.kernels import backend
-
         kernels = backend.load("randomk", x.device)
         return bool(kernels.take(x, self.positions(len(x), key, x.device), values))
 
     def give(self, values: torch.Tensor, key: Key, weight: float, out: torch.Tensor) -> None:
-        from compressors.kernels import backend
-
         kept = self.positions(len(out), key, out.device)
         backend.load("sparse", out.device).add_at(kept, values, weight, out)
 
@@ -189,13 +177,9 @@ class BlockRandomK(SharedSubset):
 
     def start(self, n: int, key: Key) -> int:
         """Return where the run begins."""
-        from compressors.kernels.uniform import uniform
-
         return min(int(uniform(key.mix(), 1)[0] * n), n - 1)
 
     def take(self, x: torch.Tensor, key: Key, values: torch.Tensor) -> bool:
-        from compressors.kernels import backend
-
         first = self.start(len(x), key)
         until_end = min(len(values), len(x) - first)
         values[:until_end] = x[first : first + until_end]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Law, Stateful
+from compressors.kernels import backend
+from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
 from compressors.sparsification.sparsifier import Sparsifier
 from gradsweep.options.parameters import choice, integer, number
-
-if TYPE_CHECKING:
-    import torch
 
 _STEPS = 10
 """Thresholds that the trimming can try: mean + p (max - mean) with p = 0.9, 0.8, ... 0."""
@@ -22,8 +21,6 @@ _STEPS = 10
 def _mean_and_largest(x: torch.Tensor, side: int) -> tuple[float, float]:
     """Return mean and maximum of the magnitudes of `x`; with a side, the other elements count as zero. NaN or Inf where
     `x` holds one."""
-    from compressors.kernels import backend
-
     plain, absolute, _ = backend.load("sums", x.device).moments(x)
     largest = magnitudes.value_of(backend.load("selection", x.device).largest(x, side))
     total = (absolute + side * plain) / 2.0 if side else absolute
@@ -71,8 +68,6 @@ class RedSyncTrimmed(Sparsifier):
         return self.select_side(x, key, 0)
 
     def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
-        from compressors.kernels import backend
-
         kernels, k = backend.load("selection", x.device), self.bound_kept(len(x))
         survivors = self._survivors(x, k, side)
         if survivors is None:
@@ -83,8 +78,6 @@ class RedSyncTrimmed(Sparsifier):
     def _survivors(self, x: torch.Tensor, k: int, side: int) -> torch.Tensor | None:
         """Return what reaches the highest threshold that k elements reach; None where there is none, or these are
         many."""
-        from compressors.kernels import backend
-
         mean, largest = _mean_and_largest(x, side)
         if not largest > 0.0:
             return None
@@ -156,10 +149,6 @@ class RedSyncThreshold(Sparsifier, Stateful):
         return self.select_side(x, key, 0)
 
     def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
-        import torch
-
-        from compressors.kernels import backend
-
         kernels, name = backend.load("selection", x.device), _SIDES[side]
         candidates = magnitudes.Candidates(kernels, x, side)
         k = counts.count_kept(len(x), self.ratio, self.count)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Law, Stateful
+from compressors.kernels import backend
+from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes, sidco_fits
 from compressors.sparsification.sparsifier import Sparsifier
 from gradsweep.options.parameters import InvalidParameter, choice, integer, number
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +80,6 @@ class SIDCo(Sparsifier, Stateful):
         return Law(delta=1.0 / n)  # the largest is always kept, and has at least the mean square
 
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        from compressors.kernels import backend
-
         kernels, k = backend.load("selection", x.device), counts.count_kept(len(x), self.ratio, self.count)
         threshold = self._threshold(x, k, key.unit) if k < len(x) else math.nan
         if math.isnan(threshold):
@@ -94,8 +91,6 @@ class SIDCo(Sparsifier, Stateful):
 
     def _threshold(self, x: torch.Tensor, k: int, unit: int) -> float:
         """Return the threshold of the last stage; NaN where `x` holds NaN or Inf."""
-        from compressors.kernels import backend
-
         _, absolute, square = backend.load("sums", x.device).moments(x)
         if not math.isfinite(absolute):
             return math.nan
@@ -121,8 +116,6 @@ class SIDCo(Sparsifier, Stateful):
         return sidco_fits.fit_generalised_pareto(mean, mean_of_squares, share)
 
     def _first_threshold(self, x: torch.Tensor, absolute: float, square: float, share: float) -> float:
-        from compressors.kernels import backend
-
         if self.distribution != "gamma_gpareto":
             return self._quantile(absolute / len(x), square / len(x), share)
         nonzero, exponent, mantissa = backend.load("exceedances", x.device).logarithms(x)
@@ -141,8 +134,6 @@ class SIDCo(Sparsifier, Stateful):
 
     def _adapt(self, unit: int, kept: int, k: int, n: int) -> None:
         """Count a step that kept so many elements, and change M where it is time."""
-        import torch
-
         if self.adapt_every is None:
             return
         state = self.memory.get(unit, {})

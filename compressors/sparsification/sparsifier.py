@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from compressors import aliases, registry
 from compressors.base import Compressor, CorruptPayload, Law, Stateful, count_elements
+from compressors.kernels import backend, buffers, half_floats
+from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key, splitmix64
 from compressors.sparsification import positions
 from gradsweep.options.parameters import InvalidParameter, Valid, choice, from_mapping, mapping
-
-if TYPE_CHECKING:
-    import torch
 
 _PLAIN = {"fp32": 4, "fp16": 2}
 _NOT_CHAINED = (*_PLAIN, "mean")
@@ -25,8 +25,6 @@ _HALF_ERROR = 2.0**-21
 def _find_chained(name: Any) -> type[Elementwise] | None:
     """Return the method `name`, where it can code a vector of kept values without knowing anything else; whether it
     asks the other workers, its options decide."""
-    from compressors import aliases, registry
-
     if not isinstance(name, str):
         return None
     method = registry().get(aliases().get(name, name))
@@ -38,8 +36,6 @@ def _find_chained(name: Any) -> type[Elementwise] | None:
 
 
 def _names_of_values() -> list[str]:
-    from compressors import aliases, registry
-
     return [*_NOT_CHAINED, *(name for name in (*registry(), *aliases()) if _find_chained(name) is not None)]
 
 
@@ -181,8 +177,6 @@ class Sparsifier(Compressor):
         return None if values is None else positions.HEADER + index + values
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        from compressors.kernels import buffers
-
         flat = buffers.as_float32(x)
         if self.values == "mean":
             return self._compress_mean(flat, key, out)
@@ -203,10 +197,6 @@ class Sparsifier(Compressor):
 
         `with_positions` keeps to codings from which `kept` can be told, also where all n values are shorter.
         """
-        import torch
-
-        from compressors.kernels import backend, buffers, half_floats
-
         kernels = backend.load("sparse", values.device)
         width = _PLAIN.get(self.values)
         plan = positions.plan(kernels, kept, n, self.indices, None if with_positions else width)
@@ -229,10 +219,6 @@ class Sparsifier(Compressor):
         return buffers.deliver(payload, out)
 
     def _compress_mean(self, x: torch.Tensor, key: Key, out: torch.Tensor | None) -> torch.Tensor:
-        import torch
-
-        from compressors.kernels import backend, buffers
-
         kernels = backend.load("sparse", x.device)
         finite = bool(backend.load("selection", x.device).is_finite(x))
         kept, mean = _no_positions(x), 0.0 if finite else float("nan")
@@ -247,8 +233,6 @@ class Sparsifier(Compressor):
         return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        from compressors.kernels import backend, buffers
-
         payload = buffers.receive(payload, out.device)
         kernels = backend.load("sparse", out.device)
         kept, values = self.unpack(payload, out.numel(), key)
@@ -266,8 +250,6 @@ class Sparsifier(Compressor):
         Raises:
             CorruptPayload: as in `unpack`.
         """
-        from compressors.kernels import buffers
-
         return self.unpack(buffers.receive(payload, payload.device), count, key)[0]
 
     def unpack(self, payload: torch.Tensor, n: int, key: Key) -> tuple[torch.Tensor | None, torch.Tensor]:
@@ -276,10 +258,6 @@ class Sparsifier(Compressor):
         Raises:
             CorruptPayload: no `compress` of a tensor of n elements gave it.
         """
-        import torch
-
-        from compressors.kernels import backend, buffers, half_floats
-
         plan, kept, extra = positions.read(backend.load("sparse", payload.device), payload, n)
         rest = payload[positions.HEADER + plan.size :]
         count = n if plan.is_dense else plan.count
@@ -310,15 +288,11 @@ def _derive_chained_key(key: Key) -> Key:
 
 
 def _no_positions(x: torch.Tensor) -> torch.Tensor:
-    import torch
-
     return torch.empty(0, dtype=torch.int64, device=x.device)
 
 
 def _begin(kernels: Any, kept: torch.Tensor, plan: positions.Plan, extra: int, payload: torch.Tensor) -> None:
     """Write the header and the index part."""
-    import torch
-
     header = torch.frombuffer(bytearray(plan.header(extra)), dtype=torch.uint8)
     payload[: positions.HEADER] = header.to(payload.device)
     positions.write(kernels, kept, plan, payload[positions.HEADER : positions.HEADER + plan.size])

@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import Law
+from compressors.kernels import backend
+from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
 from compressors.sparsification.sparsifier import Sparsifier
 from gradsweep.options.parameters import integer, number
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +42,6 @@ class ThresholdV(Sparsifier):
         return Law(kappa=math.sqrt(n) * self.threshold)  # each of the n errors is below the threshold
 
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        from compressors.kernels import backend
-
         candidates = magnitudes.Candidates(backend.load("selection", x.device), x)
         return candidates.all_above(magnitudes.bits_of(self.threshold))
 
@@ -75,8 +72,6 @@ class AdaptiveThreshold(Sparsifier):
         return self.select_side(x, key, 0)
 
     def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
-        from compressors.kernels import backend
-
         kernels = backend.load("selection", x.device)
         largest = kernels.largest(x, side)
         half = magnitudes.INFINITY
@@ -121,8 +116,6 @@ class GaussianK(Sparsifier):
         return Law(delta=1.0 / n)  # the largest is always kept, and has at least the mean square
 
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        from compressors.kernels import backend
-
         n, kernels = len(x), backend.load("selection", x.device)
         k = counts.count_kept(n, self.ratio, self.count)
         plain, _, square = backend.load("sums", x.device).moments(x)

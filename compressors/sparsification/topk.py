@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from compressors.base import Law
+from compressors.kernels import backend
+from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts
 from compressors.sparsification.sparsifier import Sparsifier
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +48,9 @@ class TopK(Sparsifier):
         return Law(delta=kept / n)
 
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        from compressors.kernels import backend
-
         found: torch.Tensor = backend.load("selection", x.device).topk(x, self.bound_kept(len(x)))
         return found
 
     def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
-        from compressors.kernels import backend
-
         found: torch.Tensor = backend.load("selection", x.device).topk(x, self.bound_kept(len(x)), side)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch
+from compressors.lazy import torch
 
 _LEAF = 32
 

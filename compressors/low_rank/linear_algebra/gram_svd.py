@@ -14,13 +14,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-
-import numpy as np
-import numpy.typing as npt
-import torch
+from typing import TYPE_CHECKING
 
 from compressors.kernels import backend
+from compressors.lazy import np, torch
 from compressors.low_rank.linear_algebra.gram_matrix import gram
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _SMALL = 64
 _SAFE_LENGTH = (1e-15, 1e17)

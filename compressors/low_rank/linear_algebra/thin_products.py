@@ -12,11 +12,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
 from compressors.kernels import backend
 from compressors.kernels.uniform import uniform
+from compressors.lazy import np, torch
 
 Shape = tuple[int, int]
 

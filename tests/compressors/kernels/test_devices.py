@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from compressors import Compressor, InvalidParameter, build
+from compressors import Compressor, InvalidParameter, build, lazy
 from compressors.commands import single_worker
 from compressors.commands.bench_timing import Gradients, Worker
 from compressors.kernels import backend, buffers, warm_up
@@ -65,9 +65,9 @@ def test_warm_up_elsewhere_encodes_and_decodes_every_shape_and_leaves_no_trace(
     """On a device whose kernels are compiled when they start; "meta" stands for it, and tensors stay here."""
     loaded, seen = [], []
     linspace, load = torch.linspace, backend.load
-    monkeypatch.setattr(torch, "linspace", lambda *args, device: linspace(*args, device=seen.append(device)))
+    monkeypatch.setattr(lazy.torch, "linspace", lambda *args, device: linspace(*args, device=seen.append(device)))
     monkeypatch.setattr(backend, "load", lambda name, device: loaded.append(str(device)) or load(name, "cpu"))
-    monkeypatch.setattr(torch, "eye", lambda n, device=None: torch.diag(torch.ones(n)))
+    monkeypatch.setattr(lazy.torch, "eye", lambda n, device=None: torch.diag(torch.ones(n)))
     shapes = [(10, 20), (33,), (10, 20)]
     sizes = []
     compress = type(compressor).compress

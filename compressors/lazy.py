@@ -1,0 +1,27 @@
+"""torch and numpy for modules that are imported without them: each loads when something of it is first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+
+class _LazyModule:
+    """A module by its name; it loads with the first attribute that is read, and attributes are looked up once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:  # Python calls it for missing attributes only
+        value = getattr(importlib.import_module(self._name), attribute)
+        setattr(self, attribute, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+else:
+    np, torch = _LazyModule("numpy"), _LazyModule("torch")
+
+__all__ = ["np", "torch"]
