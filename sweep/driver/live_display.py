@@ -82,14 +82,13 @@ def _build_labels(labels: Sequence[str], width: int) -> tuple[str, list[str]]:
 
 
 def _build_cells(row: Row, headings: Sequence[str], now: float) -> list[str]:
-    status = row.job.status if row.job is not None else run_directory.PENDING
     cells = {
         "epoch": "" if row.epoch is None else f"{number(row.epoch, '.0f')}/{row.epochs}",
         "loss": number(row.loss, ".4f"),
         "accuracy": number(row.accuracy, ".4f"),
         "it/s": number(row.iterations_per_second, ".1f"),
         "time": duration(row.measure_seconds(now)),
-        "to go": status if row.ended is not None else duration(row.remaining_s),
+        "to go": row.job.status if row.ended is not None else duration(row.remaining_s),
     }
     return [cells[heading] for heading in headings]
 

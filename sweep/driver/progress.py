@@ -23,11 +23,8 @@ from sweep.executors.base import Job
 REFRESH_S = 0.5  # the ranks need the cores more than the picture does
 FEW, LOOK_S = 1000, 2e-5  # more runs than a few are not looked at all the time: so many seconds a run lie in between
 FAILURES = (run_directory.FAILED, run_directory.TIMEOUT, run_directory.DIVERGED)
-SILENT = (
-    run_directory.DONE,
-    run_directory.CANCELLED,
-    run_directory.PRUNED,
-)  # on a terminal these are in the counts only
+SILENT = (run_directory.DONE, run_directory.CANCELLED, run_directory.PRUNED)
+"""Statuses that a terminal shows in its counts only."""
 
 
 class Progress:
@@ -56,7 +53,6 @@ class Progress:
         events: Events | None = None,
     ) -> None:
         self.console, self.quiet, self.events = console, quiet, events
-        self.jobs = list(jobs)
         self.tracker = Tracker(jobs, configs, finished, time.monotonic())
         self._next = self._look = 0.0
         self._waits: set[str] = set()  # what runs wait for, as far as that has been printed
@@ -84,7 +80,6 @@ class Progress:
             config: of a run that had no job before.
         """
         self._report(self.tracker.update(time.monotonic()))
-        self.jobs.append(job)
         self.tracker.add_job(job, config)
 
     def report_event(self, kind: str, run: Run, text: str, attempt: int | None = None) -> None:

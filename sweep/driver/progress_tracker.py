@@ -10,44 +10,47 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory, timed_steps
-from gradsweep.files import last_row
-from gradsweep.run_directory import EPOCHS, STEPS, Run
+from gradsweep.run_directory import Run
+from sweep.directory.run_progress import RunProgress
 from sweep.executors.base import Job
 
 STARTED, ENDED = "started", "ended"
 
 
-def _number(row: dict[str, str] | None, column: str) -> float | None:
-    try:
-        value = float(row[column]) if row is not None else None
-    except (KeyError, TypeError, ValueError):
-        return None
-    return value if value is not None and math.isfinite(value) else None
-
-
+@dataclasses.dataclass(eq=False)
 class Row:
     """One run: its newest job, and how far that is, from the files it appends to."""
 
-    def __init__(
-        self, run: Run, epochs: int, max_steps: int | None, job: Job | None = None, evaluate_every: int = 1
-    ) -> None:
-        self.run, self.epochs, self.max_steps, self.job = run, epochs, max_steps, job
-        self.evaluate_every = evaluate_every
-        self.began: float | None = None  # of the job, by the clock of `Tracker.update`
-        self.ended: float | None = None
-        self.waiting = False  # for another try: the job has failed, but that is not the last word
-        self.epoch: float | None = None
-        self.loss: float | None = None
-        self.accuracy: float | None = None
-        self.iterations_per_second: float | None = None
-        self.timed_steps: int | None = None  # of the figure of the report
-        self.share: float | None = None  # of the run's steps that are done; None: not known yet
-        self.remaining_s: float | None = None
+    job: Job
+    epochs: int
+    max_steps: int | None
+    evaluate_every: int = 1
+    began: float | None = None
+    """Of the job, by the clock of `Tracker.update`; likewise `ended`."""
+
+    ended: float | None = None
+    waiting: bool = False
+    """Whether the job has failed and another one is to come."""
+
+    epoch: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    iterations_per_second: float | None = None
+    timed_steps: int | None = None
+    """Steps behind the throughput of a run that has ended."""
+
+    share: float | None = None
+    """Of the run's steps that are done; None: not known yet."""
+
+    remaining_s: float | None = None
+
+    @property
+    def run(self) -> Run:
+        return self.job.task.run
 
     @property
     def cores(self) -> int:
         """The cores that the run occupies, or would like to."""
-        assert self.job is not None
         return len(getattr(self.job, "cores", None) or ()) or self.job.task.cores
 
     def measure_seconds(self, now: float) -> float | None:
@@ -56,39 +59,28 @@ class Row:
 
     def read(self) -> None:
         """Read the last lines of steps.csv and epochs.csv, and after the end result.json."""
-        step, epoch = last_row(self.run.path(STEPS)), last_row(self.run.path(EPOCHS))
-        self.epoch, self.loss = _number(step, "epoch"), _number(step, "loss")
-        self.accuracy = _number(epoch, "test_accuracy")
-        steps, time_s = _number(step, "step"), _number(step, "time_s")
-        self.iterations_per_second = steps / time_s if steps and time_s else None
+        progress = RunProgress(self.run)
+        self.epoch, self.loss, self.accuracy = progress.epoch, progress.loss, progress.accuracy
+        self.iterations_per_second = progress.iterations_per_second
         if self.ended is not None and (result := self.run.result()) is not None:  # the figure of the report
             self.iterations_per_second = result.get("iterations_per_second")
             self.timed_steps = timed_steps.steps(result)
-        self.share = self.remaining_s = None
-        finished, in_epochs = _number(epoch, "epoch"), _number(epoch, "step")
-        if steps and finished and in_epochs:
-            planned = in_epochs / finished * self.epochs
-            planned = planned if self.max_steps is None else min(planned, self.max_steps)
-        elif steps and self.max_steps is not None:
-            planned = float(self.max_steps)
-        else:
-            return
-        self.share = min(1.0, steps / planned)
-        if self.iterations_per_second:  # counted by the recorder, so attempts before this one are in it
-            evaluations = max(0.0, self.epochs - (finished or 0.0)) / self.evaluate_every
-            evaluate_s = evaluations * (_number(epoch, "evaluate_s") or 0.0)
-            self.remaining_s = max(0.0, planned - steps) / self.iterations_per_second + evaluate_s
+        self.share, self.remaining_s = progress.compute_share(self.epochs, self.max_steps), None
+        planned = progress.plan_steps(self.epochs, self.max_steps)
+        if progress.steps and planned and self.iterations_per_second:  # of earlier attempts, too
+            evaluations = max(0.0, self.epochs - (progress.finished_epochs or 0.0)) / self.evaluate_every
+            evaluate_s = evaluations * (progress.evaluate_s or 0.0)
+            self.remaining_s = max(0.0, planned - progress.steps) / self.iterations_per_second + evaluate_s
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A job has begun or ended; `final`: no other job of its run is to come, as far as anybody knows."""
+    """A job has begun or ended."""
 
     kind: str
     row: Row
     job: Job
     seconds: float | None
-    final: bool = True
 
 
 class Tracker:
@@ -117,21 +109,19 @@ class Tracker:
         Args:
             config: of a run that had none.
         """
-        run = job.task.run
-        before = self.rows.get(run.directory)
-        if before is not None:
-            row = Row(run, before.epochs, before.max_steps, job, before.evaluate_every)
+        directory = job.task.run.directory
+        if (before := self.rows.get(directory)) is not None:
+            row = Row(job, before.epochs, before.max_steps, before.evaluate_every)
         else:
             assert config is not None
-            row = Row(run, config["epochs"], config["max_steps"], job, config.get("evaluate_every", 1))
-        self.rows[run.directory] = self._open[run.directory] = row
+            row = Row(job, config["epochs"], config["max_steps"], config.get("evaluate_every", 1))
+        self.rows[directory] = self._open[directory] = row
 
     def update(self, now: float) -> list[Change]:
         """Return which runs have begun and ended since the last call, in their order."""
         changes = []
         for directory, row in list(self._open.items()):
             job = row.job
-            assert job is not None
             if job.status == run_directory.PENDING:
                 continue
             was_queued = row.began is None
@@ -157,9 +147,8 @@ class Tracker:
 
     def list_running(self) -> list[Row]:
         """Return the rows of running jobs, in the order in which they began."""
-        return sorted(
-            (row for row in self._open.values() if row.began is not None), key=lambda row: (row.began, row.run.name)
-        )
+        running = (row for row in self._open.values() if row.began is not None)
+        return sorted(running, key=lambda row: (row.began, row.run.name))
 
     def list_ended(self, most: int) -> list[Row]:
         """Return the rows that ended last, at most `most`, the latest last."""
@@ -172,17 +161,16 @@ class Tracker:
 
     def list_waits(self) -> list[str]:
         """Return what runs that have not begun wait for, beyond their turn; each once."""
-        return list(dict.fromkeys(row.job.waits_for for row in self.rows.values() if row.job and row.job.waits_for))
+        return list(dict.fromkeys(row.job.waits_for for row in self.rows.values() if row.job.waits_for))
 
     def has_shared_cores(self) -> bool:
         """Tell whether others may use the cores that a run has."""
-        return any(row.job is not None and row.job.shared_cores for row in self.rows.values())
+        return any(row.job.shared_cores for row in self.rows.values())
 
     def count_statuses(self) -> collections.Counter[str]:
         """Return the number of runs by status; `pending` are those that wait for their turn or for a retry."""
         counts = collections.Counter({run_directory.DONE: self.finished} if self.finished else {})
         for row in self.rows.values():
-            assert row.job is not None
             counts[run_directory.PENDING if row.waiting else row.job.status] += 1
         return counts
 
@@ -194,15 +182,12 @@ class Tracker:
         """
         active = [row for row in self._open.values() if row.began is not None]
         queued = collections.Counter(
-            row.job.task.cores
-            for row in self.rows.values()
-            if row.job is not None and (row.waiting or (row.began is None and row.ended is None))
+            row.job.task.cores for row in self.rows.values() if row.waiting or (row.began is None and row.ended is None)
         )
         left = longest = 0.0
         worked = self._worked
         projected: dict[int, tuple[float, int]] = {}
         for row in active:
-            assert row.job is not None
             took = row.measure_seconds(now) or 0.0
             worked += took * row.cores
             if row.remaining_s is not None:
@@ -212,7 +197,6 @@ class Tracker:
         if not known:
             return None
         for row in active:
-            assert row.job is not None
             rest = row.remaining_s
             if rest is None:
                 likely = _average_cost(known, row.job.task.cores) / row.cores
@@ -229,9 +213,8 @@ class Tracker:
 
 def _has_begun(job: Job) -> bool:
     """Tell whether a job that has ended had begun: it may have done both between two looks."""
-    return (
-        job.status not in (run_directory.PENDING, run_directory.CANCELLED) or getattr(job, "attempt", None) is not None
-    )
+    has_attempt = getattr(job, "attempt", None) is not None
+    return has_attempt or job.status not in (run_directory.PENDING, run_directory.CANCELLED)
 
 
 def _average_cost(known: Mapping[int, tuple[float, int]], cores: int) -> float:

@@ -24,6 +24,7 @@ from gradsweep.disk.regular_files import stamp_file
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import read_lock_owner
 from sweep.directory import scheduler_job
+from sweep.directory.run_progress import RunProgress
 from sweep.directory.scheduler_job import COMPLETING, Job
 from sweep.launchers import schedulers
 
@@ -240,37 +241,22 @@ def _read_object(run: str, name: str, view: View, needed: bool) -> dict[str, Any
 def _read_rows(run: str, view: View) -> None:
     """Read how far a run without a result is, from the last rows of its CSV files."""
     try:
-        step, epoch = (
-            files.last_row(Path(run + run_directory.STEPS)),
-            files.last_row(Path(run + run_directory.EPOCHS)),
-        )
-        config = regular_files.read_bytes(run + run_directory.CONFIG).decode("utf-8", "replace") if step else ""
+        rows = RunProgress(Run(Path(run)))
+        has_begun = rows.epoch is not None
+        config = regular_files.read_bytes(run + run_directory.CONFIG).decode("utf-8", "replace") if has_begun else ""
     except OSError as error:
         view.damaged.append(f"{os.path.basename(str(error.filename))}: {error.strerror}")
         return
     view.epochs = _read_setting(config, "epochs")
-    view.epoch, view.accuracy = _read_number(step, "epoch"), _read_number(epoch, "test_accuracy")
-    steps, time_s = _read_number(step, "step"), _read_number(step, "time_s")
-    view.iterations_per_second = steps / time_s if steps and time_s else None
-    finished, in_epochs = _read_number(epoch, "epoch"), _read_number(epoch, "step")
-    most = _read_setting(config, "max_steps")
-    planned = in_epochs / finished * view.epochs if in_epochs and finished and view.epochs else None
-    if most is not None and (planned is None or most < planned):
-        planned = most
-    view.progress = min(1.0, steps / planned) if steps and planned else None
+    view.epoch, view.accuracy = rows.epoch, rows.accuracy
+    view.iterations_per_second = rows.iterations_per_second
+    view.progress = rows.compute_share(view.epochs, _read_setting(config, "max_steps"))
 
 
 def _read_setting(config: str, key: str) -> int | None:
     """Return a number at the top of a config.yaml of ours, without parsing all of it."""
     match = re.search(rf"^{key}: (\d+)$", config, re.MULTILINE)
     return int(match[1]) if match else None
-
-
-def _read_number(row: Mapping[str, str] | None, column: str) -> float | None:
-    try:
-        return float(row[column]) if row is not None else None
-    except (KeyError, ValueError):
-        return None
 
 
 def _to_number(value: object) -> float | None:

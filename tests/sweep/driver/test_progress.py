@@ -51,8 +51,8 @@ def write(run: Run, steps: int, per_epoch: int, epochs: int = 1) -> None:
         )
 
 
-def test_a_row_reads_how_far_a_run_is(tmp_path: Path) -> None:
-    row = Row(Run(tmp_path / "run"), epochs=10, max_steps=None)
+def test_a_row_reads_how_far_a_run_is(make: Make) -> None:
+    row = Row(*make(1), epochs=10, max_steps=None)
     row.read()
     assert row.epoch is None and row.share is None and row.remaining_s is None
     write(row.run, steps=8, per_epoch=10, epochs=0)
