@@ -9,35 +9,22 @@ import triton.language as tl
 from compressors.kernels.cuda.primitives.launch import float64_bits, launch, wrap_to_int64
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import MAGNITUDE
-from compressors.kernels.cuda.sums import CHUNK, chunks_of, combine, first_places, fold
+from compressors.kernels.cuda.sums import CHUNKS, LANES, chunks_of, combine, first_places, fold, launch_chunks
 from compressors.kernels.reference.atomo import read_flags, write_flags
 
 __all__ = ["draw_kept", "read_flags", "split_at", "write_flags"]
 
-_CHUNKS = 8
 _BLOCK = tl.constexpr(4096)
 _TILE = 1024
 
 
-@triton.jit(do_not_specialize=["count", "threshold", "steps", "across"])
-def _split(
-    x: tl.tensor,
-    totals: tl.tensor,
-    found: tl.tensor,
-    largest: tl.tensor,
-    count: tl.tensor,
-    threshold: tl.tensor,
-    across: tl.tensor,
-    steps: tl.tensor,
-    CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    UNROLL: tl.constexpr,
-) -> None:
+@triton.jit(do_not_specialize=["count", "bucket", "across", "steps", "threshold"])
+def _split(x, totals, found, largest, count, bucket, across, steps, threshold, UNROLL: tl.constexpr) -> None:
     """Write sums of the magnitudes below the threshold, by chunk; how many are not below, and the largest one below."""
-    chunk, exists, place, end = first_places(count.to(tl.int64), count.to(tl.int64), across, CHUNK, CHUNKS)
-    lanes = tl.zeros((CHUNKS, 16), tl.float64)
-    above = tl.zeros((CHUNKS, 16), tl.int32)
-    most = tl.zeros((CHUNKS, 16), tl.int32)
+    chunk, exists, place, end = first_places(count, bucket, across)
+    lanes = tl.zeros((CHUNKS, LANES), tl.float64)
+    above = tl.zeros((CHUNKS, LANES), tl.int32)
+    most = tl.zeros((CHUNKS, LANES), tl.int32)
     for _ in range(0, steps, UNROLL):
         for _ in tl.static_range(UNROLL):
             sizes = tl.load(x + place, mask=place < end, other=0.0).to(tl.int32, bitcast=True) & MAGNITUDE
@@ -45,8 +32,8 @@ def _split(
             lanes += below.to(tl.float32, bitcast=True).to(tl.float64)
             above += ((sizes >= threshold) & (place < end)).to(tl.int32)
             most = tl.maximum(most, below)
-            place += 16
-    tl.store(totals + chunk, fold(lanes, CHUNKS), mask=exists)
+            place += LANES
+    tl.store(totals + chunk, fold(lanes), mask=exists)
     tl.atomic_add(found, tl.sum(tl.sum(above, axis=1), axis=0).to(tl.int64))
     tl.atomic_max(largest, tl.max(tl.max(most, axis=1), axis=0))
 
@@ -58,24 +45,13 @@ def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:
     totals = torch.empty(1, chunks.across, dtype=torch.float64, device=x.device)
     found = torch.zeros(1, dtype=torch.int64, device=x.device)
     largest = torch.zeros(1, dtype=torch.int32, device=x.device)
-    launch(
-        _split, chunks.programs, x, totals, found, largest, len(x), threshold, chunks.across, chunks.steps,
-        CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
-    )  # fmt: skip
+    launch_chunks(_split, chunks, (x, totals, found, largest), threshold)
     above, below, most = torch.cat([found.double(), combine(totals), largest.double()]).tolist()
     return int(above), below, int(most)
 
 
 @triton.jit(do_not_specialize=["count", "key", "scale", "threshold"])
-def _draw(
-    x: tl.tensor,
-    kept: tl.tensor,
-    count: tl.tensor,
-    key: tl.tensor,
-    scale: tl.tensor,
-    threshold: tl.tensor,
-    TILE: tl.constexpr,
-) -> None:
+def _draw(x, kept, count, key, scale, threshold, TILE: tl.constexpr) -> None:
     """Write flags of what is kept; the scale is the bits of a float64."""
     first = tl.program_id(0).to(tl.int64) * TILE
     index = first + tl.arange(0, TILE)

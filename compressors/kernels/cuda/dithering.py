@@ -6,22 +6,14 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import (
-    float64_bits,
-    is_raised,
-    launch,
-    make_flag,
-    power_of_two,
-    wrap_to_int64,
-)
+from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling, write_codes
+from compressors.kernels.cuda.primitives.launch import power_of_two, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
-    NAN,
     add_to,
     bucket_draws,
     canonical,
-    divisor_of,
+    divide_by_scales,
     draw_round_up,
     factor_of,
     norms,
@@ -32,15 +24,15 @@ from compressors.kernels.cuda.scales import (
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "key", "steps"])
 def _encode(
-    x: tl.tensor,
-    scales: tl.tensor,
-    payload: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    header: tl.tensor,
-    key: tl.tensor,
-    steps: tl.tensor,
+    x,
+    scales,
+    payload,
+    count,
+    bucket,
+    across,
+    header,
+    key,
+    steps,
     WIDTH: tl.constexpr,
     BYTES: tl.constexpr,
     ROWS: tl.constexpr,
@@ -52,8 +44,7 @@ def _encode(
     if tl.program_id(0) % across == 0:
         store_words(payload, number, norm, real)
     finest = ((steps + 126) << 23).to(tl.float32, bitcast=True)  # 2^(steps - 1)
-    relative = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(norm)[:, None], (ROWS, COLS))) * finest
-    relative = tl.where((norm == NAN)[:, None], 0.0, relative)
+    relative = divide_by_scales(tl.abs(value), norm) * finest
     random = bucket_draws(key, number, inside, bucket, across, COLS)
     power = ((relative.to(tl.int32, bitcast=True) + (random >> 9).to(tl.int32)) >> 23) - 126
     below = tl.where(relative >= 1, 0.0, relative)
@@ -65,15 +56,15 @@ def _encode(
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight", "steps"])
 def _decode_add(
-    payload: tl.tensor,
-    out: tl.tensor,
-    wrong: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    header: tl.tensor,
-    weight: tl.tensor,
-    steps: tl.tensor,
+    payload,
+    out,
+    wrong,
+    count,
+    bucket,
+    across,
+    header,
+    weight,
+    steps,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
@@ -93,18 +84,9 @@ def encode(
     x: torch.Tensor, key: int, steps: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
 ) -> None:
     tiles = tiling(len(x), bucket)
-    launch(
-        _encode, tiles.programs, x, norms(x, bucket, euclidean), payload, len(x), bucket, tiles.across,
-        4 * tiles.buckets, wrap_to_int64(key), steps, WIDTH=width, BYTES=power_of_two(width), ROWS=tiles.rows,
-        COLS=tiles.columns,
-    )  # fmt: skip
+    tensors, numbers = (x, norms(x, bucket, euclidean), payload), (4 * tiles.buckets, wrap_to_int64(key), steps)
+    launch_tiles(_encode, tiles, tensors, *numbers, WIDTH=width, BYTES=power_of_two(width))
 
 
 def decode_add(payload: torch.Tensor, steps: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    tiles = tiling(len(out), bucket)
-    wrong = make_flag(out)
-    launch(
-        _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 4 * tiles.buckets,
-        float64_bits(weight), steps, WIDTH=width, ROWS=tiles.rows, COLS=tiles.columns,
-    )  # fmt: skip
-    return not is_raised(wrong)
+    return decode_tiles(_decode_add, payload, bucket, weight, out, steps, WIDTH=width)

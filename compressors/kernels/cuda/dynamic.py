@@ -9,15 +9,13 @@ import triton
 import triton.language as tl
 
 from compressors.kernels import dynamic_map
-from compressors.kernels.cuda.primitives.buckets import tile, tiling
-from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag
+from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     MAGNITUDE,
-    NAN,
     add_to,
     canonical,
-    divisor_of,
+    divide_by_scales,
     factor_of,
     largest_magnitudes,
     read_scales,
@@ -42,14 +40,14 @@ def _values(device: torch.device) -> torch.Tensor:
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header"])
 def _encode(
-    x: tl.tensor,
-    norms: tl.tensor,
-    decades: tl.tensor,
-    payload: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    header: tl.tensor,
+    x,
+    norms,
+    decades,
+    payload,
+    count,
+    bucket,
+    across,
+    header,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     GIVEN: tl.constexpr,
@@ -64,8 +62,7 @@ def _encode(
         norm = canonical(tl.max(bits & MAGNITUDE, axis=1))
     if tl.program_id(0) % across == 0:
         store_words(payload, number, norm, real)
-    y = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(norm)[:, None], (ROWS, COLS)))
-    y = tl.where((norm == NAN)[:, None], 0.0, y)
+    y = divide_by_scales(tl.abs(value), norm)
     decade = tl.zeros((ROWS, COLS), tl.int32)
     for place in tl.static_range(_DECADES):
         decade += (y > tl.load(decades + place)).to(tl.int32)
@@ -78,17 +75,7 @@ def _encode(
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight"])
 def _decode_add(
-    payload: tl.tensor,
-    values: tl.tensor,
-    out: tl.tensor,
-    wrong: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    header: tl.tensor,
-    weight: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
+    payload, out, wrong, count, bucket, across, header, weight, values, ROWS: tl.constexpr, COLS: tl.constexpr
 ) -> None:
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     norm, bad = read_scales(payload, number, real)
@@ -100,17 +87,9 @@ def _decode_add(
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
     tiles = tiling(len(x), bucket)
     norms = payload if tiles.whole else largest_magnitudes(x, bucket)
-    launch(
-        _encode, tiles.programs, x, norms, _decades(x.device), payload, len(x), bucket, tiles.across,
-        4 * tiles.buckets, ROWS=tiles.rows, COLS=tiles.columns, GIVEN=not tiles.whole,
-    )  # fmt: skip
+    tensors = x, norms, _decades(x.device), payload
+    launch_tiles(_encode, tiles, tensors, 4 * tiles.buckets, GIVEN=not tiles.whole)
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    tiles = tiling(len(out), bucket)
-    wrong = make_flag(out)
-    launch(
-        _decode_add, tiles.programs, payload, _values(out.device), out, wrong, len(out), bucket, tiles.across,
-        4 * tiles.buckets, float64_bits(weight), ROWS=tiles.rows, COLS=tiles.columns,
-    )  # fmt: skip
-    return not is_raised(wrong)
+    return decode_tiles(_decode_add, payload, bucket, weight, out, _values(out.device))

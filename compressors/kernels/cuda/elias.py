@@ -39,50 +39,27 @@ def _short_symbols(device: torch.device) -> torch.Tensor:
 
 
 @triton.jit
-def _larger(one: tl.tensor, other: tl.tensor) -> tl.tensor:
+def _larger(one, other) -> tl.tensor:
     return tl.maximum(one, other)
 
 
 @triton.jit
-def _levels_at(
-    x: tl.tensor,
-    norm: tl.tensor,
-    number: tl.tensor,
-    inside: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    key: tl.tensor,
-    levels: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-) -> tl.tensor:
+def _levels_at(x, norm, number, inside, count, bucket, key, levels) -> tl.tensor:
     """Return the levels of the elements `inside` (COLS,) of the buckets `number` (ROWS,); 0 where there is none."""
     index = number[:, None] * bucket + inside[None, :]
     exists = (inside >= 0)[None, :] & (inside < bucket)[None, :] & (index < count)
     value = tl.load(x + index, mask=exists, other=0.0)
-    return tl.where(exists, levels_of(value, norm, number, inside, key, levels, ROWS, COLS), 0)
+    return tl.where(exists, levels_of(value, norm, number, inside, key, levels), 0)
 
 
 @triton.jit
-def _symbols(
-    x: tl.tensor,
-    norm: tl.tensor,
-    number: tl.tensor,
-    inside: tl.tensor,
-    before: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    key: tl.tensor,
-    levels: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-) -> tl.tensor:
+def _symbols(x, norm, number, inside, before, count, bucket, key, levels) -> tl.tensor:
     """Return the levels of the next elements of some buckets, the codes of the gaps before them, the codes of their
     signs and heights, and the lengths of both; zero where the level is. Then the last element of each bucket that has
     one, which is `before` (ROWS,) for those in front of these elements."""
-    level = _levels_at(x, norm, number, inside, count, bucket, key, levels, ROWS, COLS)
+    level = _levels_at(x, norm, number, inside, count, bucket, key, levels)
     # Of the element before, too, which may be another thread's: what all threads know is only what they compute.
-    left = _levels_at(x, norm, number, inside - 1, count, bucket, key, levels, ROWS, COLS)
+    left = _levels_at(x, norm, number, inside - 1, count, bucket, key, levels)
     last = tl.associative_scan(tl.where(left != 0, inside[None, :] - 1, -1), 1, _larger)
     gap, gap_length = omega(inside[None, :] - tl.maximum(last, before[:, None]))
     height, height_length = omega(tl.maximum(tl.abs(level), 1).to(tl.int64))
@@ -95,18 +72,7 @@ def _symbols(
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "pieces", "key", "levels"])
-def _measure(
-    x: tl.tensor,
-    norms: tl.tensor,
-    sizes: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    pieces: tl.tensor,
-    key: tl.tensor,
-    levels: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-) -> None:
+def _measure(x, norms, sizes, count, bucket, pieces, key, levels, ROWS: tl.constexpr, COLS: tl.constexpr) -> None:
     """Count the bytes of the streams of some buckets."""
     count = count.to(tl.int64)
     bucket = bucket.to(tl.int64)
@@ -117,9 +83,7 @@ def _measure(
     before = tl.full((ROWS,), -1, tl.int64)
     used = tl.zeros((ROWS,), tl.int64)
     for _ in range(pieces):
-        _, _, _, one, two, before = _symbols(
-            x, norm, number, inside, before, count, bucket, key, levels, ROWS, COLS
-        )  # fmt: skip
+        _, _, _, one, two, before = _symbols(x, norm, number, inside, before, count, bucket, key, levels)
         used += tl.sum(one + two, axis=1).to(tl.int64)
         inside += COLS
     tl.store(sizes + number, (used + 7) >> 3, mask=real)
@@ -127,18 +91,7 @@ def _measure(
 
 @triton.jit(do_not_specialize=["count", "bucket", "pieces", "key", "levels"])
 def _write(
-    x: tl.tensor,
-    norms: tl.tensor,
-    ends: tl.tensor,
-    sizes: tl.tensor,
-    words: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    pieces: tl.tensor,
-    key: tl.tensor,
-    levels: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
+    x, norms, ends, sizes, words, count, bucket, pieces, key, levels, ROWS: tl.constexpr, COLS: tl.constexpr
 ) -> None:
     """Write the streams of some buckets, which end at the bytes `ends`, into `words`, which are zero."""
     count = count.to(tl.int64)
@@ -150,9 +103,7 @@ def _write(
     before = tl.full((ROWS,), -1, tl.int64)
     at = 8 * (tl.load(ends + number, mask=real, other=0) - tl.load(sizes + number, mask=real, other=0))
     for _ in range(pieces):
-        some, gap, height, one, two, before = _symbols(
-            x, norm, number, inside, before, count, bucket, key, levels, ROWS, COLS
-        )  # fmt: skip
+        some, gap, height, one, two, before = _symbols(x, norm, number, inside, before, count, bucket, key, levels)
         begin = at[:, None] + (tl.cumsum(one + two, axis=1) - one - two)
         or_bits(words, begin, gap, some)
         or_bits(words, begin + one, height, some)
@@ -188,17 +139,17 @@ def encode(
 
 @triton.jit(do_not_specialize=["count", "bucket", "levels", "weight"])
 def _add_streams(
-    words: tl.tensor,
-    table: tl.tensor,
-    norms: tl.tensor,
-    ends: tl.tensor,
-    sizes: tl.tensor,
-    out: tl.tensor,
-    wrong: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    levels: tl.tensor,
-    weight: tl.tensor,
+    words,
+    table,
+    norms,
+    ends,
+    sizes,
+    out,
+    wrong,
+    count,
+    bucket,
+    levels,
+    weight,
     STREAMS: tl.constexpr,
     PEEK: tl.constexpr,
 ) -> None:

@@ -11,38 +11,26 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.launch import float64_bits, launch
+from compressors.kernels.cuda.primitives.launch import float64_bits
 from compressors.kernels.cuda.scales import MAGNITUDE
-from compressors.kernels.cuda.sums import CHUNK, chunks_of, combine, first_places, fold
+from compressors.kernels.cuda.sums import CHUNKS, LANES, chunks_of, combine, first_places, fold, launch_chunks
 
-_CHUNKS = 8
 _FRACTION = tl.constexpr((1 << 52) - 1)
 _ONE = tl.constexpr(1023 << 52)
 
 
-@triton.jit(do_not_specialize=["count", "threshold", "location", "across", "steps", "total"])
+@triton.jit(do_not_specialize=["count", "bucket", "across", "steps", "threshold", "location", "total"])
 def _exceedances(
-    x: tl.tensor,
-    totals: tl.tensor,
-    found: tl.tensor,
-    count: tl.tensor,
-    threshold: tl.tensor,
-    location: tl.tensor,
-    across: tl.tensor,
-    steps: tl.tensor,
-    total: tl.tensor,
-    CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    UNROLL: tl.constexpr,
+    x, totals, found, count, bucket, across, steps, threshold, location, total, UNROLL: tl.constexpr
 ) -> None:
     """Write the totals of the excesses and of their squares of some chunks, of which there are `total`, (2, total)
     float64; how many magnitudes are not below the threshold is added to `found`. The location is the bits of a
     float64."""
-    chunk, exists, place, end = first_places(count.to(tl.int64), count.to(tl.int64), across, CHUNK, CHUNKS)
+    chunk, exists, place, end = first_places(count, bucket, across)
     start = location.to(tl.int64).to(tl.float64, bitcast=True)
-    plain = tl.zeros((CHUNKS, 16), tl.float64)
-    square = tl.zeros((CHUNKS, 16), tl.float64)
-    above = tl.zeros((CHUNKS, 16), tl.int32)
+    plain = tl.zeros((CHUNKS, LANES), tl.float64)
+    square = tl.zeros((CHUNKS, LANES), tl.float64)
+    above = tl.zeros((CHUNKS, LANES), tl.int32)
     for _ in range(0, steps, UNROLL):
         for _ in tl.static_range(UNROLL):
             inside = place < end
@@ -52,9 +40,9 @@ def _exceedances(
             plain += excess
             square += excess * excess
             above += (inside & ((value.to(tl.int32, bitcast=True) & MAGNITUDE) >= threshold)).to(tl.int32)
-            place += 16
-    tl.store(totals + chunk, fold(plain, CHUNKS), mask=exists)
-    tl.store(totals + total.to(tl.int64) + chunk, fold(square, CHUNKS), mask=exists)
+            place += LANES
+    tl.store(totals + chunk, fold(plain), mask=exists)
+    tl.store(totals + total.to(tl.int64) + chunk, fold(square), mask=exists)
     tl.atomic_add(found, tl.sum(tl.sum(above, axis=1), axis=0).to(tl.int64))
 
 
@@ -64,16 +52,13 @@ def moments_above(x: torch.Tensor, threshold: int, location: float) -> tuple[int
     chunks = chunks_of(len(x), len(x))
     totals = torch.empty(2, chunks.across, dtype=torch.float64, device=x.device)
     found = torch.zeros(1, dtype=torch.int64, device=x.device)
-    launch(
-        _exceedances, chunks.programs, x, totals, found, len(x), threshold, float64_bits(location), chunks.across,
-        chunks.steps, chunks.across, CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
-    )  # fmt: skip
+    launch_chunks(_exceedances, chunks, (x, totals, found), threshold, float64_bits(location), chunks.across)
     count, excess, squares = torch.cat([found.double(), combine(totals)]).tolist()
     return int(count), excess, squares
 
 
 @triton.jit
-def _split(values: tl.tensor) -> tl.tensor:
+def _split(values) -> tl.tensor:
     """Return exponents (int64) and mantissas of float64 without a sign; a zero counts as a one."""
     bits = values.to(tl.int64, bitcast=True)
     bits = tl.where(bits == 0, _ONE, bits)
@@ -81,31 +66,21 @@ def _split(values: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _multiply_halves(lanes: tl.tensor, LANES: tl.constexpr) -> tl.tensor:
-    """Multiply the halves of the lanes by each other: (rows, LANES) -> (rows, LANES // 2)."""
-    halves = tl.permute(tl.reshape(lanes, (lanes.shape[0], 2, LANES // 2)), (0, 2, 1))
+def _multiply_halves(lanes) -> tl.tensor:
+    """Multiply the halves of the lanes by each other: (rows, n) -> (rows, n // 2)."""
+    halves = tl.permute(tl.reshape(lanes, (lanes.shape[0], 2, lanes.shape[1] // 2)), (0, 2, 1))
     one, other = tl.split(halves)
     return one * other
 
 
-@triton.jit(do_not_specialize=["count", "across", "steps"])
-def _products(
-    values: tl.tensor,
-    products: tl.tensor,
-    sums: tl.tensor,
-    count: tl.tensor,
-    across: tl.tensor,
-    steps: tl.tensor,
-    CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    UNROLL: tl.constexpr,
-) -> None:
+@triton.jit(do_not_specialize=["count", "bucket", "across", "steps"])
+def _products(values, products, sums, count, bucket, across, steps, UNROLL: tl.constexpr) -> None:
     """Write the products of the mantissas of some chunks. How many magnitudes are not zero is added to `sums[0]`, and
     all exponents that were split off to `sums[1]`."""
-    chunk, exists, place, end = first_places(count.to(tl.int64), count.to(tl.int64), across, CHUNK, CHUNKS)
-    lanes = tl.full((CHUNKS, 16), 1.0, tl.float64)
-    exponents = tl.zeros((CHUNKS, 16), tl.int64)
-    nonzero = tl.zeros((CHUNKS, 16), tl.int32)
+    chunk, exists, place, end = first_places(count, bucket, across)
+    lanes = tl.full((CHUNKS, LANES), 1.0, tl.float64)
+    exponents = tl.zeros((CHUNKS, LANES), tl.int64)
+    nonzero = tl.zeros((CHUNKS, LANES), tl.int32)
     for _ in range(0, steps, UNROLL):
         for _ in tl.static_range(UNROLL):
             value = tl.abs(tl.load(values + place, mask=place < end, other=0.0)).to(tl.float64)
@@ -113,12 +88,10 @@ def _products(
             lanes *= mantissa
             exponents += exponent
             nonzero += (value.to(tl.int64, bitcast=True) != 0).to(tl.int32)
-            place += 16
+            place += LANES
     exponent, lanes = _split(lanes)
     exponents += exponent
-    product = tl.reshape(
-        _multiply_halves(_multiply_halves(_multiply_halves(_multiply_halves(lanes, 16), 8), 4), 2), (CHUNKS,)
-    )
+    product = tl.reshape(_multiply_halves(_multiply_halves(_multiply_halves(_multiply_halves(lanes)))), (CHUNKS,))
     tl.store(products + chunk, product, mask=exists)
     tl.atomic_add(sums, tl.sum(tl.sum(nonzero, axis=1), axis=0).to(tl.int64))
     tl.atomic_add(sums + 1, tl.sum(tl.sum(exponents, axis=1), axis=0))
@@ -128,10 +101,7 @@ def _multiply_chunks(values: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
     """Return the product of each chunk."""
     chunks = chunks_of(len(values), len(values))
     products = torch.empty(chunks.across, dtype=torch.float64, device=values.device)
-    launch(
-        _products, chunks.programs, values, products, sums, len(values), chunks.across, chunks.steps,
-        CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
-    )  # fmt: skip
+    launch_chunks(_products, chunks, (values, products, sums))
     return products
 
 

@@ -6,15 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import (
-    float64_bits,
-    is_raised,
-    launch,
-    make_flag,
-    power_of_two,
-    wrap_to_int64,
-)
+from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling, write_codes
+from compressors.kernels.cuda.primitives.launch import power_of_two, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import load_words, store_words
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import (
@@ -22,7 +15,7 @@ from compressors.kernels.cuda.scales import (
     MAGNITUDE,
     NAN,
     add_to,
-    divisor_of,
+    divide_by_scales,
     draw_round_up,
     factor_of,
     read_codes,
@@ -36,13 +29,13 @@ _MOST = tl.constexpr(2**31 - 1)
 
 
 @triton.jit
-def _order(bits: tl.tensor) -> tl.tensor:
+def _order(bits) -> tl.tensor:
     """Return the bits of float32 as integers in the order of the numbers, -0.0 before 0.0; its own inverse."""
     return bits ^ ((bits >> 31) & MAGNITUDE)
 
 
 @triton.jit
-def _bounds(bits: tl.tensor, exists: tl.tensor) -> tl.tensor:
+def _bounds(bits, exists) -> tl.tensor:
     """Return the smallest and the largest element of each row, by `_order`, and the largest magnitude."""
     order = _order(bits)
     low = tl.min(tl.where(exists, order, _MOST), axis=1)
@@ -51,16 +44,7 @@ def _bounds(bits: tl.tensor, exists: tl.tensor) -> tl.tensor:
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "buckets"])
-def _find_bounds(
-    x: tl.tensor,
-    found: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    buckets: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-) -> None:
+def _find_bounds(x, found, count, bucket, across, buckets, ROWS: tl.constexpr, COLS: tl.constexpr) -> None:
     """Find the three `_bounds` of each bucket: `found` is (3, buckets) int32."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     low, high, most = _bounds(tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True), exists)
@@ -70,7 +54,7 @@ def _find_bounds(
 
 
 @triton.jit
-def _between(value: tl.tensor, low_bits: tl.tensor, high_bits: tl.tensor, bad: tl.tensor) -> tl.tensor:
+def _between(value, low_bits, high_bits, bad) -> tl.tensor:
     """Return (x - a) / (b - a), in [0, 1]; from halves of huge numbers, whose difference float32 could not hold."""
     low = tl.where(bad, 0, low_bits).to(tl.float32, bitcast=True)
     high = tl.where(bad, 0, high_bits).to(tl.float32, bitcast=True)
@@ -84,14 +68,14 @@ def _between(value: tl.tensor, low_bits: tl.tensor, high_bits: tl.tensor, bad: t
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "buckets", "key"])
 def _encode(
-    x: tl.tensor,
-    found: tl.tensor,
-    payload: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    buckets: tl.tensor,
-    key: tl.tensor,
+    x,
+    found,
+    payload,
+    count,
+    bucket,
+    across,
+    buckets,
+    key,
     MINMAX: tl.constexpr,
     STOCHASTIC: tl.constexpr,
     TOP: tl.constexpr,
@@ -121,10 +105,7 @@ def _encode(
             store_words(payload, 2 * number + 1, high, real)
         else:
             store_words(payload, number, most, real)
-    if MINMAX:
-        place = _between(value, low, high, bad)
-    else:
-        place = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(most)[:, None], (ROWS, COLS)))
+    place = _between(value, low, high, bad) if MINMAX else divide_by_scales(tl.abs(value), most)
     exact = tl.where(bad[:, None] | (exists == 0), 0.0, place * TOP)
     if STOCHASTIC:
         level = exact.to(tl.int32)
@@ -141,16 +122,16 @@ def _encode(
     write_codes(payload, tl.where(exists, level, 0), number, inside, header, count, bucket, WIDTH, BYTES)
 
 
-@triton.jit(do_not_specialize=["count", "bucket", "across", "buckets", "weight"])
+@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight"])
 def _decode_add(
-    payload: tl.tensor,
-    out: tl.tensor,
-    wrong: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    buckets: tl.tensor,
-    weight: tl.tensor,
+    payload,
+    out,
+    wrong,
+    count,
+    bucket,
+    across,
+    header,
+    weight,
     MINMAX: tl.constexpr,
     TOP: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -159,8 +140,8 @@ def _decode_add(
 ) -> None:
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     tops = tl.full((ROWS, COLS), TOP, tl.float32)
+    code = read_codes(payload, number, inside, exists, header, bucket, WIDTH)
     if MINMAX:
-        code = read_codes(payload, number, inside, exists, 8 * buckets.to(tl.int64), bucket, WIDTH)
         low = load_words(payload, 2 * number, real)
         high = load_words(payload, 2 * number + 1, real)
         finite = ((low & MAGNITUDE) < INFINITY) & ((high & MAGNITUDE) < INFINITY)
@@ -171,7 +152,6 @@ def _decode_add(
         add_to(out, index, exists, from_low + from_high)
         bad = tl.max(tl.where(good, 0, 1), axis=0)
     else:
-        code = read_codes(payload, number, inside, exists, 4 * buckets.to(tl.int64), bucket, WIDTH)
         most = load_words(payload, number, real)
         good = ((most >= 0) & (most < INFINITY)) | (most == NAN)
         step = tl.div_rn((code - TOP).to(tl.float32), tops)
@@ -192,22 +172,13 @@ def encode(
     found = torch.zeros(3, tiles.buckets, dtype=torch.int32, device=x.device)
     if not tiles.whole:
         found[0], found[1] = _MOST.value, _LEAST.value
-        launch(
-            _find_bounds, tiles.programs, x, found, len(x), bucket, tiles.across, tiles.buckets,
-            ROWS=tiles.rows, COLS=tiles.columns,
-        )  # fmt: skip
-    launch(
-        _encode, tiles.programs, x, found, payload, len(x), bucket, tiles.across, tiles.buckets, wrap_to_int64(key),
-        MINMAX=minmax, STOCHASTIC=stochastic, TOP=_top(width, minmax), WIDTH=width, BYTES=power_of_two(width),
-        ROWS=tiles.rows, COLS=tiles.columns, GIVEN=not tiles.whole,
+        launch_tiles(_find_bounds, tiles, (x, found), tiles.buckets)
+    launch_tiles(
+        _encode, tiles, (x, found, payload), tiles.buckets, wrap_to_int64(key), MINMAX=minmax, STOCHASTIC=stochastic,
+        TOP=_top(width, minmax), WIDTH=width, BYTES=power_of_two(width), GIVEN=not tiles.whole,
     )  # fmt: skip
 
 
 def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, weight: float, out: torch.Tensor) -> bool:
-    tiles = tiling(len(out), bucket)
-    wrong = make_flag(out)
-    launch(
-        _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, tiles.buckets,
-        float64_bits(weight), MINMAX=minmax, TOP=_top(width, minmax), WIDTH=width, ROWS=tiles.rows, COLS=tiles.columns,
-    )  # fmt: skip
-    return not is_raised(wrong)
+    constants = {"MINMAX": minmax, "TOP": _top(width, minmax), "WIDTH": width}
+    return decode_tiles(_decode_add, payload, bucket, weight, out, head=8 if minmax else 4, **constants)

@@ -16,18 +16,7 @@ _BLOCK = 1024
 
 
 @triton.jit(do_not_specialize=["count", "key", "power", "factor", "limit"])
-def _encode(
-    x: tl.tensor,
-    payload: tl.tensor,
-    wrong: tl.tensor,
-    count: tl.tensor,
-    key: tl.tensor,
-    power: tl.tensor,
-    factor: tl.tensor,
-    limit: tl.tensor,
-    BITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
+def _encode(x, payload, wrong, count, key, power, factor, limit, BITS: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """Write integers of BITS bits; `wrong` is set where an element is NaN or Inf. The factors are bits of float64."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = index < count
@@ -51,9 +40,7 @@ def _encode(
 
 
 @triton.jit(do_not_specialize=["count", "factor"])
-def _decode_add(
-    payload: tl.tensor, out: tl.tensor, count: tl.tensor, factor: tl.tensor, BITS: tl.constexpr, BLOCK: tl.constexpr
-) -> None:
+def _decode_add(payload, out, count, factor, BITS: tl.constexpr, BLOCK: tl.constexpr) -> None:
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = index < count
     if BITS == 8:

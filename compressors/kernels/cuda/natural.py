@@ -6,15 +6,15 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.buckets import tile, tiling
-from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag, wrap_to_int64
+from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling
+from compressors.kernels.cuda.primitives.launch import wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     INFINITY,
     NAN,
     add_to,
     bucket_draws,
-    divisor_of,
+    divide_by_scales,
     factor_of,
     largest_magnitudes,
     read_scales,
@@ -25,7 +25,7 @@ _LARGEST_BITS = tl.constexpr(0x7F7FFFFF)
 
 
 @triton.jit
-def _next_power(bits: tl.tensor) -> tl.tensor:
+def _next_power(bits) -> tl.tensor:
     """Return the smallest power of two from 2^-126 on that is no smaller than a magnitude; 2^128 is the largest
     float32."""
     power = (tl.minimum(bits, _LARGEST_BITS) + _FRACTION) & INFINITY
@@ -33,24 +33,13 @@ def _next_power(bits: tl.tensor) -> tl.tensor:
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "key"])
-def _encode(
-    x: tl.tensor,
-    largest: tl.tensor,
-    payload: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    header: tl.tensor,
-    key: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-) -> None:
+def _encode(x, largest, payload, count, bucket, across, header, key, ROWS: tl.constexpr, COLS: tl.constexpr) -> None:
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     value = tl.load(x + index, mask=exists, other=0.0)
     scale = _next_power(tl.load(largest + number, mask=real, other=0))
     if tl.program_id(0) % across == 0:
         store_words(payload, number, scale, real)
-    relative = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(scale)[:, None], (ROWS, COLS)))
+    relative = divide_by_scales(tl.abs(value), scale)
     random = bucket_draws(key, number, inside, bucket, across, COLS)
     codes = (relative.to(tl.int32, bitcast=True) + (random >> 9).to(tl.int32)) >> 23
     codes |= (value.to(tl.int32, bitcast=True) >> 24) & 0x80
@@ -60,16 +49,7 @@ def _encode(
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight"])
 def _decode_add(
-    payload: tl.tensor,
-    out: tl.tensor,
-    wrong: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    header: tl.tensor,
-    weight: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
+    payload, out, wrong, count, bucket, across, header, weight, ROWS: tl.constexpr, COLS: tl.constexpr
 ) -> None:
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     scale, bad = read_scales(payload, number, real)
@@ -83,17 +63,9 @@ def _decode_add(
 
 def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> None:
     tiles = tiling(len(x), bucket)
-    launch(
-        _encode, tiles.programs, x, largest_magnitudes(x, bucket), payload, len(x), bucket, tiles.across,
-        4 * tiles.buckets, wrap_to_int64(key), ROWS=tiles.rows, COLS=tiles.columns,
-    )  # fmt: skip
+    tensors = x, largest_magnitudes(x, bucket), payload
+    launch_tiles(_encode, tiles, tensors, 4 * tiles.buckets, wrap_to_int64(key))
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    tiles = tiling(len(out), bucket)
-    wrong = make_flag(out)
-    launch(
-        _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 4 * tiles.buckets,
-        float64_bits(weight), ROWS=tiles.rows, COLS=tiles.columns,
-    )  # fmt: skip
-    return not is_raised(wrong)
+    return decode_tiles(_decode_add, payload, bucket, weight, out)

@@ -7,44 +7,29 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.buffers import write_floats
-from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag
+from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling, write_codes
 from compressors.kernels.cuda.primitives.packing import load_words
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to, factor_of, read_codes
-from compressors.kernels.cuda.sums import CHUNK, chunks_of, combine, first_places, fold
-
-_CHUNKS = 8
+from compressors.kernels.cuda.sums import CHUNKS, LANES, chunks_of, combine, first_places, fold, launch_chunks
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "steps", "total"])
-def _halves(
-    x: tl.tensor,
-    totals: tl.tensor,
-    negative: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    steps: tl.tensor,
-    total: tl.tensor,
-    CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    UNROLL: tl.constexpr,
-) -> None:
-    """Sum the positive elements and the others of some of the `total` chunks, (2, total)
-    float64, and how many have the sign bit, (total,) int64."""
-    chunk, exists, place, end = first_places(count.to(tl.int64), bucket.to(tl.int64), across, CHUNK, CHUNKS)
-    above = tl.zeros((CHUNKS, 16), tl.float64)
-    below = tl.zeros((CHUNKS, 16), tl.float64)
-    signs = tl.zeros((CHUNKS, 16), tl.int32)
+def _halves(x, totals, negative, count, bucket, across, steps, total, UNROLL: tl.constexpr) -> None:
+    """Write the sums of the positive elements and of the others of some of the `total` chunks, (2, total) float64, and
+    how many elements have the sign bit, (total,) int64."""
+    chunk, exists, place, end = first_places(count, bucket, across)
+    above = tl.zeros((CHUNKS, LANES), tl.float64)
+    below = tl.zeros((CHUNKS, LANES), tl.float64)
+    signs = tl.zeros((CHUNKS, LANES), tl.int32)
     for _ in range(0, steps, UNROLL):
         for _ in tl.static_range(UNROLL):
             value = tl.load(x + place, mask=place < end, other=0.0)
             above += tl.where(value > 0, value, 0.0).to(tl.float64)
             below += tl.where(value > 0, 0.0, value).to(tl.float64)
             signs += (value.to(tl.int32, bitcast=True) < 0).to(tl.int32)
-            place += 16
-    tl.store(totals + chunk, fold(above, CHUNKS), mask=exists)
-    tl.store(totals + total.to(tl.int64) + chunk, fold(below, CHUNKS), mask=exists)
+            place += LANES
+    tl.store(totals + chunk, fold(above), mask=exists)
+    tl.store(totals + total.to(tl.int64) + chunk, fold(below), mask=exists)
     tl.store(negative + chunk, tl.sum(signs, axis=1).to(tl.int64), mask=exists)
 
 
@@ -53,10 +38,7 @@ def _means(x: torch.Tensor, bucket: int) -> torch.Tensor:
     chunks = chunks_of(len(x), bucket)
     totals = torch.empty(2 * chunks.buckets, chunks.across, dtype=torch.float64, device=x.device)
     negative = torch.zeros(chunks.buckets, chunks.across, dtype=torch.int64, device=x.device)
-    launch(
-        _halves, chunks.programs, x, totals, negative, len(x), bucket, chunks.across, chunks.steps, negative.numel(),
-        CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
-    )  # fmt: skip
+    launch_chunks(_halves, chunks, (x, totals, negative), negative.numel())
     above, below = combine(totals).view(2, -1)
     count = negative.sum(1)
     length = torch.full_like(count, min(bucket, len(x)))
@@ -67,16 +49,7 @@ def _means(x: torch.Tensor, bucket: int) -> torch.Tensor:
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header"])
-def _encode(
-    x: tl.tensor,
-    payload: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    header: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-) -> None:
+def _encode(x, payload, count, bucket, across, header, ROWS: tl.constexpr, COLS: tl.constexpr) -> None:
     """Write the sign bits of one tile."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     bits = tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True)
@@ -85,16 +58,7 @@ def _encode(
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight"])
 def _decode_add(
-    payload: tl.tensor,
-    out: tl.tensor,
-    wrong: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    header: tl.tensor,
-    weight: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
+    payload, out, wrong, count, bucket, across, header, weight, ROWS: tl.constexpr, COLS: tl.constexpr
 ) -> None:
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     positive = load_words(payload, 2 * number, real)
@@ -112,17 +76,8 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
         return
     tiles = tiling(len(x), bucket)
     write_floats(_means(x, bucket), payload[: 8 * tiles.buckets])
-    launch(
-        _encode, tiles.programs, x, payload, len(x), bucket, tiles.across, 8 * tiles.buckets,
-        ROWS=tiles.rows, COLS=tiles.columns,
-    )  # fmt: skip
+    launch_tiles(_encode, tiles, (x, payload), 8 * tiles.buckets)
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    tiles = tiling(len(out), bucket)
-    wrong = make_flag(out)
-    launch(
-        _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 8 * tiles.buckets,
-        float64_bits(weight), ROWS=tiles.rows, COLS=tiles.columns,
-    )  # fmt: skip
-    return not is_raised(wrong)
+    return decode_tiles(_decode_add, payload, bucket, weight, out, head=8)

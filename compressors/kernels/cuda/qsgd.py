@@ -11,15 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import (
-    float64_bits,
-    is_raised,
-    launch,
-    make_flag,
-    power_of_two,
-    wrap_to_int64,
-)
+from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling, write_codes
+from compressors.kernels.cuda.primitives.launch import launch, power_of_two, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import (
@@ -28,7 +21,7 @@ from compressors.kernels.cuda.scales import (
     NAN,
     add_to,
     canonical,
-    divisor_of,
+    divide_by_scales,
     draw_round_up,
     factor_of,
     largest_magnitudes,
@@ -42,15 +35,7 @@ _LARGEST_SQUARE = tl.constexpr(LARGEST**2)
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "steps"])
-def _euclidean(
-    x: tl.tensor,
-    norms: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    steps: tl.tensor,
-    ROWS: tl.constexpr,
-    UNROLL: tl.constexpr,
-) -> None:
+def _euclidean(x, norms, count, bucket, steps, ROWS: tl.constexpr, UNROLL: tl.constexpr) -> None:
     """Write the l2 norms of ROWS buckets, as bits, summed in the order of `reference.buckets.lane_sums`."""
     count = count.to(tl.int64)
     bucket = bucket.to(tl.int64)
@@ -64,7 +49,7 @@ def _euclidean(
             value = tl.load(x + place, mask=place < end, other=0.0).to(tl.float64)
             lanes += value * value
             place += 8
-    total = tl.reshape(add_halves(add_halves(add_halves(lanes, 8), 4), 2), (ROWS,))
+    total = tl.reshape(add_halves(add_halves(add_halves(lanes))), (ROWS,))
     norm = tl.sqrt(tl.minimum(total, _LARGEST_SQUARE)).to(tl.float32).to(tl.int32, bitcast=True)
     # A sum of NaN is not below Inf either.
     norm = tl.where(total < float("inf"), norm, NAN)
@@ -81,20 +66,10 @@ def euclidean_norms(x: torch.Tensor, bucket: int) -> torch.Tensor:
 
 
 @triton.jit
-def levels_of(
-    value: tl.tensor,
-    norm: tl.tensor,
-    number: tl.tensor,
-    inside: tl.tensor,
-    key: tl.tensor,
-    levels: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-) -> tl.tensor:
+def levels_of(value, norm, number, inside, key, levels) -> tl.tensor:
     """Return the levels, with their signs, of a tile (ROWS, COLS) of the buckets `number`, whose norms are the bits
     `norm` (ROWS,); 0 where the norm is NAN."""
-    exact = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(norm)[:, None], (ROWS, COLS))) * levels.to(tl.float32)
-    exact = tl.where((norm == NAN)[:, None], 0.0, exact)
+    exact = divide_by_scales(tl.abs(value), norm) * levels.to(tl.float32)
     level = exact.to(tl.int32)
     random = draw(stream_bits(key, number.to(tl.uint64))[:, None], inside.to(tl.uint32)[None, :])
     level += draw_round_up(exact, level, random)
@@ -104,15 +79,15 @@ def levels_of(
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "key", "levels"])
 def _encode(
-    x: tl.tensor,
-    norms: tl.tensor,
-    payload: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    header: tl.tensor,
-    key: tl.tensor,
-    levels: tl.tensor,
+    x,
+    norms,
+    payload,
+    count,
+    bucket,
+    across,
+    header,
+    key,
+    levels,
     WIDTH: tl.constexpr,
     BYTES: tl.constexpr,
     ROWS: tl.constexpr,
@@ -128,22 +103,21 @@ def _encode(
         norm = canonical(tl.max(value.to(tl.int32, bitcast=True) & MAGNITUDE, axis=1))
     if tl.program_id(0) % across == 0:
         store_words(payload, number, norm, real)
-    level = levels_of(value, norm, number, inside, key, levels, ROWS, COLS)
-    codes = tl.where(exists, levels + level, 0)
+    codes = tl.where(exists, levels + levels_of(value, norm, number, inside, key, levels), 0)
     write_codes(payload, codes, number, inside, header, count, bucket, WIDTH, BYTES)
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight", "levels"])
 def _decode_add(
-    payload: tl.tensor,
-    out: tl.tensor,
-    wrong: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    header: tl.tensor,
-    weight: tl.tensor,
-    levels: tl.tensor,
+    payload,
+    out,
+    wrong,
+    count,
+    bucket,
+    across,
+    header,
+    weight,
+    levels,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
@@ -165,17 +139,9 @@ def encode(
     tiles = tiling(len(x), bucket)
     given = euclidean or not tiles.whole
     norms = (euclidean_norms if euclidean else largest_magnitudes)(x, bucket) if given else payload
-    launch(
-        _encode, tiles.programs, x, norms, payload, len(x), bucket, tiles.across, 4 * tiles.buckets, wrap_to_int64(key),
-        levels, WIDTH=width, BYTES=power_of_two(width), ROWS=tiles.rows, COLS=tiles.columns, GIVEN=given,
-    )  # fmt: skip
+    constants = {"WIDTH": width, "BYTES": power_of_two(width), "GIVEN": given}
+    launch_tiles(_encode, tiles, (x, norms, payload), 4 * tiles.buckets, wrap_to_int64(key), levels, **constants)
 
 
 def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    tiles = tiling(len(out), bucket)
-    wrong = make_flag(out)
-    launch(
-        _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 4 * tiles.buckets,
-        float64_bits(weight), levels, WIDTH=width, ROWS=tiles.rows, COLS=tiles.columns,
-    )  # fmt: skip
-    return not is_raised(wrong)
+    return decode_tiles(_decode_add, payload, bucket, weight, out, levels, WIDTH=width)

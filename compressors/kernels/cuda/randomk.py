@@ -19,7 +19,7 @@ CHUNK = 1024
 
 
 @triton.jit(do_not_specialize=["key", "n"])
-def _draw_numbers(numbers: tl.tensor, key: tl.tensor, n: tl.tensor, LARGE: tl.constexpr, CHUNK: tl.constexpr) -> None:
+def _draw_numbers(numbers, key, n, LARGE: tl.constexpr, CHUNK: tl.constexpr) -> None:
     """Write one chunk of the draws from [0, n)."""
     chunk = tl.program_id(0).to(tl.uint64)
     place = tl.arange(0, CHUNK)

@@ -13,9 +13,7 @@ _BLOCK = 512
 
 
 @triton.jit(do_not_specialize=["size", "key", "count"])
-def _sample(
-    x: tl.tensor, taken: tl.tensor, size: tl.tensor, key: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr
-) -> None:
+def _sample(x, taken, size, key, count, BLOCK: tl.constexpr) -> None:
     """Fill every place of `taken` (count,) with one of the `size` elements of `x`."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count

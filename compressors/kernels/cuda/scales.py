@@ -10,8 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.buckets import tile, tiling
-from compressors.kernels.cuda.primitives.launch import launch
+from compressors.kernels.cuda.primitives.buckets import launch_tiles, tile, tiling
 from compressors.kernels.cuda.primitives.packing import load_words, unpack_at
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.sums import bucket_moments
@@ -24,15 +23,7 @@ _PART = tl.constexpr(1 << 30)
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across"])
-def _largest(
-    x: tl.tensor,
-    found: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    across: tl.tensor,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-) -> None:
+def _largest(x, found, count, bucket, across, ROWS: tl.constexpr, COLS: tl.constexpr) -> None:
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     bits = tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True)
     tl.atomic_max(found + number, tl.max(bits & MAGNITUDE, axis=1), mask=real)
@@ -42,7 +33,7 @@ def largest_magnitudes(x: torch.Tensor, bucket: int) -> torch.Tensor:
     """Return the largest magnitude of every bucket: (buckets,) int32."""
     tiles = tiling(len(x), bucket)
     found = torch.zeros(tiles.buckets, dtype=torch.int32, device=x.device)
-    launch(_largest, tiles.programs, x, found, len(x), bucket, tiles.across, ROWS=tiles.rows, COLS=tiles.columns)
+    launch_tiles(_largest, tiles, (x, found))
     return found
 
 
@@ -57,22 +48,22 @@ def norms(x: torch.Tensor, bucket: int, euclidean: bool) -> torch.Tensor:
 
 
 @triton.jit
-def canonical(bits: tl.tensor) -> tl.tensor:
+def canonical(bits) -> tl.tensor:
     """Replace every NaN and Inf by the one NaN that is sent."""
     return tl.where((bits >= INFINITY) | (bits < 0), NAN, bits)
 
 
 @triton.jit
-def divisor_of(bits: tl.tensor) -> tl.tensor:
-    """Return a scale to divide by: 1 for a bucket of zeros."""
-    scale = bits.to(tl.float32, bitcast=True)
-    return tl.where(scale > 0, scale, 1.0)
+def divide_by_scales(magnitude, scale) -> tl.tensor:
+    """Return the magnitudes (ROWS, COLS) of a tile divided by the scales of its buckets, given as bits (ROWS,): as they
+    are where that is zero, and zero where it is NAN."""
+    divisor = scale.to(tl.float32, bitcast=True)
+    divisor = tl.where(divisor > 0, divisor, 1.0)[:, None]
+    return tl.where((scale == NAN)[:, None], 0.0, tl.div_rn(magnitude, tl.broadcast_to(divisor, magnitude.shape)))
 
 
 @triton.jit
-def bucket_draws(
-    key: tl.tensor, number: tl.tensor, inside: tl.tensor, bucket: tl.tensor, across: tl.tensor, COLS: tl.constexpr
-) -> tl.tensor:
+def bucket_draws(key, number, inside, bucket, across, COLS: tl.constexpr) -> tl.tensor:
     """Return uniform uint32 for the elements of a tile; `reference.scales` says which streams they are from."""
     part = tl.program_id(0).to(tl.int64) % across * COLS // _PART
     stream = stream_bits(key, (number * ((bucket.to(tl.int64) + _PART - 1) // _PART) + part).to(tl.uint64))
@@ -80,21 +71,21 @@ def bucket_draws(
 
 
 @triton.jit
-def draw_round_up(exact: tl.tensor, level: tl.tensor, random: tl.tensor) -> tl.tensor:
+def draw_round_up(exact, level, random) -> tl.tensor:
     """Return 1 with the probability exact - level, which is in [0, 1), else 0; int32."""
     threshold = ((exact - level.to(tl.float32)) * 2147483648.0).to(tl.int32)
     return ((random >> 1).to(tl.int32) < threshold).to(tl.int32)
 
 
 @triton.jit
-def factor_of(bits: tl.tensor, weight: tl.tensor) -> tl.tensor:
+def factor_of(bits, weight) -> tl.tensor:
     """Return weight * scale, rounded once; `weight` is the bits of a float64."""
     wide = bits.to(tl.float32, bitcast=True).to(tl.float64)
     return (weight.to(tl.int64).to(tl.float64, bitcast=True) * wide).to(tl.float32)
 
 
 @triton.jit
-def read_scales(payload: tl.tensor, number: tl.tensor, real: tl.tensor) -> tl.tensor:
+def read_scales(payload, number, real) -> tl.tensor:
     """Return the scales of the buckets `number`, as bits, and whether one of them is what no encoder writes."""
     bits = load_words(payload, number, real)
     bad = ((bits < 0) | (bits >= INFINITY)) & (bits != NAN)
@@ -102,21 +93,13 @@ def read_scales(payload: tl.tensor, number: tl.tensor, real: tl.tensor) -> tl.te
 
 
 @triton.jit
-def read_codes(
-    payload: tl.tensor,
-    number: tl.tensor,
-    inside: tl.tensor,
-    exists: tl.tensor,
-    header: tl.tensor,
-    bucket: tl.tensor,
-    WIDTH: tl.constexpr,
-) -> tl.tensor:
+def read_codes(payload, number, inside, exists, header, bucket, WIDTH: tl.constexpr) -> tl.tensor:
     """Return the codes of a tile, whose buckets start at whole bytes behind `header` bytes; int32."""
     start = header + number * ((bucket.to(tl.int64) * WIDTH + 7) // 8)
     return unpack_at(payload, start[:, None], inside[None, :], exists, WIDTH)
 
 
 @triton.jit
-def add_to(out: tl.tensor, index: tl.tensor, exists: tl.tensor, value: tl.tensor) -> None:
+def add_to(out, index, exists, value) -> None:
     """Compute out[index] += value."""
     tl.store(out + index, tl.load(out + index, mask=exists, other=0.0) + value, mask=exists)

@@ -27,7 +27,7 @@ _SMALL = 1 << 15
 
 
 @triton.jit
-def _sizes(x: tl.tensor, index: tl.tensor, count: tl.tensor, SIDE: tl.constexpr) -> tl.tensor:
+def _sizes(x, index, count, SIDE: tl.constexpr) -> tl.tensor:
     """Return magnitudes as bits; 0 on the other side, and behind the end -1."""
     bits = tl.load(x + index, mask=index < count, other=0.0).to(tl.int32, bitcast=True)
     sizes = bits & _MAGNITUDE
@@ -39,9 +39,7 @@ def _sizes(x: tl.tensor, index: tl.tensor, count: tl.tensor, SIDE: tl.constexpr)
 
 
 @triton.jit(do_not_specialize=["count"])
-def _largest(
-    x: tl.tensor, found: tl.tensor, count: tl.tensor, SIDE: tl.constexpr, BLOCK: tl.constexpr, LOOPS: tl.constexpr
-) -> None:
+def _largest(x, found, count, SIDE: tl.constexpr, BLOCK: tl.constexpr, LOOPS: tl.constexpr) -> None:
     count = count.to(tl.int64)
     index = tl.program_id(0).to(tl.int64) * (BLOCK * LOOPS) + tl.arange(0, BLOCK)
     most = tl.zeros((BLOCK,), tl.int32)
@@ -52,7 +50,7 @@ def _largest(
 
 
 @triton.jit
-def _next_digit(counts: tl.tensor, known: tl.tensor, wanted: tl.tensor) -> tl.tensor:
+def _next_digit(counts, known, wanted) -> tl.tensor:
     """Return `wanted` is the rank, from 1 on, among the magnitudes that begin with `known`; sixteen counts say how many
     of them have which next digit. Returns `known` with the digit that the rank falls on, and the rank there."""
     digit = tl.arange(0, 16)
@@ -64,7 +62,7 @@ def _next_digit(counts: tl.tensor, known: tl.tensor, wanted: tl.tensor) -> tl.te
 
 
 @triton.jit
-def _read_known_digits(counts: tl.tensor, wanted: tl.tensor, STEP: tl.constexpr) -> tl.tensor:
+def _read_known_digits(counts, wanted, STEP: tl.constexpr) -> tl.tensor:
     """Return the digits that the passes before STEP have fixed, as a number, and the rank among those that begin so."""
     known = tl.zeros((), tl.int64)
     for step in tl.static_range(STEP):
@@ -74,14 +72,7 @@ def _read_known_digits(counts: tl.tensor, wanted: tl.tensor, STEP: tl.constexpr)
 
 @triton.jit(do_not_specialize=["count", "k"])
 def _count_digits(
-    x: tl.tensor,
-    counts: tl.tensor,
-    count: tl.tensor,
-    k: tl.tensor,
-    SIDE: tl.constexpr,
-    STEP: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LOOPS: tl.constexpr,
+    x, counts, count, k, SIDE: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr, LOOPS: tl.constexpr
 ) -> None:
     """Add to row STEP of `counts` (8, 16) int64 how often each digit comes next."""
     count = count.to(tl.int64)
@@ -100,7 +91,7 @@ def _count_digits(
 
 
 @triton.jit(do_not_specialize=["k"])
-def _finish(counts: tl.tensor, limit: tl.tensor, k: tl.tensor, SIDE: tl.constexpr) -> None:
+def _finish(counts, limit, k, SIDE: tl.constexpr) -> None:
     """Write the k-th largest magnitude and how many that equal it are among the k: what `_collect` needs."""
     known, wanted = _read_known_digits(counts, k.to(tl.int64), 8)
     if SIDE != 0:
@@ -110,15 +101,7 @@ def _finish(counts: tl.tensor, limit: tl.tensor, k: tl.tensor, SIDE: tl.constexp
 
 
 @triton.jit(do_not_specialize=["count"])
-def _count_kept(
-    x: tl.tensor,
-    limit: tl.tensor,
-    larger: tl.tensor,
-    equal: tl.tensor,
-    count: tl.tensor,
-    SIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
+def _count_kept(x, limit, larger, equal, count, SIDE: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """Count the magnitudes of a tile that lie above `limit[0]`, and those that equal it."""
     tile = tl.program_id(0).to(tl.int64)
     sizes = _sizes(x, tile * BLOCK + tl.arange(0, BLOCK), count.to(tl.int64), SIDE).to(tl.int64)
@@ -128,16 +111,7 @@ def _count_kept(
 
 
 @triton.jit(do_not_specialize=["count"])
-def _collect(
-    x: tl.tensor,
-    limit: tl.tensor,
-    larger: tl.tensor,
-    equal: tl.tensor,
-    kept: tl.tensor,
-    count: tl.tensor,
-    SIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
+def _collect(x, limit, larger, equal, kept, count, SIDE: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """Write the positions of the magnitudes above `limit[0]`, and of the first `limit[1]` that equal it.
 
     `larger` and `equal` are the running sums of the counts, with that of the tile itself.

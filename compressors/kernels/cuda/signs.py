@@ -22,7 +22,7 @@ def _places(BLOCK: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def _signs(bits: tl.tensor, index: tl.tensor, key: tl.tensor) -> tl.tensor:
+def _signs(bits, index, key) -> tl.tensor:
     """Return the signs, 1 for minus; a zero has a coin of its own, 32 of which are one draw."""
     coins = draw(stream_bits(key, tl.zeros(index.shape, tl.uint64)), (index >> 5).to(tl.uint32))
     coin = (coins >> (index & 31).to(tl.uint32)).to(tl.int32) & 1
@@ -30,29 +30,21 @@ def _signs(bits: tl.tensor, index: tl.tensor, key: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def write_bits(payload: tl.tensor, codes: tl.tensor, index: tl.tensor, size: tl.tensor, BLOCK: tl.constexpr) -> None:
+def write_bits(payload, codes, index, size, BLOCK: tl.constexpr) -> None:
     begin = tl.min(tl.reshape(index, (BLOCK // 8, 8)), axis=1) // 8
     end = tl.zeros((BLOCK // 8,), tl.int64) + size
     pack_at(payload, tl.reshape(codes, (BLOCK // 8, 8)), begin, end, 1, 1)
 
 
 @triton.jit(do_not_specialize=["count"])
-def _start_magnitudes(x: tl.tensor, largest: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> None:
+def _start_magnitudes(x, largest, count, BLOCK: tl.constexpr) -> None:
     index = _places(BLOCK)
     bits = tl.load(x + index, mask=index < count, other=0.0).to(tl.int32, bitcast=True)
     tl.atomic_max(largest, tl.max(bits & MAGNITUDE, axis=0))
 
 
 @triton.jit(do_not_specialize=["count", "beta", "rest"])
-def _start_momentum(
-    momentum: tl.tensor,
-    x: tl.tensor,
-    largest: tl.tensor,
-    count: tl.tensor,
-    beta: tl.tensor,
-    rest: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> None:
+def _start_momentum(momentum, x, largest, count, beta, rest, BLOCK: tl.constexpr) -> None:
     """Compute momentum = beta * momentum + rest * x, and its largest magnitude; the factors are bits of float64."""
     index = _places(BLOCK)
     kept = beta.to(tl.int64).to(tl.float64, bitcast=True).to(tl.float32)
@@ -64,15 +56,7 @@ def _start_momentum(
 
 
 @triton.jit(do_not_specialize=["count", "size", "key"])
-def _encode(
-    x: tl.tensor,
-    largest: tl.tensor,
-    payload: tl.tensor,
-    count: tl.tensor,
-    size: tl.tensor,
-    key: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> None:
+def _encode(x, largest, payload, count, size, key, BLOCK: tl.constexpr) -> None:
     """Write the signs, and behind them the bits for only zeros and for NaN or Inf."""
     index = _places(BLOCK)
     most = tl.load(largest)
@@ -86,15 +70,7 @@ def _encode(
 
 
 @triton.jit(do_not_specialize=["count", "size", "key"])
-def _encode_scaled(
-    x: tl.tensor,
-    scale: tl.tensor,
-    payload: tl.tensor,
-    count: tl.tensor,
-    size: tl.tensor,
-    key: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> None:
+def _encode_scaled(x, scale, payload, count, size, key, BLOCK: tl.constexpr) -> None:
     """Write the scale, given as bits, and the signs; no signs where the scale is zero or NaN."""
     index = _places(BLOCK)
     mean = tl.load(scale)
@@ -134,15 +110,7 @@ def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
 
 
 @triton.jit(do_not_specialize=["count", "size", "weight"])
-def _decode_add(
-    payload: tl.tensor,
-    out: tl.tensor,
-    wrong: tl.tensor,
-    count: tl.tensor,
-    size: tl.tensor,
-    weight: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> None:
+def _decode_add(payload, out, wrong, count, size, weight, BLOCK: tl.constexpr) -> None:
     """Add the signs, unless one of the bits behind them is set; `wrong` where another one or both are."""
     index = _places(BLOCK)
     behind = count.to(tl.int64) + tl.arange(0, 16)
@@ -162,9 +130,7 @@ def _decode_add(
 
 
 @triton.jit(do_not_specialize=["count", "weight"])
-def _decode_add_scaled(
-    payload: tl.tensor, out: tl.tensor, wrong: tl.tensor, count: tl.tensor, weight: tl.tensor, BLOCK: tl.constexpr
-) -> None:
+def _decode_add_scaled(payload, out, wrong, count, weight, BLOCK: tl.constexpr) -> None:
     index = _places(BLOCK)
     exists = index < count
     word = tl.zeros((1,), tl.int64)

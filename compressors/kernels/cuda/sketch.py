@@ -24,16 +24,14 @@ _COUNT = 40
 
 
 @triton.jit
-def _cells(x: tl.tensor, index: tl.tensor, mask: tl.tensor) -> tl.tensor:
+def _cells(x, index, mask) -> tl.tensor:
     """Return the upper and the lower 16 bits of elements, int64."""
     bits = tl.load(x + index, mask=mask, other=0.0).to(tl.int32, bitcast=True).to(tl.int64)
     return (bits >> 16) & 0xFFFF, bits & 0xFFFF
 
 
 @triton.jit(do_not_specialize=["first", "last"])
-def _histogram(
-    x: tl.tensor, both: tl.tensor, first: tl.tensor, last: tl.tensor, COUNT: tl.constexpr, BLOCK: tl.constexpr
-) -> None:
+def _histogram(x, both, first, last, COUNT: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """Add the elements from `first` to before `last` to their cells."""
     index = first.to(tl.int64) + tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     high, low = _cells(x, index, index < last)
@@ -55,15 +53,7 @@ def _count_cells(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @triton.jit(do_not_specialize=["count", "header", "size"])
 def _write_codes(
-    x: tl.tensor,
-    table: tl.tensor,
-    payload: tl.tensor,
-    count: tl.tensor,
-    header: tl.tensor,
-    size: tl.tensor,
-    WIDTH: tl.constexpr,
-    BYTES: tl.constexpr,
-    GROUPS: tl.constexpr,
+    x, table, payload, count, header, size, WIDTH: tl.constexpr, BYTES: tl.constexpr, GROUPS: tl.constexpr
 ) -> None:
     group = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
     index = 8 * group[:, None] + tl.arange(0, 8)[None, :]
@@ -86,16 +76,7 @@ def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
 
 
 @triton.jit(do_not_specialize=["count", "number"])
-def _decode_add(
-    payload: tl.tensor,
-    values: tl.tensor,
-    out: tl.tensor,
-    wrong: tl.tensor,
-    count: tl.tensor,
-    number: tl.tensor,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
+def _decode_add(payload, values, out, wrong, count, number, WIDTH: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """Compute out += values[code], for the values of `number` buckets."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = index < count

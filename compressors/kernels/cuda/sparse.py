@@ -31,14 +31,14 @@ _BLOCK = 512
 
 
 @triton.jit
-def _gaps(indices: tl.tensor, place: tl.tensor, mask: tl.tensor) -> tl.tensor:
+def _gaps(indices, place, mask) -> tl.tensor:
     """Count the positions between a kept one and that before it."""
     before = tl.load(indices + place - 1, mask=mask & (place > 0), other=-1)
     return tl.load(indices + place, mask=mask, other=0) - before - 1
 
 
 @triton.jit(do_not_specialize=["count"])
-def _rice(indices: tl.tensor, sums: tl.tensor, count: tl.tensor, PARAMETERS: tl.constexpr, BLOCK: tl.constexpr) -> None:
+def _rice(indices, sums, count, PARAMETERS: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """Add up gap >> r for every r below PARAMETERS."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     gap = tl.where(place < count, _gaps(indices, place, place < count), 0)
@@ -55,7 +55,7 @@ def rice(indices: torch.Tensor) -> tuple[int, int]:
 
 
 @triton.jit(do_not_specialize=["count"])
-def _write_int32(indices: tl.tensor, payload: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> None:
+def _write_int32(indices, payload, count, BLOCK: tl.constexpr) -> None:
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(indices + place, mask=place < count, other=0)
     store_words(payload, place, index.to(tl.int32), place < count)
@@ -66,9 +66,7 @@ def write_int32(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 @triton.jit(do_not_specialize=["count", "n"])
-def _read_int32(
-    payload: tl.tensor, indices: tl.tensor, wrong: tl.tensor, count: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr
-) -> None:
+def _read_int32(payload, indices, wrong, count, n, BLOCK: tl.constexpr) -> None:
     """Read positions, and whether they ascend and are below n."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
@@ -88,7 +86,7 @@ def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
 
 
 @triton.jit(do_not_specialize=["count"])
-def _write_bitmap(indices: tl.tensor, words: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> None:
+def _write_bitmap(indices, words, count, BLOCK: tl.constexpr) -> None:
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(indices + place, mask=place < count, other=0)
     tl.atomic_or(words + (index >> 5), tl.full((BLOCK,), 1, tl.int32) << (index & 31).to(tl.int32), mask=place < count)
@@ -101,23 +99,14 @@ def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 @triton.jit(do_not_specialize=["count", "parameter"])
-def _code_lengths(
-    indices: tl.tensor, lengths: tl.tensor, count: tl.tensor, parameter: tl.tensor, BLOCK: tl.constexpr
-) -> None:
+def _code_lengths(indices, lengths, count, parameter, BLOCK: tl.constexpr) -> None:
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     gap = _gaps(indices, place, place < count)
     tl.store(lengths + place, (gap >> parameter) + 1 + parameter, mask=place < count)
 
 
 @triton.jit(do_not_specialize=["count", "parameter"])
-def _write_delta(
-    indices: tl.tensor,
-    ends: tl.tensor,
-    words: tl.tensor,
-    count: tl.tensor,
-    parameter: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> None:
+def _write_delta(indices, ends, words, count, parameter, BLOCK: tl.constexpr) -> None:
     """Write the 1 and the low bits of every code, which ends before bit `ends`; the zeros in front are there
     already."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -143,9 +132,7 @@ def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) ->
 
 
 @triton.jit(do_not_specialize=["count", "weight"])
-def _add_at(
-    indices: tl.tensor, values: tl.tensor, out: tl.tensor, count: tl.tensor, weight: tl.tensor, BLOCK: tl.constexpr
-) -> None:
+def _add_at(indices, values, out, count, weight, BLOCK: tl.constexpr) -> None:
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(indices + place, mask=place < count, other=0)
     value = tl.load(values + place, mask=place < count, other=0.0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.launch import power_of_two
+from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag, power_of_two
 from compressors.kernels.cuda.primitives.packing import pack_at
 
 _TILE = 1024
@@ -15,8 +17,11 @@ _LONGEST = 4096
 
 
 class Tiling(NamedTuple):
-    """How `count` elements in buckets are cut into tiles of ROWS buckets and COLS elements of each."""
+    """How elements in buckets of `bucket`, the last one shorter, are cut into tiles of ROWS buckets and COLS
+    elements of each."""
 
+    elements: int
+    bucket: int
     rows: int
     columns: int
     across: int
@@ -31,17 +36,44 @@ class Tiling(NamedTuple):
 
 
 def tiling(count: int, bucket: int) -> Tiling:
-    """Return the tiles for buckets of `bucket` elements, the last one shorter. COLS is a multiple of eight."""
+    """Return the tiles of these buckets; COLS is a multiple of eight."""
     buckets = -(-count // bucket)
     longest = max(1, min(bucket, count))
     columns = max(8, power_of_two(longest)) if longest <= _LONGEST else _TILE
     rows = max(1, _TILE // columns)
     across = -(-longest // columns)
-    return Tiling(rows, columns, across, -(-buckets // rows) * across, buckets)
+    return Tiling(count, bucket, rows, columns, across, -(-buckets // rows) * across, buckets)
+
+
+def launch_tiles(kernel: Any, tiles: Tiling, tensors: Sequence[torch.Tensor], *numbers: Any, **constants: Any) -> None:
+    """Run `kernel` on all tiles: with the tensors, what `tile` asks for, and the numbers."""
+    constants |= {"ROWS": tiles.rows, "COLS": tiles.columns}
+    launch(kernel, tiles.programs, *tensors, tiles.elements, tiles.bucket, tiles.across, *numbers, **constants)
+
+
+def decode_tiles(
+    kernel: Any,
+    payload: torch.Tensor,
+    bucket: int,
+    weight: float,
+    out: torch.Tensor,
+    *others: Any,
+    head: int = 4,
+    **constants: Any,
+) -> bool:
+    """Run a decoder on all tiles of `out`; return False where it finds what no encoder writes.
+
+    The kernel gets `payload`, `out`, a flag to raise, what `tile` asks for, how many bytes are in front of the codes
+    (`head` for each bucket), the bits of `weight` as float64, and the others.
+    """
+    tiles, wrong = tiling(len(out), bucket), make_flag(out)
+    numbers = head * tiles.buckets, float64_bits(weight)
+    launch_tiles(kernel, tiles, (payload, out, wrong), *numbers, *others, **constants)
+    return not is_raised(wrong)
 
 
 @triton.jit
-def tile(count: tl.tensor, bucket: tl.tensor, across: tl.tensor, ROWS: tl.constexpr, COLS: tl.constexpr) -> tl.tensor:
+def tile(count, bucket, across, ROWS: tl.constexpr, COLS: tl.constexpr) -> tl.tensor:
     """Return what this program works on: the buckets (ROWS,) int64, the places of the elements in their bucket
     (COLS,) int64 and in the tensor (ROWS, COLS) int64, which of the elements exist, and which of the buckets."""
     count = count.to(tl.int64)
@@ -56,15 +88,7 @@ def tile(count: tl.tensor, bucket: tl.tensor, across: tl.tensor, ROWS: tl.conste
 
 @triton.jit
 def write_codes(
-    payload: tl.tensor,
-    codes: tl.tensor,
-    number: tl.tensor,
-    inside: tl.tensor,
-    header: tl.tensor,
-    count: tl.tensor,
-    bucket: tl.tensor,
-    WIDTH: tl.constexpr,
-    BYTES: tl.constexpr,
+    payload, codes, number, inside, header, count, bucket, WIDTH: tl.constexpr, BYTES: tl.constexpr
 ) -> None:
     """Write the codes (ROWS, COLS) int32 of a tile, which are 0 where there is no element. The codes of every
     bucket start at a whole byte behind `header` bytes; BYTES as for `pack`."""

@@ -13,7 +13,7 @@ _LONGEST_GROUP = tl.constexpr(32)
 
 
 @triton.jit
-def _bit_length(value: tl.tensor) -> tl.tensor:
+def _bit_length(value) -> tl.tensor:
     """Return the bit lengths of int64 from 1 to 2^32 - 1."""
     length = tl.full(value.shape, 1, tl.int64)
     for step in tl.static_range(5):
@@ -24,7 +24,7 @@ def _bit_length(value: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _reverse_bits(value: tl.tensor, length: tl.tensor) -> tl.tensor:
+def _reverse_bits(value, length) -> tl.tensor:
     """Return the lowest `length` bits, 1 to 32, of int64 in the opposite order."""
     value = ((value >> 1) & 0x55555555) | ((value & 0x55555555) << 1)
     value = ((value >> 2) & 0x33333333) | ((value & 0x33333333) << 2)
@@ -35,7 +35,7 @@ def _reverse_bits(value: tl.tensor, length: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def omega(value: tl.tensor) -> tl.tensor:
+def omega(value) -> tl.tensor:
     """Return the codes of int64, their first bits lowest, and their lengths, at most 43: both int64."""
     code = tl.zeros(value.shape, tl.int64)
     length = tl.full(value.shape, 1, tl.int64)
@@ -48,7 +48,7 @@ def omega(value: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def or_bits(words: tl.tensor, begin: tl.tensor, code: tl.tensor, mask: tl.tensor) -> None:
+def or_bits(words, begin, code, mask) -> None:
     """Set the ones of codes of at most 63 bits (int64) from bit `begin` on; other programs may do so in the same
     words."""
     word = words + (begin >> 5)
@@ -62,7 +62,7 @@ def or_bits(words: tl.tensor, begin: tl.tensor, code: tl.tensor, mask: tl.tensor
 
 
 @triton.jit
-def peek(words: tl.tensor, at: tl.tensor) -> tl.tensor:
+def peek(words, at) -> tl.tensor:
     """Return the 32 bits from bit `at` on, as int64; what stands above them means nothing."""
     low = tl.load(words + (at >> 5)).to(tl.int64) & 0xFFFFFFFF
     high = tl.load(words + (at >> 5) + 1).to(tl.int64)
@@ -70,7 +70,7 @@ def peek(words: tl.tensor, at: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def read_omega(words: tl.tensor, at: tl.tensor) -> tl.tensor:
+def read_omega(words, at) -> tl.tensor:
     """Return the numbers whose codes begin at bit `at` and where they end; 0 for what is no code of a number below
     2^32."""
     value = tl.full(at.shape, 1, tl.int64)

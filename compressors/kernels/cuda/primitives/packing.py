@@ -17,7 +17,7 @@ _GROUPS = 128
 
 
 @triton.jit
-def pack(codes: tl.tensor, WIDTH: tl.constexpr, BYTES: tl.constexpr) -> tl.tensor:
+def pack(codes, WIDTH: tl.constexpr, BYTES: tl.constexpr) -> tl.tensor:
     """Pack (groups, 8) int32 below 2^WIDTH into (groups, BYTES) uint8, of which the first WIDTH columns count;
     BYTES is the power of two from WIDTH on."""
     groups: tl.constexpr = codes.shape[0]
@@ -35,14 +35,7 @@ def pack(codes: tl.tensor, WIDTH: tl.constexpr, BYTES: tl.constexpr) -> tl.tenso
 
 
 @triton.jit
-def pack_at(
-    payload: tl.tensor,
-    codes: tl.tensor,
-    begin: tl.tensor,
-    end: tl.tensor,
-    WIDTH: tl.constexpr,
-    BYTES: tl.constexpr,
-) -> None:
+def pack_at(payload, codes, begin, end, WIDTH: tl.constexpr, BYTES: tl.constexpr) -> None:
     """Write `codes` (groups, 8), of which group g starts at byte `begin[g]` (int64); no byte from `end[g]` on."""
     packed = pack(codes, WIDTH, BYTES)
     column = tl.arange(0, BYTES)[None, :]
@@ -51,9 +44,7 @@ def pack_at(
 
 
 @triton.jit
-def unpack_at(
-    payload: tl.tensor, begin: tl.tensor, index: tl.tensor, mask: tl.tensor, WIDTH: tl.constexpr
-) -> tl.tensor:
+def unpack_at(payload, begin, index, mask, WIDTH: tl.constexpr) -> tl.tensor:
     """Return code `index` (int64) of those that start at byte `begin` (int64), as int32; where `mask`, else 0.
 
     Any shape. Reads no byte behind the one that holds the code's last bit.
@@ -70,7 +61,7 @@ def unpack_at(
 
 
 @triton.jit
-def store_words(payload: tl.tensor, index: tl.tensor, bits: tl.tensor, mask: tl.tensor) -> None:
+def store_words(payload, index, bits, mask) -> None:
     """Write `bits` (n,) int32 as the little-endian words `index` (n,) int64 of `payload`."""
     byte = tl.arange(0, 4)[None, :]
     value = (bits[:, None] >> (8 * byte)) & 0xFF
@@ -78,7 +69,7 @@ def store_words(payload: tl.tensor, index: tl.tensor, bits: tl.tensor, mask: tl.
 
 
 @triton.jit
-def load_words(payload: tl.tensor, index: tl.tensor, mask: tl.tensor) -> tl.tensor:
+def load_words(payload, index, mask) -> tl.tensor:
     """Return the inverse of `store_words`, for `index` of any shape; 0 where not `mask`."""
     place = payload + 4 * index
     bits = tl.load(place, mask=mask, other=0).to(tl.int32)
@@ -88,15 +79,7 @@ def load_words(payload: tl.tensor, index: tl.tensor, mask: tl.tensor) -> tl.tens
 
 
 @triton.jit(do_not_specialize=["count", "size"])
-def _pack(
-    codes: tl.tensor,
-    payload: tl.tensor,
-    count: tl.tensor,
-    size: tl.tensor,
-    WIDTH: tl.constexpr,
-    BYTES: tl.constexpr,
-    GROUPS: tl.constexpr,
-) -> None:
+def _pack(codes, payload, count, size, WIDTH: tl.constexpr, BYTES: tl.constexpr, GROUPS: tl.constexpr) -> None:
     count = count.to(tl.int64)
     group = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
     index = 8 * group[:, None] + tl.arange(0, 8)[None, :]
@@ -105,7 +88,7 @@ def _pack(
 
 
 @triton.jit(do_not_specialize=["count"])
-def _unpack(payload: tl.tensor, codes: tl.tensor, count: tl.tensor, WIDTH: tl.constexpr, BLOCK: tl.constexpr) -> None:
+def _unpack(payload, codes, count, WIDTH: tl.constexpr, BLOCK: tl.constexpr) -> None:
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(codes + index, unpack_at(payload, 0, index, index < count, WIDTH), mask=index < count)
 

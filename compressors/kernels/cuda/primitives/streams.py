@@ -13,7 +13,7 @@ _ROUND2 = tl.constexpr(0x846CA68B)
 
 
 @triton.jit
-def splitmix64(state: tl.tensor) -> tl.tensor:
+def splitmix64(state) -> tl.tensor:
     """Return one step of SplitMix64 on uint64."""
     state = state + _GOLDEN
     state = (state ^ (state >> 30)) * _MIX1
@@ -22,14 +22,14 @@ def splitmix64(state: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def stream_bits(key: tl.tensor, number: tl.tensor) -> tl.tensor:
+def stream_bits(key, number) -> tl.tensor:
     """Return the uint64 that stream `number` (uint64) of a key starts from; `key` is an integer argument of a
     kernel."""
     return splitmix64(key.to(tl.int64).to(tl.uint64) ^ splitmix64(number))
 
 
 @triton.jit
-def draw(bits: tl.tensor, counter: tl.tensor) -> tl.tensor:
+def draw(bits, counter) -> tl.tensor:
     """Return element `counter` (uint32) of the streams that start from `bits` (uint64): uniform uint32."""
     h = counter + bits.to(tl.uint32)
     h = (h ^ (h >> 16)) * _ROUND1
