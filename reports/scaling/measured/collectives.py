@@ -8,9 +8,8 @@ Communication: Theory, Practice, and Experience" (2007), unless a function says 
 If the number of workers W is no power of two, recursive doubling and halving first fold: W - 2^floor(lg W) workers give
 their bytes to a neighbour (one message of n), and get the result at the end (another).
 
-`n` is, for allreduce, reduce, bcast and reduce_scatter, the bytes of one worker's own buffer; for allgather, gather and
-scatter, of one worker's own contribution; for alltoall, of one worker's whole send buffer; for gossip, of what every
-neighbour gets.
+`n` is, for allreduce, the bytes of one worker's own buffer; for allgather, of one worker's own contribution; for
+alltoall, of one worker's whole send buffer; for gossip, of what every neighbour gets.
 """
 
 from __future__ import annotations
@@ -18,9 +17,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-
-SEGMENT = 2**17
-"""Bytes of a segment of a pipeline, as in Open MPI's own decisions for long messages."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +43,6 @@ class CollectiveCost:
     wire: float = 0.0
 
     @property
-    def steps(self) -> float:
-        """The number of steps one after another, each of which takes a latency."""
-        return sum(stage.steps for stage in self.stages)
-
-    @property
     def messages(self) -> float:
         """The number of messages in all steps of the critical path."""
         return sum(stage.steps * stage.at_once for stage in self.stages)
@@ -65,10 +56,6 @@ class CollectiveCost:
         """Return the number of one-way latencies, of which a message of more than `eager` bytes has `announced`."""
         return sum(stage.steps * (announced if stage.bytes > eager else 1.0) for stage in self.stages)
 
-    def compute_time(self, alpha: float, beta: float, gamma: float = 0.0) -> float:
-        """Return seconds, with `alpha` s a step, `beta` s a byte, `gamma` s a summed byte."""
-        return alpha * self.steps + beta * self.bytes + gamma * self.reduced
-
 
 def _make_steps(steps: float, n: float, reduced: float = 0.0, wire: float = 0.0) -> CollectiveCost:
     """Return the cost of steps with one message of n bytes each."""
@@ -78,20 +65,6 @@ def _make_steps(steps: float, n: float, reduced: float = 0.0, wire: float = 0.0)
 def _send_at_once(messages: float, n: float, reduced: float = 0.0, wire: float = 0.0) -> CollectiveCost:
     """Return the cost of one step with so many messages of n bytes."""
     return CollectiveCost((Stage(1, n, messages),), reduced, wire)
-
-
-def _halve(n: float, power: int, times: int = 1) -> tuple[Stage, ...]:
-    """Return messages of n / 2, n / 4, ... n / 2^power, each so many times."""
-    return tuple(Stage(times, n / 2**bit) for bit in range(1, power + 1))
-
-
-def _double(n: float, w: int) -> tuple[Stage, ...]:
-    """Return messages of 1, 2, 4, ... contributions of n bytes, until (or from where) one worker has all W."""
-    return tuple(Stage(1, n * min(2**bit, w - 2**bit)) for bit in range(_ceil_log2(w)))
-
-
-def _fold(n: float, fold: int, times: int = 1) -> tuple[Stage, ...]:
-    return (Stage(times, n),) if fold else ()
 
 
 def _ceil_log2(workers: int) -> int:
@@ -126,21 +99,8 @@ def _allreduce_rabenseifner(n: float, w: int) -> CollectiveCost:
     power, fold = _split_power(w)
     share = n * (1 - 2.0**-power)
     wire = 2**power * 2 * share + 2 * (w - 2**power) * n
-    return CollectiveCost(_halve(n, power, 2) + _fold(n, fold, 2), share + fold * n, wire)
-
-
-def _reduce_scatter_ring(n: float, w: int) -> CollectiveCost:
-    """Return the cost of a ring, or of pairwise exchange: W - 1 steps of n / W."""
-    share = n * (w - 1) / w
-    return _make_steps(w - 1, n / w, share, share * w)
-
-
-def _reduce_scatter_halving(n: float, w: int) -> CollectiveCost:
-    """Return the cost of recursive halving; the folded workers get their share, n / W, at the end."""
-    power, fold = _split_power(w)
-    share = n * (1 - 2.0**-power)
-    wire = 2**power * share + (w - 2**power) * (n + n / w)
-    return CollectiveCost(_halve(n, power) + _fold(n, fold) + _fold(n / w, fold), share + fold * n, wire)
+    halves = tuple(Stage(2, n / 2**bit) for bit in range(1, power + 1))
+    return CollectiveCost((*halves, Stage(2 * fold, n)), share + fold * n, wire)
 
 
 def _allgather_ring(n: float, w: int) -> CollectiveCost:
@@ -149,12 +109,8 @@ def _allgather_ring(n: float, w: int) -> CollectiveCost:
 
 def _allgather_bruck(n: float, w: int) -> CollectiveCost:
     """Return the cost of Bruck et al. (1997): ceil(lg W) steps, of 1, 2, 4, ... contributions, for any W."""
-    return CollectiveCost(_double(n, w), wire=w * (w - 1) * n)
-
-
-def _allgather_doubling(n: float, w: int) -> CollectiveCost:
-    """Return the cost of recursive doubling, for powers of two; else Bruck's, as in Open MPI and MPICH."""
-    return _allgather_bruck(n, w)
+    stages = tuple(Stage(1, n * min(2**bit, w - 2**bit)) for bit in range(_ceil_log2(w)))
+    return CollectiveCost(stages, wire=w * (w - 1) * n)
 
 
 def _allgather_neighbours(n: float, w: int) -> CollectiveCost:
@@ -182,68 +138,6 @@ def _alltoall_bruck(n: float, w: int) -> CollectiveCost:
     return CollectiveCost(tuple(Stage(1, n * passed / w) for passed in blocks), wire=n * sum(blocks))
 
 
-def _bcast_binomial(n: float, w: int) -> CollectiveCost:
-    return _make_steps(_ceil_log2(w), n, wire=(w - 1) * n)
-
-
-def _bcast_scatter_allgather(n: float, w: int) -> CollectiveCost:
-    """Return the cost of a binomial scatter and an allgather round a ring (van de Geijn)."""
-    wire = n * _count_scattered(w) / w + n * (w - 1)
-    return CollectiveCost((*_double(n / w, w), Stage(w - 1, n / w)), wire=wire)
-
-
-def _bcast_pipeline(n: float, w: int) -> CollectiveCost:
-    """Return the cost of a chain in segments of SEGMENT bytes: the last worker has the first after W - 1 steps."""
-    segments = max(1, math.ceil(n / SEGMENT))
-    steps = segments + w - 2
-    return _make_steps(steps, n / segments, wire=(w - 1) * n)
-
-
-def _bcast_linear(n: float, w: int) -> CollectiveCost:
-    """Return the cost of sending to all at once: one latency, and all bytes through the root's link."""
-    return _send_at_once(w - 1, n, wire=(w - 1) * n)
-
-
-def _reduce_binomial(n: float, w: int) -> CollectiveCost:
-    return _make_steps(_ceil_log2(w), n, _ceil_log2(w) * n, (w - 1) * n)
-
-
-def _reduce_scatter_gather(n: float, w: int) -> CollectiveCost:
-    """Return the cost of recursive halving, and a binomial gather at the root (Rabenseifner, 2004)."""
-    power, fold = _split_power(w)
-    share = n * (1 - 2.0**-power)
-    wire = 2**power * share + n * _count_scattered(2**power) / 2**power + (w - 2**power) * n
-    return CollectiveCost(_halve(n, power, 2) + _fold(n, fold), share + fold * n, wire)
-
-
-def _reduce_pipeline(n: float, w: int) -> CollectiveCost:
-    chain = _bcast_pipeline(n, w)
-    return dataclasses.replace(chain, reduced=chain.bytes)
-
-
-def _reduce_linear(n: float, w: int) -> CollectiveCost:
-    """Return the cost of all sending to the root at once, which shares its link among them (incast) and sums."""
-    return _send_at_once(w - 1, n, (w - 1) * n, (w - 1) * n)
-
-
-def _count_scattered(workers: int) -> int:
-    """Count the contributions that a binomial scatter or gather sends: inner nodes pass on their subtrees."""
-    return sum(
-        min(2**bit, workers - start)
-        for bit in range(_ceil_log2(workers))
-        for start in range(2**bit, workers, 2 ** (bit + 1))
-    )
-
-
-def _gather_linear(n: float, w: int) -> CollectiveCost:
-    """Return the cost of all sending to the root at once: the incast at a parameter server of W - 1 workers."""
-    return _send_at_once(w - 1, n, wire=(w - 1) * n)
-
-
-def _gather_binomial(n: float, w: int) -> CollectiveCost:
-    return CollectiveCost(_double(n, w), wire=n * _count_scattered(w))
-
-
 def _gossip_at_once(n: float, w: int) -> CollectiveCost:
     """Return the cost of swapping messages with W - 1 neighbours at once, through the worker's one link."""
     return _send_at_once(w - 1, n, wire=w * (w - 1) * n)
@@ -260,54 +154,16 @@ COLLECTIVES: dict[str, dict[str, Callable[[float, int], CollectiveCost]]] = {
         "recursive_doubling": _allreduce_doubling,
         "rabenseifner": _allreduce_rabenseifner,
     },
-    "reduce_scatter": {"ring": _reduce_scatter_ring, "recursive_halving": _reduce_scatter_halving},
     "allgather": {
         "ring": _allgather_ring,
-        "recursive_doubling": _allgather_doubling,
+        "recursive_doubling": _allgather_bruck,  # for powers of two the same; else it is Bruck's in Open MPI and MPICH
         "bruck": _allgather_bruck,
         "neighbour_exchange": _allgather_neighbours,
     },
     "alltoall": {"pairwise": _alltoall_pairwise, "linear": _alltoall_linear, "bruck": _alltoall_bruck},
-    "bcast": {
-        "binomial": _bcast_binomial,
-        "scatter_allgather": _bcast_scatter_allgather,
-        "pipeline": _bcast_pipeline,
-        "linear": _bcast_linear,
-    },
-    "reduce": {
-        "binomial": _reduce_binomial,
-        "scatter_gather": _reduce_scatter_gather,
-        "pipeline": _reduce_pipeline,
-        "linear": _reduce_linear,
-    },
-    "gather": {"linear": _gather_linear, "binomial": _gather_binomial},
-    "scatter": {"linear": _gather_linear, "binomial": _gather_binomial},
     "gossip": {"at_once": _gossip_at_once, "in_turn": _gossip_in_turn},
 }
-"""The algorithms of each collective. `workers` counts the root, and of gossip a worker with its neighbours."""
+"""Functions of the bytes and 2 workers or more by collective and algorithm; of gossip, a worker with its neighbours."""
 
 DEFAULTS = {collective: next(iter(algorithms)) for collective, algorithms in COLLECTIVES.items()}
 """The algorithm of each collective in our runs: conf/mpi/openmpi.yaml sets rings."""
-
-
-def compute_cost(collective: str, algorithm: str | None, n: float, workers: int) -> CollectiveCost:
-    """Return the cost of a collective of `n` bytes (see the module); `algorithm` None is that of our runs.
-
-    Raises:
-        ValueError: there is no such collective or algorithm, or less than one worker.
-    """
-    if collective not in COLLECTIVES:
-        raise ValueError(f"{collective}: no collective; valid is one of {', '.join(COLLECTIVES)}")
-    algorithm = DEFAULTS[collective] if algorithm is None else algorithm
-    if algorithm not in COLLECTIVES[collective]:
-        raise ValueError(f"{algorithm}: no {collective}; valid is one of {', '.join(COLLECTIVES[collective])}")
-    if workers < 1:
-        raise ValueError(f"workers={workers}: valid is 1 or more")
-    return COLLECTIVES[collective][algorithm](n, workers) if workers > 1 else CollectiveCost()
-
-
-def compute_time(
-    collective: str, algorithm: str | None, n: float, workers: int, alpha: float, beta: float, gamma: float = 0.0
-) -> float:
-    """Return the seconds of a collective of `n` bytes; see `compute_cost` and `CollectiveCost.compute_time`."""
-    return compute_cost(collective, algorithm, n, workers).compute_time(alpha, beta, gamma)

@@ -13,7 +13,6 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
-from reports.scaling.measured import collectives
 from reports.scaling.measured.collectives import COLLECTIVES, DEFAULTS
 
 PART = 1.5 * 2**20
@@ -186,7 +185,7 @@ def _choose_own_algorithm(message: CollectiveCall) -> list[str]:
 
 
 def _compute_call_demand(message: CollectiveCall, algorithm: str) -> Demand:
-    cost = collectives.compute_cost(message.collective, algorithm, message.bytes, message.workers)
+    cost = COLLECTIVES[message.collective][algorithm](message.bytes, message.workers)
     return Demand(cost.count_latencies(EAGER, RENDEZVOUS), cost.messages, cost.bytes)
 
 

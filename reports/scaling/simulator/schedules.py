@@ -242,19 +242,3 @@ def gossip(neighbours: Sequence[Sequence[int]], n: float) -> Schedule:
     """Return a round in which everyone sends n bytes to its neighbours; worker i sends to `neighbours[i]`."""
     of = np.repeat(np.arange(len(neighbours)), [len(each) for each in neighbours])
     return make_messages(of, [to for each in neighbours for to in each], n)
-
-
-SCHEDULES: dict[str, dict[str, Callable[[int, float], Schedule]]] = {
-    "allreduce": {
-        "ring": allreduce_ring,
-        "recursive_doubling": allreduce_doubling,
-        "rabenseifner": allreduce_rabenseifner,
-    },
-    "reduce_scatter": {"ring": reduce_scatter_ring},
-    "allgather": {"ring": allgather_ring, "bruck": allgather_bruck},
-    "alltoall": {"pairwise": alltoall_pairwise, "linear": alltoall_linear},
-    "bcast": {"binomial": bcast_binomial, "linear": bcast_linear},
-    "reduce": {"binomial": reduce_binomial},
-    "gather": {"linear": gather_linear},
-}
-"""Algorithms of collectives, by the names of reports/scaling/measured/collectives.py: functions of workers and n."""

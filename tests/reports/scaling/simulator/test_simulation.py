@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.scaling.measured import collectives
 from reports.scaling.simulator import Cluster, Compute, Course, Link, Schedule, Step, graphs, schedules, simulate
 from reports.scaling.simulator.events import Events
-from reports.scaling.simulator.schedules import SCHEDULES
 from reports.scaling.simulator.sharing import fair_rates
+from tests.reports.scaling.closed_forms import SCHEDULES, compute_cost, compute_time
 
 LINK = Link(latency_s=50e-6, s_per_byte=8e-9)  # 1 Gbit/s
 GAMMA = 1e-10
@@ -41,7 +40,7 @@ def exchange_s(schedule: Schedule, cluster: Cluster, engine: str = "auto") -> fl
 @pytest.mark.parametrize(("collective", "name", "workers"), CASES)
 def test_collectives_take_what_closed_forms_say(collective: str, name: str, workers: int, engine: str) -> None:
     cluster = Cluster(workers, LINK, summing_s_per_byte=GAMMA)
-    expected = collectives.compute_time(collective, name, N, workers, LINK.latency_s, LINK.s_per_byte, GAMMA)
+    expected = compute_time(collective, name, N, workers, LINK.latency_s, LINK.s_per_byte, GAMMA)
     assert exchange_s(SCHEDULES[collective][name](workers, N), cluster, engine) == pytest.approx(expected, rel=1e-9)
 
 
@@ -50,14 +49,14 @@ def test_collectives_take_what_closed_forms_say(collective: str, name: str, work
 def test_announced_messages_make_folded_closed_forms_right_to_a_latency(name: str, workers: int) -> None:
     """A receiver takes the messages in the order of its rounds, each for three latencies."""
     cluster = Cluster(workers, LINK, eager_bytes=0.0)
-    expected = collectives.compute_time("allreduce", name, N, workers, 3 * LINK.latency_s, LINK.s_per_byte)
+    expected = compute_time("allreduce", name, N, workers, 3 * LINK.latency_s, LINK.s_per_byte)
     assert exchange_s(SCHEDULES["allreduce"][name](workers, N), cluster) == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("workers", [64, 1024])
 def test_thousands_of_workers_take_what_closed_forms_say(workers: int) -> None:
     for collective, name in (("allreduce", "ring"), ("allgather", "ring"), ("allreduce", "rabenseifner")):
-        expected = collectives.compute_time(collective, name, N, workers, LINK.latency_s, LINK.s_per_byte)
+        expected = compute_time(collective, name, N, workers, LINK.latency_s, LINK.s_per_byte)
         found = exchange_s(SCHEDULES[collective][name](workers, N), Cluster(workers, LINK))
         assert found == pytest.approx(expected, rel=1e-9)
 
@@ -65,7 +64,7 @@ def test_thousands_of_workers_take_what_closed_forms_say(workers: int) -> None:
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_gossip_takes_a_latency_and_the_messages_of_all_neighbours(graph: Callable[[int], graphs.Neighbours]) -> None:
     neighbours = graph(16)
-    expected = collectives.compute_time("gossip", "at_once", N, 1 + len(neighbours[0]), LINK.latency_s, LINK.s_per_byte)
+    expected = compute_time("gossip", "at_once", N, 1 + len(neighbours[0]), LINK.latency_s, LINK.s_per_byte)
     assert exchange_s(schedules.gossip(neighbours, N), Cluster(16, LINK)) == pytest.approx(expected)
 
 
@@ -74,7 +73,7 @@ def test_wire_bytes_are_those_of_closed_forms() -> None:
         for workers in (2, 5, 8):
             made = SCHEDULES[collective][name](workers, N)
             sent = sum(one.bytes.sum() for one in made.iterate_rounds())
-            assert sent == pytest.approx(collectives.compute_cost(collective, name, N, workers).wire), (
+            assert sent == pytest.approx(compute_cost(collective, name, N, workers).wire), (
                 collective,
                 name,
             )
@@ -231,8 +230,8 @@ def test_a_hierarchical_exchange_is_the_sum_of_its_parts() -> None:
     inner = Link(1e-6, 1e-10)
     cluster = Cluster(32, LINK, per_node=8, inner=inner)
     found = exchange_s(schedules.hierarchical(32, 8, N, schedules.allreduce_ring(4, N / 10)), cluster)
-    tree = collectives.compute_time("bcast", "binomial", N, 8, inner.latency_s, inner.s_per_byte)
-    ring = collectives.compute_time("allreduce", "ring", N / 10, 4, LINK.latency_s, LINK.s_per_byte)
+    tree = compute_time("bcast", "binomial", N, 8, inner.latency_s, inner.s_per_byte)
+    ring = compute_time("allreduce", "ring", N / 10, 4, LINK.latency_s, LINK.s_per_byte)
     assert found == pytest.approx(2 * tree + ring)
 
 
@@ -301,7 +300,7 @@ def test_times_are_a_function_of_seed_step_and_worker() -> None:
 def test_a_step_is_its_parts() -> None:
     step = Step(Compute(0.1), schedules.allgather_ring(4, N), encode_s=0.01, decode_s=0.02, update_s=0.005)
     course = simulate(Cluster(4, LINK), step, 3)
-    ring = collectives.compute_time("allgather", "ring", N, 4, LINK.latency_s, LINK.s_per_byte)
+    ring = compute_time("allgather", "ring", N, 4, LINK.latency_s, LINK.s_per_byte)
     assert course.durations == pytest.approx(np.full((3, 4), 0.135 + ring))
     assert course.step_s == pytest.approx(0.135 + ring)
     assert course.exchange_s == pytest.approx(ring)
