@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from types import ModuleType
 from typing import ClassVar
@@ -12,13 +11,13 @@ from typing import ClassVar
 from compressors.base import Law
 from compressors.lazy import torch
 from compressors.quantisation import buckets
-from compressors.quantisation.elementwise import Elementwise
+from compressors.quantisation.elementwise import Bucketed, Levelled
 from compressors.random_key import Key
 from gradsweep.options.parameters import choice, integer
 
 
 @dataclasses.dataclass(frozen=True)
-class NaturalCompression(Elementwise):
+class NaturalCompression(Bucketed):
     """Stochastic rounding to powers of two (Horvath et al., "Natural Compression for Distributed Deep
     Learning", MSML 2022, definition 2): the exponent of a float32 is kept, its fraction is the probability
     of rounding up.
@@ -42,11 +41,9 @@ class NaturalCompression(Elementwise):
     paper: ClassVar[str] = "Horvath et al., Natural Compression for Distributed Deep Learning, MSML 2022"
     kernel: ClassVar[str] = "natural"
     takes_arrays: ClassVar[bool] = True
+    flaw: ClassVar[str] = "a scale is not a power of two"
 
     bucket_size: int | None = buckets.option(None)
-
-    def payload_bound(self, shape: Sequence[int]) -> int:
-        return buckets.payload_size(shape, self.bucket_size, 4, 8)
 
     def law(self, shape: Sequence[int]) -> Law:
         # Between a and 2a the variance is (x - a)(2a - x), at most x^2 / 8, at x = 4a/3. What is below the
@@ -54,16 +51,11 @@ class NaturalCompression(Elementwise):
         return Law(unbiased=True, omega=0.125)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode(x, key.mix(), buckets.length(x.shape, self.bucket_size), payload)
-
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        if kernels.decode_add(payload, buckets.length(out.shape, self.bucket_size), weight, out):
-            return ""
-        return "a scale is not a power of two"
+        kernels.encode(x, key.mix(), self.length(x.shape), payload)
 
 
 @dataclasses.dataclass(frozen=True)
-class LogarithmicDithering(Elementwise):
+class LogarithmicDithering(Levelled):
     """Stochastic rounding to a norm times 0 and a number of powers of two, 1 the largest.
 
     Payload, for S = `steps` powers and B buckets:
@@ -83,40 +75,14 @@ class LogarithmicDithering(Elementwise):
     bucket_size: int | None = buckets.option(None)
     norm: str = choice("l2", "max", "l2")
 
-    @property
-    @abstractmethod
-    def steps(self) -> int:
-        """The number of powers of two, 1 included."""
-
-    @property
-    def width(self) -> int:
-        """Bits per code."""
-        return (2 * self.steps).bit_length()
-
-    def payload_bound(self, shape: Sequence[int]) -> int:
-        return buckets.payload_size(shape, *self.layout(shape))
-
-    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
-        return self.bucket_size, 4, self.width
-
     def law(self, shape: Sequence[int]) -> Law:
         # In units of the norm: a y above the smallest power l has a variance of at most y^2 / 8, one below
         # has y (l - y). If a fraction b^2 of the energy is below, Cauchy-Schwarz gives at most
         # l sqrt(n) b - b^2 + (1 - b^2) / 8 in all for l2; for max, which is no larger than l2, no more.
         # The largest value of that over 0 <= b <= 1 (theorem 4 of NUQSGD has 1/8 + (l sqrt(n) / 2)^2, or
         # l sqrt(n) - 7/8).
-        reach = 2.0 ** (1 - self.steps) * math.sqrt(buckets.length(shape, self.bucket_size))
+        reach = 2.0 ** (1 - self.steps) * math.sqrt(self.length(shape))
         return Law(unbiased=True, omega=0.125 + 2 / 9 * reach**2 if reach <= 2.25 else reach - 1.0)
-
-    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        length = buckets.length(x.shape, self.bucket_size)
-        kernels.encode(x, key.mix(), self.steps, self.width, length, self.norm == "l2", payload)
-
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        length = buckets.length(out.shape, self.bucket_size)
-        if kernels.decode_add(payload, self.steps, self.width, length, weight, out):
-            return ""
-        return f"a norm is negative or infinite, or a code is above {2 * self.steps}"
 
 
 @dataclasses.dataclass(frozen=True)

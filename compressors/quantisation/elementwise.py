@@ -30,19 +30,25 @@ class Elementwise(Compressor):
     """Module of `compressors.kernels.cpu`, `.cuda` and `.reference`."""
     takes_arrays: ClassVar[bool] = False
     """`decode_add` takes numpy arrays as well, for the kernels of the CPU, and is all that decoding does."""
+    flaw: ClassVar[str]
+    """What is wrong with a payload that `decode_add` refuses."""
 
     @abstractmethod
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
         """Write the payload of `x`, (n,) float32."""
 
     @abstractmethod
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        """Compute out += weight * Q(x), (n,) float32. Returns what is wrong with the payload, or ""."""
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, weight: float) -> bool:
+        """Compute out += weight * Q(x), (n,) float32; return whether the payload can be one of `encode`."""
 
     def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int] | None:
         """Return, where a payload is that of `buckets.payload_size`, the size of a bucket, the bytes of its head and
         the bits of a code. What fills up the codes of a bucket to whole bytes has to be zero then."""
         return None
+
+    def _find_padding(self, shape: Sequence[int]) -> list[tuple[int, int, int, int]]:
+        layout = self.layout(shape)
+        return buckets.find_padding(shape, *layout) if layout else []
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         values = buffers.as_float32(x)
@@ -52,21 +58,18 @@ class Elementwise(Compressor):
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
-        layout = self.layout(out.shape)
-        if layout and not buckets.is_padded(payload, buckets.find_padding(out.shape, *layout)):
+        if not buckets.is_padded(payload, self._find_padding(out.shape)):
             raise CorruptPayload(_NOT_PADDED)
         with buffers.accumulator(out) as total:
-            wrong = self.decode_add(backend.load(self.kernel, out.device), payload, total, key, weight)
-            if wrong:
-                raise CorruptPayload(wrong)
+            if not self.decode_add(backend.load(self.kernel, out.device), payload, total, weight):
+                raise CorruptPayload(self.flaw)
 
     def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
         on_arrays = self.takes_arrays and backend.select(self.kernel, out.device) == "numba"
         if not (on_arrays and buffers.is_plain(out)):
             return super().build_decoder(out, replace=replace)
         kernels, wanted = backend.load(self.kernel, out.device), self.payload_bound(out.shape)
-        layout = self.layout(out.shape)
-        places = buckets.find_padding(out.shape, *layout) if layout else []
+        places = self._find_padding(out.shape)
         flat = out.detach().view(-1)
         total: Any = flat.numpy()
 
@@ -77,11 +80,60 @@ class Elementwise(Compressor):
             buffers.check_size(size, wanted)
             if places and not buckets.is_padded(payload, places):
                 raise CorruptPayload(_NOT_PADDED)
-            wrong = self.decode_add(kernels, payload, total, key, weight)
-            if wrong:
-                raise CorruptPayload(wrong)
+            if not self.decode_add(kernels, payload, total, weight):
+                raise CorruptPayload(self.flaw)
 
         return decode
 
     def kernel_modules(self) -> tuple[str, ...]:
         return (self.kernel,)
+
+
+class Bucketed(Elementwise):
+    """A payload with a head for every bucket of `bucket_size` elements (null: the unit is one), then its codes."""
+
+    head: ClassVar[int] = 4
+    """Bytes of the head of a bucket."""
+    width: ClassVar[int] = 8
+    """Bits of the code of an element. A method whose options decide this overrides it with a property."""
+
+    bucket_size: int | None
+
+    def length(self, shape: Sequence[int]) -> int:
+        """Return the number of elements in a full bucket."""
+        return buckets.length(shape, self.bucket_size)
+
+    def payload_bound(self, shape: Sequence[int]) -> int:
+        return buckets.payload_size(shape, *self.layout(shape))
+
+    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
+        return self.bucket_size, self.head, self.width
+
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, weight: float) -> bool:
+        return bool(kernels.decode_add(payload, self.length(out.shape), weight, out))
+
+
+class Levelled(Bucketed):
+    """Codes k * sign(x) + S from 0 to 2S: an element is at the k-th of the `steps` = S levels of its bucket's norm."""
+
+    norm: str
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """The number of levels above zero."""
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Bits of a code: ceil(log2(2S + 1))."""
+        return (2 * self.steps).bit_length()
+
+    @property
+    def flaw(self) -> str:  # type: ignore[override]
+        return f"a norm is negative or infinite, or a code is above {2 * self.steps}"
+
+    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
+        kernels.encode(x, key.mix(), self.steps, self.width, self.length(x.shape), self.norm == "l2", payload)
+
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, weight: float) -> bool:
+        return bool(kernels.decode_add(payload, self.steps, self.width, self.length(out.shape), weight, out))

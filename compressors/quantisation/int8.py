@@ -12,13 +12,13 @@ from compressors.base import Law
 from compressors.kernels.dynamic_map import worst_error
 from compressors.lazy import torch
 from compressors.quantisation import buckets
-from compressors.quantisation.elementwise import Elementwise
+from compressors.quantisation.elementwise import Bucketed
 from compressors.random_key import Key
 from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer
 
 
 @dataclasses.dataclass(frozen=True)
-class Int8(Elementwise):
+class Int8(Bucketed):
     """Rounding to evenly spaced levels, as DDP's quantization hook and Bagua's MinMaxUInt8 do.
 
     The flattened tensor is cut into buckets of `bucket_size` elements, the last one shorter (null: it is one
@@ -45,6 +45,9 @@ class Int8(Elementwise):
     paper: ClassVar[str] = "Gan et al., BAGUA, VLDB 2022"
     kernel: ClassVar[str] = "integers"
     takes_arrays: ClassVar[bool] = True
+    flaw: ClassVar[str] = (
+        "a bucket's bounds are not in order, negative or infinite, or a code is above the highest level"
+    )
 
     bits: int = integer(8, low=1, high=8)
     scheme: str = choice("minmax", "minmax", "symmetric")
@@ -56,19 +59,11 @@ class Int8(Elementwise):
         if self.bits == 1 and self.scheme == "symmetric":
             raise InvalidParameter("bits", 1, "an integer from 2 to 8 with scheme=symmetric, which has a level 0")
 
-    @property
-    def _header(self) -> int:
-        """Bytes a bucket, before the codes."""
-        return 8 if self.scheme == "minmax" else 4
-
-    def payload_bound(self, shape: Sequence[int]) -> int:
-        return buckets.payload_size(shape, *self.layout(shape))
-
     def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
-        return self.bucket_size, self._header, self.bits
+        return self.bucket_size, 8 if self.scheme == "minmax" else 4, self.bits
 
     def law(self, shape: Sequence[int]) -> Law:
-        size = buckets.length(shape, self.bucket_size)
+        size = self.length(shape)
         if self.scheme == "minmax":
             # An element errs by at most half of (b - a) / S, or has the variance of its square at most; a and b
             # are exact, and (b - a)^2 <= 2 (a^2 + b^2).
@@ -83,18 +78,16 @@ class Int8(Elementwise):
         return Law(unbiased=True, omega=error) if self.stochastic else Law(omega=error, delta=delta)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        length = buckets.length(x.shape, self.bucket_size)
+        length = self.length(x.shape)
         kernels.encode(x, key.mix(), self.bits, length, self.scheme == "minmax", self.stochastic, payload)
 
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        length = buckets.length(out.shape, self.bucket_size)
-        if kernels.decode_add(payload, self.bits, length, self.scheme == "minmax", weight, out):
-            return ""
-        return "a bucket's bounds are not in order, negative or infinite, or a code is above the highest level"
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, weight: float) -> bool:
+        length = self.length(out.shape)
+        return bool(kernels.decode_add(payload, self.bits, length, self.scheme == "minmax", weight, out))
 
 
 @dataclasses.dataclass(frozen=True)
-class Dynamic8(Elementwise):
+class Dynamic8(Bucketed):
     """Dynamic tree quantisation (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016).
 
     A byte stands for a multiple of the largest magnitude m of its bucket of `bucket_size` elements (null: the
@@ -116,19 +109,13 @@ class Dynamic8(Elementwise):
     paper: ClassVar[str] = "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016"
     kernel: ClassVar[str] = "dynamic"
     takes_arrays: ClassVar[bool] = True
+    flaw: ClassVar[str] = "a norm is negative or infinite"
 
     bucket_size: int | None = buckets.option(4096)
 
-    def payload_bound(self, shape: Sequence[int]) -> int:
-        return buckets.payload_size(shape, self.bucket_size, 4, 8)
-
     def law(self, shape: Sequence[int]) -> Law:
-        error = worst_error(buckets.length(shape, self.bucket_size))
+        error = worst_error(self.length(shape))
         return Law(omega=error, delta=1.0 - error)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode(x, buckets.length(x.shape, self.bucket_size), payload)
-
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        length = buckets.length(out.shape, self.bucket_size)
-        return "" if kernels.decode_add(payload, length, weight, out) else "a norm is negative or infinite"
+        kernels.encode(x, self.length(x.shape), payload)

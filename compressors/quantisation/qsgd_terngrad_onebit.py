@@ -14,13 +14,13 @@ from compressors.kernels import backend, buffers, omega
 from compressors.lazy import torch
 from compressors.message import Decode
 from compressors.quantisation import buckets
-from compressors.quantisation.elementwise import Elementwise
+from compressors.quantisation.elementwise import Bucketed, Levelled
 from compressors.random_key import Key
 from gradsweep.options.parameters import boolean, choice, integer, number
 
 
 @dataclasses.dataclass(frozen=True)
-class QSGD(Elementwise):
+class QSGD(Levelled):
     """Stochastic rounding to s levels of a norm (Alistarh et al., "QSGD", NeurIPS 2017, section 3.1).
 
     The flattened tensor is cut into buckets of `bucket_size` elements, the last one shorter (null: it is
@@ -67,9 +67,8 @@ class QSGD(Elementwise):
     unbiased: bool = boolean(True)
 
     @property
-    def width(self) -> int:
-        """Bits per code of coding=fixed."""
-        return (2 * self.levels).bit_length()
+    def steps(self) -> int:
+        return self.levels
 
     @property
     def _longest(self) -> int:
@@ -79,28 +78,21 @@ class QSGD(Elementwise):
         """
         return 2 + omega.length(self.levels)
 
-    def _length(self, x: torch.Tensor) -> int:
-        return buckets.length(x.shape, self.bucket_size)
-
     def length_bytes(self, shape: Sequence[int]) -> int:
         """Return bytes of the length of a bucket's stream: what the longest possible one needs."""
-        longest = compute_packed_size(buckets.length(shape, self.bucket_size), self._longest)
+        longest = compute_packed_size(self.length(shape), self._longest)
         return -(-longest.bit_length() // 8)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         if self.coding == "elias":
             return buckets.payload_size(shape, self.bucket_size, 4 + self.length_bytes(shape), self._longest)
-        return buckets.payload_size(shape, *self.layout(shape))
-
-    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
-        """Return the layout of coding=fixed."""
-        return self.bucket_size, 4, self.width
+        return super().payload_bound(shape)
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
         return None if self.coding == "elias" and count_elements(shape) else self.payload_bound(shape)
 
     def law(self, shape: Sequence[int]) -> Law:
-        size = buckets.length(shape, self.bucket_size)
+        size = self.length(shape)
         # An element at the fraction f between two levels has the variance (m / s)^2 f (1 - f), at most a quarter
         # of (m / s)^2; and f is at most |x| s / m, so the sum is at most m ||x||_1 / s (lemma 3.1 of the paper,
         # for l2, without the quarter; the same with m = max |x| <= ||x||).
@@ -110,16 +102,8 @@ class QSGD(Elementwise):
 
     def _tau(self, shape: Sequence[int]) -> float:
         """Return the number that the receiver divides by."""
-        size = buckets.length(shape, self.bucket_size)
+        size = self.length(shape)
         return 1.0 if self.unbiased else 1 + min(size / self.levels**2, math.sqrt(size) / self.levels)
-
-    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode(x, key.mix(), self.levels, self.width, self._length(x), self.norm == "l2", payload)
-
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        if kernels.decode_add(payload, self.levels, self.width, self._length(out), weight, out):
-            return ""
-        return f"a norm is negative or infinite, or a code is above {2 * self.levels}"
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         if self.coding == "fixed":
@@ -127,7 +111,7 @@ class QSGD(Elementwise):
         values, field = buffers.as_float32(x), self.length_bytes(x.shape)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
         kernels = backend.load("elias", x.device)
-        used = kernels.encode(values, key.mix(), self.levels, self._length(x), field, self.norm == "l2", payload)
+        used = kernels.encode(values, key.mix(), self.levels, self.length(x.shape), field, self.norm == "l2", payload)
         return buffers.deliver(payload[:used], out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
@@ -137,7 +121,7 @@ class QSGD(Elementwise):
         payload, field = buffers.receive(payload, out.device), self.length_bytes(out.shape)
         kernels = backend.load("elias", out.device)
         with buffers.accumulator(out) as total:
-            if not kernels.decode_add(payload, self.levels, self._length(out), field, weight, total):
+            if not kernels.decode_add(payload, self.levels, self.length(out.shape), field, weight, total):
                 raise CorruptPayload("a norm is negative or infinite, or a stream is not one of Elias codes in range")
 
     def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
@@ -150,7 +134,7 @@ class QSGD(Elementwise):
 
 
 @dataclasses.dataclass(frozen=True)
-class TernGrad(Elementwise):
+class TernGrad(Bucketed):
     """-1, 0 or 1 times a scale: an element is sent with the probability |x| / scale (Wen et al., "TernGrad",
     NeurIPS 2017, equation 3; layer-wise ternarising in section 4).
 
@@ -175,6 +159,8 @@ class TernGrad(Elementwise):
     paper: ClassVar[str] = "Wen et al., TernGrad, NeurIPS 2017"
     kernel: ClassVar[str] = "terngrad"
     takes_arrays: ClassVar[bool] = True
+    flaw: ClassVar[str] = "a scale is negative or infinite, or a code is above 2"
+    width: ClassVar[int] = 2
 
     clip: float = number(2.5, low=0)
     bucket_size: int | None = buckets.option(None)
@@ -185,14 +171,8 @@ class TernGrad(Elementwise):
         """The step and the scales that the workers agreed on last, by unit."""
         return {}
 
-    def payload_bound(self, shape: Sequence[int]) -> int:
-        return buckets.payload_size(shape, *self.layout(shape))
-
-    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
-        return self.bucket_size, 4, 2
-
     def law(self, shape: Sequence[int]) -> Law:
-        root = math.sqrt(buckets.length(shape, self.bucket_size))
+        root = math.sqrt(self.length(shape))
         # The variance of an element is |x| (m - |x|). With m in units of the norm and n - 1 elements of the
         # size a the sum is largest, in proportion, for a = m / (sqrt(n) + 1): (sqrt(n) - 1) / 2.
         omega = (root - 1) / 2
@@ -212,30 +192,22 @@ class TernGrad(Elementwise):
     def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
         """Return the scales of this worker's buckets; 0 for one that holds NaN or Inf."""
         kernels = backend.load(self.kernel, x.device)
-        scales: torch.Tensor = kernels.scales(buffers.as_float32(x), self._length(x), float(self.clip))
+        scales: torch.Tensor = kernels.scales(buffers.as_float32(x), self.length(x.shape), float(self.clip))
         return scales.nan_to_num(nan=0.0)
 
     def agree(self, key: Key, largest: torch.Tensor) -> None:
         self._agreed[key.unit] = key.step, largest.clone()
 
-    def _length(self, x: torch.Tensor) -> int:
-        return buckets.length(x.shape, self.bucket_size)
-
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        own = scales = kernels.scales(x, self._length(x), float(self.clip))
+        own = scales = kernels.scales(x, self.length(x.shape), float(self.clip))
         step, agreed = self._agreed.get(key.unit, (None, None))
         if self.share_scale and step == key.step and agreed is not None:
             scales = torch.where(own.isnan(), own, torch.maximum(own, agreed.to(own.device)))
-        kernels.encode(x, key.mix(), self._length(x), own, scales, payload)
-
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        if kernels.decode_add(payload, self._length(out), weight, out):
-            return ""
-        return "a scale is negative or infinite, or a code is above 2"
+        kernels.encode(x, key.mix(), self.length(x.shape), own, scales, payload)
 
 
 @dataclasses.dataclass(frozen=True)
-class OneBit(Elementwise):
+class OneBit(Bucketed):
     """The sign, and the mean of all elements that have it (Seide et al., "1-Bit Stochastic Gradient Descent",
     Interspeech 2014, section 3.1, with the threshold 0).
 
@@ -257,24 +229,16 @@ class OneBit(Elementwise):
     paper: ClassVar[str] = "Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech 2014"
     kernel: ClassVar[str] = "onebit"
     takes_arrays: ClassVar[bool] = True
+    flaw: ClassVar[str] = "a mean is infinite or has the other sign"
+    head: ClassVar[int] = 8
+    width: ClassVar[int] = 1
 
     bucket_size: int | None = buckets.option(2048)
-
-    def payload_bound(self, shape: Sequence[int]) -> int:
-        return buckets.payload_size(shape, *self.layout(shape))
-
-    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
-        return self.bucket_size, 8, 1
 
     def law(self, shape: Sequence[int]) -> Law:
         # Of each sign the mean is subtracted, which takes off (sum of x)^2 / n. Elements of one sign have
         # |sum of x| >= ||x||, so at least a fraction 1 / n of their energy goes; one of n is not 0: no more.
-        return Law(delta=1 / buckets.length(shape, self.bucket_size))
+        return Law(delta=1 / self.length(shape))
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode(x, buckets.length(x.shape, self.bucket_size), payload)
-
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        if kernels.decode_add(payload, buckets.length(out.shape, self.bucket_size), weight, out):
-            return ""
-        return "a mean is infinite or has the other sign"
+        kernels.encode(x, self.length(x.shape), payload)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import ClassVar
 
-from compressors.base import Law, compute_packed_size, count_elements
+from compressors.base import CorruptPayload, Law, compute_packed_size, count_elements
 from compressors.kernels import buffers
 from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
@@ -43,6 +43,7 @@ class QuantileSketch(Elementwise):
     aliases: ClassVar[tuple[str, ...]] = ("sketch", "sketchml")
     paper: ClassVar[str] = "Jiang et al., SketchML, SIGMOD 2018"
     kernel: ClassVar[str] = "sketch"
+    flaw: ClassVar[str] = "a mean is infinite, or the number of a bucket too large"
 
     bins: int = integer(256, low=2, high=256)
 
@@ -68,12 +69,10 @@ class QuantileSketch(Elementwise):
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
         kernels.encode(x, self._buckets(x.numel()), payload)
 
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, weight: float) -> bool:
         if not _are_means(payload[: 4 * self._buckets(out.numel())]):
-            return "means are infinite or not in ascending order, or some of them are NaN and others not"
-        if kernels.decode_add(payload, self._buckets(out.numel()), weight, out):
-            return ""
-        return "a mean is infinite, or the number of a bucket too large"
+            raise CorruptPayload("means are infinite or not in ascending order, or some of them are NaN and others not")
+        return bool(kernels.decode_add(payload, self._buckets(out.numel()), weight, out))
 
 
 def _are_means(payload: torch.Tensor) -> bool:

@@ -21,6 +21,7 @@ class _Votes(Elementwise):
     kernel: ClassVar[str] = "signs"
     takes_arrays: ClassVar[bool] = True
     scale_free: ClassVar[bool] = True
+    flaw: ClassVar[str] = "the bits behind the signs are not those of a vote, an abstention or a NaN"
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         return compute_packed_size(count_elements(shape) + 2, 1)
@@ -28,10 +29,8 @@ class _Votes(Elementwise):
     def law(self, shape: Sequence[int]) -> Law:
         return Law()  # nothing is known of the size of x
 
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        if kernels.decode_add(payload, weight, out):
-            return ""
-        return "the bits behind the signs are not those of a vote, an abstention or a NaN"
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, weight: float) -> bool:
+        return bool(kernels.decode_add(payload, weight, out))
 
     def finish(self, mean: torch.Tensor, key: Key, workers: int) -> None:
         # Rounding gives the exact difference of the votes, without what 1 / workers was rounded by: a tie is 0.
@@ -110,6 +109,7 @@ class SignNorm(Elementwise):
     paper: ClassVar[str] = "Karimireddy et al., Error Feedback Fixes SignSGD, ICML 2019"
     kernel: ClassVar[str] = "signs"
     takes_arrays: ClassVar[bool] = True
+    flaw: ClassVar[str] = "the mean magnitude is negative or infinite"
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         return 4 + compute_packed_size(count_elements(shape), 1)
@@ -125,7 +125,5 @@ class SignNorm(Elementwise):
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
         kernels.encode_scaled(x, key.mix(), payload)
 
-    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        if kernels.decode_add_scaled(payload, weight, out):
-            return ""
-        return "the mean magnitude is negative or infinite"
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, weight: float) -> bool:
+        return bool(kernels.decode_add_scaled(payload, weight, out))
