@@ -162,8 +162,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
     changes = {measure: _compute_changes(places, sides, measure) for measure in WORDS}
     tested = iter(correct_differences([change.difference for found in changes.values() for change in found]))
     changes = {
-        measure: [_judge(dataclasses.replace(change, difference=next(tested)), measure) for change in found]
-        for measure, found in changes.items()
+        measure: [_judge(change, next(tested), measure) for change in found] for measure, found in changes.items()
     }
     both_sides = pd.concat([before, after], ignore_index=True)
     said = [*write_remarks(both_sides), *_describe_tests(changes)]
@@ -225,7 +224,9 @@ def _compute_changes(
     changes = []
     for position, place in enumerate(places):
         runs = [side[position] for side in sides]
-        was, now = (_group_by_seed(_select_fair(cell) if measure is THROUGHPUT else cell, measure) for cell in runs)
+        # Throughputs over few steps are not tested.
+        tested = [cell[~is_true(cell["few_steps"])] for cell in runs] if measure is THROUGHPUT else runs
+        was, now = (_group_by_seed(cell, measure) for cell in tested)
         is_paired = len(was.keys() & now.keys()) > 1
         gap = compare_paired(now, was) if is_paired else compare_unpaired(now.values(), was.values())
         marks = tuple(mark for column, mark in MARKS.items() if any(cell[column].any() for cell in runs))
@@ -234,23 +235,19 @@ def _compute_changes(
     return changes
 
 
-def _select_fair(cell: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs whose throughput is of enough steps to be tested."""
-    return cell[~is_true(cell["few_steps"])]
-
-
 def _group_by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
     done = cell[(cell["status"] == run_directory.DONE) & cell[measure.column].notna()]
     seeds = map(format_setting, done[SEED]) if SEED in done else [""] * len(done)
     return dict(zip(seeds, map(float, done[measure.column]), strict=True))
 
 
-def _judge(change: Change, measure: Measure) -> Change:
-    return dataclasses.replace(change, verdict=_decide_verdict(change, measure))
+def _judge(change: Change, gap: Difference | None, measure: Measure) -> Change:
+    """Return the change with its corrected difference and the verdict on it."""
+    return dataclasses.replace(change, difference=gap, verdict=_decide_verdict(change, gap, measure))
 
 
-def _decide_verdict(change: Change, measure: Measure) -> str:
-    before, after, gap = change.before, change.after, change.difference
+def _decide_verdict(change: Change, gap: Difference | None, measure: Measure) -> str:
+    before, after = change.before, change.after
     if not before.n or not after.n:
         return NEITHER if before.n == after.n else NEW if after.n else FAILED
     if gap is None or gap.n < 2:

@@ -70,13 +70,12 @@ EFFICIENCY = Measure(
     "efficiency", "Scaling efficiency", "efficiency", "fraction", 100, "%", topic=THROUGHPUT_TOPIC, absent=NO_BASELINE
 )
 EQUAL = {
-    "epoch": _define_accuracy("accuracy_equal_epochs", "Test accuracy at equal epochs", "accuracy_equal_epochs"),
-    "time_s": _define_accuracy(
-        "accuracy_equal_time", "Test accuracy at equal training time", "accuracy_equal_time", NOT_EVALUATED
-    ),
-    "sent_bytes": _define_accuracy(
-        "accuracy_equal_bytes", "Test accuracy at equal bytes sent", "accuracy_equal_bytes", NOT_EVALUATED
-    ),
+    by: _define_accuracy(f"accuracy_equal_{name}", f"Test accuracy at equal {title}", f"accuracy_equal_{name}", absent)
+    for by, name, title, absent in (
+        ("epoch", "epochs", "epochs", NOT_MEASURED),
+        ("time_s", "time", "training time", NOT_EVALUATED),
+        ("sent_bytes", "bytes", "bytes sent", NOT_EVALUATED),
+    )
 }
 """The measures at equal progress, by the column of `Report.epochs` that is equal."""
 SHARES = tuple(
@@ -128,24 +127,12 @@ MEASURES = (
 def define_target_measures(target: float) -> tuple[Measure, Measure]:
     """Return the measures of the time and the bytes until a test accuracy, 0.9 for 90 %."""
     percent = f"{100 * target:.6g}"
-    return (
-        _define_cost(
-            f"time_to_{percent}",
-            f"Training time to {percent} % test accuracy",
-            f"time_to_{percent}",
-            "s",
-            TARGET_TOPIC,
-            NOT_REACHED,
-        ),
-        _define_cost(
-            f"bytes_to_{percent}",
-            f"Sent by one worker to {percent} % test accuracy",
-            f"bytes_to_{percent}",
-            "B",
-            TARGET_TOPIC,
-            NOT_REACHED,
-        ),
-    )
+
+    def define(kind: str, title: str, unit: str) -> Measure:
+        name = f"{kind}_to_{percent}"
+        return _define_cost(name, f"{title} to {percent} % test accuracy", name, unit, TARGET_TOPIC, NOT_REACHED)
+
+    return define("time", "Training time", "s"), define("bytes", "Sent by one worker", "B")
 
 
 def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -> np.ndarray:

@@ -6,12 +6,11 @@ is called for. Both packages take a second to load, so they are imported where t
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,21 +143,14 @@ def correct_holm(ps: Sequence[float]) -> list[float]:
     if tested:
         from statsmodels.stats.multitest import multipletests
 
-        with _freeze_garbage():
+        gc.freeze()  # multipletests collects garbage at every call, also among the objects that exist already
+        try:
             adjusted = multipletests([ps[place] for place in tested], method="holm")[1]
+        finally:
+            gc.unfreeze()
         for place, p in zip(tested, adjusted, strict=True):
             corrected[place] = float(p)
     return corrected
-
-
-@contextlib.contextmanager
-def _freeze_garbage() -> Iterator[None]:
-    """Exempt all existing objects from garbage collection, which multipletests asks for at every call."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def correct_differences(found: Sequence[Difference | None]) -> list[Difference | None]:

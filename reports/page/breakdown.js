@@ -7,19 +7,9 @@ function breakdownPlot(host) {
   const off = new Set();
   let [setting, share] = [fullest(groups), "ms"];
   const controls = [
-    select("Value", [["ms", "time [ms]"], ["%", "share [%]"]], share, (chosen) => {
-      share = chosen;
-      again();
-    }),
+    ["Value", [["ms", "time [ms]"], ["%", "share [%]"]], share, (chosen) => (share = chosen)],
+    groups.size > 1 && ["Setting", [...groups.keys()], setting, (chosen) => (setting = chosen)],
   ];
-  if (groups.size > 1) {
-    controls.push(
-      select("Setting", [...groups.keys()], setting, (chosen) => {
-        setting = chosen;
-        again();
-      }),
-    );
-  }
   const phases = Object.keys(DATA.phases);
   const toggle = (phase) => {
     if (!off.delete(phase)) off.add(phase);

@@ -26,19 +26,12 @@ function curvesPlot(host, title, from, xs, ys) {
   const groups = settings(CELLS.filter((cell) => cell[from]));
   if (!available.length) return;
   let [x, y, setting] = [xs[0], available[0], fullest(groups)];
-  const controls = [];
-  const draws = (change) => (value) => {
-    change(value);
-    again();
-  };
-  if (available.length > 1) {
-    controls.push(select("Value", available.map((name) => [name, CURVE_Y[name].name]), y, draws((value) => (y = value))));
-  }
-  if (xs.length > 1) {
-    controls.push(select("Against", xs.map((name) => [name, CURVE_X[name].name]), x, draws((value) => (x = value))));
-  }
-  if (groups.size > 1) controls.push(select("Setting", [...groups.keys()], setting, draws((value) => (setting = value))));
-  const again = plot(host, title, controls, () => {
+  const controls = [
+    available.length > 1 && ["Value", available.map((name) => [name, CURVE_Y[name].name]), y, (chosen) => (y = chosen)],
+    xs.length > 1 && ["Against", xs.map((name) => [name, CURVE_X[name].name]), x, (chosen) => (x = chosen)],
+    groups.size > 1 && ["Setting", [...groups.keys()], setting, (chosen) => (setting = chosen)],
+  ];
+  plot(host, title, controls, () => {
     const shown = (groups.get(setting) ?? []).filter((cell) => isShown(cell.label) && cell[from]?.[y]);
     const traces = shown.flatMap((cell) => cellCurve(cell, from, x, y));
     const layout = {

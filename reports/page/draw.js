@@ -17,11 +17,20 @@ const inView = new IntersectionObserver(
   { rootMargin: "300px" },
 );
 
-// `content()` gives {traces, layout, alt}; controls call `again` of what this returns; `events` are plotly's.
+// `content()` gives {traces, layout, alt}; `events` are plotly's. A control is an element, which calls `again` of what
+// this returns; or [label, options, value, change] of a select, after whose change the plot is drawn again; or false.
 function plot(host, title, controls, content, makeLegend = labelLegend, events = {}) {
   const keys = make("div", { class: "legend", role: "group", "aria-label": `Shown in: ${title}` });
   const canvas = make("div", { class: "canvas", role: "img", "aria-label": title });
-  host.append(make("h3", {}, title), make("div", { class: "controls" }, ...controls), keys, make("div", { class: "wide" }, canvas));
+  const elements = controls.filter(Boolean).map((control) => {
+    if (!Array.isArray(control)) return control;
+    const [label, options, value, change] = control;
+    return select(label, options, value, (chosen) => {
+      change(chosen);
+      again();
+    });
+  });
+  host.append(make("h3", {}, title), make("div", { class: "controls" }, ...elements), keys, make("div", { class: "wide" }, canvas));
   const state = { stale: true, visible: false, draw: null };
   state.draw = () => {
     state.stale = false;

@@ -18,17 +18,12 @@ function heatmapPlot(host) {
   if (dims.size < 2 || !values.length) return;
   const names = [...dims.keys()];
   let [rows, columns, value] = [names[0], names[1], values[0]];
-  const chooser = (label, options, start, change) =>
-    select(label, options, start, (chosen) => {
-      change(chosen);
-      again();
-    });
   const controls = [
-    chooser("Value", values.map((name) => [name, MEASURES[name].name]), value, (chosen) => (value = chosen)),
-    chooser("Rows", names, rows, (chosen) => (rows = chosen)),
-    chooser("Columns", names, columns, (chosen) => (columns = chosen)),
+    ["Value", values.map((name) => [name, MEASURES[name].name]), value, (chosen) => (value = chosen)],
+    ["Rows", names, rows, (chosen) => (rows = chosen)],
+    ["Columns", names, columns, (chosen) => (columns = chosen)],
   ];
-  const again = plot(host, "Heat map", controls, () => {
+  plot(host, "Heat map", controls, () => {
     const shown = CELLS.filter((cell) => isShown(cell.label) && mean(cell, value) !== null);
     const [y, x] = [rows, columns].map((name) => [...new Set(shown.map(dims.get(name)))]);
     if (rows !== DATA.label) y.sort(compare);

@@ -12,12 +12,9 @@ function paretoPlot(host) {
   if (!costs.length || !CELLS.some((cell) => mean(cell, "accuracy") !== null)) return;
   let x = costs[0];
   const controls = [
-    select("Accuracy against", costs.map((name) => [name, MEASURES[name].name]), x, (chosen) => {
-      x = chosen;
-      again();
-    }),
+    ["Accuracy against", costs.map((name) => [name, MEASURES[name].name]), x, (chosen) => (x = chosen)],
   ];
-  const again = plot(host, "Pareto front", controls, () => {
+  plot(host, "Pareto front", controls, () => {
     const isDrawn = (cell) => isShown(cell.label) && mean(cell, x) > 0 && mean(cell, "accuracy") !== null;
     const shown = CELLS.filter(isDrawn);
     const front = frontOf(shown, x);

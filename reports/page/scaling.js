@@ -14,20 +14,10 @@ function scalingPlot(host) {
   if (!known.length) return;
   let [value, setting] = [known[0][0], fullest(groups)];
   const controls = [
-    select("Value", known.map(([key, { name }]) => [key, name]), value, (chosen) => {
-      value = chosen;
-      again();
-    }),
+    ["Value", known.map(([key, { name }]) => [key, name]), value, (chosen) => (value = chosen)],
+    groups.size > 1 && ["Setting", [...groups.keys()], setting, (chosen) => (setting = chosen)],
   ];
-  if (groups.size > 1) {
-    controls.push(
-      select("Setting", [...groups.keys()], setting, (chosen) => {
-        setting = chosen;
-        again();
-      }),
-    );
-  }
-  const again = plot(host, "Throughput against workers", controls, () => {
+  plot(host, "Throughput against workers", controls, () => {
     const measure = SCALED[value];
     const shown = (groups.get(setting) ?? []).filter((cell) => isShown(cell.label) && measure.of(cell));
     const labels = drawn.filter((label) => shown.some((cell) => cell.label === label));

@@ -138,10 +138,6 @@ class Needed:
     payload: float
     both: float
 
-    @property
-    def workers(self) -> int:
-        return self.prediction.workers
-
 
 def find_needed(predictor: Predictor, predictions: Sequence[Prediction], links: Mapping[str, Links]) -> list[Needed]:
     """Return the factors for each prediction of a method that compresses and does not win."""

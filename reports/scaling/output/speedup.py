@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from reports.analysis.table import ReportTable
-from reports.reading.text import format_number
 from reports.scaling.measured.links import Links
 from reports.scaling.model.break_even import BASELINE, find_baselines
 from reports.scaling.model.fit import CostModel, stack_models
 from reports.scaling.model.predict import LEVEL, Prediction, Predictor
 from reports.scaling.output.tables import (
-    EXTRAPOLATED,
     HEADERS,
     INTERVALS,
     NO_ACCURACY,
     SAID,
+    Figures,
     build_table_by_workers,
+    format_predicted,
     format_times,
     keep_finite,
 )
@@ -114,23 +114,21 @@ class _Pair:
 
 
 def build_table(found: Sequence[Speedup], remarks: Sequence[str]) -> ReportTable:
-    def text(one: Speedup) -> str:
-        said = f"{'' if one.is_measured else EXTRAPOLATED}{format_times(one.times)}"
-        return said if math.isnan(one.low) else f"{said} ({format_number(one.low)} to {format_number(one.high)})"
+    def make_figures(one: Speedup) -> Figures:
+        record = {
+            "times": one.times,
+            "times_low": keep_finite(one.low),
+            "times_high": keep_finite(one.high),
+            "extrapolated": not one.is_measured,
+        }
+        text = format_predicted(one.is_measured, format_times(one.times), one.low, one.high)
+        return (one.workload, one.network, one.method), one.workers, one.times, text, record
 
     return build_table_by_workers(
         "scaling_speedup",
         f"Times as fast as compressor={BASELINE}, by workers",
         "x",
         HEADERS,
-        found,
-        lambda one: (one.workload, one.network, one.method),
-        lambda one: (one.times, text(one)),
-        lambda one: {
-            "times": one.times,
-            "times_low": keep_finite(one.low),
-            "times_high": keep_finite(one.high),
-            "extrapolated": not one.is_measured,
-        },
+        map(make_figures, found),
         [SAID, INTERVALS, NO_ACCURACY, *remarks],
     )

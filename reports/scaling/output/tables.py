@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gradsweep.options.units import format_bandwidth
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.text import format_number
 from reports.scaling.measured.links import Links
 from reports.scaling.model import agarwal
-from reports.scaling.model.break_even import BASELINE, BreakEven, Needed, find_baselines, find_winners
+from reports.scaling.model.break_even import BASELINE, BreakEven, Key, Needed, find_baselines, find_winners
 from reports.scaling.model.predict import LEVEL, Prediction, Predictor
 
 EXTRAPOLATED = "~"
@@ -27,14 +28,8 @@ NO_ACCURACY = "about the time of a step; what a method does to the accuracy is n
 INTERVALS = f"in brackets {LEVEL:.0%} intervals of predictions (jackknife+ over the cells left out)"
 
 
-class _HasWorkers(Protocol):
-    """An object that belongs into the column of a number of workers."""
-
-    @property
-    def workers(self) -> int: ...
-
-
-T = TypeVar("T", bound=_HasWorkers)
+Figures = tuple[Sequence[str], int, float, str, Mapping[str, Any]]
+"""The names of a row, workers, the value and the text of a cell, and what programs read besides."""
 
 
 def build_table_by_workers(
@@ -42,25 +37,17 @@ def build_table_by_workers(
     title: str,
     unit: str,
     headers: Sequence[str],
-    found: Sequence[T],
-    of: Callable[[T], Sequence[str]],
-    cell: Callable[[T], tuple[float, str]],
-    record: Callable[[T], Mapping[str, Any]],
+    figures: Iterable[Figures],
     remarks: Sequence[str],
 ) -> ReportTable:
-    """Return a table with a row for each tuple of `of`, and a column for each number of workers.
-
-    A tuple has as many words as `headers`. `cell` returns the value and the text of each; `record` what programs read
-    besides.
-    """
-    counts = sorted({one.workers for one in found})
+    """Return a table with a row for each tuple of names, one for each of `headers`, and a column for each number of
+    workers."""
     rows: dict[tuple[str, ...], dict[int, TableCell]] = {}
     records = []
-    for one in found:
-        names = tuple(of(one))
-        value, text = cell(one)
-        rows.setdefault(names, {})[one.workers] = TableCell(value, text)
-        records.append({**dict(zip(headers, names, strict=True)), "workers": one.workers, **record(one)})
+    for names, workers, value, text, record in figures:
+        rows.setdefault(tuple(names), {})[workers] = TableCell(value, text)
+        records.append({**dict(zip(headers, names, strict=True)), "workers": workers, **record})
+    counts = sorted({workers for row in rows.values() for workers in row})
     keep = [
         place for place, header in enumerate(headers) if header != "workload" or any(names[place] for names in rows)
     ]
@@ -87,8 +74,10 @@ def _get_names(one: Prediction) -> tuple[str, str, str]:
     return one.workload, one.network, one.method
 
 
-def _mark_prediction(one: Prediction) -> str:
-    return "" if one.is_measured else EXTRAPOLATED
+def format_predicted(is_measured: bool, value: str, low: float = math.nan, high: float = math.nan) -> str:
+    """Return a value with the mark of a prediction, and with its interval if there is one."""
+    text = value if is_measured else f"{EXTRAPOLATED}{value}"
+    return text if math.isnan(low) else f"{text} ({format_number(low)} to {format_number(high)})"
 
 
 def _make_record(one: Prediction) -> dict[str, Any]:
@@ -110,34 +99,28 @@ def _make_record(one: Prediction) -> dict[str, Any]:
 
 def build_throughput_table(found: Sequence[Prediction], remarks: Sequence[str]) -> ReportTable:
     def text(one: Prediction) -> str:
-        said = f"{_mark_prediction(one)}{format_number(one.iterations_per_second)}"
-        return (
-            said if math.isnan(one.low) else f"{said} ({format_number(1 / one.high)} to {format_number(1 / one.low)})"
-        )
+        return format_predicted(one.is_measured, format_number(one.iterations_per_second), 1 / one.high, 1 / one.low)
 
     return build_table_by_workers(
         "scaling_throughput",
         "Predicted throughput [it/s] by workers",
         "it/s",
         HEADERS,
-        found,
-        _get_names,
-        lambda one: (one.iterations_per_second, text(one)),
-        _make_record,
+        ((_get_names(one), one.workers, one.iterations_per_second, text(one), _make_record(one)) for one in found),
         [SAID, INTERVALS, _OWN, *remarks],
     )
 
 
 def build_efficiency_table(found: Sequence[Prediction], remarks: Sequence[str]) -> ReportTable:
+    def text(one: Prediction) -> str:
+        return format_predicted(one.is_measured, format_number(100 * one.efficiency))
+
     return build_table_by_workers(
         "scaling_efficiency",
         "Predicted efficiency [%] by workers",
         "fraction",
         HEADERS,
-        found,
-        _get_names,
-        lambda one: (one.efficiency, f"{_mark_prediction(one)}{format_number(100 * one.efficiency)}"),
-        _make_record,
+        ((_get_names(one), one.workers, one.efficiency, text(one), _make_record(one)) for one in found),
         [SAID, "samples/s over W times those of one worker alone, who sends nothing, as fitted", _OWN, *remarks],
     )
 
@@ -149,34 +132,21 @@ def build_fastest_table(
     bases = find_baselines(found, compressors)
     guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
 
-    def gain(one: Prediction) -> float | None:
-        base = bases.get((one.workload, one.network, one.workers))
-        return float(base.step.total / one.step.total) if base else None
-
-    def is_guess(one: Prediction) -> bool:
-        return (one.workload, one.network, one.workers) in guessed
-
-    def text(one: Prediction) -> str:
-        times = gain(one)
-        is_told = compressors[one.method] != BASELINE and times is not None
-        return f"{EXTRAPOLATED if is_guess(one) else ''}{one.method}" + (
-            f" ({format_times(times)})" if is_told and times else ""
-        )
+    def make_figures(key: Key, one: Prediction) -> Figures:
+        base, is_measured = bases.get(key), key not in guessed
+        times = float(base.step.total / one.step.total) if base else None
+        text = format_predicted(is_measured, one.method)
+        if times and compressors[one.method] != BASELINE:
+            text += f" ({format_times(times)})"
+        record = {"compressor": one.method, "over_none": times, **_make_record(one), "extrapolated": not is_measured}
+        return key[:2], one.workers, one.iterations_per_second, text, record
 
     return build_table_by_workers(
         "scaling_fastest",
         "Which compressor is predicted to be fastest, by workers",
         "it/s",
         ("workload", "network"),
-        list(find_winners(found).values()),
-        lambda one: (one.workload, one.network),
-        lambda one: (one.iterations_per_second, text(one)),
-        lambda one: {
-            "compressor": one.method,
-            "over_none": gain(one),
-            **_make_record(one),
-            "extrapolated": is_guess(one),
-        },
+        itertools.starmap(make_figures, find_winners(found).items()),
         [SAID, f"in brackets: times as fast as compressor={BASELINE}", NO_ACCURACY, *remarks],
     )
 
@@ -188,10 +158,16 @@ def build_break_even_table(found: Sequence[BreakEven], latency: str, remarks: Se
         f"Bandwidths at which a compressor is predicted to beat compressor={BASELINE}, by workers",
         "bit/s",
         ("workload", "compressor"),
-        found,
-        lambda one: (one.workload, one.method),
-        lambda one: (one.wins[-1][1] if one.wins else 0.0, format_ranges(one)),
-        lambda one: {"wins_bit_s": " ".join(f"{low:.4g}..{high:.4g}" for low, high in one.wins)},
+        (
+            (
+                (one.workload, one.method),
+                one.workers,
+                one.wins[-1][1] if one.wins else 0.0,
+                format_ranges(one),
+                {"wins_bit_s": " ".join(f"{low:.4g}..{high:.4g}" for low, high in one.wins)},
+            )
+            for one in found
+        ),
         [
             f"all of it is predicted; nominal bit/s of Ethernet, and {latency} one way",
             "never, always: from 1 Mbit/s to 1 Tbit/s",
@@ -220,26 +196,20 @@ def format_times(value: float) -> str:
 def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> ReportTable:
     """Return a table of what would have to be faster for a method to win where it does not."""
 
-    def text(one: Needed) -> str:
-        choices = [("codec", one.codec), ("payload", one.payload), ("both", one.both)]
-        possible = [(value, what) for what, value in choices if math.isfinite(value)]
+    def make_figures(one: Needed) -> Figures:
+        factors = {"codec": one.codec, "payload": one.payload, "both": one.both}
+        possible = [(value, what) for what, value in factors.items() if math.isfinite(value)]
         alone = [pair for pair in possible if pair[1] != "both"] or possible
-        return f"{min(alone)[1]} {format_times(min(alone)[0])}" if alone else "neither"
+        text = f"{min(alone)[1]} {format_times(min(alone)[0])}" if alone else "neither"
+        record = {"winner": one.winner.method, **{what: keep_finite(value) for what, value in factors.items()}}
+        return _get_names(one.prediction), one.prediction.workers, min(factors.values()), text, record
 
     return build_table_by_workers(
         "scaling_needed",
         "What would have to be faster for a compressor to win, by workers",
         "x",
         HEADERS,
-        found,
-        lambda one: _get_names(one.prediction),
-        lambda one: (min(one.codec, one.payload, one.both), text(one)),
-        lambda one: {
-            "winner": one.winner.method,
-            "codec": keep_finite(one.codec),
-            "payload": keep_finite(one.payload),
-            "both": keep_finite(one.both),
-        },
+        map(make_figures, found),
         [
             "codec: encoding and decoding together, so many times as fast as now; payload: messages so many times as "
             "short; both: each so many times; neither: not even both",
@@ -276,28 +246,23 @@ def build_published_table(predictor: Predictor, found: Sequence[Prediction], lin
     compressors = predictor.measurements.compressors
     shown = [one for one in found if model.methods[one.workload, one.method].traffic.pattern == "lanes"]
 
-    def theirs(one: Prediction) -> float:
-        work, traffic = model.works[one.workload], model.methods[one.workload, one.method].traffic
-        compute = one.alone
+    def make_figures(one: Prediction) -> Figures:
+        traffic, where = model.methods[one.workload, one.method].traffic, (one.workers, links[one.network])
         if compressors[one.method] == BASELINE:
-            size = traffic.summed + traffic.gathered
-            return agarwal.predict_uncompressed(compute, compute * work.backward, size, one.workers, links[one.network])
-        return agarwal.predict_compressed(
-            compute, one.step.encode + one.step.decode, traffic, one.workers, links[one.network]
-        )
+            size, backward = traffic.summed + traffic.gathered, one.alone * model.works[one.workload].backward
+            theirs = agarwal.predict_uncompressed(one.alone, backward, size, *where)
+        else:
+            theirs = agarwal.predict_compressed(one.alone, one.step.encode + one.step.decode, traffic, *where)
+        text = f"{EXTRAPOLATED}{format_number(1 / theirs)} ({theirs / one.step.total:.2f})"
+        record = {"iterations_per_second": 1 / theirs, "step_s": theirs, "ours_s": float(one.step.total)}
+        return _get_names(one), one.workers, 1 / theirs, text, record
 
     return build_table_by_workers(
         "scaling_published",
         "Throughput [it/s] by the model of Agarwal et al. (2022), by workers",
         "it/s",
         HEADERS,
-        shown,
-        _get_names,
-        lambda one: (
-            1 / theirs(one),
-            f"{EXTRAPOLATED}{format_number(1 / theirs(one))} ({theirs(one) / one.step.total:.2f})",
-        ),
-        lambda one: {"iterations_per_second": 1 / theirs(one), "step_s": theirs(one), "ours_s": float(one.step.total)},
+        map(make_figures, shown),
         [
             "in brackets: their time of a step over ours; they let uncompressed gradients overlap with backward, and "
             "compressed ones never, and count no work of MPI itself"
