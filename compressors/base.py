@@ -51,6 +51,10 @@ class Law:
     """Absolute error: ||Q(x) - x|| <= kappa."""
 
 
+EXACT = Law(unbiased=True, omega=0.0, delta=1.0)
+"""Q(x) = x."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Compressor(ABC):
     """Q: a tensor to a payload and back.

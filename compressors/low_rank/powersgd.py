@@ -9,7 +9,7 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from typing import ClassVar
 
-from compressors.base import Cooperative, Law, Reduction, Stateful, Sum, Swap, count_elements
+from compressors.base import EXACT, Cooperative, Law, Reduction, Stateful, Sum, Swap, count_elements
 from compressors.kernels import buffers, threads
 from compressors.lazy import torch
 from compressors.low_rank.linear_algebra import thin_products
@@ -89,7 +89,7 @@ class PowerSGD(Cooperative, Stateful):
     def law(self, shape: Sequence[int]) -> Law:
         factors = self._factors(shape)
         if factors is None:
-            return Law(unbiased=True, omega=0.0, delta=1.0)
+            return EXACT
         # M - P P^T M is no longer than M, whatever P is: its columns are orthonormal or zero, with epsilon shorter.
         # With one worker this is all that happens, in every step; dense ones are exact.
         if self.warm_start or self.epsilon:  # a Q of the past may be orthogonal to the rows of M: no contraction

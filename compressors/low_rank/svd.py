@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Law, count_elements
+from compressors.base import EXACT, Compressor, CorruptPayload, Law, count_elements
 from compressors.kernels import backend, buffers, threads
 from compressors.kernels.uniform import uniform
 from compressors.lazy import np, torch
@@ -215,7 +215,7 @@ class SVD(SampledSpectral):
 
     def law(self, shape: Sequence[int]) -> Law:
         if self.is_dense(shape):
-            return Law(unbiased=True, omega=0.0, delta=1.0)
+            return EXACT
         return Law(unbiased=True, omega=self.sampling_omega(*matrix_shape(shape)))
 
 
@@ -245,6 +245,6 @@ class TruncatedSVD(Spectral):
 
     def law(self, shape: Sequence[int]) -> Law:
         if self.is_dense(shape):
-            return Law(unbiased=True, omega=0.0, delta=1.0)
+            return EXACT
         # at least rank of min(rows, columns) equal squares of singular values
         return Law(delta=self.rank / min(matrix_shape(shape)))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Law, count_elements
+from compressors.base import EXACT, Compressor, CorruptPayload, Law, count_elements
 from compressors.kernels import backend, buffers
 from compressors.lazy import torch
 from compressors.random_key import Key
@@ -66,7 +66,7 @@ class Atomo(Compressor):
     def law(self, shape: Sequence[int]) -> Law:
         n = count_elements(shape)
         if n == 0:
-            return Law(unbiased=True, omega=0.0, delta=1.0)
+            return EXACT
         # No p of the same sum have a smaller variance, sum x^2 (1 / p - 1); p = s / n for all is one of them.
         return Law(unbiased=True, omega=n / self._count_expected(n) - 1.0)
 

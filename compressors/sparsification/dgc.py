@@ -6,13 +6,13 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
-from compressors.base import Law
+from compressors.base import EXACT, Law
 from compressors.kernels import backend
 from compressors.kernels.uniform import uniform
 from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
-from compressors.sparsification.sparsifier import Sparsifier
+from compressors.sparsification.sparsifier import RatioSparsifier
 from gradsweep.options.parameters import boolean, integer, number
 
 
@@ -22,7 +22,7 @@ def _stride(n: int, taken: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class DGC(Sparsifier):
+class DGC(RatioSparsifier):
     """At most k large elements, about the k largest (Lin et al., "Deep Gradient Compression", ICLR 2018, and the
     public code of its authors). Its momentum correction is a memory, not part of the selection.
 
@@ -51,8 +51,6 @@ class DGC(Sparsifier):
     presets: ClassVar[dict[str, dict[str, Any]]] = {"dgc_fp16": {"values": "fp16", "indices": "int32"}}
     paper: ClassVar[str] = "Lin et al., Deep Gradient Compression, ICLR 2018"
 
-    ratio: float = counts.ratio(0.001)
-    count: str = counts.rule("ceil")
     sample_ratio: float = counts.ratio(0.01)
     strided_sample: bool = boolean(True)
     upper_bound: float = number(1.3, low=1)
@@ -60,16 +58,15 @@ class DGC(Sparsifier):
     max_adaptation_iterations: int = integer(10, low=0, high=1000)
     resample: bool = boolean(True)
 
-    def bound_kept(self, n: int) -> int:
-        return counts.count_kept(n, self.ratio, self.count)
+    bound_kept = RatioSparsifier.compute_k
 
     def count_kept(self, n: int) -> int | None:
-        return self.bound_kept(n) if self._sample_size(n) == n else None
+        return self.compute_k(n) if self._sample_size(n) == n else None
 
     def selection_law(self, n: int) -> Law:
-        k, taken = self.bound_kept(n), self._sample_size(n)
+        k, taken = self.compute_k(n), self._sample_size(n)
         if k == n:
-            return Law(unbiased=True, omega=0.0, delta=1.0)
+            return EXACT
         if taken == n:
             return Law(delta=k / n)
         # What is kept are the largest elements: as many as the sample says, unless positions came twice or the
@@ -80,7 +77,7 @@ class DGC(Sparsifier):
     def _sample_size(self, n: int) -> int:
         """Return the number of elements in the sample; n where it is not worth while."""
         part = counts.compute_part_kept(self.ratio, self.count)
-        if part == 0 or self.bound_kept(n) == n:
+        if part == 0 or self.compute_k(n) == n:
             return n
         wanted = max(counts.count_kept(n, self.sample_ratio, "ceil"), math.ceil(2 / part))
         if n < 3 * wanted:
@@ -91,9 +88,9 @@ class DGC(Sparsifier):
         """Return which of the sample's magnitudes, from the largest on, is the threshold."""
         return max(1, math.ceil(taken * counts.compute_part_kept(self.ratio, self.count)))
 
-    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
+    def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
         n, kernels = len(x), backend.load("selection", x.device)
-        k, taken = self.bound_kept(n), self._sample_size(n)
+        k, taken = self.compute_k(n), self._sample_size(n)
         threshold = magnitudes.INFINITY
         if taken < n:
             sample = self._sample(x, key, taken)

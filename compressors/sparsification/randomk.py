@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from compressors.base import Compressor, Law, count_elements
+from compressors.base import EXACT, Compressor, Law, count_elements
 from compressors.kernels import backend, buffers
 from compressors.kernels.uniform import uniform
 from compressors.lazy import torch
@@ -75,7 +75,7 @@ class SharedSubset(Compressor):
         if self.values == "fp16" and n:  # rounds, to zero or Inf where x is small or large enough
             return Law()
         if kept == n:
-            return Law(unbiased=True, omega=0.0, delta=1.0)
+            return EXACT
         if self.unbiased:
             # (n / k)^2 x^2 with the probability k / n, for every element.
             return Law(unbiased=True, omega=n / kept - 1.0)

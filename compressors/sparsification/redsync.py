@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from compressors.base import Law, Stateful
+from compressors.base import Stateful
 from compressors.kernels import backend
 from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
-from compressors.sparsification.sparsifier import Sparsifier
+from compressors.sparsification.sparsifier import RatioSparsifier
+from compressors.sparsification.topk import TopK
 from gradsweep.options.parameters import choice, integer, number
 
 _STEPS = 10
@@ -28,7 +29,7 @@ def _mean_and_largest(x: torch.Tensor, side: int) -> tuple[float, float]:
 
 
 @dataclasses.dataclass(frozen=True)
-class RedSyncTrimmed(Sparsifier):
+class RedSyncTrimmed(TopK):
     """The k largest elements, found among those above a threshold (Fang et al., "RedSync", JPDC 2019, trimmed
     top-k selection).
 
@@ -47,33 +48,18 @@ class RedSyncTrimmed(Sparsifier):
 
     name: ClassVar[str] = "redsync_trimmed"
     aliases: ClassVar[tuple[str, ...]] = ("trimmed_topk",)
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
     paper: ClassVar[str] = "Fang et al., RedSync, JPDC 2019"
 
     ratio: float = counts.ratio(0.001)
     count: str = counts.rule("floor_plus_one")
 
-    def bound_kept(self, n: int) -> int:
-        return counts.count_kept(n, self.ratio, self.count)
-
-    def count_kept(self, n: int) -> int:
-        return self.bound_kept(n)
-
-    def selection_law(self, n: int) -> Law:
-        k = self.bound_kept(n)
-        if k == n:
-            return Law(unbiased=True, omega=0.0, delta=1.0)
-        return Law(delta=k / n)  # the k largest squares are no smaller on average than all n
-
-    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        return self.select_side(x, key, 0)
-
-    def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
-        kernels, k = backend.load("selection", x.device), self.bound_kept(len(x))
+    def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
+        k = self.compute_k(len(x))
         survivors = self._survivors(x, k, side)
         if survivors is None:
-            found: torch.Tensor = kernels.topk(x, k, side)
-            return found
-        return survivors[kernels.topk(x[survivors], k)]
+            return super().select(x, key, side)
+        return survivors[backend.load("selection", x.device).topk(x[survivors], k)]
 
     def _survivors(self, x: torch.Tensor, k: int, side: int) -> torch.Tensor | None:
         """Return what reaches the highest threshold that k elements reach; None where there is none, or these are
@@ -103,7 +89,7 @@ _SIDES = {0: "both", 1: "above", -1: "below"}
 
 
 @dataclasses.dataclass(frozen=True)
-class RedSyncThreshold(Sparsifier, Stateful):
+class RedSyncThreshold(RatioSparsifier, Stateful):
     """The elements above a threshold that is searched for and then used for some steps (Fang et al., "RedSync",
     JPDC 2019, threshold binary search selection).
 
@@ -132,26 +118,18 @@ class RedSyncThreshold(Sparsifier, Stateful):
     remembers: ClassVar[tuple[str, ...]] = tuple(_SIDES.values())
     optional: ClassVar[tuple[str, ...]] = remembers
 
-    ratio: float = counts.ratio(0.001)
     count: str = counts.rule("floor_plus_one")
     accept: str = choice("double", "double", "half")
     precision: float = number(0.1, low=1e-6, high=1)
     reuse: int = integer(10, low=1)
 
-    def bound_kept(self, n: int) -> int:
-        return n
+    def count_kept(self, n: int) -> None:
+        return None  # also where k = n: what is below the threshold is not sent
 
-    def selection_law(self, n: int) -> Law:
-        # The largest is always kept, and has at least the mean square.
-        return Law(delta=1.0 / n if n else 1.0)
-
-    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        return self.select_side(x, key, 0)
-
-    def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
+    def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
         kernels, name = backend.load("selection", x.device), _SIDES[side]
         candidates = magnitudes.Candidates(kernels, x, side)
-        k = counts.count_kept(len(x), self.ratio, self.count)
+        k = self.compute_k(len(x))
         state = self.memory.setdefault(key.unit, {})
         if name in state:
             step, threshold, number = state[name].tolist()

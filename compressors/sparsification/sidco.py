@@ -6,17 +6,17 @@ import dataclasses
 import math
 from typing import ClassVar
 
-from compressors.base import Law, Stateful
+from compressors.base import Stateful
 from compressors.kernels import backend
 from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes, sidco_fits
-from compressors.sparsification.sparsifier import Sparsifier
+from compressors.sparsification.sparsifier import RatioSparsifier
 from gradsweep.options.parameters import InvalidParameter, choice, integer, number
 
 
 @dataclasses.dataclass(frozen=True)
-class SIDCo(Sparsifier, Stateful):
+class SIDCo(RatioSparsifier, Stateful):
     """About k elements, those above a threshold that a few statistics give (Abdelmoniem et al., "An efficient
     statistical-based gradient compression technique for distributed training systems", MLSys 2021).
 
@@ -53,7 +53,6 @@ class SIDCo(Sparsifier, Stateful):
     remembers: ClassVar[tuple[str, ...]] = ("stages", "steps", "kept", "direction", "before")
     optional: ClassVar[tuple[str, ...]] = ("direction", "before")
 
-    ratio: float = counts.ratio(0.001)
     count: str = counts.rule("at_least_one_floor")
     distribution: str = choice("exponential", "exponential", "gamma_gpareto", "gpareto")
     first_ratio: float = number(0.25, low=0, high=1, above=True)
@@ -68,19 +67,8 @@ class SIDCo(Sparsifier, Stateful):
         if self.max_stages is not None and self.stages > self.max_stages:
             raise InvalidParameter("stages", self.stages, f"an integer up to max_stages={self.max_stages}")
 
-    def bound_kept(self, n: int) -> int:
-        return n
-
-    def count_kept(self, n: int) -> int | None:
-        return n if counts.count_kept(n, self.ratio, self.count) == n else None
-
-    def selection_law(self, n: int) -> Law:
-        if self.count_kept(n) == n:
-            return Law(unbiased=True, omega=0.0, delta=1.0)
-        return Law(delta=1.0 / n)  # the largest is always kept, and has at least the mean square
-
-    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        kernels, k = backend.load("selection", x.device), counts.count_kept(len(x), self.ratio, self.count)
+    def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
+        kernels, k = backend.load("selection", x.device), self.compute_k(len(x))
         threshold = self._threshold(x, k, key.unit) if k < len(x) else math.nan
         if math.isnan(threshold):
             largest: torch.Tensor = kernels.topk(x, k)

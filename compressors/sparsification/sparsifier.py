@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from compressors import aliases, registry
-from compressors.base import Compressor, CorruptPayload, Law, Stateful, count_elements
+from compressors.base import EXACT, Compressor, CorruptPayload, Law, Stateful, count_elements
 from compressors.kernels import backend, buffers, half_floats
 from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key, splitmix64
-from compressors.sparsification import positions
+from compressors.sparsification import counts, positions
 from gradsweep.options.parameters import InvalidParameter, Valid, choice, from_mapping, mapping
 
 _PLAIN = {"fp32": 4, "fp16": 2}
@@ -68,7 +68,7 @@ class Sparsifier(Compressor):
                       others: the payload that the compressor gives for the (k,) kept values
 
     `mean` (Fang et al., "RedSync", JPDC 2019): values of one sign travel as their mean, in steps with an
-    odd number the positive ones, in the others the negative ones. `select_side` gives them. A NaN or Inf
+    odd number the positive ones, in the others the negative ones. A NaN or Inf
     anywhere makes the mean NaN, which makes every element NaN at the receiver.
     With the other values a kept NaN or Inf arrives as the coding lets it arrive: exactly in fp32 and fp16.
     Selections take NaN for the largest magnitude and Inf for the next, so that at least one arrives. What they do
@@ -97,22 +97,17 @@ class Sparsifier(Compressor):
             raise InvalidParameter("values_options", self.values_options, words)
 
     @abstractmethod
-    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
+    def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
         """Return the positions of what is kept of `x`, 1-D contiguous float32 with at least one element: ascending
-        int64, on the device of `x`. `x` is only to be read."""
+        int64, on the device of `x`. `x` is only to be read.
 
-    def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
-        """Return the same among the elements above zero (`side` 1) or below (`side` -1); all of `x` is finite.
-
-        By default those of `select` that have this sign.
+        With a `side` only elements above zero (1) or below (-1) will be sent, and all of `x` is finite: a method can
+        select among these alone, or ignore it.
         """
-        kept = self.select(x, key)
-        values = x.index_select(0, kept)
-        return kept[values > 0 if side > 0 else values < 0]
 
-    @abstractmethod
     def bound_kept(self, n: int) -> int:
         """Return the most elements of n that are kept."""
+        return n
 
     def count_kept(self, n: int) -> int | None:
         """Return how many of n `select` keeps, where that is the same for every x; else None."""
@@ -223,7 +218,10 @@ class Sparsifier(Compressor):
         finite = bool(backend.load("selection", x.device).is_finite(x))
         kept, mean = _no_positions(x), 0.0 if finite else float("nan")
         if finite and len(x):
-            kept = self.select_side(x, key, 1 if key.step % 2 else -1)
+            side = 1 if key.step % 2 else -1
+            kept = self.select(x, key, side)
+            values = x.index_select(0, kept)
+            kept = kept[values > 0 if side > 0 else values < 0]
         if len(kept):
             mean = backend.load("sums", x.device).moments(x.index_select(0, kept))[0] / len(kept)
         plan = positions.plan(kernels, kept, len(x), self.indices, None)
@@ -280,6 +278,25 @@ class Sparsifier(Compressor):
     def kernel_modules(self) -> tuple[str, ...]:
         mean = ("sums",) if self.values == "mean" else ()
         return ("sparse", "selection", *mean, *(self.chained.kernel_modules() if self.chained is not None else ()))
+
+
+@dataclasses.dataclass(frozen=True)
+class RatioSparsifier(Sparsifier):
+    """Keeps k elements or about k, where k is `ratio` of their number by the rule `count` (see `counts`)."""
+
+    ratio: float = counts.ratio(0.001)
+    count: str = counts.rule("ceil")
+
+    def compute_k(self, n: int) -> int:
+        """Return the k of n elements."""
+        return counts.count_kept(n, self.ratio, self.count)
+
+    def count_kept(self, n: int) -> int | None:
+        return n if self.compute_k(n) == n else None
+
+    def selection_law(self, n: int) -> Law:
+        # The largest is always kept, and has at least the mean square.
+        return EXACT if self.count_kept(n) == n else Law(delta=1.0 / max(1, n))
 
 
 def _derive_chained_key(key: Key) -> Key:

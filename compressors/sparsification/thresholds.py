@@ -12,7 +12,7 @@ from compressors.kernels import backend
 from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
-from compressors.sparsification.sparsifier import Sparsifier
+from compressors.sparsification.sparsifier import RatioSparsifier, Sparsifier
 from gradsweep.options.parameters import integer, number
 
 
@@ -35,13 +35,10 @@ class ThresholdV(Sparsifier):
 
     threshold: float = number(0.001, low=0, above=True)
 
-    def bound_kept(self, n: int) -> int:
-        return n
-
     def selection_law(self, n: int) -> Law:
         return Law(kappa=math.sqrt(n) * self.threshold)  # each of the n errors is below the threshold
 
-    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
+    def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
         candidates = magnitudes.Candidates(backend.load("selection", x.device), x)
         return candidates.all_above(magnitudes.bits_of(self.threshold))
 
@@ -60,18 +57,12 @@ class AdaptiveThreshold(Sparsifier):
     name: ClassVar[str] = "adaptive_threshold"
     paper: ClassVar[str] = "Dutta et al., AAAI 2020"
 
-    def bound_kept(self, n: int) -> int:
-        return n
-
     def selection_law(self, n: int) -> Law:
         # With the largest magnitude m: what is dropped has less than (m / 2)^2 each, what is kept at least that, and
         # one element has m^2. The dropped part is largest, (n - 1) / (n + 3), when that one is all that is kept.
         return Law(delta=min(1.0, 4.0 / (n + 3.0)))
 
-    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        return self.select_side(x, key, 0)
-
-    def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
+    def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
         kernels = backend.load("selection", x.device)
         largest = kernels.largest(x, side)
         half = magnitudes.INFINITY
@@ -81,7 +72,7 @@ class AdaptiveThreshold(Sparsifier):
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianK(Sparsifier):
+class GaussianK(RatioSparsifier):
     """About k elements, those above a quantile of the normal distribution (Shi et al., "Understanding top-k
     sparsification in distributed deep learning", 2019, Gaussian_k).
 
@@ -100,28 +91,16 @@ class GaussianK(Sparsifier):
     aliases: ClassVar[tuple[str, ...]] = ("gaussian_k",)
     paper: ClassVar[str] = "Shi et al., Understanding top-k sparsification, 2019"
 
-    ratio: float = counts.ratio(0.001)
     count: str = counts.rule("at_least_one_floor")
     corrections: int = integer(3, low=0, high=100)
 
-    def bound_kept(self, n: int) -> int:
-        return n
-
-    def count_kept(self, n: int) -> int | None:
-        return n if counts.count_kept(n, self.ratio, self.count) == n else None
-
-    def selection_law(self, n: int) -> Law:
-        if self.count_kept(n) == n:
-            return Law(unbiased=True, omega=0.0, delta=1.0)
-        return Law(delta=1.0 / n)  # the largest is always kept, and has at least the mean square
-
-    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
+    def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
         n, kernels = len(x), backend.load("selection", x.device)
-        k = counts.count_kept(n, self.ratio, self.count)
+        k = self.compute_k(n)
         plain, _, square = backend.load("sums", x.device).moments(x)
         if k == n or not math.isfinite(square):
-            found: torch.Tensor = kernels.topk(x, k)
-            return found
+            largest: torch.Tensor = kernels.topk(x, k)
+            return largest
         deviation = math.sqrt(max(square - plain * plain / n, 0.0) / max(n - 1, 1))
         value = abs(plain) / n - statistics.NormalDist().inv_cdf(k / n / 2.0) * deviation
         candidates = magnitudes.Candidates(kernels, x)

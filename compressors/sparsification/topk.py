@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from compressors.base import Law
+from compressors.base import EXACT, Law
 from compressors.kernels import backend
 from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts
-from compressors.sparsification.sparsifier import Sparsifier
+from compressors.sparsification.sparsifier import RatioSparsifier
 
 
 @dataclasses.dataclass(frozen=True)
-class TopK(Sparsifier):
+class TopK(RatioSparsifier):
     """The k elements with the largest magnitudes, exactly (Aji and Heafield, "Sparse communication for
     distributed gradient descent", EMNLP 2017; Stich et al., "Sparsified SGD with memory", NeurIPS 2018).
 
@@ -32,25 +32,13 @@ class TopK(Sparsifier):
     paper: ClassVar[str] = "Aji and Heafield, EMNLP 2017"
 
     ratio: float = counts.ratio(0.01)
-    count: str = counts.rule("ceil")
 
-    def bound_kept(self, n: int) -> int:
-        return counts.count_kept(n, self.ratio, self.count)
-
-    def count_kept(self, n: int) -> int:
-        return counts.count_kept(n, self.ratio, self.count)
+    bound_kept = count_kept = RatioSparsifier.compute_k
 
     def selection_law(self, n: int) -> Law:
-        kept = self.bound_kept(n)
-        if kept == n:
-            return Law(unbiased=True, omega=0.0, delta=1.0)
         # The k largest squares are no smaller on average than all n; equal magnitudes reach the bound.
-        return Law(delta=kept / n)
+        return EXACT if self.compute_k(n) == n else Law(delta=self.compute_k(n) / n)
 
-    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        found: torch.Tensor = backend.load("selection", x.device).topk(x, self.bound_kept(len(x)))
-        return found
-
-    def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
-        found: torch.Tensor = backend.load("selection", x.device).topk(x, self.bound_kept(len(x)), side)
-        return found
+    def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
+        kept: torch.Tensor = backend.load("selection", x.device).topk(x, self.compute_k(len(x)), side)
+        return kept
