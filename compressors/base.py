@@ -25,7 +25,7 @@ from compressors import unit_state
 from compressors.lazy import torch
 from compressors.message import Decode, Message
 from compressors.random_key import Key
-from gradsweep.options import parameters
+from gradsweep.options.parameters import Checked
 
 
 class CorruptPayload(ValueError):
@@ -56,7 +56,7 @@ EXACT = Law(unbiased=True, omega=0.0, delta=1.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Compressor(ABC):
+class Compressor(Checked, ABC):
     """Q: a tensor to a payload and back.
 
     Subclasses are frozen dataclasses whose fields are the hyper-parameters; a value out of range
@@ -106,9 +106,6 @@ class Compressor(ABC):
         if "build_decoder" not in own and ("decompress_add" in own or "decompress_to" in own):
             # An inherited one decodes something else.
             cls.build_decoder = Compressor.build_decoder  # type: ignore[method-assign]
-
-    def __post_init__(self) -> None:
-        parameters.check(self)
 
     @property
     def summable(self) -> bool:

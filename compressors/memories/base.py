@@ -29,18 +29,15 @@ from compressors import unit_state
 from compressors.base import Compressor
 from compressors.lazy import torch
 from compressors.random_key import Key
-from gradsweep.options import parameters
+from gradsweep.options.parameters import Checked
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory(ABC):
+class Memory(Checked, ABC):
     """State per unit. Subclasses are frozen dataclasses whose fields are the hyper-parameters."""
 
     name: ClassVar[str]
     """How configs and tables call the memory."""
-
-    def __post_init__(self) -> None:
-        parameters.check(self)
 
     @property
     def needs_norm(self) -> bool:

@@ -9,12 +9,11 @@ from typing import Any
 
 from compressors.kernels import norms
 from compressors.lazy import torch
-from gradsweep.options import parameters
-from gradsweep.options.parameters import InvalidParameter, integer, number
+from gradsweep.options.parameters import Checked, InvalidParameter, integer, number
 
 
 @dataclasses.dataclass(frozen=True)
-class Accordion:
+class Accordion(Checked):
     """Accordion (Agarwal et al., MLSys 2021, Algorithm 1): compress less in critical regimes.
 
     Every `interval` epochs a unit's gradient, summed over the epoch that has just ended, is compared with
@@ -39,7 +38,7 @@ class Accordion:
     lr_drop: float = number(0.5, low=0, high=1)
 
     def __post_init__(self) -> None:
-        parameters.check(self)
+        super().__post_init__()
         if (self.option is None) != (self.relaxed is None):
             name = "relaxed" if self.relaxed is None else "option"
             raise InvalidParameter(name, None, "given where the other of accordion.option and accordion.relaxed is")

@@ -21,16 +21,20 @@ from compressors.lazy import torch
 from compressors.policy import patterns
 from compressors.policy.accordion import Accordion, Regimes
 from compressors.sparsification import counts
-from gradsweep.options import parameters
-from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number, sequence
-
-
-def _is_ratio(item: Any) -> bool:
-    return isinstance(item, (int, float)) and not isinstance(item, bool) and 0 < item <= 1
+from gradsweep.options.parameters import (
+    Checked,
+    InvalidParameter,
+    boolean,
+    choice,
+    integer,
+    is_number,
+    number,
+    sequence,
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Policy:
+class Policy(Checked):
     """Gates, a start, a warm-up of the ratio, exceptions by name, and Accordion.
 
     What is not compressed is sent dense, as float32. In order of precedence: steps before `start_step` are
@@ -44,12 +48,14 @@ class Policy:
     warmup: str = choice("none", "none", "exponential", "list")
     warmup_epochs: int = integer(5, low=0)
     warmup_coefficient: float | None = number(None, low=0, high=1, above=True, optional=True)
-    warmup_ratios: list[float] = sequence("a list of ratios above 0 up to 1, one an epoch", _is_ratio)
+    warmup_ratios: list[float] = sequence(
+        "a list of ratios above 0 up to 1, one an epoch", lambda item: is_number(item, 0, 1) and item > 0
+    )
     patterns: list[Any] = sequence(patterns.WORDS, patterns.is_rule)
     accordion: Accordion = dataclasses.field(default_factory=Accordion)
 
     def __post_init__(self) -> None:
-        parameters.check(self)
+        super().__post_init__()
         if (self.warmup == "list") != bool(self.warmup_ratios):
             raise InvalidParameter("warmup_ratios", list(self.warmup_ratios), "a list with warmup=list, else empty")
         if self.warmup == "exponential" and not self.warmup_epochs:

@@ -12,14 +12,7 @@ from compressors.base import CorruptPayload, Law, Stateful, count_elements
 from compressors.kernels import backend, buffers
 from compressors.lazy import torch
 from compressors.random_key import Key
-from gradsweep.options.parameters import Valid, number
-
-
-def _width() -> int:
-    words = "one of 8, 32"
-    valid = Valid(words, lambda value: isinstance(value, int) and not isinstance(value, bool) and value in (8, 32))
-    width: int = dataclasses.field(default=8, metadata={"valid": valid})
-    return width
+from gradsweep.options.parameters import Valid, field, is_integer, number
 
 
 @dataclasses.dataclass
@@ -64,7 +57,7 @@ class IntSGD(Stateful):
     remembers: ClassVar[tuple[str, ...]] = ("movement", "lr", "alpha", "step")
     optional: ClassVar[tuple[str, ...]] = remembers
 
-    bits: int = _width()
+    bits: int = field(Valid("one of 8, 32", lambda value: is_integer(value) and value in (8, 32)), default=8)
     beta: float = number(0.9, low=0, high=1, below=True)
     eps: float = number(1e-8, low=0, high=10**6)
 

@@ -14,7 +14,7 @@ from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key, splitmix64
 from compressors.sparsification import counts, positions
-from gradsweep.options.parameters import InvalidParameter, Valid, choice, from_mapping, mapping
+from gradsweep.options.parameters import InvalidParameter, Valid, choice, field, from_mapping, mapping
 
 _PLAIN = {"fp32": 4, "fp16": 2}
 _NOT_CHAINED = (*_PLAIN, "mean")
@@ -39,10 +39,11 @@ def _names_of_values() -> list[str]:
     return [*_NOT_CHAINED, *(name for name in (*registry(), *aliases()) if _find_chained(name) is not None)]
 
 
-def _values() -> Any:
-    words = "fp32, fp16, mean, or the name of a compressor that codes every element on its own, such as qsgd"
-    valid = Valid(words, lambda value: value in _NOT_CHAINED or _find_chained(value) is not None, _names_of_values)
-    return dataclasses.field(default="fp32", metadata={"valid": valid})
+_VALUES = Valid(
+    "fp32, fp16, mean, or the name of a compressor that codes every element on its own, such as qsgd",
+    lambda value: value in _NOT_CHAINED or _find_chained(value) is not None,
+    _names_of_values,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,14 +79,12 @@ class Sparsifier(Compressor):
 
     sparse: ClassVar[bool] = True
 
-    values: str = _values()
+    values: str = field(_VALUES, default="fp32")
     values_options: dict[str, Any] = mapping("a mapping with options of the compressor that `values` names")
     indices: str = choice("auto", *positions.OPTIONS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # A copy of its own: nobody can change it, and options in another order make no other compressor.
-        object.__setattr__(self, "values_options", dict(sorted(self.values_options.items())))
         if self.values_options and self.values in _NOT_CHAINED:
             raise InvalidParameter("values_options", self.values_options, f"empty with values={self.values}")
         try:

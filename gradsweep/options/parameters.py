@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -53,38 +54,39 @@ def show(value: object) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Valid:
-    """Describe what a field accepts: in words for people, as a test for the machine, and the names in it, for hints."""
+    """Describe what a field accepts: in words for people, as a test for the machine, and the names in it, for hints.
+
+    `from_mapping` gives a field what `normalise` makes of a valid value.
+    """
 
     words: str
     test: Callable[[Any], bool]
     names: Callable[[], Iterable[str]] = tuple
+    normalise: Callable[[Any], Any] | None = None
 
 
-def _field(default: Any, words: str, test: Callable[[Any], bool]) -> Any:
-    return dataclasses.field(default=default, metadata={"valid": Valid(words, test)})
+def field(valid: Valid, **options: Any) -> Any:
+    """Return a dataclass field with a range; the options are those of `dataclasses.field`."""
+    return dataclasses.field(metadata={"valid": valid}, **options)
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def is_integer(value: Any, low: float = -math.inf, high: float = math.inf) -> bool:
+    """Tell whether a value is an integer from `low` to `high`."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
-def _is_finite(value: object) -> bool:
-    try:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an integer beyond the range of float
-        return False
+def is_number(value: Any, low: float = -math.inf, high: float = math.inf) -> bool:
+    """Tell whether a value is a number from `low` to `high` that a float can hold."""
+    is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_real and low <= value <= high and abs(value) <= sys.float_info.max
 
 
 def integer(default: int | None, low: int, high: int | None = None, *, optional: bool = False) -> Any:
     """Return a dataclass field for an integer in [low, high]; `optional` also admits null."""
     words = f"an integer from {low}" + (f" to {high}" if high is not None else " up") + (" or null" if optional else "")
-
-    def test(value: Any) -> bool:
-        if value is None:
-            return optional
-        return _is_integer(value) and value >= low and (high is None or value <= high)
-
-    return _field(default, words, test)
+    most = math.inf if high is None else high
+    valid = Valid(words, lambda value: optional if value is None else is_integer(value, low, most))
+    return field(valid, default=default)
 
 
 def number(
@@ -112,24 +114,23 @@ def number(
             return optional
         if isinstance(value, str):
             return value == word
-        if not _is_finite(value) or value < low or (high is not None and value > high):
-            return False
-        return not (above and value == low) and not (below and value == high)
+        return is_number(value, low, most) and not (above and value == low) and not (below and value == high)
 
-    words += f" or {word}" if word else ""
-    return _field(default, words + (" or null" if optional else ""), test)
+    most = math.inf if high is None else high
+    words += (f" or {word}" if word else "") + (" or null" if optional else "")
+    return field(Valid(words, test), default=default)
 
 
 def boolean(default: bool | None, *, optional: bool = False) -> Any:
     """Return a dataclass field for true or false; `optional` also admits null."""
     words = "true, false or null" if optional else "true or false"
-    return _field(default, words, lambda value: isinstance(value, bool) or (optional and value is None))
+    return field(Valid(words, lambda value: isinstance(value, bool) or (optional and value is None)), default=default)
 
 
 def choice(default: str, *options: str) -> Any:
     """Return a dataclass field for one of a few words."""
     valid = Valid("one of " + ", ".join(options), lambda value: value in options, lambda: options)
-    return dataclasses.field(default=default, metadata={"valid": valid})
+    return field(valid, default=default)
 
 
 def sequence(words: str, test: Callable[[Any], bool]) -> Any:
@@ -138,17 +139,26 @@ def sequence(words: str, test: Callable[[Any], bool]) -> Any:
     def passes(value: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(test(item) for item in value)
 
-    return dataclasses.field(default_factory=list, metadata={"valid": Valid(words, passes)})
+    return field(Valid(words, passes), default_factory=list)
 
 
 def mapping(words: str) -> Any:
     """Return a dataclass field for a mapping from names to values, empty by default: options of something that another
-    option names. Whoever has the field checks what is in it. It is compared, but left out of the hash."""
+    option names. Whoever has the field checks what is in it. It is compared, but left out of the hash; from a config it
+    comes sorted by its keys."""
 
     def passes(value: Any) -> bool:
         return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
-    return dataclasses.field(default_factory=dict, hash=False, metadata={"valid": Valid(words, passes)})
+    valid = Valid(words, passes, normalise=lambda value: dict(sorted(value.items())))
+    return field(valid, default_factory=dict, hash=False)
+
+
+class Checked:
+    """The base of options: the ranges of the fields are checked on construction."""
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 def check(instance: Any) -> None:
@@ -185,4 +195,7 @@ def from_mapping(cls: type, values: dict[str, Any]) -> Any:
     for key, value in values.items():
         if key not in names:
             raise InvalidParameter(key, value, "one of the keys " + ", ".join(names), did_you_mean(key, names))
+    for name, valid in _ranges(cls):
+        if valid.normalise and name in values and valid.test(values[name]):
+            values = {**values, name: valid.normalise(values[name])}
     return cls(**values)

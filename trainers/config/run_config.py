@@ -17,20 +17,27 @@ from typing import Any, cast
 from compressors.policy.policy import Policy
 from gradsweep.errors import LISTED_BY, UsageError, bad_value
 from gradsweep.options.hints import did_you_mean, one_of
-from gradsweep.options.parameters import InvalidParameter, boolean, choice, from_mapping, integer, sequence
+from gradsweep.options.parameters import (
+    Checked,
+    InvalidParameter,
+    boolean,
+    choice,
+    from_mapping,
+    integer,
+    is_integer,
+    sequence,
+)
 from gradsweep.signature import ADDED
 from trainers.config.epochs import Epochs
 from trainers.config.groups import GROUPS
 from trainers.options.algorithms import Decentralised
-from trainers.options.base import Part
 from trainers.options.datasets import ImageNet
-from trainers.options.machine import TRACKERS, is_gpu
 from trainers.options.phases import WORDS, Phase, check_order, complete_phases, is_phase
-from trainers.options.sections import Batch, Checkpoint, Clip, Data, LossScale, Partition, Scaling
+from trainers.options.sections import TRACKERS, Batch, Checkpoint, Clip, Data, LossScale, Partition, Scaling
 
 
 @dataclasses.dataclass(frozen=True)
-class RunConfig(Part):
+class RunConfig(Checked):
     """Everything that decides the numbers of a run, and a few places."""
 
     workers: int = integer(2, low=1, high=4096)
@@ -49,7 +56,7 @@ class RunConfig(Part):
     compile: bool = boolean(False)
     device: str = choice("auto", "auto", "cpu", "cuda")
     gpus_per_node: int | None = integer(None, low=1, optional=True)
-    gpus: list[int] = sequence("a list of numbers of GPUs, from 0 up", is_gpu)
+    gpus: list[int] = sequence("a list of numbers of GPUs, from 0 up", lambda value: is_integer(value, 0))
     trackers: list[str] = sequence("a list of some of " + ", ".join(TRACKERS), lambda name: name in TRACKERS)
     phases: list[Any] = sequence(WORDS, is_phase)
     batch: Batch = dataclasses.field(default_factory=Batch)

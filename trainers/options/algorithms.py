@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
-from trainers.options.base import Part
+from gradsweep.options.parameters import Checked, InvalidParameter, boolean, choice, integer, number
 
 
 @dataclasses.dataclass(frozen=True)
-class Synchronous(Part):
+class Synchronous(Checked):
     """Every step, all workers take the same step along the mean of their (compressed) gradients."""
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalSGD(Part):
+class LocalSGD(Checked):
     """Workers take steps of their own; every `steps` of them, what they have moved is averaged."""
 
     steps: int = integer(8, low=1)
@@ -35,7 +34,7 @@ def _consensus_stepsize(default: float, word: str | None = None) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Decentralised(Part):
+class Decentralised(Checked):
     """Each worker has parameters of its own, and mixes them with those of its neighbours in `topology`.
 
     Args:

@@ -11,17 +11,25 @@ import hashlib
 import re
 from typing import Any, ClassVar
 
-from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number, sequence
-from trainers.options.base import Part
+from gradsweep.options.parameters import (
+    Checked,
+    InvalidParameter,
+    boolean,
+    choice,
+    integer,
+    is_number,
+    number,
+    sequence,
+)
 from trainers.options.phases import Phase
 
 
 def _is_level(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+    return is_number(value, 0, 1)
 
 
 @dataclasses.dataclass(frozen=True)
-class Images(Part):
+class Images(Checked):
     """Images in memory as uint8, and how they are augmented while training: a whole batch at a time.
 
     In this order: pad by `crop_padding` and crop the original size at a random place, flip left and right with
@@ -106,7 +114,7 @@ class Synthetic(Images):
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageNet(Part):
+class ImageNet(Checked):
     """ImageNet, or any tree of images: `folder`/train/CLASS/*.JPEG and `folder`/val/CLASS/*.JPEG, decoded as they are
     needed. To train: a random part of `scale` of the area, resized to `size`, flipped; to test: the shorter side
     resized to `resize` and the middle cut out (He et al., 2016; Szegedy et al., 2015), a square or, where
@@ -139,7 +147,7 @@ class ImageNet(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class Text(Part):
+class Text(Checked):
     """Text as numbers of tokens, `bptt` of them a step; `evaluate` says which held-out part is the test set."""
 
     kind: ClassVar[str] = "text"
@@ -182,21 +190,21 @@ class SyntheticText(Text):
 
 
 @dataclasses.dataclass(frozen=True)
-class Epsilon(Part):
+class Epsilon(Checked):
     """epsilon of the PASCAL challenge 2008, from LIBSVM's page: 400,000 to train, 100,000 to test, 2,000 features."""
 
     kind: ClassVar[str] = "features"
 
 
 @dataclasses.dataclass(frozen=True)
-class RCV1(Part):
+class RCV1(Checked):
     """RCV1 (Lewis et al., JMLR 2004), binary, from LIBSVM's page: 20,242 to train, 677,399 to test, 47,236 features."""
 
     kind: ClassVar[str] = "features"
 
 
 @dataclasses.dataclass(frozen=True)
-class LibSVM(Part):
+class LibSVM(Checked):
     """Any files in LIBSVM's format. Without a file `test`, the share `test_share` of `train`, drawn at random, is it.
 
     Args:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
-from trainers.options.base import Part
+from gradsweep.options.parameters import Checked, InvalidParameter, boolean, choice, integer, number
 
 
 @dataclasses.dataclass(frozen=True)
-class Exchange(Part):
+class Exchange(Checked):
     """How payloads become the mean gradient, and what one payload covers."""
 
     granularity: str = choice("layer", "layer", "bucket", "model")

@@ -9,15 +9,14 @@ import dataclasses
 from typing import ClassVar
 
 from gradsweep.options.hints import did_you_mean, one_of
-from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
+from gradsweep.options.parameters import Checked, InvalidParameter, boolean, choice, integer, number
 from trainers.options import torchvision_names
-from trainers.options.base import Part
 
 ARCHS_LISTED_BY = "python -m trainers.options.torchvision_names"
 
 
 @dataclasses.dataclass(frozen=True)
-class Model(Part):
+class Model(Checked):
     """Base of all models."""
 
     takes: ClassVar[tuple[str, ...]] = ("images", "features")

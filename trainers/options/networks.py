@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gradsweep.options import units
-from gradsweep.options.parameters import Valid, integer, number
-from trainers.options.base import Part
+from gradsweep.options.parameters import Checked, Valid, field, integer, number
 
 LOWEST_BIT_S, HIGHEST_BIT_S = 10e3, 1e12
 LONGEST_S = 1.0
@@ -33,19 +32,15 @@ def _is_hosts(value: Any) -> bool:
     )
 
 
-def _bandwidth(default: str) -> Any:
-    return dataclasses.field(default=default, metadata={"valid": _BANDWIDTH})
-
-
-def _latency(default: str) -> Any:
-    return dataclasses.field(default=default, metadata={"valid": _LATENCY})
-
-
-_HOSTS = Valid("numbers of hosts, from 0, with a bandwidth, a latency or both: {0: {bandwidth: 100mbit}}", _is_hosts)
+_HOSTS = Valid(
+    "numbers of hosts, from 0, with a bandwidth, a latency or both: {0: {bandwidth: 100mbit}}",
+    _is_hosts,
+    normalise=lambda hosts: {int(host): dict(own) for host, own in hosts.items()},
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Network(Part):
+class Network(Checked):
     """What carries the messages between the ranks."""
 
     measured: ClassVar[bool] = True
@@ -76,39 +71,35 @@ class Emulated(Network):
         hosts: what is different on some hosts, by their number. The latency between two hosts is the mean of theirs.
     """
 
-    bandwidth: str = _bandwidth("1gbit")
-    latency: str = _latency("200us")
+    bandwidth: str = field(_BANDWIDTH, default="1gbit")
+    latency: str = field(_LATENCY, default="200us")
     loss: float = number(0.0, low=0.0, high=0.5)
     workers_per_host: int = integer(1, low=1, high=1024)
-    hosts: dict[int, Any] = dataclasses.field(default_factory=dict, hash=False, metadata={"valid": _HOSTS})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "hosts", {int(host): dict(own) for host, own in self.hosts.items()})
+    hosts: dict[int, Any] = field(_HOSTS, default_factory=dict, hash=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class Ethernet1G(Emulated):
     """Gigabit Ethernet through one switch."""
 
-    bandwidth: str = _bandwidth("1gbit")
-    latency: str = _latency("200us")
+    bandwidth: str = field(_BANDWIDTH, default="1gbit")
+    latency: str = field(_LATENCY, default="200us")
 
 
 @dataclasses.dataclass(frozen=True)
 class Ethernet10G(Emulated):
     """10 Gbit/s Ethernet through one switch."""
 
-    bandwidth: str = _bandwidth("10gbit")
-    latency: str = _latency("50us")
+    bandwidth: str = field(_BANDWIDTH, default="10gbit")
+    latency: str = field(_LATENCY, default="50us")
 
 
 @dataclasses.dataclass(frozen=True)
 class Wan100M(Emulated):
     """100 Mbit/s over a wide area: 10 ms one way."""
 
-    bandwidth: str = _bandwidth("100mbit")
-    latency: str = _latency("10ms")
+    bandwidth: str = field(_BANDWIDTH, default="100mbit")
+    latency: str = field(_LATENCY, default="10ms")
 
 
 NETWORKS: dict[str, type] = {

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from gradsweep.options.parameters import InvalidParameter, boolean, integer, number
-from trainers.options.base import Part
+from gradsweep.options.parameters import Checked, InvalidParameter, boolean, integer, number
 
 
-class WithNesterov(Part):
+class WithNesterov(Checked):
     """Options of which `nesterov` needs a `momentum`."""
 
     momentum: float
@@ -43,7 +42,7 @@ class DGCSGD(WithNesterov):
 
 
 @dataclasses.dataclass(frozen=True)
-class Signum(Part):
+class Signum(Checked):
     """The sign of the momentum of the mean gradient (Bernstein et al., ICML 2018)."""
 
     lr: float = number(1e-3, 0.0)
@@ -54,7 +53,7 @@ class Signum(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class Adam(Part):
+class Adam(Checked):
     """Adam (Kingma and Ba, ICLR 2015), or with `decoupled` AdamW (Loshchilov and Hutter, ICLR 2019)."""
 
     lr: float = number(1e-3, 0.0)
@@ -67,7 +66,7 @@ class Adam(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class LARS(Part):
+class LARS(Checked):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, 2017)."""
 
     lr: float = number(1.0, 0.0)
@@ -78,7 +77,7 @@ class LARS(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class OneBitAdam(Part):
+class OneBitAdam(Checked):
     """1-bit Adam (Tang et al., ICML 2021): after `freeze_steps` the variance stays, and the momentum is exchanged."""
 
     lr: float = number(1e-3, 0.0)

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradsweep.options.parameters import InvalidParameter, boolean, integer, number
-from trainers.options.base import Part
+from gradsweep.options.parameters import Checked, InvalidParameter, boolean, integer, number
 
 WORDS = (
     "a list of {epoch, size, batch, scale, rectangular}, by epoch from 0 up: image side in pixels from 8 to 4096, "
@@ -16,7 +15,7 @@ WORDS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Phase(Part):
+class Phase(Checked):
     """What holds from `epoch` (from 0) on.
 
     Args:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gradsweep.options.parameters import InvalidParameter, choice, integer, number, sequence
-from trainers.options.base import Part
-
-
-def is_number(value: Any, low: float = 0.0, high: float = math.inf) -> bool:
-    """Whether it is a finite number from `low` to `high`."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high and value < math.inf
+from gradsweep.options.parameters import (
+    Checked,
+    InvalidParameter,
+    choice,
+    integer,
+    is_integer,
+    is_number,
+    number,
+    sequence,
+)
 
 
 def _is_rising(values: Sequence[float], strictly: bool) -> bool:
@@ -21,7 +23,7 @@ def _is_rising(values: Sequence[float], strictly: bool) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule(Part):
+class Schedule(Checked):
     """Warm-up, which every schedule can have: the rate rises linearly over the first `warmup_epochs`.
 
     `warmup_from` is the factor in the first step (or epoch); null: the first of equal steps up from 0.
@@ -68,7 +70,7 @@ _KNOTS = "a list of [epoch, factor], by epoch; two at one epoch are a jump"
 
 
 def _is_knot(item: Any) -> bool:
-    return isinstance(item, (list, tuple)) and len(item) == 2 and all(is_number(value) for value in item)
+    return isinstance(item, (list, tuple)) and len(item) == 2 and all(is_number(value, 0) for value in item)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,10 +117,10 @@ class Plateau(Schedule):
 
 _PHASES = "a list of {epoch, lr, momentum, weight_decay}, by epoch; the first has epoch 0 and lr"
 _LIMITS: dict[str, Callable[[Any], bool]] = {
-    "epoch": lambda value: isinstance(value, int) and is_number(value),
-    "lr": is_number,
-    "momentum": lambda value: is_number(value, 0.0, 0.9999),
-    "weight_decay": is_number,
+    "epoch": lambda value: is_integer(value, 0),
+    "lr": lambda value: is_number(value, 0),
+    "momentum": lambda value: is_number(value, 0, 0.9999),
+    "weight_decay": lambda value: is_number(value, 0),
 }
 
 

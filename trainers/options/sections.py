@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
-from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
-from trainers.options.base import Part
+from gradsweep.options.parameters import Checked, InvalidParameter, boolean, choice, integer, number
+
+TRACKERS: Mapping[str, str] = {"tensorboard": "tensorboardX", "mlflow": "mlflow", "wandb": "wandb"}
+"""The package that each tracker needs, by the tracker's name, which is also that of the extra that installs it."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch(Part):
+class Batch(Checked):
     """Samples per optimizer step: of all workers together (`global`) or of each (`worker`).
 
     A worker computes its share in `accumulate` pieces, one after the other.
@@ -26,7 +29,7 @@ class Batch(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class Data(Part):
+class Data(Checked):
     """Where data comes from and who reads it, which changes no number of a run: not in its signature.
 
     Args:
@@ -41,7 +44,7 @@ class Data(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class Partition(Part):
+class Partition(Checked):
     """Which samples a worker sees.
 
     Args:
@@ -70,7 +73,7 @@ class Partition(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class Checkpoint(Part):
+class Checkpoint(Checked):
     """When a run is saved, so that a later attempt can go on from there; changes no number of it."""
 
     every_minutes: float | None = number(10.0, 0.0, above=True, optional=True)
@@ -81,7 +84,7 @@ class Checkpoint(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class LossScale(Part):
+class LossScale(Checked):
     """With precision=fp16 the loss is multiplied by this before backward, and the gradient divided by it again.
 
     Dynamic as in Micikevicius et al. (ICLR 2018): halved where the gradient of any worker overflows, a step that all
@@ -94,7 +97,7 @@ class LossScale(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class Clip(Part):
+class Clip(Checked):
     """Bounds of gradients: of what the optimizer is given, and of a worker's own before it is compressed."""
 
     norm: float | None = number(None, 0.0, above=True, optional=True)
@@ -103,7 +106,7 @@ class Clip(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class Scaling(Part):
+class Scaling(Checked):
     """The learning rate grows with the number of workers, with the degree of the graph in which they exchange (of how
     many the contributions are averaged), with the global batch over `base_batch`, or with the batch of the
     `neighbourhood` over `base_batch`: of those whose contributions are averaged, which is the global batch where all

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from gradsweep.options.parameters import boolean, choice, integer
-from trainers.options.base import Part
+from gradsweep.options.parameters import Checked, boolean, choice, integer
 
 
 @dataclasses.dataclass(frozen=True)
-class NoTopology(Part):
+class NoTopology(Checked):
     """All workers have the same parameters: what every run has whose algorithm is not decentralised."""
 
 
@@ -19,7 +18,7 @@ def _weights(default: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Topology(Part):
+class Topology(Checked):
     """A graph of the workers, and how much what comes from a neighbour counts: the mixing matrix W.
 
     Args:

@@ -7,8 +7,8 @@ import importlib.util
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.hardware import has_compiler, has_gpu_driver, torch_has_gpus
 from trainers.config.run_config import RunConfig
-from trainers.options.machine import TRACKERS
 from trainers.options.networks import Emulated
+from trainers.options.sections import TRACKERS
 from trainers.rules.rule import Condition, Rule, given, has, read, refuse
 
 _ON_CPU = has("device", "cpu")

@@ -18,7 +18,7 @@ from reports.exports.export import PACKAGES
 from tests.reports import fabricate
 from tests.trainers.trackers import test_trackers
 from trainers.config import run_config
-from trainers.options import machine
+from trainers.options.sections import TRACKERS
 from trainers.trackers import Trackers, flatten_options
 
 ENDED_S = pd.Timestamp("2026-11-20T14:05:01.123Z").timestamp()
@@ -133,7 +133,7 @@ def test_a_missing_package_is_one_line(
 ) -> None:
     known = importlib.util.find_spec
     missing = PACKAGES[program]
-    assert missing == machine.TRACKERS[program]
+    assert missing == TRACKERS[program]
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None if package == missing else known(package))
     assert main(["export", program, str(sweep)]) == 2
     assert capsys.readouterr().err == (

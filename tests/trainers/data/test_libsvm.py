@@ -33,7 +33,7 @@ def random_rows(count: int, width: int, share: float) -> np.ndarray:
 @pytest.mark.parametrize("name", ["epsilon", "rcv1"])
 def test_a_known_set_is_read(name: str, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libsvm, "LINES", 7)  # several pieces
-    dataset: options.Part = options.Epsilon() if name == "epsilon" else options.RCV1()
+    dataset: options.Epsilon | options.RCV1 = options.Epsilon() if name == "epsilon" else options.RCV1()
     monkeypatch.setattr(libsvm, name.upper(), dataclasses.replace(libsvm.find_source(dataset), samples=(31, 14)))
     source = libsvm.find_source(dataset)
     expected = []

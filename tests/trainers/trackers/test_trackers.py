@@ -21,7 +21,7 @@ from tests.trainers.configs import compose_config
 from tests.trainers.recording.test_recorder import Twins, note
 from trainers import trackers
 from trainers.config import run_config
-from trainers.options import machine
+from trainers.options.sections import TRACKERS
 from trainers.recording.progress import Progress
 from trainers.recording.recorder import Recorder
 from trainers.rules.resolve import resolve
@@ -148,10 +148,10 @@ def test_without_trackers_nothing_is_made(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", machine.TRACKERS)
+@pytest.mark.parametrize("name", TRACKERS)
 def test_a_missing_package_is_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = importlib.util.find_spec
-    missing = machine.TRACKERS[name]
+    missing = TRACKERS[name]
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None if package == missing else known(package))
     with pytest.raises(UsageError) as error:
         resolve(compose_config(trackers=[name]))
@@ -169,7 +169,7 @@ def test_a_list_of_trackers_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(UsageError) as error:
             resolve(compose_config(trackers=given))
         assert message in str(error.value)
-    assert set(trackers.METHODS) == set(machine.TRACKERS)
+    assert set(trackers.METHODS) == set(TRACKERS)
 
 
 def written(name: str, directory: Path) -> Path:
