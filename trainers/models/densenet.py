@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from trainers.models.initialise import draw_he_normal
+from trainers.models.image_classifier import ImageClassifier, draw_he_normal
 from trainers.options import models as options
 
 
@@ -62,34 +62,25 @@ def _drop(x: torch.Tensor, layer: Layer | BottleneckLayer | Transition) -> torch
     return F.dropout(x, layer.dropout, layer.training) if layer.dropout > 0 else x
 
 
-class DenseNet(nn.Module):
-    """Dense blocks with transitions between them. Input (N, channels, H, W), output (N, classes)."""
+def build(config: options.DenseNet, shape: tuple[int, ...], classes: int) -> ImageClassifier:
+    """Build dense blocks with transitions between them: input (N, channels, H, W), output (N, classes).
 
-    def __init__(self, config: options.DenseNet, channels: int, classes: int) -> None:
-        super().__init__()
-        kind = BottleneckLayer if config.bottleneck else Layer
-        width = config.stem or (2 * config.growth if config.bottleneck else 16)
-        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, 1, 1, bias=False)]
-        for block, count in enumerate(config.layers):
-            if block > 0:
-                # the tiny share: 0.58 x 100 is 57.99999999999999 in binary fractions
-                fan_out = max(1, int(width * config.compression + 1e-9))
-                layers.append(Transition(width, fan_out, config.dropout))
-                width = fan_out
-            for _ in range(count):
-                layers.append(kind(width, config.growth, config.dropout))
-                width += config.growth
-        self.features = nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
-        self.classifier = nn.Linear(width, classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.classifier(self.features(x).mean(dim=(2, 3)))
-
-
-def build(config: options.DenseNet, shape: tuple[int, ...], classes: int) -> DenseNet:
-    """Three blocks start as in the paper and ChocoSGD (He's normal, the classifier's bias zero), four as torch's
-    layers do, as in pytorch-cifar."""
-    model = DenseNet(config, shape[0], classes)
+    Three blocks start as in the paper and ChocoSGD (He's normal, the classifier's bias zero), four as torch's layers
+    do, as in pytorch-cifar.
+    """
+    kind = BottleneckLayer if config.bottleneck else Layer
+    width = config.stem or (2 * config.growth if config.bottleneck else 16)
+    layers: list[nn.Module] = [nn.Conv2d(shape[0], width, 3, 1, 1, bias=False)]
+    for block, count in enumerate(config.layers):
+        if block > 0:
+            # the tiny share: 0.58 x 100 is 57.99999999999999 in binary fractions
+            fan_out = max(1, int(width * config.compression + 1e-9))
+            layers.append(Transition(width, fan_out, config.dropout))
+            width = fan_out
+        for _ in range(count):
+            layers.append(kind(width, config.growth, config.dropout))
+            width += config.growth
+    model = ImageClassifier([*layers, nn.BatchNorm2d(width), nn.ReLU(inplace=True)], width, classes)
     if config.blocks == 3:
         draw_he_normal(model)
         nn.init.zeros_(model.classifier.bias)

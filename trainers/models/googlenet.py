@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from trainers.models.image_classifier import ImageClassifier
 from trainers.options import models as options
 
 MODULES: tuple[tuple[int, int, int, int, int, int] | None, ...] = (
@@ -51,27 +52,15 @@ class Inception(nn.Module):
         return torch.cat([branch(x) for branch in self.branches], 1)
 
 
-class GoogLeNet(nn.Module):
-    """Input (N, channels, H, W), output (N, classes)."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = [build_convolution(channels, 192, 3)]
-        fan_in = 192
-        for widths in MODULES:
-            if widths is None:
-                layers.append(nn.MaxPool2d(3, 2, 1))
-                continue
-            layers.append(Inception(fan_in, *widths))
-            one, _, three, _, five, pool = widths
-            fan_in = one + three + five + pool
-        self.features = nn.Sequential(*layers)
-        self.classifier = nn.Linear(fan_in, classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.classifier(self.features(x).mean(dim=(2, 3)))
-
-
-def build(config: options.GoogLeNet, shape: tuple[int, ...], classes: int) -> GoogLeNet:
-    """GoogLeNet for images of `shape`, with torch's own initial weights, as in pytorch-cifar."""
-    return GoogLeNet(shape[0], classes)
+def build(config: options.GoogLeNet, shape: tuple[int, ...], classes: int) -> ImageClassifier:
+    """Build GoogLeNet for images of `shape`, with torch's own initial weights, as in pytorch-cifar."""
+    layers: list[nn.Module] = [build_convolution(shape[0], 192, 3)]
+    fan_in = 192
+    for widths in MODULES:
+        if widths is None:
+            layers.append(nn.MaxPool2d(3, 2, 1))
+            continue
+        layers.append(Inception(fan_in, *widths))
+        one, _, three, _, five, pool = widths
+        fan_in = one + three + five + pool
+    return ImageClassifier(layers, fan_in, classes)

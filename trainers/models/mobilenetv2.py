@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from trainers.models.image_classifier import ImageClassifier
 from trainers.models.resnet import build_projection
 from trainers.options import models as options
 
@@ -49,25 +50,13 @@ class Block(nn.Module):
         return out + (x if self.shortcut is None else self.shortcut(x))
 
 
-class MobileNetV2(nn.Module):
-    """Input (N, channels, H, W), output (N, classes)."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = [nn.Conv2d(channels, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(True)]
-        fan_in = 32
-        for expansion, width, count, first in GROUPS:
-            for number in range(count):
-                layers.append(Block(fan_in, width, expansion, first if number == 0 else 1))
-                fan_in = width
-        layers += [nn.Conv2d(fan_in, 1280, 1, bias=False), nn.BatchNorm2d(1280), nn.ReLU(True)]
-        self.features = nn.Sequential(*layers)
-        self.classifier = nn.Linear(1280, classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.classifier(self.features(x).mean(dim=(2, 3)))
-
-
-def build(config: options.MobileNetV2, shape: tuple[int, ...], classes: int) -> MobileNetV2:
-    """MobileNetV2 for images of `shape`, with torch's own initial weights, as in pytorch-cifar."""
-    return MobileNetV2(shape[0], classes)
+def build(config: options.MobileNetV2, shape: tuple[int, ...], classes: int) -> ImageClassifier:
+    """Build MobileNetV2 for images of `shape`, with torch's own initial weights, as in pytorch-cifar."""
+    layers: list[nn.Module] = [nn.Conv2d(shape[0], 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(True)]
+    fan_in = 32
+    for expansion, width, count, first in GROUPS:
+        for number in range(count):
+            layers.append(Block(fan_in, width, expansion, first if number == 0 else 1))
+            fan_in = width
+    layers += [nn.Conv2d(fan_in, 1280, 1, bias=False), nn.BatchNorm2d(1280), nn.ReLU(True)]
+    return ImageClassifier(layers, 1280, classes)

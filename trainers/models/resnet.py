@@ -7,13 +7,14 @@ stem that keeps the resolution (ResNet-18 11,173,962).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from trainers.models.initialise import clear_scale, draw_he_normal
+from trainers.models.image_classifier import draw_he_normal
 from trainers.options import models as options
 
 
@@ -93,10 +94,10 @@ class ResNet(nn.Module):
     """A 3x3 convolution, groups of blocks of which each but the first halves the resolution, mean over the pixels.
 
     Args:
-        block: Basic or Bottleneck.
+        block: makes a block, given its input channels, its width and its stride.
+        expansion: output channels of a block over its width.
         blocks: of each group.
-        width: channels of the first group, which double from group to group.
-        shortcut: makes the shortcut of a block that changes the shape.
+        width: of the blocks of the first group; it doubles from group to group.
         channels: of the images.
         classes: width of the output.
 
@@ -105,10 +106,10 @@ class ResNet(nn.Module):
 
     def __init__(
         self,
-        block: type[Basic | Bottleneck],
+        block: Callable[[int, int, int], nn.Module],
+        expansion: int,
         blocks: tuple[int, ...],
         width: int,
-        shortcut: Shortcut,
         channels: int,
         classes: int,
     ) -> None:
@@ -119,8 +120,8 @@ class ResNet(nn.Module):
         for group, count in enumerate(blocks):
             for number in range(count):
                 stride = 2 if group > 0 and number == 0 else 1
-                layers.append(block(fan_in, width << group, stride, shortcut))
-                fan_in = block.expansion * (width << group)
+                layers.append(block(fan_in, width << group, stride))
+                fan_in = expansion * (width << group)
         self.blocks = nn.Sequential(*layers)
         self.classifier = nn.Linear(fan_in, classes)
 
@@ -133,12 +134,15 @@ def build(config: options.ResNet | options.FourGroups, shape: tuple[int, ...], c
     """Three groups start as in fb.resnet.torch (He's normal), four as torch's layers do, as in pytorch-cifar."""
     if isinstance(config, options.ResNet):
         kind = Bottleneck if config.block == "bottleneck" else Basic
-        shortcut = PaddedShortcut if config.shortcut == "A" else build_projection
-        model = ResNet(kind, ((config.depth - 2) // 6,) * 3, 16, shortcut, shape[0], classes)
+        block = functools.partial(kind, shortcut=PaddedShortcut if config.shortcut == "A" else build_projection)
+        model = ResNet(block, kind.expansion, ((config.depth - 2) // 6,) * 3, 16, shape[0], classes)
         draw_he_normal(model)
     else:
         kind = Bottleneck if config.bottleneck else Basic
-        model = ResNet(kind, config.blocks, 64, build_projection, shape[0], classes)
-    if config.zero_init_residual:
-        clear_scale(module.last_norm for module in model.modules() if isinstance(module, (Basic, Bottleneck)))
+        block = functools.partial(kind, shortcut=build_projection)
+        model = ResNet(block, kind.expansion, config.blocks, 64, shape[0], classes)
+    if config.zero_init_residual:  # a block is the identity at first: Goyal et al., 2017, section 5.1
+        for module in model.modules():
+            if isinstance(module, (Basic, Bottleneck)):
+                nn.init.zeros_(module.last_norm.weight)
     return model

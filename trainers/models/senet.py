@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from trainers.models.resnet import ResNet
 from trainers.options import models as options
 
 REDUCTION = 16
@@ -39,26 +40,6 @@ class Block(nn.Module):
         return out * weights + (x if self.shortcut is None else self.shortcut(active))
 
 
-class SENet(nn.Module):
-    """Four groups of two blocks with 64 to 512 channels. Input (N, channels, H, W), output (N, classes)."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
-        self.norm = nn.BatchNorm2d(64)
-        fan_in, layers = 64, []
-        for group, width in enumerate((64, 128, 256, 512)):
-            for stride in (2 if group > 0 else 1, 1):
-                layers.append(Block(fan_in, width, stride))
-                fan_in = width
-        self.blocks = nn.Sequential(*layers)
-        self.classifier = nn.Linear(fan_in, classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out = F.relu(self.norm(self.conv(x)), inplace=True)
-        return self.classifier(self.blocks(out).mean(dim=(2, 3)))
-
-
-def build(config: options.SENet18, shape: tuple[int, ...], classes: int) -> SENet:
-    """SENet-18 for images of `shape`, with torch's own initial weights, as in pytorch-cifar."""
-    return SENet(shape[0], classes)
+def build(config: options.SENet18, shape: tuple[int, ...], classes: int) -> ResNet:
+    """Build SENet-18 for images of `shape`, with torch's own initial weights, as in pytorch-cifar."""
+    return ResNet(Block, 1, (2, 2, 2, 2), 64, shape[0], classes)

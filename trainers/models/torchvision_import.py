@@ -7,15 +7,20 @@ Declaring their schemas first is enough for its transforms, datasets and models 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.machinery
 import importlib.util
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 _SCHEMAS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
-_library = None
 
 
 def import_torchvision() -> ModuleType:
@@ -27,18 +32,17 @@ def import_torchvision() -> ModuleType:
     return package
 
 
-def _declare_missing() -> None:
-    global _library
-    if _library is not None:
-        return
+@functools.cache  # keeps the library: torch takes its operators back when it is collected
+def _declare_missing() -> torch.library.Library:
+    """Declare the operators that the extension has not declared, and return the library that holds them."""
     import torch
 
     _load_extension()
     missing = [name for name in _SCHEMAS if not hasattr(torch.ops.torchvision, name)]
-    # kept alive by the module: torch takes a library's operators back when it is collected
-    _library = torch.library.Library("torchvision", "FRAGMENT")
+    library = torch.library.Library("torchvision", "FRAGMENT")
     for name in missing:
-        _library.define(name + _SCHEMAS[name])
+        library.define(name + _SCHEMAS[name])
+    return library
 
 
 def _load_extension() -> None:
@@ -50,7 +54,5 @@ def _load_extension() -> None:
         return
     extension = importlib.machinery.PathFinder.find_spec("_C", package.submodule_search_locations)
     if extension is not None and extension.origin is not None:
-        try:
+        with contextlib.suppress(OSError):  # the extension was built for another torch
             torch.ops.load_library(extension.origin)
-        except OSError:
-            return  # the extension was built for another torch

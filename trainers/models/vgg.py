@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from trainers.models.initialise import draw_he_normal
+from trainers.models.image_classifier import draw_he_normal
 from trainers.options import models as options
 
 GROUPS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from trainers.models.image_classifier import ImageClassifier, draw_he_normal
 from trainers.options import models as options
 
 
@@ -35,35 +36,18 @@ class Block(nn.Module):
         return self.conv2(out) + (x if self.shortcut is None else self.shortcut(active))
 
 
-class WideResNet(nn.Module):
-    """WRN-depth-widen: three groups of (depth - 4) / 6 blocks with 16, 32 and 64 times `widen` channels.
+def build(config: options.WideResNet, shape: tuple[int, ...], classes: int) -> ImageClassifier:
+    """Build WRN-depth-widen: three groups of (depth - 4) / 6 blocks with 16, 32 and 64 times `widen` channels.
 
     Input (N, channels, H, W), output (N, classes).
     """
-
-    def __init__(self, depth: int, widen: int, dropout: float, channels: int, classes: int) -> None:
-        super().__init__()
-        widths = [16 * widen, 32 * widen, 64 * widen]
-        fan_in = 16
-        layers: list[nn.Module] = [nn.Conv2d(channels, fan_in, 3, 1, 1, bias=False)]
-        for group, width in enumerate(widths):
-            for block in range((depth - 4) // 6):
-                layers.append(Block(fan_in, width, 2 if group > 0 and block == 0 else 1, dropout))
-                fan_in = width
-        self.features = nn.Sequential(*layers, nn.BatchNorm2d(fan_in), nn.ReLU(inplace=True))
-        self.classifier = nn.Linear(fan_in, classes)
-        self._initialise()
-
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        nn.init.zeros_(self.classifier.bias)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.classifier(self.features(x).mean(dim=(2, 3)))
-
-
-def build(config: options.WideResNet, shape: tuple[int, ...], classes: int) -> WideResNet:
-    """WRN-depth-widen for images of `shape`."""
-    return WideResNet(config.depth, config.widen, config.dropout, shape[0], classes)
+    fan_in = 16
+    layers: list[nn.Module] = [nn.Conv2d(shape[0], fan_in, 3, 1, 1, bias=False)]
+    for group, width in enumerate((16 * config.widen, 32 * config.widen, 64 * config.widen)):
+        for block in range((config.depth - 4) // 6):
+            layers.append(Block(fan_in, width, 2 if group > 0 and block == 0 else 1, config.dropout))
+            fan_in = width
+    model = ImageClassifier([*layers, nn.BatchNorm2d(fan_in), nn.ReLU(inplace=True)], fan_in, classes)
+    draw_he_normal(model)
+    nn.init.zeros_(model.classifier.bias)
+    return model

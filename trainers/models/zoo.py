@@ -29,17 +29,6 @@ def _list_extra_options(config: options.Torchvision, shape: tuple[int, ...]) -> 
     return extras
 
 
-def _try_one_image(config: options.Torchvision, model: nn.Module, shape: tuple[int, ...]) -> None:
-    """One image forward, as how small an image may be differs from model to model.
-
-    Raises:
-        UsageError: it cannot take images of that size.
-        NotImplementedError: it cannot be tried on the device that it is on.
-    """
-    if (error := explain_refusal(model, shape)) is not None:
-        raise _wrong_size(config, shape, error) from error
-
-
 def _wrong_size(config: options.Torchvision, shape: tuple[int, ...], error: Exception) -> UsageError:
     reason = " ".join(str(error).split())[:160]
     return bad_value(
@@ -54,6 +43,7 @@ def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> 
 
     Raises:
         UsageError: torchvision has no such classifier, or it cannot take images of that shape.
+        NotImplementedError: it cannot be tried on the device that it is on.
     """
     from trainers.models.torchvision_import import import_torchvision
 
@@ -73,5 +63,6 @@ def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> 
         raise
     if shape[0] != CHANNELS:
         model.register_forward_pre_hook(Grey(CHANNELS))
-    _try_one_image(config, model, shape)
+    if (refusal := explain_refusal(model, shape)) is not None:  # the smallest image differs from model to model
+        raise _wrong_size(config, shape, refusal) from refusal
     return model
