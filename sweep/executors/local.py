@@ -18,7 +18,7 @@ from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
 from sweep.executors.backlog import UNLIMITED, Amounts, Backlog, Entry, count_places
 from sweep.executors.base import Estimate, Job, RunExecutor, Weigh, write_job_state
-from sweep.executors.slots import Slots
+from sweep.executors.slots import LockedSlots, Slots
 from sweep.system.lease import Lease
 from sweep.system.processes import GRACE_S
 
@@ -71,7 +71,7 @@ class SlotExecutor(RunExecutor):
     ) -> None:
         super().__init__(folder, estimate, weigh)
         if slots is None:
-            slots = Slots(cores, most=most, share_cores=share_cores, sweep=str(Path(folder).absolute()))
+            slots = LockedSlots(cores, most=most, share_cores=share_cores, sweep=str(Path(folder).absolute()))
         self.slots = slots
         self.max_parallel = max_parallel
         self.gpus = gpus

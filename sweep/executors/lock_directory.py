@@ -61,7 +61,6 @@ class LockDirectory:
             raise self._build_refusal("belongs to another user")
         if stat.S_IMODE(found.st_mode) & 0o077:
             raise self._build_refusal(f"has the mode {stat.S_IMODE(found.st_mode):04o}")
-        self._locks: dict[int, FileLock] = {}  # that were taken and not given back, by descriptor
         try:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # so that systemd-tmpfiles leaves it alone
@@ -95,27 +94,18 @@ class LockDirectory:
         with lock:
             yield True
 
-    def take(self, name: str, *, shared: bool = False, new: bool = False) -> int | None:
-        """Take a lock until `give_back` and return its descriptor; None if another process holds it.
+    def take(self, name: str, *, shared: bool = False, new: bool = False) -> FileLock:
+        """Take a lock; once closed, it is free when no process that has inherited its descriptor is left.
 
         Args:
             shared: others may hold it as well, if they share it, too.
             new: the file must not exist yet.
-        """
-        try:
-            lock = file_lock.take(self._build_path(name), shared=shared, new=new)
-        except BlockingIOError:
-            return None
-        self._locks[lock.descriptor] = lock
-        return lock.descriptor
 
-    def give_back(self, descriptor: int) -> None:
-        """Give back a lock; it is free when no process that has inherited the descriptor is left."""
-        lock = self._locks.pop(descriptor, None)
-        if lock is None:  # of a directory that is gone
-            os.close(descriptor)
-        else:
-            lock.close()
+        Raises:
+            BlockingIOError: another process holds it.
+            OSError: the file cannot be made or opened.
+        """
+        return file_lock.take(self._build_path(name), shared=shared, new=new)
 
     def is_held(self, name: str, *, shared: bool = False) -> bool:
         """Tell whether this process or another holds a lock; only valid in a block of `hold_master`.
@@ -125,24 +115,19 @@ class LockDirectory:
         """
         return file_lock.is_held(self._build_path(name), shared=shared)
 
-    def write_note(self, descriptor: int, about: Mapping[str, Any]) -> None:
+    @staticmethod
+    def write_note(lock: FileLock, about: Mapping[str, Any]) -> None:
         """Write into a lock's file what others may read about its holder."""
-        data = json.dumps(about).encode()
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, data, 0)
+        os.ftruncate(lock.descriptor, 0)
+        os.pwrite(lock.descriptor, json.dumps(about).encode(), 0)
 
     def read_note(self, name: str) -> dict[str, Any]:
         """Return what is written in a lock's file; empty if it cannot be read."""
         try:
-            descriptor = self._open(name)
-        except OSError:
-            return {}
-        try:
-            value = json.loads(os.pread(descriptor, _LONGEST, 0))
+            with os.fdopen(self._open(name), "rb") as file:
+                value = json.loads(file.read(_LONGEST))
         except (OSError, ValueError):
             return {}
-        finally:
-            os.close(descriptor)
         return value if isinstance(value, dict) else {}
 
     def list_names(self, prefix: str) -> list[str]:

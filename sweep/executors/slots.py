@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradsweep.disk.file_lock import FileLock
 from sweep.executors.lock_directory import LockDirectory
 from sweep.system.lease import Lease
 
@@ -29,7 +30,64 @@ _SHARING = "sharing-"
 
 
 class Slots:
-    """The cores and GPUs that this process may use, and its leases of them.
+    """Cores that only this process shares out, such as those of an allocation, and its leases of them.
+
+    Args:
+        cores: their numbers.
+        others_may_run: programs that are no runs of this process may be on these cores.
+    """
+
+    share_cores = False
+    """Whether every lease has all cores, which others may have as well."""
+
+    def __init__(self, cores: Iterable[int], *, others_may_run: bool = False) -> None:
+        self.cores = sorted(set(cores))
+        self.gpus: list[str] = []
+        self.total = len(self.cores)
+        self.available = (self.total, 0)
+        """The cores and GPUs that could have been leased when a lease was refused last."""
+        self._others_may_run = others_may_run
+        self._leases: list[Lease] = []
+
+    @property
+    def leased(self) -> list[int]:
+        """The cores that this sweep's runs have for themselves."""
+        return [] if self.share_cores else sorted(core for lease in self._leases for core in lease.cores)
+
+    def lease(self, cores: int, gpus: int = 0, *, first: bool = True, run: str = "") -> Lease | None:
+        """Lease cores and GPUs; return None while too few are free.
+
+        Args:
+            first: the run is the first of its sweep's queue.
+            run: its name, shown to people whose sweep waits.
+        """
+        taken = set(self.leased)
+        free = [core for core in self.cores if core not in taken]
+        if cores > len(free):
+            return None
+        self._leases.append(Lease(tuple(free[:cores]), is_shared=self._others_may_run))
+        self.available = (len(free) - cores, 0)
+        return self._leases[-1]
+
+    def release(self, lease: Lease) -> None:
+        """Give back what was leased."""
+        self._leases.remove(lease)
+        self.available = (self.total - len(self.leased), 0)
+
+    def withdraw_ticket(self) -> None:
+        """Remove the ticket by which other sweeps see that a run waits here, where there are tickets."""
+
+    def list_others(self) -> list[str]:
+        """Return the processes that have what this sweep may use, or wait for it longer: `pid 4711 (output/...)`."""
+        return []
+
+    def is_disturbed(self, lease: Lease) -> bool:
+        """Tell whether a sweep that shares cores is running on those of `lease` at this moment."""
+        return False
+
+
+class LockedSlots(Slots):
+    """The cores and GPUs of this machine that this process may use, shared with other sweeps by locks.
 
     Args:
         cores: their numbers; default: those that this process may run on.
@@ -52,23 +110,16 @@ class Slots:
         place: Path | None = None,
         sweep: str = "",
     ) -> None:
-        self.cores = sorted(os.sched_getaffinity(0) if cores is None else set(cores))
+        super().__init__(os.sched_getaffinity(0) if cores is None else cores)
         self.gpus = list(gpus)
-        self.total = len(self.cores) if most is None else min(most, len(self.cores))
+        self.total = self.total if most is None else min(most, self.total)
         self.share_cores, self.sweep = share_cores, sweep
         self.available = (self.total, len(self.gpus))
-        """The cores and GPUs that could have been leased when a lease was refused last."""
         self._place = place
         self._locks = LockDirectory(place)
-        self._leases: list[Lease] = []
-        self._ticket: tuple[str, int, tuple[int, int]] | None = None  # its file, its descriptor, cores and GPUs
+        self._ticket: tuple[str, FileLock, tuple[int, int]] | None = None  # its file, its lock, cores and GPUs
         self._waits_since: float | None = None
         self._looks_at = 0.0  # not before this time, on the clock of time.monotonic()
-
-    @property
-    def leased(self) -> list[int]:
-        """The cores that this sweep's runs have for themselves."""
-        return sorted(core for lease in self._leases if not lease.is_shared for core in lease.cores)
 
     def lease(self, cores: int, gpus: int = 0, *, first: bool = True, run: str = "") -> Lease | None:
         """Lease cores (at most all that there are) and GPUs; return None while too few are free.
@@ -105,47 +156,47 @@ class Slots:
             for kind, free in taken.items():
                 wanted = [slot for slot in free if slot in ticket[kind]["of"]]
                 for slot in wanted[: ticket[kind]["count"]]:
-                    self._locks.give_back(free.pop(slot))
+                    free.pop(slot).close()
         self.available = (min(len(taken["core"]), self.total - len(self.leased)), len(taken["gpu"]))
         lease = None
         if cores <= self.available[0] and gpus <= self.available[1]:
             chosen = {"core": list(taken["core"])[:cores], "gpu": list(taken["gpu"])[:gpus]}
-            descriptors = [taken[kind].pop(slot) for kind, slots in chosen.items() for slot in slots]
-            lease = Lease(tuple(chosen["core"]), tuple(chosen["gpu"]), descriptors, self.share_cores)
+            locks = [taken[kind].pop(slot) for kind, slots in chosen.items() for slot in slots]
+            lease = Lease(tuple(chosen["core"]), tuple(chosen["gpu"]), locks, self.share_cores)
             if self.share_cores:
                 lease.cores = tuple(self.cores[: self.total])
-                lease.descriptors += self._take_all(f"{_SHARING}{core}" for core in lease.cores)
+                lease.locks += self._take_all(f"{_SHARING}{core}" for core in lease.cores)
             self._leases.append(lease)
             with contextlib.suppress(OSError):  # a full disk: others do not learn for whom they wait
-                for descriptor in lease.descriptors:
-                    self._locks.write_note(descriptor, {"pid": os.getpid(), "sweep": self.sweep, "run": run})
+                for lock in lease.locks:
+                    self._locks.write_note(lock, {"pid": os.getpid(), "sweep": self.sweep, "run": run})
         for free in taken.values():
-            for descriptor in free.values():
-                self._locks.give_back(descriptor)
+            for lock in free.values():
+                lock.close()
         if lease is None and first and self._ticket is None:
             self._leave_ticket(cores, gpus)
         return lease
 
-    def _take_free(self, kind: str, slots: Sequence[Any], enough: int | None) -> dict[Any, int]:
-        """Take the locks of free slots, at most `enough`, and return the slots with their descriptors."""
+    def _take_free(self, kind: str, slots: Sequence[Any], enough: int | None) -> dict[Any, FileLock]:
+        """Take the locks of free slots, at most `enough`, and return them by slot."""
         own = {slot for lease in self._leases for slot in (lease.cores if kind == "core" else lease.gpus)}
-        free: dict[Any, int] = {}
+        free: dict[Any, FileLock] = {}
         for slot in slots:
             if len(free) == enough:
                 break
-            if slot not in own and (descriptor := self._take(f"{kind}-{slot}")) is not None:
-                free[slot] = descriptor
+            if slot not in own and (lock := self._take(f"{kind}-{slot}")) is not None:
+                free[slot] = lock
         return free
 
-    def _take(self, name: str) -> int | None:
+    def _take(self, name: str) -> FileLock | None:
         try:
             return self._locks.take(name, shared=name.startswith(_SHARING))
-        except OSError:  # no inode or descriptor is left: as if it were not free
+        except OSError:  # another process holds it, or no inode or descriptor is left
             return None
 
-    def _take_all(self, names: Iterable[str]) -> list[int]:
-        """Take those of the locks that are free, and return their descriptors."""
-        return [descriptor for name in names if (descriptor := self._take(name)) is not None]
+    def _take_all(self, names: Iterable[str]) -> list[FileLock]:
+        """Take and return those of the locks that are free."""
+        return [lock for name in names if (lock := self._take(name)) is not None]
 
     def _read_tickets(self, before: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the tickets of other sweeps, the oldest first; tickets of dead processes are removed."""
@@ -171,45 +222,40 @@ class Slots:
         name = f"{_TICKET}{int(names[-1].removeprefix(_TICKET)) + 1 if names else 1:012}"
         about = {"core": {"count": cores, "of": self.cores}, "gpu": {"count": gpus, "of": self.gpus}}
         try:
-            descriptor = self._locks.take(name, new=True)
-            assert descriptor is not None
-            self._ticket = (name, descriptor, (cores, gpus))
-            self._locks.write_note(descriptor, {**about, "pid": os.getpid(), "sweep": self.sweep})
+            lock = self._locks.take(name, new=True)
+            self._ticket = (name, lock, (cores, gpus))
+            self._locks.write_note(lock, {**about, "pid": os.getpid(), "sweep": self.sweep})
         except OSError:  # a full disk: it waits without a ticket
             self.withdraw_ticket()
 
     def withdraw_ticket(self) -> None:
-        """Remove the ticket by which other sweeps see that a run waits here."""
         self._waits_since, self._looks_at = None, 0.0
         if self._ticket is not None:
             self._locks.remove(self._ticket[0])
-            self._locks.give_back(self._ticket[1])
+            self._ticket[1].close()
             self._ticket = None
 
     def is_disturbed(self, lease: Lease) -> bool:
-        """Tell whether a sweep that shares cores is running on those of `lease` at this moment."""
         with self._locks.hold_master(PATIENCE_S) as alone:
             return alone and any(self._locks.is_held(f"{_SHARING}{core}", shared=True) for core in lease.cores)
 
     def release(self, lease: Lease) -> None:
         """Give back what was leased; it is free when no process that has inherited the locks is left."""
         self._leases.remove(lease)
-        for descriptor in lease.descriptors:
-            self._locks.give_back(descriptor)
-        lease.descriptors = []
+        for lock in lease.locks:
+            lock.close()
+        lease.locks = []
         self._looks_at = 0.0
 
     def list_others(self) -> list[str]:
-        """Return the processes that have what this sweep may use, or wait for it longer: `pid 4711 (output/...)`."""
         names = [f"core-{core}" for core in self.cores] + [f"gpu-{gpu}" for gpu in self.gpus]
         with self._locks.hold_master(PATIENCE_S) as alone:
             if not alone:
                 return []
             holders = [self._locks.read_note(name) for name in names if self._locks.is_held(name)]
             holders += self._read_tickets(before=self._ticket[0]) if self._ticket else []
-        found = {(str(each.get("pid", "?")), str(each.get("sweep", ""))) for each in holders}
-        mine = (str(os.getpid()), self.sweep)
-        return [f"pid {pid} ({sweep})" for pid, sweep in sorted(found - {mine})]
+        sweeps = {(str(note.get("pid", "?")), str(note.get("sweep", ""))) for note in holders}
+        return [f"pid {pid} ({sweep})" for pid, sweep in sorted(sweeps - {(str(os.getpid()), self.sweep)})]
 
     def _renew_locks(self) -> None:
         """If the directory of the locks was removed, take the locks of all leases in a new one."""
@@ -219,7 +265,7 @@ class Slots:
         self._locks = LockDirectory(self._place)
         for lease in self._leases:
             cores = [f"{_SHARING if lease.is_shared else 'core-'}{core}" for core in lease.cores]
-            lease.descriptors += self._take_all([*cores, *(f"gpu-{gpu}" for gpu in lease.gpus)])
+            lease.locks += self._take_all([*cores, *(f"gpu-{gpu}" for gpu in lease.gpus)])
 
     def close(self) -> None:
         """Give everything back."""

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from gradsweep.errors import UsageError
-from sweep.executors.slots import Slots
+from sweep.executors.slots import LockedSlots
 from sweep.provenance.calibration import measure_core
 
 
@@ -14,7 +14,7 @@ def calibrate() -> dict[str, Any]:
     """Measure one core, which is leased meanwhile where one is free; see `measure_core` for what is returned."""
     slots = lease = None
     try:
-        slots = Slots(sweep="calibration")
+        slots = LockedSlots(sweep="calibration")
         lease = slots.lease(1, first=False)
     except UsageError:
         pass  # a caller that needs slots reports it

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
+from gradsweep.disk.file_lock import FileLock
+
 
 @dataclasses.dataclass(eq=False)
 class Lease:
-    """The cores, GPUs and locks that a run has until `Slots.release`.
-
-    `descriptors` are the locks; a child process that inherits them keeps them locked as long as it lives.
-    """
+    """The cores, GPUs and locks that a run has until `Slots.release`."""
 
     cores: tuple[int, ...]
     gpus: tuple[str, ...] = ()
-    descriptors: list[int] = dataclasses.field(default_factory=list)
+    locks: list[FileLock] = dataclasses.field(default_factory=list)
     is_shared: bool = False
     """The cores are not this run's own: sweep.share_cores=true."""
+
+    @property
+    def descriptors(self) -> list[int]:
+        """The open files of the locks: a child process that inherits them keeps them locked as long as it lives."""
+        return [lock.descriptor for lock in self.locks]

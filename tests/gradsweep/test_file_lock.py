@@ -21,7 +21,7 @@ from gradsweep.errors import UsageError
 from gradsweep.sweep_lock import hold_unlocked, read_lock_owner
 from gradsweep.text import describe_lock_owner
 from sweep.directory.sweep_directory import LOCK, Sweep
-from sweep.executors.slots import Slots
+from sweep.executors.slots import LockedSlots
 from tests.conftest import ROOT
 
 BROKEN = ROOT / "tests/faults/broken"
@@ -299,7 +299,7 @@ def test_a_sweep_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("locks")
 def test_cores_are_leased_once(tmp_path: Path) -> None:
-    one, other = (Slots([0, 1], place=tmp_path / "slots", sweep=name) for name in ("one", "other"))
+    one, other = (LockedSlots([0, 1], place=tmp_path / "slots", sweep=name) for name in ("one", "other"))
     lease = one.lease(2)
     assert lease is not None and other.lease(1) is None
     assert other.list_others() == [f"pid {os.getpid()} (one)"]
@@ -311,7 +311,7 @@ def test_cores_are_leased_once(tmp_path: Path) -> None:
     one._looks_at = 0.0
     assert one.lease(2) is not None
     one.close()
-    sharing = Slots([0, 1], place=tmp_path / "slots", share_cores=True)
+    sharing = LockedSlots([0, 1], place=tmp_path / "slots", share_cores=True)
     shared, held = sharing.lease(1), other.lease(1)
     assert shared is not None and held is not None and other.is_disturbed(held)
     sharing.release(shared)

@@ -13,46 +13,7 @@ from sweep.executors.packed.executor import PackedExecutor
 from sweep.executors.packed.world import PackedWorld
 from sweep.executors.slots import Slots
 from sweep.settings.slurm_launcher import SlurmOptions, parse_slurm_options
-from sweep.system.lease import Lease
 from sweep.system.slurm_allocation import Allocation
-
-
-class AllocatedSlots(Slots):
-    """The cores of an allocation; if their numbers are not known, they are counted from 0."""
-
-    def __init__(self, allocation: Allocation) -> None:
-        self.cores = allocation.cores or list(range(allocation.cpus))
-        self.gpus = []  # all runs share the allocation's
-        self.total, self.share_cores, self.sweep = len(self.cores), False, allocation.job
-        self._shared = allocation.shared
-        self.available = (self.total, 0)
-        self._leases = []
-
-    @property
-    def leased(self) -> list[int]:
-        return sorted(core for lease in self._leases for core in lease.cores)
-
-    def lease(self, cores: int, gpus: int = 0, *, first: bool = True, run: str = "") -> Lease | None:
-        taken = set(self.leased)
-        free = [core for core in self.cores if core not in taken]
-        if cores > len(free):
-            return None
-        self._leases.append(Lease(tuple(free[:cores]), is_shared=self._shared))
-        self.available = (len(free) - cores, 0)
-        return self._leases[-1]
-
-    def release(self, lease: Lease) -> None:
-        self._leases.remove(lease)
-        self.available = (self.total - len(self.leased), 0)
-
-    def withdraw_ticket(self) -> None:
-        pass
-
-    def list_others(self) -> list[str]:
-        return []
-
-    def is_disturbed(self, lease: Lease) -> bool:
-        return False
 
 
 class AllocatedExecutor(PackedExecutor):
@@ -73,7 +34,9 @@ class AllocatedExecutor(PackedExecutor):
         claim: Callable[[Run], bool | None],
         release: Callable[[SlotJob], None],
     ) -> None:
-        super().__init__(folder, max_parallel=options.side_by_side, slots=AllocatedSlots(allocation))
+        cores = allocation.cores or range(allocation.cpus)  # counted from 0 where their numbers are not known
+        slots = Slots(cores, others_may_run=allocation.shared)  # without GPUs: all runs share the allocation's
+        super().__init__(folder, max_parallel=options.side_by_side, slots=slots)
         self.allocation, self._claim, self._release = allocation, claim, release
 
     def compute_wants(self, task: RunTask) -> Amounts:

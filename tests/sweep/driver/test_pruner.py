@@ -19,7 +19,7 @@ from sweep.directory.run_identity import Point
 from sweep.driver import pruner
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotExecutor
-from sweep.executors.slots import Slots
+from sweep.executors.slots import LockedSlots
 from sweep.settings import metrics
 from sweep.settings.sweep import SweepSettings
 from tests.sweep.fakes import resolved
@@ -88,7 +88,7 @@ def sweeping(tmp_path: Path) -> Sweeping:
     def compute(*wanted: str, **options: object) -> dict[str, Run]:
         settings = SweepSettings(prune_startup=2, prune_warmup=2, **options)  # type: ignore[arg-type]
         executor = SlotExecutor(tmp_path, max_parallel=1)
-        executor.slots = Slots([0])
+        executor.slots = LockedSlots([0])
         tasks, points = {}, {}
         for name in wanted:
             (run,) = run_layout.lay_out(tmp_path, [Point({"workers": 1, "epochs": EPOCHS, "name": name}, {})])

@@ -26,7 +26,7 @@ from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import reconcile_abandoned
 from sweep.executors.local import SlotExecutor, SlotJob
-from sweep.executors.slots import Slots
+from sweep.executors.slots import LockedSlots
 from sweep.executors.submitit_adapter import RunFailed, compute
 from sweep.system.job_environment import clean_environment
 from sweep.system.lease import Lease
@@ -76,8 +76,8 @@ def executor(build: Build) -> SlotExecutor:
 
 
 LEASE = """import sys
-from sweep.executors.slots import Slots
-lease = Slots([0, 1, 2, 3], sweep='/their/sweep').lease(1)
+from sweep.executors.slots import LockedSlots
+lease = LockedSlots([0, 1, 2, 3], sweep='/their/sweep').lease(1)
 print('ready', flush=True)
 sys.stdin.read()
 """
@@ -285,7 +285,7 @@ def test_the_cores_of_a_killed_launcher_stay_its_runs(make: Make, tmp_path: Path
     eventually(lambda: told.exists() and told.read_text().strip())
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    slots = Slots([0, 1, 2, 3])
+    slots = LockedSlots([0, 1, 2, 3])
     assert slots.lease(3) is None
     os.kill(int(told.read_text()), signal.SIGKILL)
     lease = eventually(lambda: slots.lease(3))

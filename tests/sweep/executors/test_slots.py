@@ -15,22 +15,22 @@ import pytest
 from gradsweep.errors import UsageError
 from sweep.executors import slots as module
 from sweep.executors.lock_directory import VARIABLE, LockDirectory, find_default_path
-from sweep.executors.slots import Slots
+from sweep.executors.slots import LockedSlots
 from sweep.system.lease import Lease
 from tests.conftest import PLAYED, QUICK, Program, eventually
 
 FOUR = [0, 1, 2, 3]
-Open = Callable[..., Slots]
+Open = Callable[..., LockedSlots]
 
 
 @pytest.fixture
 def open_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Each call is another sweep; a lock of one keeps the others out also within one process."""
     monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
-    opened: list[Slots] = []
+    opened: list[LockedSlots] = []
 
-    def begin(cores: list[int] = FOUR, **options: object) -> Slots:
-        opened.append(Slots(cores, place=tmp_path / "slots", **options))  # type: ignore[arg-type]
+    def begin(cores: list[int] = FOUR, **options: object) -> LockedSlots:
+        opened.append(LockedSlots(cores, place=tmp_path / "slots", **options))  # type: ignore[arg-type]
         return opened[-1]
 
     yield begin
@@ -38,7 +38,7 @@ def open_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open
         slots.close()
 
 
-def leased(slots: Slots, *wanted: int) -> Lease:
+def leased(slots: LockedSlots, *wanted: int) -> Lease:
     lease = slots.lease(*wanted)
     assert lease is not None
     return lease
@@ -49,7 +49,7 @@ def elsewhere(place: Path, code: str) -> subprocess.Popen[str]:
     program = (
         f"import os, sys, time, subprocess\nfrom pathlib import Path\nfrom sweep.executors.slots import Slots\n{code}"
     )
-    lines = program.replace("SLOTS", f"Slots({FOUR}, place=Path({str(place)!r}), sweep='theirs')")
+    lines = program.replace("SLOTS", f"LockedSlots({FOUR}, place=Path({str(place)!r}), sweep='theirs')")
     process = subprocess.Popen([sys.executable, "-c", lines], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
@@ -304,7 +304,7 @@ def test_a_directory_that_others_could_change_is_refused(tmp_path: Path, kind: s
     else:
         place = tmp_path / "no" / "slots"
     with pytest.raises(UsageError, match=f"^{VARIABLE}={place}: .*valid is a directory of your own") as raised:
-        Slots([0], place=place)
+        LockedSlots([0], place=place)
     assert "\n" not in str(raised.value)
 
 
@@ -313,7 +313,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "slots").mkdir(mode=0o700)
     os.chown(tmp_path / "slots", 12345, 12345)
     with pytest.raises(UsageError, match="belongs to another user"):
-        Slots([0], place=tmp_path / "slots")
+        LockedSlots([0], place=tmp_path / "slots")
 
 
 def test_a_link_in_place_of_a_lock_is_not_followed(open_slots: Open, tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_random_leases_of_two_sweeps_end(open_slots: Open) -> None:
     draw = random.Random(3)
     sweeps = [open_slots(), open_slots()]
     queues = [[draw.randint(1, 4) for _ in range(30)] for _ in sweeps]
-    running: list[tuple[Slots, Lease]] = []
+    running: list[tuple[LockedSlots, Lease]] = []
     for _ in range(10_000):
         place = draw.randrange(2)
         if queues[place] and (lease := sweeps[place].lease(queues[place][0])) is not None:
@@ -397,7 +397,7 @@ def test_a_command_says_whom_it_waits_for_and_goes_on(start: Callable[..., Progr
     script = tmp_path / "rank.sh"
     script.write_text(RANK)
     script.chmod(0o755)
-    others = Slots(sweep="/their/sweep")
+    others = LockedSlots(sweep="/their/sweep")
     whole = leased(others, len(others.cores))
     program = start(*QUICK, f'mpi.command=[{script},"{{workers}}"]', "workers=1", "hydra.run.dir=mine", without=PLAYED)
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.executors.slots import Slots
+from sweep.executors.slots import LockedSlots
 from sweep.launch import calibrate as calibrate_module
 from sweep.launch.calibrate import calibrate
 from sweep.provenance import calibration
@@ -36,7 +36,7 @@ def test_what_it_tells() -> None:
 
 
 def test_it_says_that_all_cores_were_in_use(place: Path) -> None:
-    slots = Slots()
+    slots = LockedSlots()
     assert slots.lease(len(slots.cores)) is not None
     try:
         assert calibrate()["core_was_free"] is False
@@ -46,7 +46,7 @@ def test_it_says_that_all_cores_were_in_use(place: Path) -> None:
 
 def test_what_is_ones_own_is_not_leased(place: Path) -> None:
     cores = sorted(os.sched_getaffinity(0))
-    slots = Slots()
+    slots = LockedSlots()
     assert slots.lease(len(cores)) is not None
     try:
         found = calibration.calibrate_own(cores[-1:])
