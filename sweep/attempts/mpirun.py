@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
-import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 
@@ -20,7 +17,7 @@ from sweep.system import gpus, signals
 from sweep.system.job_environment import build_job_environment
 from sweep.system.lease import Lease
 from sweep.system.log_pipes import Capture
-from sweep.system.processes import GRACE_S, prepare_child
+from sweep.system.processes import GRACE_S, choose_scratch, start_program
 from sweep.system.slurm_allocation import Allocation
 
 
@@ -43,42 +40,24 @@ class MpirunAttempt(Attempt):
         super().__init__(task, cores, lease, allocation, await_reported_end)
         if self.status is not None:
             return
-        # a new one: Open MPI names a directory there by mpirun's pid, and fails if a killed mpirun has left it
-        self._scratch = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
+        self._scratch = choose_scratch()
         own = {
             ATTEMPT_VARIABLE: str(self.directory),
             CORES_VARIABLE: "" if self.lease.is_shared else ",".join(map(str, cores)),  # to pin ranks to
             **gpus.build_environment(self.lease.gpus),
         }
         environment = build_job_environment({**task.environment, **own}, task.code, self._scratch, allocation)
-        parent = os.getpid()
         try:
-            self._capture = Capture(
-                self.directory,
-                (run_directory.STDOUT, run_directory.STDERR),
-                task.limits.log_bytes,
-                self._scratch,
-                cores,
-            )
+            self._capture = Capture(self.directory, task.limits.log_bytes, self._scratch, cores)
             os.mkdir(self._scratch, 0o700)  # after Capture, whose program removes it if this process is killed
             out, err = self._capture.inputs
             files.write_json(
                 self.directory / run_directory.PROVENANCE, record.describe_attempt(task.origin, environment)
             )
-            self.process = subprocess.Popen(
-                task.build_command(),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=environment,
-                start_new_session=True,
-                pass_fds=self.lease.descriptors,
-                preexec_fn=lambda: prepare_child(cores, parent),
+            self.process = start_program(
+                task.build_command(), cores, environment, stdout=out, stderr=err, pass_fds=self.lease.descriptors
             )
             self._capture.close_inputs()
-        except subprocess.SubprocessError as error:  # in the child, for example because its cores are not ours any more
-            self._tidy()
-            raise OSError(f"{task.command[0]}: {error}") from error
         except BaseException:
             self._tidy()
             raise

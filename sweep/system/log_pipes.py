@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradsweep.run_directory import ATTEMPT_VARIABLE
+from gradsweep.run_directory import ATTEMPT_VARIABLE, STDERR, STDOUT
 from sweep.system import log_capture
 
 OUTPUT_VARIABLE = "GRADSWEEP_OUTPUT"
@@ -24,7 +24,6 @@ class Capture:
 
     Args:
         attempt: directory of the attempt.
-        names: of its log files.
         limit: bytes of each file.
         scratch: a directory that the program removes when the attempt has ended, also where the launcher is gone.
         cores: cores for the program: the attempt's own, so that a flood of output slows only its own run.
@@ -33,11 +32,11 @@ class Capture:
         OSError: the files cannot be made or the program cannot be started.
     """
 
-    def __init__(self, attempt: Path, names: Sequence[str], limit: int, scratch: str, cores: Sequence[int]) -> None:
-        self.inputs: list[int] = []  # for the processes of the attempt to write to, in the order of `names`
+    def __init__(self, attempt: Path, limit: int, scratch: str, cores: Sequence[int]) -> None:
+        self.inputs: list[int] = []  # for the processes of the attempt to write to, stdout and stderr
         theirs: list[int] = []
         try:
-            for name in names:
+            for name in (STDOUT, STDERR):
                 out, into = os.pipe()
                 theirs.append(out)
                 self.inputs.append(into)

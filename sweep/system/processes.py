@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import secrets
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gradsweep.run_directory import ATTEMPT_VARIABLE
@@ -60,8 +62,46 @@ def kill_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> None:
         time.sleep(0.01)
 
 
+def start_program(
+    command: Sequence[str],
+    cores: Sequence[int],
+    environment: Mapping[str, str],
+    *,
+    stdout: int = subprocess.DEVNULL,
+    stderr: int = subprocess.DEVNULL,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, on `cores` if there are any, that ends with this process.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    parent = os.getpid()
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=environment,
+            start_new_session=True,
+            pass_fds=pass_fds,
+            preexec_fn=lambda: prepare_child(cores, parent),
+        )
+    except subprocess.SubprocessError as error:  # in the child, for example because its cores are not ours any more
+        raise OSError(f"{command[0]}: {error}") from error
+
+
+def choose_scratch() -> str:
+    """Return a path for the temporary files of one mpirun, where nothing is yet.
+
+    Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
+    """
+    return f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
+
+
 def prepare_child(cores: Sequence[int], parent: int) -> None:
-    """Take the leased cores, if any, and end with the launcher; called in the child before it becomes mpirun.
+    """Take the leased cores, if any, and end with the launcher; called in the child before it becomes the program.
 
     mpirun ends its ranks on SIGTERM; a rank in turn dies with its mpirun (see trainers/mpi/process.py).
     """

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
-import tempfile
 import time
 from collections.abc import Sequence
 
@@ -20,7 +18,7 @@ from sweep.provenance import record
 from sweep.system import signals
 from sweep.system.lease import Lease
 from sweep.system.log_pipes import Capture
-from sweep.system.processes import GRACE_S
+from sweep.system.processes import GRACE_S, choose_scratch
 
 LOG_LINES = 20
 MOST_DESCRIPTORS = 250  # of one message; the kernel takes 253
@@ -47,9 +45,7 @@ class PackedAttempt(Attempt):
         files.write_json(
             self.directory / run_directory.PROVENANCE, record.describe_attempt(task.origin, world.environment)
         )
-        nowhere = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
-        logs = (run_directory.STDOUT, run_directory.STDERR)
-        self._capture = Capture(self.directory, logs, task.limits.log_bytes, nowhere, self.cores)
+        self._capture = Capture(self.directory, task.limits.log_bytes, choose_scratch(), self.cores)
         try:
             self.join(world)
         except BaseException:

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from gradsweep.run_directory import THREAD_VARIABLES
 from gradsweep.source_tree import ROOT
 from sweep.attempts.run_task import RunTask
 from sweep.system.job_environment import build_job_environment
-from sweep.system.processes import WORLD_VARIABLE, prepare_child
+from sweep.system.processes import WORLD_VARIABLE, start_program
 
 SOCKET = "n"  # short: the path of a socket is limited to 107 bytes
 VARIABLE = "GRADSWEEP_FORK"
@@ -55,24 +54,13 @@ class ForkServer:
         environment = build_job_environment(variables, None, tempfile.gettempdir())
         environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
         environment[WORLD_VARIABLE] = " " * LONGEST_MARK  # room in which each rank writes the name of its world
-        parent = os.getpid()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
+            command = [sys.executable, str(self.script), str(theirs.fileno())]
             try:
-                self.process = subprocess.Popen(
-                    [sys.executable, str(self.script), str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env=environment,
-                    start_new_session=True,
-                    pass_fds=[theirs.fileno()],
-                    preexec_fn=lambda: prepare_child([], parent),
-                )
-            except BaseException as error:
+                self.process = start_program(command, [], environment, pass_fds=[theirs.fileno()])
+            except BaseException:
                 self._control.close()
-                if isinstance(error, subprocess.SubprocessError):
-                    raise OSError(str(error)) from error
                 raise
 
     @property

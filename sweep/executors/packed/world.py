@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import secrets
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from gradsweep import run_directory
 from sweep.attempts.run_task import RunTask
 from sweep.executors.packed.fork_server import ForkServer
 from sweep.executors.packed.rank_connection import Rank, TcpListener, UnixListener
@@ -29,7 +24,7 @@ from sweep.executors.packed.world_size import build_world_key
 from sweep.system import signals
 from sweep.system.job_environment import build_job_environment
 from sweep.system.log_pipes import Capture
-from sweep.system.processes import GRACE_S, WORLD_VARIABLE, kill_processes, prepare_child
+from sweep.system.processes import GRACE_S, WORLD_VARIABLE, choose_scratch, kill_processes, start_program
 from sweep.system.slurm_allocation import Allocation
 
 OTHERS_S = 15.0  # after a rank has refused a run, for the others to refuse it, too: they may have to load torch yet
@@ -131,17 +126,15 @@ class PackedWorld:
         """Why it could not start, if more is known than an exit status."""
         self._kill_at: float | None = None
         directory.mkdir(parents=True)
-        self._scratch = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
+        self._scratch = choose_scratch()
         self._capture: Capture | None = None
         self._listener: UnixListener | None = None
         mark = {WORLD_VARIABLE: str(directory.absolute())}
         own = {**task.environment, **variables, **mark}
         self.environment = build_job_environment(own, task.code, self._scratch, allocation)
         words = [word.replace("{workers}", str(size)) for word in task.command]
-        parent = os.getpid()
         try:
-            logs = (run_directory.STDOUT, run_directory.STDERR)
-            self._capture = Capture(directory, logs, task.limits.log_bytes, self._scratch, cores)
+            self._capture = Capture(directory, task.limits.log_bytes, self._scratch, cores)
             # makes the directory; if this process is killed, the program that writes the logs removes it
             place = str(directory.absolute()) if self.is_spread else self._scratch
             self._listener = (TcpListener if self.is_spread else UnixListener)(place, task.threads_per_worker, size)
@@ -149,19 +142,8 @@ class PackedWorld:
             if fork_server is not None:
                 rank = fork_server.serve(task, self._scratch, size, runs)
             out, err = self._capture.inputs
-            self.process = subprocess.Popen(
-                [*words, *rank],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=self.environment,
-                start_new_session=True,
-                preexec_fn=lambda: prepare_child(cores, parent),
-            )
+            self.process = start_program([*words, *rank], cores, self.environment, stdout=out, stderr=err)
             self._capture.close_inputs()
-        except subprocess.SubprocessError as error:
-            self._tidy()
-            raise OSError(f"{words[0]}: {error}") from error
         except BaseException:
             self._tidy()
             raise

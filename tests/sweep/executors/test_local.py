@@ -54,7 +54,7 @@ def make(tmp_path: Path) -> Make:
 def a_machine_of_four_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slots").mkdir(mode=0o700)
     monkeypatch.setenv("GRADSWEEP_SLOTS", str(tmp_path / "slots"))
-    monkeypatch.setattr("sweep.attempts.mpirun.prepare_child", lambda cores, parent: prepare_child([0], parent))
+    monkeypatch.setattr("sweep.system.processes.prepare_child", lambda cores, parent: prepare_child([0], parent))
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def make(tmp_path: Path) -> Make:
 @pytest.fixture
 def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackedExecutor]:
     """Four cores, whatever the machine has."""
-    monkeypatch.setattr("sweep.executors.packed.world.prepare_child", lambda cores, parent: None)
+    monkeypatch.setattr("sweep.system.processes.prepare_child", lambda cores, parent: None)
     executor = PackedExecutor(tmp_path, [0, 1, 2, 3])
     yield executor
     executor.cancel_all("the test has ended")
@@ -250,7 +250,7 @@ def test_all_ends_at_once(executor: PackedExecutor, make: Make) -> None:
 
 
 def test_runs_share_cores_where_they_may(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.packed.world.prepare_child", lambda cores, parent: None)
+    monkeypatch.setattr("sweep.system.processes.prepare_child", lambda cores, parent: None)
     executor = PackedExecutor(tmp_path, [0, 1], share_cores=True)
     try:
         jobs = submit(executor, make("one", "wait", 2), make("two", "wait", 2))
