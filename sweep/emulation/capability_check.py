@@ -14,7 +14,8 @@ from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.text import plural
-from sweep.emulation.build_cluster import find_program, run_batch
+from sweep.emulation import namespaces
+from sweep.emulation.build_cluster import BuiltCluster, find_program, run_batch
 from sweep.emulation.cluster import Cluster, count_hosts
 from sweep.system import cgroups
 from sweep.system.job_environment import build_python_environment
@@ -136,9 +137,6 @@ def has_netem() -> bool:
 
 def _try_in_namespaces() -> dict[str, Any]:
     """Make two hosts and a switch in the namespaces of this process."""
-    from sweep.emulation import namespaces
-    from sweep.emulation.build_cluster import BuiltCluster
-
     place = Path(os.environ["TMPDIR"]) / "emulation"
     network = {"bandwidth": "1gbit", "latency": "0s", "loss": 0.0, "workers_per_host": 1}
     try:
@@ -172,8 +170,6 @@ def _suggest_setting(settings: Path = Path("/proc/sys")) -> str:
 
 
 def main() -> None:
-    from sweep.emulation import namespaces
-
     def body(begun: object) -> int:
         print(json.dumps(_try_in_namespaces()), flush=True)
         return 0

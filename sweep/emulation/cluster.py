@@ -71,12 +71,12 @@ class Cluster:
     @classmethod
     def from_config(cls, network: Mapping[str, Any], ranks: int) -> Cluster:
         """Make the cluster that the section `network` of a config describes, as far as so many ranks fill it."""
-        bandwidth, latency = _read_bandwidth(network), _read_latency(network)
+        bandwidth, latency = _read_link(network)
         own = network.get("hosts") or {}
         hosts = []
         for number in range(count_hosts(network, ranks)):
             differing = {**network, **own.get(number, own.get(str(number), {}))}  # JSON makes texts of numbers
-            hosts.append(Host(number, _read_bandwidth(differing), _read_latency(differing)))
+            hosts.append(Host(number, *_read_link(differing)))
         if len(common := {host.latency for host in hosts}) == 1:
             (latency,) = common
         return cls(tuple(hosts), bandwidth, latency, float(network["loss"]), int(network["workers_per_host"]))
@@ -117,16 +117,11 @@ def count_hosts(network: Mapping[str, Any], ranks: int) -> int:
     return -(-ranks // int(network["workers_per_host"]))
 
 
-def _read_bandwidth(section: Mapping[str, Any]) -> float:
-    rate = units.bits_per_second(section["bandwidth"])
-    assert rate is not None, section  # trainers/options/networks.py has checked it
-    return rate
-
-
-def _read_latency(section: Mapping[str, Any]) -> float:
-    time = units.seconds(section["latency"])
-    assert time is not None, section
-    return time
+def _read_link(section: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the bandwidth in bit/s and the latency in s; trainers/options/networks.py has checked them."""
+    rate, time = units.bits_per_second(section["bandwidth"]), units.seconds(section["latency"])
+    assert rate is not None and time is not None, section
+    return rate, time
 
 
 @dataclasses.dataclass(frozen=True)

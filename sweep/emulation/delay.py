@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import array
 import contextlib
-import os
 import socket
 import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 from sweep.emulation import compile_c, ip_tc_commands, namespaces
 from sweep.emulation.build_cluster import BuiltCluster, name_module, run_batch
@@ -33,22 +31,12 @@ MOST_HELD = 64 << 20
 """Bytes that switch.c asks room for at each port (BUFFER)."""
 
 
-class Delayer(Protocol):
-    """Delays the packets between the hosts."""
-
-    name: str
-    own: float
-    """s that the machine takes by itself, as it was told last."""
-
-    def set_delay(self, own: float, loss: float) -> None:
-        """Delay so that, with the `own` time of the machine (s), each pair of hosts has its latency; lose so many."""
-
-    def remove(self) -> None:
-        """Leave the ports to the kernel's bridge, as they were."""
-
-
 class Netem:
-    """The kernel's netem at the switch's ports: the same delay for all pairs of hosts."""
+    """The kernel's netem at the switch's ports: the same delay for all pairs of hosts.
+
+    Attributes:
+        own: s that the machine takes by itself, by the last call of `set_delay`.
+    """
 
     name = "netem"
 
@@ -58,10 +46,12 @@ class Netem:
         run_batch("tc", ip_tc_commands.build_switch_shapes(self.cluster, self.cluster.latency))
 
     def set_delay(self, own: float, loss: float) -> None:
+        """Delay so that hosts have their latency with the machine's `own` time (s); lose a share of the packets."""
         self.own = own
         run_batch("tc", ip_tc_commands.build_delay_change(self.cluster, max(0.0, self.cluster.latency - own), loss))
 
     def remove(self) -> None:
+        """Leave the ports to the kernel's bridge, as they were."""
         run_batch("tc", ip_tc_commands.build_switch_shapes(self.cluster))
 
 
@@ -103,6 +93,10 @@ class Switch:
         self.process.stdin.close()
         self.process.wait()
         run_batch("ip", ip_tc_commands.build_attach_links(self.cluster))
+
+
+Delayer = Netem | Switch
+"""Delays the packets between the hosts."""
 
 
 def explain_small_buffer(cluster: Cluster, held: int) -> str | None:
@@ -200,7 +194,6 @@ def _start_delayer(built: BuiltCluster, has_netem: bool) -> Delayer | None:
 
 def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
     """Measure the seconds of a small message from one host to another: half a round trip of TCP, typical of many."""
-    results, into = os.pipe()
 
     def answer() -> None:
         namespaces.enter(built.find_namespace(other))
@@ -212,7 +205,7 @@ def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
                 while message := link.recv(BYTES):
                     link.sendall(message)
 
-    def ask() -> None:
+    def ask() -> float:
         namespaces.enter(built.find_namespace(one))
         with _connect(other.address) as link:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -223,15 +216,11 @@ def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
                 link.sendall(bytes(BYTES))
                 link.recv(BYTES)
                 times.append(time.perf_counter() - before)
-        os.write(into, repr(compute_typical(times) / 2).encode())
+        return compute_typical(times) / 2
 
-    waits = [namespaces.start(answer), namespaces.start(ask)]
-    os.close(into)
-    with os.fdopen(results) as file:
-        text = file.read()
-    for wait in waits:
-        wait()
-    return float(text)
+    wait_for_end, wait_for_time = namespaces.start(answer), namespaces.start(ask)
+    wait_for_end()
+    return wait_for_time()
 
 
 def compute_typical(times: Sequence[float]) -> float:

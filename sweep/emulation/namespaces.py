@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import resource
 import select
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar, cast
 
 from sweep.system.processes import PR_SET_PDEATHSIG
 
@@ -26,6 +27,8 @@ PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, sign
 """Signals that are passed on to the job once it runs; before that they end everything, as without handlers."""
 PATIENCE_S = 15
 """Seconds between a SIGTERM and SIGKILL: the launcher may no longer be there to send that."""
+
+Value = TypeVar("Value")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -186,8 +189,8 @@ def bind(source: Path, target: Path) -> None:
     _mount(str(source), str(target), None, MS_BIND)
 
 
-def start(function: Callable[[], None]) -> Callable[[], None]:
-    """Begin a function in a process of its own; calling the result waits for its end.
+def start(function: Callable[[], Value]) -> Callable[[], Value]:
+    """Begin a function in a process of its own; calling the result waits for its end and returns its value, from JSON.
 
     The result raises RuntimeError with what the function raised.
     """
@@ -195,21 +198,23 @@ def start(function: Callable[[], None]) -> Callable[[], None]:
     child = os.fork()
     if child == 0:
         os.close(out)
-        message = ""
+        answer: dict[str, object] = {}
         try:
-            function()
+            answer["value"] = function()
         except BaseException as error:
-            message = str(error) or type(error).__name__
-        _say(into, message)
+            answer["error"] = str(error) or type(error).__name__
+        _say(into, json.dumps(answer))
         os._exit(0)
     os.close(into)
 
-    def wait() -> None:
+    def wait() -> Value:
         with os.fdopen(out, "rb") as file:
-            message = file.read().decode(errors="replace")
+            text = file.read()
         _, status = os.waitpid(child, 0)
-        if message or status:
-            raise RuntimeError(message or f"a process ended with {os.waitstatus_to_exitcode(status)}")
+        answer = json.loads(text or b"{}")
+        if "value" not in answer:
+            raise RuntimeError(answer.get("error") or f"a process ended with {os.waitstatus_to_exitcode(status)}")
+        return cast(Value, answer["value"])
 
     return wait
 

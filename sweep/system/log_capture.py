@@ -98,24 +98,6 @@ class Log:
         return start + 1 + at if at >= 0 else 0
 
 
-def remove(directory: str) -> None:
-    """Remove a directory with all that is in it, as far as that is possible; links are not followed."""
-    for folder, directories, files in os.walk(directory, topdown=False):
-        for name in files + directories:
-            path = os.path.join(folder, name)
-            try:
-                if os.path.isdir(path) and not os.path.islink(path):
-                    os.rmdir(path)
-                else:
-                    os.unlink(path)
-            except OSError:
-                continue
-    try:  # noqa: SIM105
-        os.rmdir(directory)
-    except OSError:
-        pass
-
-
 def main(arguments: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # it ends when the processes of the run have closed their pipes
@@ -133,7 +115,9 @@ def main(arguments: list[str]) -> None:
             else:
                 waiting.unregister(pipe)
                 del logs[pipe]
-    remove(scratch)
+    import shutil  # not before the pipes are read: it takes as long to load as all else
+
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":

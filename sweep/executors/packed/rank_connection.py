@@ -17,7 +17,7 @@ import socket
 import struct
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import AuthenticationError, connection
 from typing import Any
 
@@ -90,113 +90,77 @@ def check_socket_path() -> None:
         )
 
 
-class UnixListener:
-    """Accepts ranks of this machine through a Unix socket.
+class RankListener:
+    """Accepts ranks through a Unix socket, or the ranks of several nodes through a port.
+
+    Where ranks are on several nodes, a connection without the key is closed, and delays no others. Messages are not
+    encrypted, like those of MPI.
 
     Args:
-        directory: a new one, made with rights for this user only; control.json in it tells ranks where to connect.
+        directory: a new one, made with rights for this user only; for several nodes one that all of them see.
+            control.json in it tells ranks where to connect, can be read by this user only, and is removed by `close`.
         threads: of each rank, written into control.json because it has to be set before torch is loaded.
         size: of the world, in ranks.
+        remote: the ranks are on several nodes.
 
     Raises:
         OSError: it cannot be opened.
     """
 
-    def __init__(self, directory: str, threads: int, size: int) -> None:
-        address = os.path.join(directory, "s")
-        if len(os.fsencode(address)) > LONGEST_ADDRESS:
-            raise OSError(f"TMPDIR={os.path.dirname(directory)}: valid is a shorter path, for a socket to be there")
-        os.mkdir(directory, 0o700)
-        self._key = secrets.token_bytes(32)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def __init__(self, directory: str, threads: int, size: int, *, remote: bool = False) -> None:
+        self._key, self._remote = secrets.token_bytes(32), remote
+        self._control = os.path.join(directory, WORLD_CONTROL)
+        self._greeted: queue.SimpleQueue[tuple[Rank, dict[str, Any]]] = queue.SimpleQueue()
+        path = os.path.join(directory, "s")
+        if not remote:
+            if len(os.fsencode(path)) > LONGEST_ADDRESS:
+                raise OSError(f"TMPDIR={os.path.dirname(directory)}: valid is a shorter path, for a socket to be there")
+            os.mkdir(directory, 0o700)
+        self._socket = socket.socket(socket.AF_INET if remote else socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.bind(address)
+            self._socket.bind(("", 0) if remote else path)
             self._socket.listen(size)
             self._socket.setblocking(False)
-            where = {"address": address, "family": "AF_UNIX"}
-            _write_control(os.path.join(directory, WORLD_CONTROL), where, self._key, threads)
+            control = {
+                "address": [socket.gethostname(), self._socket.getsockname()[1]] if remote else path,
+                "family": "AF_INET" if remote else "AF_UNIX",
+                "key": self._key.hex(),
+                "threads": threads,
+            }
+            with os.fdopen(os.open(self._control, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                json.dump(control, file)
         except BaseException:
             self.close()
             raise
 
     def accept_ranks(self) -> Iterator[tuple[Rank, dict[str, Any]]]:
         """Yield the ranks that have connected since the last call, each with its first message."""
-        while True:
-            try:
+        with contextlib.suppress(OSError):
+            while True:
                 accepted, _ = self._socket.accept()
-            except OSError:
-                return
-            if (known := self._shake_hands(accepted)) is not None:
-                yield known
+                if self._remote:
+                    threading.Thread(target=self._shake_hands, args=(accepted,), daemon=True).start()
+                else:
+                    self._shake_hands(accepted)
+        while not self._greeted.empty():
+            yield self._greeted.get()
 
-    def _shake_hands(self, accepted: socket.socket) -> tuple[Rank, dict[str, Any]] | None:
+    def _shake_hands(self, accepted: socket.socket) -> None:
         accepted.setblocking(True)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", HANDSHAKE_S, 0))
+        if self._remote:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = connection.Connection(accepted.detach())
         try:
             connection.deliver_challenge(link, self._key)
             connection.answer_challenge(link, self._key)
             hello = json.loads(link.recv_bytes(MESSAGE_BYTES))
-            return Rank(link, int(hello["rank"]), int(hello["pid"])), hello
+            self._greeted.put((Rank(link, int(hello["rank"]), int(hello["pid"]), remote=self._remote), hello))
         except (OSError, EOFError, ValueError, KeyError, AuthenticationError):
             link.close()
-            return None
 
     def close(self) -> None:
         """Close the socket: nobody can connect any more."""
         self._socket.close()
-
-
-class TcpListener(UnixListener):
-    """Accepts ranks of other nodes through a port.
-
-    A connection without the key is closed, and delays no others. Messages are not encrypted, like those of MPI.
-
-    Args:
-        directory: one that all nodes see; control.json in it can be read by this user only, and is removed by `close`.
-        threads: of each rank, written into control.json because it has to be set before torch is loaded.
-        size: of the world, in ranks.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-
-    def __init__(self, directory: str, threads: int, size: int) -> None:
-        self._key = secrets.token_bytes(32)
-        self._control = os.path.join(directory, WORLD_CONTROL)
-        self._greeted: queue.SimpleQueue[tuple[Rank, dict[str, Any]]] = queue.SimpleQueue()
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            self._socket.bind(("", 0))
-            self._socket.listen(size)
-            self._socket.setblocking(False)
-            address = [socket.gethostname(), self._socket.getsockname()[1]]
-            _write_control(self._control, {"address": address, "family": "AF_INET"}, self._key, threads)
-        except BaseException:
-            self.close()
-            raise
-
-    def accept_ranks(self) -> Iterator[tuple[Rank, dict[str, Any]]]:
-        with contextlib.suppress(OSError):
-            while True:
-                accepted, _ = self._socket.accept()
-                threading.Thread(target=self._accept_rank, args=(accepted,), daemon=True).start()
-        while not self._greeted.empty():
-            yield self._greeted.get()
-
-    def _accept_rank(self, accepted: socket.socket) -> None:
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if (known := self._shake_hands(accepted)) is not None:
-            known[0].remote = True
-            self._greeted.put(known)
-
-    def close(self) -> None:
-        super().close()
         with contextlib.suppress(OSError):
             os.unlink(self._control)
-
-
-def _write_control(path: str, where: Mapping[str, Any], key: bytes, threads: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump({**where, "key": key.hex(), "threads": threads}, file)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from sweep.attempts.run_task import RunTask
 from sweep.executors.packed.fork_server import ForkServer
-from sweep.executors.packed.rank_connection import Rank, TcpListener, UnixListener
+from sweep.executors.packed.rank_connection import Rank, RankListener
 from sweep.executors.packed.world_size import build_world_key
 from sweep.system import signals
 from sweep.system.job_environment import build_job_environment
@@ -128,7 +128,7 @@ class PackedWorld:
         directory.mkdir(parents=True)
         self._scratch = choose_scratch()
         self._capture: Capture | None = None
-        self._listener: UnixListener | None = None
+        self._listener: RankListener | None = None
         mark = {WORLD_VARIABLE: str(directory.absolute())}
         own = {**task.environment, **variables, **mark}
         self.environment = build_job_environment(own, task.code, self._scratch, allocation)
@@ -137,7 +137,7 @@ class PackedWorld:
             self._capture = Capture(directory, task.limits.log_bytes, self._scratch, cores)
             # makes the directory; if this process is killed, the program that writes the logs removes it
             place = str(directory.absolute()) if self.is_spread else self._scratch
-            self._listener = (TcpListener if self.is_spread else UnixListener)(place, task.threads_per_worker, size)
+            self._listener = RankListener(place, task.threads_per_worker, size, remote=self.is_spread)
             rank = [sys.executable, "-m", "trainers.packed.worker", place]
             if fork_server is not None:
                 rank = fork_server.serve(task, self._scratch, size, runs)

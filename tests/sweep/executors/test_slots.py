@@ -46,8 +46,10 @@ def leased(slots: LockedSlots, *wanted: int) -> Lease:
 
 def elsewhere(place: Path, code: str) -> subprocess.Popen[str]:
     """Python in another process, with `slots` of the same four cores; what it prints last is `ready`."""
-    program = f"import os, sys, time, subprocess\nfrom pathlib import Path\nfrom sweep.executors.slots import LockedSlots\n{code}"
-    lines = program.replace("SLOTS", f"LockedSlots({FOUR}, place=Path({str(place)!r}), sweep='theirs')")
+    imports = (
+        "import os, sys, time, subprocess; from pathlib import Path; from sweep.executors.slots import LockedSlots"
+    )
+    lines = f"{imports}\n{code}".replace("SLOTS", f"LockedSlots({FOUR}, place=Path({str(place)!r}), sweep='theirs')")
     process = subprocess.Popen([sys.executable, "-c", lines], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
