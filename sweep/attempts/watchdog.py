@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from gradsweep.disk.regular_files import stamp_file
+
 
 class Watch:
     """Tells when files have not changed for too long.
@@ -20,17 +22,7 @@ class Watch:
         self.interval_s = min(5.0, hang_s / 10)
         self.idle_s = 0.0
         self._looked = time.monotonic()
-        self._seen = self._read_stats()
-
-    def _read_stats(self) -> list[tuple[int, int, int] | None]:
-        found: list[tuple[int, int, int] | None] = []
-        for path in self.files:
-            try:
-                status = path.stat()
-                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-            except OSError:
-                found.append(None)
-        return found
+        self._seen = [*map(stamp_file, files)]
 
     def has_hung(self) -> bool:
         """Tell whether nothing has changed for `hang_s` seconds; may be called at any rate."""
@@ -38,6 +30,6 @@ class Watch:
         if (passed := now - self._looked) >= self.interval_s:
             self._looked = now
             self.idle_s += min(passed, 2 * self.interval_s)
-            if (seen := self._read_stats()) != self._seen:
+            if (seen := [*map(stamp_file, self.files)]) != self._seen:
                 self._seen, self.idle_s = seen, 0.0
         return self.idle_s >= self.hang_s

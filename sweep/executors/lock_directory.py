@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gradsweep import files
 from gradsweep.disk import file_lock
 from gradsweep.disk.file_lock import FileLock
 from gradsweep.errors import UsageError
@@ -25,7 +26,6 @@ VARIABLE = "GRADSWEEP_SLOTS"
 """The environment variable that names a directory to use instead of the one in /tmp."""
 
 _MASTER = "master"
-_LONGEST = 65536  # bytes of a note
 
 
 def find_default_path() -> Path:
@@ -64,7 +64,7 @@ class LockDirectory:
         try:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # so that systemd-tmpfiles leaves it alone
-            os.close(self._open(_MASTER, os.O_CREAT))
+            os.close(os.open(_MASTER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=self._descriptor))
         except OSError as error:
             raise self._build_refusal(error.strerror or type(error).__name__) from error
 
@@ -74,9 +74,6 @@ class LockDirectory:
     def _build_path(self, name: str) -> Path:
         """Return the path of a file in the directory that was opened, which may have been renamed since."""
         return Path(f"/proc/self/fd/{self._descriptor}/{name}")
-
-    def _open(self, name: str, flags: int = 0) -> int:
-        return os.open(name, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600, dir_fd=self._descriptor)
 
     @property
     def is_gone(self) -> bool:
@@ -123,12 +120,9 @@ class LockDirectory:
 
     def read_note(self, name: str) -> dict[str, Any]:
         """Return what is written in a lock's file; empty if it cannot be read."""
-        try:
-            with os.fdopen(self._open(name), "rb") as file:
-                value = json.loads(file.read(_LONGEST))
-        except (OSError, ValueError):
-            return {}
-        return value if isinstance(value, dict) else {}
+        with contextlib.suppress(OSError):
+            return files.read_json(self._build_path(name)) or {}
+        return {}
 
     def list_names(self, prefix: str) -> list[str]:
         """Return the names of files with a prefix, sorted."""

@@ -5,8 +5,10 @@ The options are in sweep/settings/{local,slurm}_launcher.py. The modules of exec
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from gradsweep import run_directory
@@ -101,12 +103,15 @@ class SubmittedRuns:
         Raises:
             UsageError: with that job.
         """
-        if not run.path(run_directory.JOB).exists():
+        if not run.path(run_directory.JOB).exists() or run.status() in run_directory.COMPLETE or not which("squeue"):
             return
-        from sweep.executors.slurm.submitted_jobs import SubmittedJobs, find_slurm_job
+        from sweep.executors.slurm.queue import SlurmSilent
+        from sweep.executors.slurm.submitted_jobs import SubmittedJobs
 
-        self._jobs = self._jobs or SubmittedJobs()
-        if (job := find_slurm_job(run, self._jobs)) is not None:
+        self._jobs, job = self._jobs or SubmittedJobs(), None
+        with contextlib.suppress(SlurmSilent):
+            job = self._jobs.find_living(run)
+        if job is not None:
             raise UsageError(
                 f"hydra.launcher.cluster=local: SLURM still has runs of this sweep, such as {run.name} (job {job}); "
                 f"valid is hydra/launcher=slurm, or to end them with scancel first"

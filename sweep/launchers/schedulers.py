@@ -74,7 +74,7 @@ def cancel_jobs(jobs: Mapping[Run, Job], reason: str) -> None:
     out = find_in_shared_jobs(list(jobs))
     whole = sorted({job for run, job in jobs.items() if run not in out})
     try:
-        queue.cancel_jobs([id for _, id in whole])
+        queue.scancel([id for _, id in whole])
     except queue.SlurmSilent as silent:
         raise UsageError(f"hydra/launcher=slurm: {silent}; nothing was cancelled") from None
     remove_from_jobs(out, reason, CANCELLED_S)

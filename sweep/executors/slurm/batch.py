@@ -24,7 +24,7 @@ from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
-from sweep.executors.slurm.queue import SlurmSilent, cancel_by_name, run_command
+from sweep.executors.slurm.queue import SlurmSilent, run_command
 from sweep.settings.slurm_launcher import parse_slurm_options
 from sweep.system.job_environment import build_python_environment
 from sweep.system.slurm_allocation import CAME
@@ -143,16 +143,17 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTa
     batch = _create_batch(folder, request, shares, packed)
     tasks = [task for share in shares for task in share]
     for index, task in ((index, task) for index, share in enumerate(shares) for task in share):
+        absolute = dataclasses.replace(task, directory=str(task.run.directory.absolute()))
         job = {
             "cluster": "slurm",
             "id": None,
             "batch": batch.path.stem,
             "index": index,
             "submitted": files.now(),
+            "task": dataclasses.asdict(absolute),
         }
-        absolute = dataclasses.replace(task, directory=str(task.run.directory.absolute()))
         # if a power cut loses the file, the run is submitted anew, and the first job finds that out
-        files.write_json(task.run.path(run_directory.JOB), {**job, "task": dataclasses.asdict(absolute)}, durable=False)
+        files.write_json(task.run.path(run_directory.JOB), job, durable=False)
         if task.run.status() != run_directory.PENDING:
             write_state(task.run, status=run_directory.PENDING, reason=None)
     script = batch.path.with_suffix(".sh")
@@ -163,7 +164,7 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTa
     except BaseException:
         if batch.id is None:
             with contextlib.suppress(SlurmSilent):  # sbatch may have submitted it
-                cancel_by_name(batch.name)
+                run_command("scancel", f"--name={batch.name}")
             script.unlink(missing_ok=True)
             batch.path.unlink()
             for task in tasks:
@@ -205,7 +206,7 @@ def _build_script(batch: Batch, request: Mapping[str, Any], code: str | None) ->
             "additional_parameters": {
                 "requeue": True,
                 "chdir": os.getcwd(),
-                "output": f"{batch.path.parent}/%A_%a.log".replace("%", "%%").replace("%%A_%%a.log", "%A_%a.log"),
+                "output": str(batch.path.parent).replace("%", "%%") + "/%A_%a.log",
                 **request["additional_parameters"],
             },
         }

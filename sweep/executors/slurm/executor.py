@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradsweep import run_directory
+from gradsweep.disk.regular_files import stamp_file
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
@@ -26,7 +27,7 @@ from sweep.executors.slurm.batch import find_batch_task, group_tasks, submit
 from sweep.executors.slurm.cancellation import Cancellations
 from sweep.executors.slurm.job import SlurmJob
 from sweep.executors.slurm.queue import ListedJob, SlurmSilent
-from sweep.executors.slurm.shares import find_in_shared_jobs, remove_from_jobs, share_out
+from sweep.executors.slurm.shares import KEEPING, find_in_shared_jobs, remove_from_jobs, share_out
 from sweep.executors.slurm.submitted_jobs import SubmittedJobs
 from sweep.system.processes import GRACE_S
 
@@ -120,7 +121,8 @@ class SlurmRunExecutor(RunExecutor):
                 for index, task in ((index, task) for index, share in enumerate(shares) for task in share):
                     jobs[task.directory] = SlurmJob(self, task, f"{batch.id}_{index}")
         except BaseException as error:
-            self._take_back(submitted)
+            with contextlib.suppress(SlurmSilent):
+                queue.scancel(submitted)
             if isinstance(error, Exception):  # not an interruption: what was there goes on
                 adopted = list(jobs.values())
                 self.jobs = [job for job in self.jobs if job not in adopted]
@@ -134,12 +136,6 @@ class SlurmRunExecutor(RunExecutor):
         self._ask_at = time.monotonic() + self.poll_s
         self._publish_waiting()
         return [jobs[task.directory] for task in tasks]
-
-    @staticmethod
-    def _take_back(ids: Sequence[str]) -> None:
-        with contextlib.suppress(SlurmSilent):
-            if ids:
-                queue.cancel_jobs(ids)
 
     def leave(self) -> None:
         """Let the jobs go on by themselves; the next launcher of the sweep adopts them."""
@@ -183,12 +179,8 @@ class SlurmRunExecutor(RunExecutor):
     def _read_state(self, job: SlurmJob, now: float, *, force: bool = False) -> None:
         """Read a run's state.json if it has changed since the last time."""
         run = job.task.run
-        try:
-            stat = run.path(run_directory.STATE).stat()
-        except OSError:
-            return
-        stamp = (stat.st_mtime_ns, stat.st_ino)
-        if stamp == job.stamp and not force:
+        stamp = stamp_file(run.path(run_directory.STATE))
+        if stamp is None or (stamp == job.stamp and not force):
             return
         if stamp != job.stamp:
             job.stamp, job.heard = stamp, now
@@ -208,12 +200,7 @@ class SlurmRunExecutor(RunExecutor):
             job.status, job.number = run_directory.PENDING, last.get("number")
             job.ended_as = (status, state.get("reason"))
             self._ask_at = min(self._ask_at, now + GONE_S)
-        elif status not in (
-            run_directory.PENDING,
-            run_directory.RUNNING,
-            run_directory.PREEMPTED,
-            run_directory.CANCELLED,
-        ):
+        elif status not in KEEPING:
             job.finish(status, state.get("reason"), last.get("cause"))
 
     def _ask_slurm(self, jobs: Sequence[SlurmJob]) -> None:
@@ -268,7 +255,7 @@ class SlurmRunExecutor(RunExecutor):
         within_s = grace_s + ENDING_S if grace_s > 0 else 0.0
         try:
             asked = self._select_to_cancel(jobs, reason, within_s)
-            queue.cancel_jobs(self._merge_arrays([job.slurm_id for job in asked]))
+            queue.scancel(self._merge_arrays([job.slurm_id for job in asked]))
             if asked and within_s:
                 self._wait_for_end(asked, time.monotonic() + within_s)
         except SlurmSilent as silent:
@@ -330,7 +317,8 @@ class SlurmRunExecutor(RunExecutor):
         running = [job for job in self.jobs if job.status == run_directory.RUNNING]
         self.cancel([job for job in self.jobs if job.status == run_directory.PENDING], "SIGUSR1 came before its turn")
         with contextlib.suppress(SlurmSilent):
-            queue.signal_scripts(list(dict.fromkeys(job.slurm_id for job in running)), "USR1")
+            # the batch scripts, not their steps
+            queue.scancel(list(dict.fromkeys(job.slurm_id for job in running)), "--signal=USR1", "--batch")
 
     def cancel_all(self, reason: str) -> None:
         self.cancel(self.jobs, reason)

@@ -25,7 +25,7 @@ class SlurmJob(Job):
         self.slurm_id = slurm_id
         self.why: str | None = None
         self.cancel_reason: str | None = None
-        self.stamp: tuple[int, int] | None = None  # of state.json, when it was last read
+        self.stamp: tuple[int, int, int] | None = None  # of state.json, when it was last read
         self.heard = time.monotonic()  # when state.json was last seen to change
         self.gone_since: float | None = None
         self.ended_as: tuple[str, str | None] | None = None

@@ -62,7 +62,7 @@ class ListedJob:
         return self.state.lower() if self.reason in ("None", "") else f"{self.state.lower()}: {self.reason}"
 
 
-def list_hidden_variables(environment: Mapping[str, str], asked: Collection[str] = ()) -> list[str]:
+def list_hidden_variables(environment: Mapping[str, str], asked: Collection[str] = ()) -> set[str]:
     """Return the variables that commands of SLURM must not see: of an allocation around us, and of output formats.
 
     SBATCH_ACCOUNT and the like are a user's own and stay, unless this process is in an allocation, or the script has
@@ -71,12 +71,12 @@ def list_hidden_variables(environment: Mapping[str, str], asked: Collection[str]
     kept = _KEPT if is_inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
     if "SLURM_JOB_ID" not in environment:
         kept = (*kept, *(f"SBATCH_{option.upper()}" for option in _DEFAULTS if option not in asked))
-    return [name for name in environment if name.startswith((*_ALLOCATIONS, *_SHOWN)) and not name.startswith(kept)]
+    return {name for name in environment if name.startswith((*_ALLOCATIONS, *_SHOWN)) and not name.startswith(kept)}
 
 
 def build_environment(asked: Collection[str] = ()) -> dict[str, str]:
     """Return the environment for commands of SLURM; `asked` are the options in the script for sbatch."""
-    hidden = set(list_hidden_variables(os.environ, asked))
+    hidden = list_hidden_variables(os.environ, asked)
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
@@ -157,37 +157,15 @@ def read_accounting(ids: Sequence[str]) -> dict[str, ListedJob]:
     return found
 
 
-def cancel_jobs(ids: Sequence[str]) -> None:
-    """Have jobs ended; the id of an array stands for all of its tasks. Jobs may have ended already.
+def scancel(ids: Sequence[str], *options: str) -> None:
+    """End jobs, or what `options` say; the id of an array stands for all of its tasks. Jobs may have ended already.
 
     Raises:
         SlurmSilent: there was no answer.
     """
-    _scancel(ids)
-
-
-def cancel_by_name(name: str) -> None:
-    """Have the jobs of a name ended, if there are any.
-
-    Raises:
-        SlurmSilent: there was no answer.
-    """
-    run_command("scancel", f"--name={name}")
-
-
-def signal_scripts(ids: Sequence[str], signal: str) -> None:
-    """Send a signal to the batch scripts of jobs, not to their steps.
-
-    Raises:
-        SlurmSilent: there was no answer.
-    """
-    _scancel(ids, f"--signal={signal}", "--batch")
-
-
-def _scancel(ids: Sequence[str], *how: str) -> None:
     for start in range(0, len(ids), MOST_IDS):
         try:
-            run_command("scancel", *how, *ids[start : start + MOST_IDS])
+            run_command("scancel", *options, *ids[start : start + MOST_IDS])
         except SlurmSilent as silent:
             if not is_gone(str(silent)):
                 raise

@@ -59,14 +59,6 @@ def explain_removal(run: Run) -> str:
     return str(job.get("out") or "submitted anew, or its files are gone")
 
 
-def remove_from_job(run: Run, reason: str) -> None:
-    """Remove a run from its job, which ends it if it trains it."""
-    known = files.read_json(run.path(run_directory.JOB)) or {}
-    files.write_json(run.path(run_directory.JOB), {**known, "id": None, "batch": None, "out": reason})
-    if run.status() in (run_directory.PENDING, run_directory.PREEMPTED):  # no job will write its state
-        write_state(run, status=run_directory.CANCELLED, reason=reason)
-
-
 def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
     """Return those runs whose jobs compute other runs, too, and so must not be ended."""
     places: dict[tuple[Path, int], list[Run]] = {}
@@ -87,9 +79,12 @@ def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
 
 
 def remove_from_jobs(runs: Collection[Run], reason: str, within_s: float) -> None:
-    """Remove runs from their jobs, and wait until their ranks are gone or `within_s` is over."""
+    """Remove runs from their jobs, which end those that they train; wait `within_s` at most until these have ended."""
     for run in runs:
-        remove_from_job(run, reason)
+        job = files.read_json(run.path(run_directory.JOB)) or {}
+        files.write_json(run.path(run_directory.JOB), {**job, "id": None, "batch": None, "out": reason})
+        if run.status() in (run_directory.PENDING, run_directory.PREEMPTED):  # no job will write its state
+            write_state(run, status=run_directory.CANCELLED, reason=reason)
     deadline = time.monotonic() + within_s
     left = list(runs)
     while (left := [run for run in left if run.status() == run_directory.RUNNING]) and time.monotonic() < deadline:

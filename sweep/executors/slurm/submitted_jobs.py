@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from gradsweep.run_directory import Run
 from sweep.directory.run_state import finish_attempt, finish_by_files, read_stopped, write_state
 from sweep.executors.slurm import queue
 from sweep.executors.slurm.batch import FOLDER, Batch, find_batch_task, read_batch
-from sweep.executors.slurm.queue import ENDED, GONE, ListedJob, SlurmSilent
+from sweep.executors.slurm.queue import ENDED, GONE, ListedJob
 
 
 class SubmittedJobs:
@@ -69,15 +68,6 @@ class SubmittedJobs:
             reconcile_vanished(run, self.list_jobs().get(id) or queue.read_accounting([id]).get(id))
         elif state["status"] == run_directory.RUNNING or run.result() is not None:
             reconcile_vanished(run, None)
-
-
-def find_slurm_job(run: Run, jobs: SubmittedJobs) -> str | None:
-    """Return the job of SLURM that computes a run which is to be computed here; None if none can be found."""
-    if run.status() in run_directory.COMPLETE or find_batch_task(run) is None or shutil.which("squeue") is None:
-        return None
-    with contextlib.suppress(SlurmSilent):
-        return jobs.find_living(run)
-    return None
 
 
 def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = None) -> str | None:

@@ -489,7 +489,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     monkeypatch.setattr(schedulers, "query_slurm", lambda ids: {"8": None})
     monkeypatch.setattr(schedulers, "CANCELLED_S", 0.0)
-    monkeypatch.setattr(queue, "cancel_jobs", cancel)
+    monkeypatch.setattr(queue, "scancel", cancel)
     return asked
 
 
