@@ -161,22 +161,19 @@ class Attempt(abc.ABC):
         if self._stopping is None and limits.time_s is not None and now - self._began >= limits.time_s:
             reason = f"over its time of {limits.time_s / 60:g} minutes (sweep.time_minutes)"
             self._stopping = (run_directory.TIMEOUT, reason, failure_causes.TIME)
-            self._signals = [
-                (now, signal.SIGUSR1),
-                (now + SAVE_S, signal.SIGTERM),
-                (now + SAVE_S + GRACE_S, signal.SIGKILL),
-            ]
+            self._schedule_end(signal.SIGUSR1, SAVE_S)
         elif self._stopping is None and self._watch is not None and self._watch.has_hung():
             reason = f"no progress for {self._watch.hang_s / 60:g} minutes (sweep.hang_minutes)"
             reason += f"; {self.directory.name}/stacks-*.txt say where its ranks were"
             self._stopping = (run_directory.FAILED, reason, failure_causes.HANG)
-            self._signals = [
-                (now, signal.SIGUSR2),
-                (now + DUMP_S, signal.SIGTERM),
-                (now + DUMP_S + GRACE_S, signal.SIGKILL),
-            ]
-        while self._signals and self._signals[0][0] <= now:
+            self._schedule_end(signal.SIGUSR2, DUMP_S)
+        while self._signals and self._signals[0][0] <= time.monotonic():
             self._send(self._signals.pop(0)[1])
+
+    def _schedule_end(self, first: signal.Signals, pause_s: float) -> None:
+        """Have a signal sent now, SIGTERM after `pause_s`, and SIGKILL after GRACE_S more."""
+        now = time.monotonic()
+        self._signals = [(now, first), (now + pause_s, signal.SIGTERM), (now + pause_s + GRACE_S, signal.SIGKILL)]
 
     def note_disturbance(self) -> None:
         """Write into state.json that another sweep may have used the run's cores meanwhile."""
@@ -195,11 +192,8 @@ class Attempt(abc.ABC):
             self._capture.close()
 
     def _finish(self, code: int) -> None:
+        """Tidy up, decide from the files and the exit status of the MPI launcher how it has ended, and write that."""
         self._tidy()
-        self._conclude(code)
-
-    def _conclude(self, code: int) -> None:
-        """Decide from the files and the exit status of the MPI launcher how it has ended, and write that."""
         self.exit_code = code
         ended = result_check.judge_result(self.run, self.number)
         stopped = files.read_json(self.directory / run_directory.STOPPED)

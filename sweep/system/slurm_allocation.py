@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import os
 import re
 import subprocess
-import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep.system.processes import read_text
+from sweep.system.processes import read_output, read_text
 
 CAME = "GRADSWEEP_SIGNALS"
 """Variable of a job with the names of the signals that came while the lines of its setup ran."""
@@ -139,25 +137,14 @@ def _query(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
 
 def _try_nodes(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
     """Tell for each of some nodes of this job whether a command can be started on it."""
-    nothing = subprocess.DEVNULL
-    asked: dict[str, subprocess.Popen[bytes]] = {}
-    answers = dict.fromkeys(nodes, False)
-    try:
-        for node in nodes:
-            command = [*BESIDE, "--nodes=1", "--ntasks=1", f"--nodelist={node}", "true"]
-            asked[node] = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
-        deadline = time.monotonic() + timeout
-        for node, process in asked.items():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                answers[node] = process.wait(max(0.0, deadline - time.monotonic())) == 0
-    except OSError:  # no srun here
-        pass
-    finally:
-        for process in asked.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    return answers
+    from concurrent.futures import ThreadPoolExecutor
+
+    def answers(node: str) -> bool:
+        command = [*BESIDE, "--nodes=1", "--ntasks=1", f"--nodelist={node}", "true"]
+        return read_output(*command, timeout=timeout) is not None
+
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        return dict(zip(nodes, pool.map(answers, nodes), strict=True))
 
 
 def _count_physical(cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
