@@ -1,4 +1,4 @@
-"""An attempt at a run: writes its start, enforces its limits, and concludes from its end how the run stands."""
+"""An attempt at a run: writes its start, enforces its limits, and decides at its end on the run's status."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ class Attempt(abc.ABC):
 
     @abc.abstractmethod
     def terminate(self, status: str, reason: str) -> None:
-        """Ask it to end; it will have ended as `status` because of `reason`."""
+        """Ask the ranks to end; the attempt is then to have ended as `status`, for `reason`."""
 
     @abc.abstractmethod
     def stop(self, status: str, reason: str, grace_s: float = GRACE_S) -> None:
-        """End it and wait until none of its processes is left.
+        """End the attempt and wait until none of its processes is left.
 
         It is asked to end, and killed after `grace_s` or when the user is in a hurry.
         """
@@ -192,7 +192,7 @@ class Attempt(abc.ABC):
             self._capture.close()
 
     def _finish(self, code: int) -> None:
-        """Tidy up, decide from the files and the exit status of the MPI launcher how it has ended, and write that."""
+        """Tidy up, and write how the attempt has ended, by the files and the exit status of the MPI launcher."""
         self._tidy()
         self.exit_code = code
         ended = result_check.judge_result(self.run, self.number)

@@ -62,8 +62,8 @@ def explain_start_error(error: OSError) -> tuple[str, str]:
 def find_disk_trouble(directory: Path) -> str | None:
     """Return why nothing can be written there (no space, no file, a quota, a failing disk); None if it can."""
     try:
-        found = os.statvfs(directory)
-        if found.f_bavail * found.f_frsize < ROOM or (found.f_files > 0 and found.f_favail == 0):
+        disk = os.statvfs(directory)
+        if disk.f_bavail * disk.f_frsize < ROOM or (disk.f_files > 0 and disk.f_favail == 0):
             return disk_errors.TROUBLE[errno.ENOSPC]
         with tempfile.TemporaryFile(dir=directory) as file:  # a quota shows only when something is written
             file.write(bytes(ROOM))

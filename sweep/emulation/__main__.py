@@ -39,7 +39,7 @@ class Job:
         self.place = Path(os.environ["TMPDIR"]) / "emulation"
 
     def run(self, begun: Callable[[], None]) -> int:
-        """Make the cluster and take the job to its end; its exit status, negative for a signal."""
+        """Make the cluster and take the job to its end; return its exit status, negative for a signal."""
         try:
             namespaces.isolate(self.place)
             cores = sorted(os.sched_getaffinity(0))
@@ -154,7 +154,7 @@ class Signals:
 
 
 def report_failure(attempt: Path, reason: str) -> int:
-    """Leave why nothing was computed where the launcher looks for it."""
+    """Write why nothing was computed into the file where the launcher looks for it; return the exit status."""
     reason = f"the network could not be emulated: {reason}"
     print(reason, file=sys.stderr)
     report = {"rank": None, "reason": reason, "cause": START, "time": files.now()}

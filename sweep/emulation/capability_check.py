@@ -73,23 +73,23 @@ def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) 
     Raises:
         UsageError: with the limit and its reason.
     """
-    hosts, each = count_hosts(network, ranks), int(network["workers_per_host"])
+    hosts, ranks_a_host = count_hosts(network, ranks), int(network["workers_per_host"])
     limits = [
         (
             HOSTS_A_CORE * cores,
             f"{HOSTS_A_CORE} for each of {plural(cores, 'core')}; beyond, all wait for cores, not for the network",
         ),
         (
-            memory // (HOST_BYTES * each),
-            f"{memory / 2**30:.0f} GB of memory, with {each} x {HOST_BYTES >> 20} MB for each",
+            memory // (HOST_BYTES * ranks_a_host),
+            f"{memory / 2**30:.0f} GB of memory, with {ranks_a_host} x {HOST_BYTES >> 20} MB for each",
         ),
         (MOST_PORTS, "the ports of a switch"),
     ]
     most, why = min(limits)
     if hosts > most:
         raise UsageError(
-            f"network={network['name']} with {ranks} ranks and workers_per_host={each}: {hosts} hosts; valid is up to "
-            f"{most} on this machine ({why})"
+            f"network={network['name']} with {ranks} ranks and workers_per_host={ranks_a_host}: {hosts} hosts; valid is up "
+            f"to {most} on this machine ({why})"
         )
 
 

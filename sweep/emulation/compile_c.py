@@ -22,7 +22,7 @@ class NotCompiled(Exception):
 
 def find_compiler() -> str | None:
     """Find a C compiler; return its path."""
-    return next((found for name in COMPILERS if (found := shutil.which(name))), None)
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def find_cache() -> Path:
@@ -44,8 +44,8 @@ def compile_program(name: str, scratch: Path) -> Path:
     kept = find_cache() / f"{name}-{key.hexdigest()[:16]}"
     if kept.exists():
         return kept
-    found = find_compiler()
-    if found is None:
+    compiler = find_compiler()
+    if compiler is None:
         raise NotCompiled("no C compiler (package gcc)")
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -55,12 +55,12 @@ def compile_program(name: str, scratch: Path) -> Path:
         descriptor, partial = tempfile.mkstemp(dir=scratch, prefix=f".{kept.name}.")
     os.close(descriptor)
     try:
-        command = [found, *FLAGS[name], "-o", partial, str(source), *LIBRARIES[name]]
+        command = [compiler, *FLAGS[name], "-o", partial, str(source), *LIBRARIES[name]]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode:
             lines = [line.strip() for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
             reason = lines[0] if lines else f"it exited with {done.returncode}"
-            raise NotCompiled(f"{found} cannot compile {name}.c: {reason} (packages gcc and libc6-dev)")
+            raise NotCompiled(f"{compiler} cannot compile {name}.c: {reason} (packages gcc and libc6-dev)")
         os.chmod(partial, 0o755)
         os.replace(partial, kept)  # atomically: another process may compile it at the same time
     finally:

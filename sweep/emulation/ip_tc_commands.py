@@ -63,7 +63,7 @@ def build_host_links(cluster: Cluster, host: Host, switch_namespace: str) -> lis
     """Build lines for `ip -batch` in a host's namespace: its link to the switch, and its neighbours."""
     packet = compute_packet_bytes(cluster)
     cut = "gso_max_segs 1" if cluster.loss else f"gso_max_size {packet}"
-    others = [each for each in (*cluster.hosts, cluster.switch) if each != host]
+    others = [other for other in (*cluster.hosts, cluster.switch) if other != host]
     return [
         "link set lo up",
         f"link add eth0 mtu {MTU} address {host.mac} type veth peer name {host.port} mtu {MTU} "
@@ -71,7 +71,7 @@ def build_host_links(cluster: Cluster, host: Host, switch_namespace: str) -> lis
         f"addr add {host.address}/{PREFIX} dev eth0",
         f"link set eth0 {cut}",
         "link set eth0 up",
-        *(f"neigh replace {each.address} lladdr {each.mac} dev eth0 nud permanent" for each in others),
+        *(f"neigh replace {other.address} lladdr {other.mac} dev eth0 nud permanent" for other in others),
     ]
 
 
@@ -144,7 +144,7 @@ def build_hosts_file(cluster: Cluster) -> str:
 
 
 def build_hostfile(cluster: Cluster) -> str:
-    """Open MPI's file of hosts."""
+    """Build Open MPI's file of hosts."""
     return "".join(f"{host.name} slots={cluster.workers_per_host}\n" for host in cluster.hosts)
 
 
@@ -159,11 +159,11 @@ def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str
         prefix: of Open MPI, which does not quote it: a space in it would end a word.
         plain: another name of the prefix, without spaces.
     """
-    each = cluster.workers_per_host * threads
+    wanted = cluster.workers_per_host * threads
     lines = []
     for host in cluster.hosts:
-        mine = cores[host.number * each : (host.number + 1) * each]
-        own = ",".join(map(str, mine)) if len(mine) == each else ""
+        mine = cores[host.number * wanted : (host.number + 1) * wanted]
+        own = ",".join(map(str, mine)) if len(mine) == wanted else ""
         lines.append(f"{host.name}) {CORES_VARIABLE}={own} ;;")
     renamed = "".join(f"s|{_escape(prefix)}{end}|{plain}{end}|g;" for end in "/;:")
     return "\n".join(

@@ -77,7 +77,7 @@ def _ask(descriptor: int, answers: int) -> None:
 
 
 def _accompany(first: int, descriptor: int, answers: int) -> int:
-    """Pass signals on until the first process has ended; the job's exit status."""
+    """Pass signals on until the first process has ended; return the job's exit status."""
 
     def pass_on(number: int, frame: object) -> None:
         with contextlib.suppress(ProcessLookupError):

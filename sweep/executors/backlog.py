@@ -28,7 +28,7 @@ def count_places(max_parallel: int | None, cores: int, share_cores: bool) -> int
 
 
 def fits(wanted: Amounts, free: Amounts) -> bool:
-    """Tell whether as much as is wanted is free of everything."""
+    """Tell whether the wanted amount of each resource is free."""
     return all(some <= there for some, there in zip(wanted, free, strict=True))
 
 
@@ -65,16 +65,16 @@ class Entry(Generic[Item]):
 def priority(cores: int, seconds: float | None, weight: Sequence[float]) -> tuple[Any, ...]:
     """Return a sort key that is smaller for runs that are to start earlier."""
     cores = max(1, cores)
-    heavy = tuple(-each for each in weight)
+    heavy = tuple(-part for part in weight)
     if seconds is None:  # may be the longest of all
         return (False, -cores, heavy)
     return (True, -cores * seconds, heavy)
 
 
 class Backlog(Generic[Item]):
-    """The runs that wait. Those added together are ordered, the most core seconds first.
+    """The queue of runs. Runs added together are ordered, the most core seconds first.
 
-    Those added later come after them, so that nothing waits for ever.
+    Runs added later come after them, so that no run waits for ever.
     """
 
     def __init__(self) -> None:
@@ -111,22 +111,22 @@ class Backlog(Generic[Item]):
         head.promised = min(head.promised, start)
         if now > head.promised:
             return []  # an estimate was wrong: the head must not wait any longer for others
-        found = []
+        chosen = []
         for entry in self._entries[1:]:
             if not fits(entry.wants, free):
                 continue
             in_time = entry.seconds is not None and now + entry.seconds <= start
             if in_time or fits(entry.wants, spare):
-                found.append(entry)
+                chosen.append(entry)
                 free = subtract(free, entry.wants)
                 spare = spare if in_time else subtract(spare, entry.wants)
-        return found
+        return chosen
 
 
 def reserve(
     wants: Amounts, free: Amounts, running: Sequence[tuple[Amounts, float | None]], now: float
 ) -> tuple[float, Amounts] | None:
-    """Return when so much will be free, and what will be free beside it; None if that is unknown."""
+    """Return when the wanted amounts will be free, and what else will be free then; None if that is unknown."""
     ends = sorted((math.inf if end is None else max(end, now), has) for has, end in running)
     start = math.inf
     for end, has in ends:

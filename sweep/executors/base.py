@@ -38,7 +38,7 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Whether the job has come to its end, as far as the executor has been polled."""
+        """Whether the job has ended, by the last poll of the executor."""
         return self.status not in (run_directory.PENDING, run_directory.RUNNING)
 
     def wait(self) -> None:
@@ -81,10 +81,10 @@ class RunExecutor(abc.ABC):
         world has died: each with the attempt that has ended, and why. The reader empties the list."""
 
     def reconcile(self, run: Run) -> None:
-        """Write how a run stands that an earlier launcher may have left, before any is submitted.
+        """Write the status of a run that an earlier launcher may have left, before any run is submitted.
 
         Raises:
-            UsageError: this cannot be found out, or a job of SLURM computes it.
+            UsageError: the status cannot be found out, or a job of SLURM computes the run.
         """
         reconcile_abandoned(run)
 
@@ -107,11 +107,11 @@ class RunExecutor(abc.ABC):
 
     @abc.abstractmethod
     def poll(self) -> None:
-        """Note which jobs have begun and ended, and start what can be started; may be called at any rate."""
+        """Note which jobs have begun and ended, and start jobs whose turn it is; may be called at any rate."""
 
     @abc.abstractmethod
     def cancel(self, jobs: Sequence[Job], reason: str, grace_s: float = GRACE_S) -> None:
-        """End these jobs, all at once, and wait until nothing of them is left."""
+        """End these jobs, all at once, and wait until none of their processes is left."""
 
     def ask_to_end(self, jobs: Sequence[Job], reason: str) -> None:
         """Have these jobs ended without waiting for a scheduler, which is asked again if it does not answer."""

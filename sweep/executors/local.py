@@ -92,7 +92,7 @@ class SlotExecutor(RunExecutor):
         return count_places(self.max_parallel, self.slots.total, self.slots.share_cores)
 
     def compute_wants(self, task: RunTask) -> Amounts:
-        """Return the cores, GPUs and places of a run; one that is to be alone gets all cores and places."""
+        """Return the cores, GPUs and places that a run wants: all cores and places if nothing may run beside it."""
         alone = task.alone
         cores = 0 if self.slots.share_cores else self.slots.total if alone else min(task.cores, self.slots.total)
         return (cores, task.gpus, self.places if alone and self.places != UNLIMITED else 1)
@@ -144,8 +144,8 @@ class SlotExecutor(RunExecutor):
         free = (*self.slots.available, self._count_free_places())
         if self._examined == (self._changes, free):
             return
-        found = self.backlog.backfill(free, [(job.wants, job.ends) for job in self.running], now)
-        if all([self._try_to_start(entry, first=False) for entry in found]):
+        chosen = self.backlog.backfill(free, [(job.wants, job.ends) for job in self.running], now)
+        if all([self._try_to_start(entry, first=False) for entry in chosen]):
             self._examined = (self._changes, free)
 
     def _count_free_places(self) -> int:

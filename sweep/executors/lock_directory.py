@@ -56,11 +56,11 @@ class LockDirectory:
             weakref.finalize(self, os.close, self._descriptor)
         except OSError as error:
             raise self._build_refusal(error.strerror or type(error).__name__) from error
-        found = os.fstat(self._descriptor)
-        if found.st_uid != os.geteuid():
+        status = os.fstat(self._descriptor)
+        if status.st_uid != os.geteuid():
             raise self._build_refusal("belongs to another user")
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            raise self._build_refusal(f"has the mode {stat.S_IMODE(found.st_mode):04o}")
+        if (mode := stat.S_IMODE(status.st_mode)) & 0o077:
+            raise self._build_refusal(f"has the mode {mode:04o}")
         try:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # so that systemd-tmpfiles leaves it alone

@@ -176,7 +176,7 @@ def _find_earlier(store: Path, guarded: bool) -> Path | None:
 
 
 def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
-    """Lay out a copy; returns where what had its name before is now."""
+    """Lay out a copy; return the new path of the directory that had its name before, None without one."""
     earlier = _find_earlier(copy.parent, guarded)
     partial = Path(tempfile.mkdtemp(dir=copy.parent, prefix=f".{copy.name}."))
     try:
@@ -200,7 +200,7 @@ def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
 
 
 def _put(partial: Path, copy: Path) -> str | None:
-    """Give a new copy its name; returns where the one of that name is now, from which runs may be loading."""
+    """Give a new copy its name; return the new path of the directory of that name, from which runs may be loading."""
     if not os.path.lexists(copy):
         partial.rename(copy)
         return None
@@ -214,7 +214,7 @@ def _put(partial: Path, copy: Path) -> str | None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Have two paths swap names in an instant, where the system and the file system can."""
+    """Swap the names of two paths in an instant; return whether the system and the file system can do that."""
     try:
         done = ctypes.CDLL(None).renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _RENAME_EXCHANGE)
     except (OSError, AttributeError):

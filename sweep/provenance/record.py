@@ -52,13 +52,13 @@ def read_command_line() -> list[str]:
 
 def list_packages() -> dict[str, str]:
     """Return the versions of installed packages that matter to a result."""
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def describe_cpu() -> dict[str, Any]:

@@ -48,7 +48,7 @@ def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, An
 
 
 def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes] | None:
-    """Have nodes begin to tell of themselves; None where there are none, or no srun."""
+    """Start the program by which nodes describe themselves; return None where there are none, or no srun."""
     if not nodes:
         return None
     size = [f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]
@@ -97,5 +97,5 @@ def _find_differences(node: Mapping[str, Any], here: Mapping[str, Any]) -> dict[
 
 
 if __name__ == "__main__":
-    found = {**record.describe_machine(), **record.describe_node(sys.argv[1:], [])}
-    print(json.dumps({"node": os.environ["SLURMD_NODENAME"], **found}))
+    about = {**record.describe_machine(), **record.describe_node(sys.argv[1:], [])}
+    print(json.dumps({"node": os.environ["SLURMD_NODENAME"], **about}))

@@ -78,9 +78,9 @@ def _walk(root: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
     """Yield the paths of a tree, root first, with their state and whether only the owner gets there; follow no link."""
     left = [(root, os.lstat(root), False)]
     while left:
-        path, found, closed = left.pop()
-        yield path, found, closed
-        if stat.S_ISDIR(found.st_mode):
-            closed = closed or not found.st_mode & OTHERS_ENTER
+        path, state, closed = left.pop()
+        yield path, state, closed
+        if stat.S_ISDIR(state.st_mode):
+            closed = closed or not state.st_mode & OTHERS_ENTER
             with os.scandir(path) as entries:
                 left += [(Path(entry.path), entry.stat(follow_symlinks=False), closed) for entry in entries]

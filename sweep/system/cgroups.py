@@ -25,8 +25,8 @@ def read_memory_limit(root: Path = Path("/")) -> int | None:
     return None if least is None else int(least)
 
 
-def _find_least_limit(controller: str, allowed: Callable[[Path], float | None], root: Path) -> float | None:
-    """Return the least limit of this process's group and of those that it is a part of."""
+def _find_least_limit(controller: str, read_limit: Callable[[Path], float | None], root: Path) -> float | None:
+    """Return the least limit of this process's group and its parents; None: no limit."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -38,8 +38,8 @@ def _find_least_limit(controller: str, allowed: Callable[[Path], float | None], 
             top = root / "sys/fs/cgroup" / (controller if controllers else "")
             group = top / path.lstrip("/")
             # in a container the path may be the host's, of which only the top is mounted
-            limits += [allowed(each) for each in {top, group, *group.parents} if each == top or top in each.parents]
-    return min((each for each in limits if each is not None), default=None)
+            limits += [read_limit(part) for part in {top, group, *group.parents} if part == top or top in part.parents]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _read_cpu_time(group: Path) -> float | None:

@@ -39,8 +39,7 @@ def choose_cores(value: object) -> tuple[list[int], int]:
 
 def _parse_cores(value: object) -> list[int] | None:
     if isinstance(value, list):
-        numbers = [each for each in value if isinstance(each, int) and not isinstance(each, bool)]
-        return numbers if len(numbers) == len(value) else None
+        return value if all(type(core) is int for core in value) else None
     if not isinstance(value, str):
         return None
     cores: list[int] = []

@@ -48,7 +48,7 @@ def raise_on_signals() -> Iterator[None]:
 
     global _received
     _received, _deferred = 0, None
-    before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     except Interrupted as interrupted:
@@ -58,8 +58,8 @@ def raise_on_signals() -> Iterator[None]:
         raise
     finally:
         _received = 0
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ the runs beside it begin again from their checkpoints in another world.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,23 +47,23 @@ class PackedExecutor(SlotExecutor):
         for world in self.worlds:
             if world.open and world.key == key and world.size >= task.workers:
                 return world
-        alike = [each.workers for each in self._list_tasks() if build_world_key(each) == key]  # and this one
+        alike = [other.workers for other in self._list_alike(key)]  # with this one
         room = 0 if self.slots.share_cores else self.slots.total
         size = compute_world_size(alike, room, task.threads_per_worker, self.places)
         folder = Path(self.folder) / FOLDER
-        number = next(each for each in itertools.count(1) if not (folder / f"world-{each}").exists())
+        number = next(number for number in itertools.count(1) if not (folder / f"world-{number}").exists())
         self.worlds.append(self._start_world(task, size, folder / f"world-{number}"))
         return self.worlds[-1]
 
     def _start_world(self, task: RunTask, size: int, directory: Path) -> PackedWorld:
         seen, fork_server = build_environment(tuple(self.slots.gpus)), self.fork_servers.find_or_start(task)
-        runs = [str(each.directory) for each in self._list_tasks() if build_world_key(each) == build_world_key(task)]
+        runs = [other.directory for other in self._list_alike(build_world_key(task))]
         return PackedWorld(task, size, directory, self.slots.cores, seen, fork_server, runs=runs)
 
-    def _list_tasks(self) -> Iterator[RunTask]:
-        """Return the tasks that run or wait, without those that need a network of their own."""
+    def _list_alike(self, key: tuple[Any, ...]) -> list[RunTask]:
+        """Return the tasks that run or wait and share a world; those with a network of their own share none."""
         jobs = itertools.chain(self.running, (entry.item for entry in self.backlog))
-        return (job.task for job in jobs if job.task.network is None)
+        return [job.task for job in jobs if job.task.network is None and build_world_key(job.task) == key]
 
     def _list_attempts(self) -> list[tuple[SlotJob, PackedAttempt]]:
         return [(job, job.attempt) for job in self.running if isinstance(job.attempt, PackedAttempt)]
@@ -86,7 +85,7 @@ class PackedExecutor(SlotExecutor):
                     attempt.fail(*explain_start_error(error))
         super().poll()
         for world in self.worlds:
-            if world.open and world.idle and not any(build_world_key(task) == world.key for task in self._list_tasks()):
+            if world.open and world.idle and not self._list_alike(world.key):
                 world.finish()
         self.worlds = [world for world in self.worlds if not world.gone]
 

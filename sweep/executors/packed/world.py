@@ -64,18 +64,18 @@ class Group:
 
     member: PackedRun
     ranks: list[Rank]
-    said: dict[int, str | None] = dataclasses.field(default_factory=dict)
+    ends: dict[int, str | None] = dataclasses.field(default_factory=dict)
     failed_at: float | None = None
 
     def note_end(self, rank: Rank, failed: str | None) -> bool:
-        """Note how the run has ended in a rank; free all ranks and return True once it has ended in all."""
-        self.said[rank.number] = failed
+        """Note how the run has ended in a rank; once it has ended in all, free these and return True."""
+        self.ends[rank.number] = failed
         if failed and self.failed_at is None:
             self.failed_at = time.monotonic()
-        if len(self.said) < len(self.ranks) or "badly" in self.said.values():
+        if len(self.ends) < len(self.ranks) or "badly" in self.ends.values():
             return False
-        for each in self.ranks:
-            each.run = None
+        for member_rank in self.ranks:
+            member_rank.run = None
         return True
 
 
@@ -213,7 +213,7 @@ class PackedWorld:
         group = self.groups[message["number"]]
         if group.note_end(rank, message["failed"]):
             del self.groups[message["number"]]
-            group.member.on_end(int(any(group.said.values())))
+            group.member.on_end(int(any(group.ends.values())))
 
     def _watch_failures(self) -> None:
         """End the world if a run has failed in some of its ranks only, because the others wait for these for ever.
@@ -222,7 +222,7 @@ class PackedWorld:
         """
         failed = [group for group in self.groups.values() if group.failed_at is not None]
         now, first = time.monotonic(), min((group.failed_at or 0.0 for group in failed), default=0.0)
-        if not any("badly" in group.said.values() for group in failed):
+        if not any("badly" in group.ends.values() for group in failed):
             first += OTHERS_S
         if self._kill_at is not None or not failed or now < first:
             return
@@ -287,7 +287,7 @@ class PackedWorld:
             self.end_now()
 
     def finish(self) -> None:
-        """Have the idle ranks end."""
+        """Tell the idle ranks to end."""
         self.open = False
         for rank in self.ranks.values():
             rank.send_order({"do": "end"})

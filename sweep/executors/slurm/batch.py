@@ -83,21 +83,21 @@ class Batch:
 
 def read_batch(path: Path) -> Batch | None:
     """Return the batch that a file describes; None if there is no such file."""
-    known = files.read_json(path) or {}
-    id, name, runs = known.get("id"), known.get("name"), known.get("runs")
+    about = files.read_json(path) or {}
+    id, name, runs = about.get("id"), about.get("name"), about.get("runs")
     if not isinstance(name, str) or not isinstance(runs, list):
         return None
-    packed = any(isinstance(each, list) for each in runs)
-    tasks = [[str(run) for run in (each if isinstance(each, list) else [each])] for each in runs]
-    folder = str(known.get("folder", run_directory.RUNS))
-    return Batch(path, name, tasks, known.get("resources") or {}, packed, None if id is None else str(id), folder)
+    packed = any(isinstance(share, list) for share in runs)
+    tasks = [[str(run) for run in (share if isinstance(share, list) else [share])] for share in runs]
+    folder = str(about.get("folder", run_directory.RUNS))
+    return Batch(path, name, tasks, about.get("resources") or {}, packed, None if id is None else str(id), folder)
 
 
 def find_batch_task(run: Run) -> tuple[Path, int] | None:
     """Return the file of the batch in which a run was last submitted, and its task there; None if it never was."""
-    known = files.read_json(run.path(run_directory.JOB)) or {}
-    batch, index = known.get("batch"), known.get("index")
-    if known.get("cluster") != "slurm" or not isinstance(index, int) or not re.fullmatch(r"batch-\d+", str(batch)):
+    job = files.read_json(run.path(run_directory.JOB)) or {}
+    batch, index = job.get("batch"), job.get("index")
+    if job.get("cluster") != "slurm" or not isinstance(index, int) or not re.fullmatch(r"batch-\d+", str(batch)):
         return None
     return run.directory.parent.parent / FOLDER / f"{batch}.json", index
 

@@ -66,8 +66,8 @@ class Cancellations:
                 scancel.kill()
                 refused: str | None = f"scancel did not answer for {PATIENCE_S:.0f} s"
             else:
-                said = scancel.stderr.read() if scancel.stderr is not None else ""
-                refused = format_refusal("scancel", code, said) if code else None
+                output = scancel.stderr.read() if scancel.stderr is not None else ""
+                refused = format_refusal("scancel", code, output) if code else None
         if refused is not None and not is_gone(refused):
             self._postpone(self._asked, refused)
             return False

@@ -300,11 +300,11 @@ class SlurmRunExecutor(RunExecutor):
         while left and time.monotonic() < deadline:
             listed = queue.list_jobs()
             for job in list(left):
-                known = listed.get(job.slurm_id)
-                if known is None or not known.alive:
+                entry = listed.get(job.slurm_id)
+                if entry is None or not entry.alive:
                     self._read_state(job, time.monotonic(), force=True)
                     if not job.ended:
-                        job.conclude(known)
+                        job.conclude(entry)
                     left.remove(job)
             if left:
                 time.sleep(pause)

@@ -80,11 +80,11 @@ def build_environment(asked: Collection[str] = ()) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
-def format_refusal(program: str, exit_code: int, said: str) -> str:
+def format_refusal(program: str, exit_code: int, output: str) -> str:
     """Return why a command of SLURM has failed, in one line, from what it printed."""
-    lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in said.splitlines()]
-    said = "; ".join(line for line in lines if line and not line.startswith("Try "))
-    return f"{program}: {said}" if said else f"{program} exited with {exit_code}"
+    lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in output.splitlines()]
+    reason = "; ".join(line for line in lines if line and not line.startswith("Try "))
+    return f"{program}: {reason}" if reason else f"{program} exited with {exit_code}"
 
 
 def is_gone(refused: str) -> bool:
@@ -139,8 +139,8 @@ def list_jobs() -> dict[str, ListedJob]:
     lines = run_command(
         "squeue", "-h", "-a", "-r", "-t", "all", "-u", str(os.getuid()), "-o", "%i|%j|%T|%r"
     ).splitlines()
-    found = [ListedJob(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
-    return {listed.id: listed for listed in found}
+    jobs = [ListedJob(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
+    return {job.id: job for job in jobs}
 
 
 def read_accounting(ids: Sequence[str]) -> dict[str, ListedJob]:
@@ -149,12 +149,12 @@ def read_accounting(ids: Sequence[str]) -> dict[str, ListedJob]:
         lines = run_command("sacct", "-n", "-X", "-P", "-j", ",".join(ids), "-o", "JobID,JobName,State").splitlines()
     except SlurmSilent:
         return {}
-    found = {}
+    jobs = {}
     for line in lines:
         if line.count("|") >= 2:
             id, name, state = line.split("|")[:3]
-            found[id] = ListedJob(id, name, state.split(" ")[0].rstrip("+"), "")  # CANCELLED by 1000
-    return found
+            jobs[id] = ListedJob(id, name, state.split(" ")[0].rstrip("+"), "")  # CANCELLED by 1000
+    return jobs
 
 
 def scancel(ids: Sequence[str], *options: str) -> None:
@@ -177,5 +177,5 @@ def read_array_limit() -> int:
     Raises:
         SlurmSilent: there was no answer.
     """
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE)
-    return max(1, int(found.group(1))) if found else 1001
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE)
+    return max(1, int(match[1])) if match else 1001

@@ -36,12 +36,12 @@ def share_out(
     The longest run goes first, each to the share that has least (Graham, 1969). A run without an estimate counts as the
     longest with one.
     """
-    known = [(task, estimate(task) if estimate else None, weigh(task) if weigh else ()) for task in tasks]
-    longest = max((seconds for _, seconds, _ in known if seconds is not None), default=1.0)
+    lengths = [(task, estimate(task) if estimate else None, weigh(task) if weigh else ()) for task in tasks]
+    longest = max((seconds for _, seconds, _ in lengths if seconds is not None), default=1.0)
     allocations = parse_slurm_options(tasks[0].launcher).allocations
     shares: list[list[RunTask]] = [[] for _ in range(min(allocations, len(tasks)))]
     loads = [(0.0, 0, index) for index in range(len(shares))]
-    for task, seconds, _ in sorted(known, key=lambda each: priority(each[0].cores, each[1], each[2])):
+    for task, seconds, _ in sorted(lengths, key=lambda length: priority(length[0].cores, *length[1:])):
         load, count, index = min(loads)
         shares[index].append(task)
         loads[index] = (load + (longest if seconds is None else seconds), count + 1, index)
@@ -66,7 +66,7 @@ def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
         if (place := find_batch_task(run)) is not None:
             places.setdefault(place, []).append(run)
     batches = {path: read_batch(path) for path, _ in places}
-    found: list[Run] = []
+    shared: list[Run] = []
     for (path, index), mine in places.items():
         batch, directories = batches[path], {run.directory for run in mine}
         if batch is None or not batch.packed or index >= len(batch.tasks):
@@ -74,8 +74,8 @@ def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
         others = (Run(path.parent.parent / run_directory.RUNS / name) for name in batch.tasks[index])
         left = (other for other in others if other.directory not in directories and other.status() in KEEPING)
         if any(belongs_to(other, path, index) for other in left):
-            found += mine
-    return found
+            shared += mine
+    return shared
 
 
 def remove_from_jobs(runs: Collection[Run], reason: str, within_s: float) -> None:

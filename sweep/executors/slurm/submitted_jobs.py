@@ -46,9 +46,9 @@ class SubmittedJobs:
         if batch is None:
             return None
         if batch.id is None:  # its launcher died before it could write it
-            found = [id for id, job in self.list_jobs().items() if job.name == batch.name]
-            if found:
-                batch.note_id(found[0].partition("_")[0])
+            ids = [id for id, job in self.list_jobs().items() if job.name == batch.name]
+            if ids:
+                batch.note_id(ids[0].partition("_")[0])
         return batch.format_task_id(index)
 
     def find_living(self, run: Run) -> str | None:
@@ -59,7 +59,7 @@ class SubmittedJobs:
         return id if id is not None and id in self.list_jobs() and self.list_jobs()[id].alive else None
 
     def reconcile(self, run: Run) -> None:
-        """Write how a run stands whose job is not alive."""
+        """Write the status of a run whose job is not alive."""
         state = run.state()
         if state["status"] not in (run_directory.PENDING, run_directory.RUNNING):
             return
@@ -71,7 +71,7 @@ class SubmittedJobs:
 
 
 def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = None) -> str | None:
-    """Write how a run stands whose job has ended without writing it, from its result or else from what SLURM says.
+    """Write the status of a run whose job has ended without doing so, by its result or else by what SLURM says.
 
     Args:
         reason: why it was cancelled, if more is known than SLURM says.

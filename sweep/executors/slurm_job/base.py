@@ -1,4 +1,4 @@
-"""What all jobs of SLURM do with the runs that they compute: lock them, show that they are alive, note preemptions."""
+"""The base of the jobs that SLURM starts: locks their runs, shows that they are alive, and notes preemptions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class AllocatedJob(abc.ABC):
                     os.utime(run.path(run_directory.STATE))
 
     def _reconcile(self, run: Run) -> None:
-        """Write what an earlier job has left of a run: its result counts, else it was preempted or lost."""
+        """Write the status of a run that an earlier job has left: that of its result, else preempted or lost."""
         state = run.state()
         last = state["attempts"][-1] if state["attempts"] else {}
         is_running = last.get("status") == run_directory.RUNNING
@@ -110,5 +110,5 @@ def explain_lock(path: Path, what: str = "it") -> str:
 def count_preemptions(run: Run, job: str) -> int:
     """Return how often a job was preempted from a run: the last attempt counts of each time that SLURM started it."""
     attempts = run.state()["attempts"]
-    last = {each.get("restarts"): each.get("status") for each in attempts if each.get("job") == job}
+    last = {attempt.get("restarts"): attempt.get("status") for attempt in attempts if attempt.get("job") == job}
     return sum(status == run_directory.PREEMPTED for status in last.values())
