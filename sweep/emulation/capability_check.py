@@ -88,8 +88,8 @@ def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) 
     most, why = min(limits)
     if hosts > most:
         raise UsageError(
-            f"network={network['name']} with {ranks} ranks and workers_per_host={ranks_a_host}: {hosts} hosts; valid is up "
-            f"to {most} on this machine ({why})"
+            f"network={network['name']} with {ranks} ranks and workers_per_host={ranks_a_host}: {hosts} hosts; "
+            f"valid is up to {most} on this machine ({why})"
         )
 
 

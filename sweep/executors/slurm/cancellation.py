@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from queue import SimpleQueue
 
-from sweep.executors.slurm.queue import MOST_IDS, build_environment, format_refusal, is_gone
-
-PATIENCE_S = 60.0  # for one scancel
+from sweep.executors.slurm.queue import SlurmSilent, scancel
 
 
 class Cancellations:
@@ -24,8 +23,7 @@ class Cancellations:
         self._reported = False  # that SLURM does not end jobs
         self._due: dict[str, float] = {}  # when to ask SLURM, by time.monotonic(), for each job
         self._asked: list[str] = []  # the jobs of the scancel that runs
-        self._scancel: subprocess.Popen[str] | None = None
-        self._until = 0.0
+        self._answers: SimpleQueue[SlurmSilent | None] = SimpleQueue()  # of a scancel that has ended; None: accepted
 
     def request(self, ids: Iterable[str]) -> None:
         """Have jobs ended; the id of an array stands for all of its tasks."""
@@ -35,49 +33,30 @@ class Cancellations:
 
     def poll(self) -> bool:
         """Start what is due, and tell whether SLURM has just accepted something; may be called at any rate."""
-        done = self._scancel is not None and self._has_succeeded(self._scancel)
+        accepted = not self._answers.empty() and self._note_answer(self._answers.get())
         now = time.monotonic()
-        due = [id for id, at in self._due.items() if at <= now][:MOST_IDS]
-        if self._scancel is None and due:
-            try:
-                self._scancel = subprocess.Popen(
-                    ["scancel", *due],
-                    env=build_environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    errors="replace",
-                )
-            except OSError as error:
-                self._postpone(due, f"scancel: {error.strerror}")
-            else:
-                self._asked, self._until = due, now + PATIENCE_S
-        return done
+        if not self._asked and (due := [id for id, at in self._due.items() if at <= now]):
+            self._asked = due
+            threading.Thread(target=self._scancel, args=(due,), daemon=True).start()
+        return accepted
 
-    def _has_succeeded(self, scancel: subprocess.Popen[str]) -> bool:
-        """Tell whether the scancel has ended and SLURM has accepted it; if SLURM refused, it is postponed."""
-        code = scancel.poll()
-        if code is None and time.monotonic() < self._until:
-            return False
-        self._scancel = None
-        with scancel:
-            if code is None:
-                scancel.kill()
-                refused: str | None = f"scancel did not answer for {PATIENCE_S:.0f} s"
-            else:
-                output = scancel.stderr.read() if scancel.stderr is not None else ""
-                refused = format_refusal("scancel", code, output) if code else None
-        if refused is not None and not is_gone(refused):
-            self._postpone(self._asked, refused)
-            return False
-        self._reported = False
-        for id in self._asked:
-            self._due.pop(id, None)
-        return True
+    def _scancel(self, ids: Sequence[str]) -> None:
+        try:
+            scancel(ids)
+        except SlurmSilent as silent:
+            self._answers.put(silent)
+        else:
+            self._answers.put(None)
 
-    def _postpone(self, ids: Iterable[str], why: str) -> None:
-        self._due.update(dict.fromkeys(ids, time.monotonic() + self.again_s))
-        if not self._reported:
-            self._reported = True
-            print(f"SLURM does not end jobs ({why}); it is asked again every {self.again_s:g} s", file=sys.stderr)
+    def _note_answer(self, refusal: SlurmSilent | None) -> bool:
+        """Forget the jobs that SLURM ends, or put them off if it refused; tell whether it accepted."""
+        asked, self._asked = self._asked, []
+        if refusal is None:
+            self._due = {id: at for id, at in self._due.items() if id not in asked}
+        else:
+            self._due |= dict.fromkeys(asked, time.monotonic() + self.again_s)
+            if not self._reported:
+                again = f"it is asked again every {self.again_s:g} s"
+                print(f"SLURM does not end jobs ({refusal}); {again}", file=sys.stderr)
+        self._reported = refusal is not None
+        return refusal is None

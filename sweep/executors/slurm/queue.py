@@ -74,24 +74,6 @@ def list_hidden_variables(environment: Mapping[str, str], asked: Collection[str]
     return {name for name in environment if name.startswith((*_ALLOCATIONS, *_SHOWN)) and not name.startswith(kept)}
 
 
-def build_environment(asked: Collection[str] = ()) -> dict[str, str]:
-    """Return the environment for commands of SLURM; `asked` are the options in the script for sbatch."""
-    hidden = list_hidden_variables(os.environ, asked)
-    return {name: value for name, value in os.environ.items() if name not in hidden}
-
-
-def format_refusal(program: str, exit_code: int, output: str) -> str:
-    """Return why a command of SLURM has failed, in one line, from what it printed."""
-    lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in output.splitlines()]
-    reason = "; ".join(line for line in lines if line and not line.startswith("Try "))
-    return f"{program}: {reason}" if reason else f"{program} exited with {exit_code}"
-
-
-def is_gone(refused: str) -> bool:
-    """Tell whether scancel was refused because a job has ended already."""
-    return "nvalid job id" in refused or "already" in refused
-
-
 def run_command(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str:
     """Run one of SLURM's commands and return its output.
 
@@ -101,10 +83,11 @@ def run_command(*command: str, timeout: float = 60, asked: Collection[str] = ())
     Raises:
         SlurmSilent: there is no such program, it failed, or it did not answer for `timeout` seconds.
     """
+    hidden = list_hidden_variables(os.environ, asked)
     try:
         done = subprocess.run(
             command,
-            env=build_environment(asked),
+            env={name: value for name, value in os.environ.items() if name not in hidden},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -116,7 +99,10 @@ def run_command(*command: str, timeout: float = 60, asked: Collection[str] = ())
     except OSError as error:
         raise SlurmSilent(f"{command[0]}: {error.strerror}") from None
     if done.returncode:
-        raise SlurmSilent(format_refusal(command[0], done.returncode, done.stderr))
+        lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in done.stderr.splitlines()]
+        reason = "; ".join(line for line in lines if line and not line.startswith("Try "))
+        program = command[0]
+        raise SlurmSilent(f"{program}: {reason}" if reason else f"{program} exited with {done.returncode}")
     return done.stdout
 
 
@@ -167,7 +153,7 @@ def scancel(ids: Sequence[str], *options: str) -> None:
         try:
             run_command("scancel", *options, *ids[start : start + MOST_IDS])
         except SlurmSilent as silent:
-            if not is_gone(str(silent)):
+            if "nvalid job id" not in str(silent) and "already" not in str(silent):  # it has not ended
                 raise
 
 

@@ -17,6 +17,7 @@ from sweep.directory import completion, requests
 from sweep.driver.drive import Drive
 from sweep.driver.request_handler import RequestHandler
 from sweep.executors.local import SlotExecutor
+from sweep.executors.slurm import queue
 from sweep.executors.slurm.executor import SlurmRunExecutor
 from sweep.launchers.launchers import SubmittedRuns
 from sweep.settings.sweep import SweepSettings
@@ -90,18 +91,24 @@ def test_a_scancel_that_hangs_holds_nothing_up(
     tasks = [make("a"), make("b"), make("c")]
     first, second, third = submit(executor, *tasks)
     fake.queue(_100_0="RUNNING", _100_1="RUNNING", _100_2="RUNNING")
-    plays(fake, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    plays(fake, f"until [ -e {tmp_path}/over ]; do sleep 0.01; done; exit 1")
     executor.ask_to_end([first], "enough")
     executor.ask_to_end([second], "enough")
     began(tasks[2], "100_2", run_directory.DONE)
     polled(executor, lambda: third.status == run_directory.DONE)
-    eventually((tmp_path / "pid").exists)
-    assert fake.asked("scancel") == ["100_0"] and not first.ended
+    eventually(lambda: fake.asked("scancel") == ["100_0"])
+    assert not first.ended
     plays(fake, f"printf '100_0|n|CANCELLED|None\\n100_1|n|CANCELLED|None\\n' > {fake.here}/queue")
-    executor._cancellations._until = 0.0  # a minute later
+    (tmp_path / "over").touch()
     polled(executor, lambda: first.ended and second.ended)
+
+
+def test_a_command_that_hangs_is_killed(fake: FakeSlurm, tmp_path: Path) -> None:
+    plays(fake, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    with pytest.raises(queue.SlurmSilent, match="^scancel did not answer for 2 s$"):
+        queue.run_command("scancel", "100_0", timeout=2.0)
     pid = int((tmp_path / "pid").read_text(encoding="ascii"))
-    with pytest.raises(ProcessLookupError):  # it was killed, and asked for
+    with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
