@@ -116,7 +116,7 @@ class Job:
 
 
 def _keep_if_equal(asked: float, there: float) -> float | None:
-    """Return what was asked for; None where it could not be had."""
+    """Return the asked value; None if the cluster has another one."""
     return asked if asked == there else None
 
 

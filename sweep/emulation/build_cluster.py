@@ -73,7 +73,7 @@ class BuiltCluster:
 
 
 def set_receive_cores(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
-    """Set for existing interfaces what MASK sets for later ones; older kernels have it, for root only.
+    """Set the cores that receive packets of existing interfaces, on kernels without MASK; only root may.
 
     Raises:
         OSError: the kernel refuses.
@@ -119,7 +119,7 @@ def _explain_missing(said: str, line: str) -> str:
 
 
 def run_batch(program: str, lines: Sequence[str]) -> None:
-    """Have `ip` or `tc` do what the lines say, in this network namespace.
+    """Run lines of commands by `ip` or `tc`, in this network namespace.
 
     Raises:
         RuntimeError: a line fails; names it and the reason.

@@ -64,7 +64,7 @@ def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores:
 
 
 def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) -> None:
-    """Refuse more hosts than are sensible on a machine.
+    """Refuse more hosts than the cores, the memory and the switch of a machine can take.
 
     Args:
         cores: that runs may have at the same time.
@@ -158,7 +158,7 @@ HINDERING = (
 
 
 def _suggest_setting(settings: Path = Path("/proc/sys")) -> str:
-    """Suggest what lets a user have namespaces, by the kernel's settings."""
+    """Return what lets a user have namespaces, by the kernel's settings."""
     for name, hindering, value in HINDERING:
         try:
             now = (settings / name).read_text().strip()

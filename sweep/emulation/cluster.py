@@ -70,7 +70,7 @@ class Cluster:
 
     @classmethod
     def from_config(cls, network: Mapping[str, Any], ranks: int) -> Cluster:
-        """Make the cluster that the section `network` of a config describes, as far as so many ranks fill it."""
+        """Make the cluster that the section `network` of a config describes, with as many hosts as the ranks fill."""
         bandwidth, latency = _read_link(network)
         own = network.get("hosts") or {}
         hosts = []

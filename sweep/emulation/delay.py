@@ -132,7 +132,7 @@ def build_table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
 
 
 def start_delay(built: BuiltCluster, has_netem: bool) -> tuple[Delayer | None, float | None]:
-    """Set up what delays and drops packets, where the network asks for that; return it and the time of a small message.
+    """Start what delays and drops packets, if the network asks for that; return it and the time of a small message.
 
     Latencies and losses that cannot be had are noted in `built.problems` and taken out of `built.cluster`.
 

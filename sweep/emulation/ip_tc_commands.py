@@ -186,7 +186,7 @@ def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str
 
 
 def _escape(text: str) -> str:
-    """Escape a text as a pattern of sed between bars."""
+    """Escape a text for a pattern of sed between bars (`s|...|...|`)."""
     return re.sub(r"[][\\.*^$|]", r"\\\g<0>", text)
 
 

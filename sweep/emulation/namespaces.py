@@ -105,7 +105,7 @@ def _accompany(first: int, descriptor: int, answers: int) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End as the job did."""
+    """End this process with the exit status of the job, or by the same signal."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError):  # SIGKILL has no handler
@@ -115,7 +115,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def separate() -> None:
-    """Have this process's children live in process and, without a right to that, user namespaces of their own.
+    """Give this process's children process namespaces of their own, and user namespaces where only those are allowed.
 
     Raises:
         OSError: the kernel refuses.
@@ -185,7 +185,7 @@ def set_name(name: str) -> None:
 
 
 def bind(source: Path, target: Path) -> None:
-    """Let `target` be `source`, for all in this mount namespace."""
+    """Mount `source` at `target`, for all processes of this mount namespace."""
     _mount(str(source), str(target), None, MS_BIND)
 
 

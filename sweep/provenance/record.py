@@ -122,7 +122,7 @@ def describe_mpi(program: Sequence[str]) -> str:
 
 
 def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launcher: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what runs take along of their sweep's description: a hash stands for the difference to the commit.
+    """Return the part of a sweep's description that its runs record; of the difference to the commit only the hash.
 
     Args:
         launcher: where the run is computed, by its launcher's options.
@@ -137,7 +137,7 @@ def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launche
 
 
 def describe_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any]:
-    """Describe the node of this process; it replaces what a run takes along from where it was submitted.
+    """Describe the node of this process, for runs that were submitted from another one.
 
     Args:
         program: the MPI launcher, with its arguments.

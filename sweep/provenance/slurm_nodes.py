@@ -24,7 +24,7 @@ RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops", "steadiness")  # of a calib
 
 
 def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, Any]:
-    """Describe the nodes of a job; it replaces what a run takes along from where it was submitted.
+    """Describe the nodes of a job, for runs that were submitted from another one.
 
     Args:
         program: the MPI launcher, with its arguments.
@@ -89,7 +89,7 @@ def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[
 
 
 def _find_differences(node: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a node's record has and the record of this node has not; a calibration is always its own."""
+    """Return the entries of a node's record that differ from those of this node, and the figures of its calibration."""
     measured = node.get("calibration") or {}
     alike = {"host", "calibration", *(key for key in node if node[key] == here.get(key))}
     different = {key: value for key, value in node.items() if key not in alike}

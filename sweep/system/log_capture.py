@@ -39,7 +39,7 @@ class Log:
         self.lost = 0  # bytes that could not be written
 
     def add(self, data: bytes) -> None:
-        """Write `data`, whatever has to go for it."""
+        """Write `data`, and cut out earlier output if the limit is reached."""
         view = memoryview(data)
         while view:
             if self.size >= self.limit:

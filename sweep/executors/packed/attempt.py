@@ -53,7 +53,7 @@ class PackedAttempt(Attempt):
             raise
 
     def join(self, world: PackedWorld) -> None:
-        """Queue for the ranks of a world."""
+        """Queue the attempt for the ranks of a world."""
         self.world = world
         self._write_start(world.process.pid, world=str(world.directory.absolute()))
         world.add(self)
@@ -149,7 +149,7 @@ class PackedAttempt(Attempt):
             self._send(signal.SIGUSR1)
 
     def doom(self, status: str, reason: str) -> None:
-        """Note how it will have ended, as `terminate` does, if its whole world is about to be ended."""
+        """Note how the attempt will have ended, as `terminate` does, before its whole world is ended."""
         self._stopping = self._stopping or (status, reason, None)
 
     def stop(self, status: str, reason: str, grace_s: float = GRACE_S) -> None:
@@ -163,7 +163,7 @@ class PackedAttempt(Attempt):
             self.world.close()
 
     def fail(self, reason: str, cause: str = START) -> None:
-        """Write that it could not begin."""
+        """Write that the attempt could not begin."""
         self._tidy()
         self.status, self.reason, self.cause = run_directory.FAILED, reason, cause
         with contextlib.suppress(OSError):

@@ -70,7 +70,7 @@ class ForkServer:
         return code is not None and code < 0
 
     def can_serve(self, variables: Mapping[str, str], threads: int, code: str | None) -> bool:
-        """Tell whether it can fork the ranks of such runs."""
+        """Tell whether the ranks of such runs can be forked from this server."""
         return (
             self.process.poll() is None
             and self.key == (dict(variables), threads)
@@ -78,14 +78,14 @@ class ForkServer:
         )
 
     def wait(self) -> None:
-        """Wait until it has loaded torch, has ended, or has taken too long."""
+        """Wait until the fork server has loaded torch, has ended, or has taken too long."""
         self._control.settimeout(PATIENCE_S)
         with contextlib.suppress(OSError):
             self._control.recv(16)
         self._control.settimeout(None)
 
     def serve(self, task: RunTask, scratch: str, size: int, runs: Sequence[str] = ()) -> list[str]:
-        """Have it fork the ranks of a world; return the program that MPI has to start for each of them.
+        """Have the ranks of a world forked; return the program that MPI has to start for each of them.
 
         Args:
             task: a run of the world.
@@ -110,7 +110,7 @@ class ForkServer:
         return [sys.executable, "-I", "-S", proxy, os.path.join(scratch, SOCKET)]
 
     def stop_serving(self, scratch: str) -> None:
-        """Have it fork no more ranks for this world."""
+        """Have no more ranks forked for this world."""
         self._send_order({"do": "forget", "world": scratch})
 
     def _send_order(self, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
@@ -118,7 +118,7 @@ class ForkServer:
             socket.send_fds(self._control, [json.dumps(order).encode()], descriptors)
 
     def close(self) -> None:
-        """Kill it, with the ranks that are left."""
+        """Kill the fork server, with the ranks that are left."""
         self._control.close()
         self.process.kill()
         self.process.wait()

@@ -34,11 +34,11 @@ class SlurmJob(Job):
 
     @property
     def is_ending(self) -> bool:
-        """Whether its end was asked for and it does not run, so that SLURM is about to remove it."""
+        """Whether the job is to end and does not run, so that SLURM is about to remove it."""
         return self.cancel_reason is not None and self.status == run_directory.PENDING
 
     def conclude(self, listed: ListedJob | None) -> None:
-        """Note that the job has ended and how: SLURM has it no more, or lists it as ended."""
+        """Note how the job has ended: SLURM has it no more, or lists it as ended."""
         run = self.task.run
         if self.ended_as is not None and (listed is None or listed.state in ("COMPLETED", "FAILED")):
             self.status, self.reason = self.ended_as

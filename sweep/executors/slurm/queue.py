@@ -144,7 +144,7 @@ def read_accounting(ids: Sequence[str]) -> dict[str, ListedJob]:
 
 
 def scancel(ids: Sequence[str], *options: str) -> None:
-    """End jobs, or what `options` say; the id of an array stands for all of its tasks. Jobs may have ended already.
+    """Run scancel for jobs, also for those that have ended; the id of an array stands for all of its tasks.
 
     Raises:
         SlurmSilent: there was no answer.

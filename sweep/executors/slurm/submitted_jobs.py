@@ -124,7 +124,7 @@ def _has_served(run: Run, listed: ListedJob | None) -> bool:
 
 
 def _read_last_words(run: Run, listed: ListedJob) -> str:
-    """Return the last line that a job has printed, or why it could not begin."""
+    """Return the last line that a job has printed, or why the job could not begin."""
     folder = run.directory.parent.parent / FOLDER
     lines = files.tail(folder / f"{listed.id}.log", 1)
     if lines:

@@ -36,7 +36,7 @@ class AllocatedJob(abc.ABC):
         self.allocation, self.signals, self.options = allocation, signals, options
         self._next_beat = 0.0
         self._why: str | None = None
-        """Why what runs was asked to save and end."""
+        """Why the runs were asked to save and end."""
 
     @abc.abstractmethod
     def compute(self) -> int:
@@ -102,7 +102,7 @@ class AllocatedJob(abc.ABC):
 
 
 def explain_lock(path: Path, what: str = "it") -> str:
-    """Return a line for people: another job has the lock of a run, or of an allocation."""
+    """Return a line that says that another job has the lock of a run, or of an allocation."""
     file = file_lock.to_remove(path)
     return f"another job computes {what}" + ("" if file is None else f"; if that job is gone, remove {file}")
 

@@ -35,12 +35,12 @@ class JobSignals:
 
     @property
     def must_stop(self) -> bool:
-        """Whether what runs is to be saved and left as it is."""
+        """Whether the runs are to be saved, and not to go on by themselves."""
         return signal.SIGUSR1 in self.came
 
     @property
     def must_move(self) -> bool:
-        """Whether what runs is to be saved, to go on in another job."""
+        """Whether the runs are to be saved, and to go on in another job."""
         return signal.SIGUSR2 in self.came
 
     @property
@@ -67,7 +67,7 @@ class JobSignals:
         return self._why_ended
 
     def explain_stop(self, allocation: Allocation, options: SlurmOptions) -> str:
-        """Return why what runs is to be saved, for people."""
+        """Return why the runs are to be saved, for people."""
         if self.must_stop:
             return "asked to stop"
         described = allocation.query_job()
