@@ -22,7 +22,7 @@ def is_name(text: str) -> bool:
 
 
 def list_inherited() -> list[str] | None:
-    """List the GPUs in CUDA_VISIBLE_DEVICES up to the first word that names none, as CUDA does; None if it is not set."""
+    """List the GPUs in CUDA_VISIBLE_DEVICES up to the first word that names none, as CUDA; None if it is not set."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return None

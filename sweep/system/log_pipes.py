@@ -69,7 +69,7 @@ class Capture:
             os.close(self.inputs.pop())
 
     def close(self) -> None:
-        """Wait until all that was written is in the files. A process that cannot be found may still have the pipes open."""
+        """Wait until all output is in the files; a process that cannot be found may still have the pipes open."""
         self.close_inputs()
         try:
             self.process.wait(PATIENCE_S)

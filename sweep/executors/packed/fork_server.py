@@ -133,11 +133,7 @@ class ForkServers:
     @contextlib.contextmanager
     def start_early(self, command: Sequence[str], variables: Mapping[str, str], threads: int) -> Iterator[None]:
         """Have a fork server load torch while the block runs, and wait for it at the end."""
-        started = None
-        if can_fork(command, variables):
-            with contextlib.suppress(OSError):
-                started = ForkServer(variables, threads)
-                self._all.append(started)
+        started = self._start(variables, threads) if can_fork(command, variables) else None
         try:
             yield
             if started is not None:
@@ -151,11 +147,12 @@ class ForkServers:
         if not can_fork(task.command, task.environment):
             return None
         wanted = (task.environment, task.threads_per_worker, task.code)
-        for fork_server in self._all:
-            if fork_server.can_serve(*wanted):
-                return fork_server
+        fitting = (fork_server for fork_server in self._all if fork_server.can_serve(*wanted))
+        return next(fitting, None) or self._start(task.environment, task.threads_per_worker)
+
+    def _start(self, variables: Mapping[str, str], threads: int) -> ForkServer | None:
         with contextlib.suppress(OSError):
-            self._all.append(ForkServer(task.environment, task.threads_per_worker))
+            self._all.append(ForkServer(variables, threads))
             return self._all[-1]
         return None
 

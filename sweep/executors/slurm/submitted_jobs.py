@@ -86,10 +86,8 @@ def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = 
     last: dict[str, Any] = state["attempts"][-1] if state["attempts"] else {}
     running = last.get("status") == run_directory.RUNNING
     began = running or (listed is not None and last.get("job") == listed.id)
-    if began and last.get("status") in (
-        run_directory.FAILED,
-        run_directory.TIMEOUT,
-    ):  # it has said why, and waited for another try
+    # it has said why, and waited for another try
+    if began and last.get("status") in (run_directory.FAILED, run_directory.TIMEOUT):
         write_state(run, status=last["status"], reason=last.get("reason"))
         return cause
     stopped = read_stopped(run) if running else None

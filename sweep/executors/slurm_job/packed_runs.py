@@ -62,9 +62,8 @@ class PackedRunsJob(AllocatedJob):
             print(explain_lock(self.folder / LOCK, "these runs"), file=sys.stderr)
             return 1
         with lock:
-            tasks = [
-                load_task((files.read_json(run.path(run_directory.JOB)) or {})["task"]) for run in self._list_left()
-            ]
+            jobs = (files.read_json(run.path(run_directory.JOB)) or {} for run in self._list_left())
+            tasks = [load_task(job["task"]) for job in jobs]
             if not tasks:
                 print("nothing is left to do")
                 return 0
@@ -86,9 +85,7 @@ class PackedRunsJob(AllocatedJob):
         mine = [run for run in self.runs if belongs_to(run, self.batch, self.index)]
         for run in mine:
             attempts = run.state()["attempts"]
-            if (
-                attempts and attempts[-1].get("job") == self.allocation.job
-            ):  # by this job, before SLURM started it again
+            if attempts and attempts[-1].get("job") == self.allocation.job:  # before SLURM started this job again
                 self._reconcile(run)
         return [run for run in mine if run.status() in OPEN and not completion.is_complete(run)]
 
