@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from gradsweep import failure_causes, run_directory
 from gradsweep.errors import UsageError
-from sweep.system.job_environment import is_inside_mpi
+from sweep.system.job_environment import clean_environment
 
 ENDED = {
     "BOOT_FAIL": (run_directory.FAILED, failure_causes.LOST, "its nodes did not boot"),
@@ -31,8 +31,6 @@ MOST_IDS = 500  # of one scancel
 
 GONE = (run_directory.FAILED, failure_causes.LOST, "SLURM does not know its job any more, and it has left no result")
 
-_ALLOCATIONS = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMIX_", "PMI_", "PRTE_", "OMPI_", "SUBMITIT_")
-_KEPT = ("SLURM_CONF", "OMPI_ALLOW_RUN_AS_ROOT")
 _DEFAULTS = ("account", "partition", "qos", "reservation", "constraint")  # that a user may have set for sbatch
 _SHOWN = ("SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")  # a user's defaults, which would change the answers
 
@@ -62,16 +60,16 @@ class ListedJob:
         return self.state.lower() if self.reason in ("None", "") else f"{self.state.lower()}: {self.reason}"
 
 
-def list_hidden_variables(environment: Mapping[str, str], asked: Collection[str] = ()) -> set[str]:
-    """Return the variables that commands of SLURM must not see: of an allocation around us, and of output formats.
+def build_environment(environment: Mapping[str, str], asked: Collection[str] = ()) -> dict[str, str]:
+    """Return the environment of SLURM's commands: without an allocation around us, and formats of their output.
 
     SBATCH_ACCOUNT and the like are a user's own and stay, unless this process is in an allocation, or the script has
     `asked` for the option, which sbatch would override.
     """
-    kept = _KEPT if is_inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
-    if "SLURM_JOB_ID" not in environment:
-        kept = (*kept, *(f"SBATCH_{option.upper()}" for option in _DEFAULTS if option not in asked))
-    return {name for name in environment if name.startswith((*_ALLOCATIONS, *_SHOWN)) and not name.startswith(kept)}
+    own = {f"SBATCH_{option.upper()}" for option in _DEFAULTS if option not in asked}
+    kept = {} if "SLURM_JOB_ID" in environment else {name: environment[name] for name in own & environment.keys()}
+    clean = clean_environment(environment).items()
+    return {**{name: value for name, value in clean if not name.startswith(_SHOWN)}, **kept}
 
 
 def run_command(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str:
@@ -83,11 +81,10 @@ def run_command(*command: str, timeout: float = 60, asked: Collection[str] = ())
     Raises:
         SlurmSilent: there is no such program, it failed, or it did not answer for `timeout` seconds.
     """
-    hidden = list_hidden_variables(os.environ, asked)
     try:
         done = subprocess.run(
             command,
-            env={name: value for name, value in os.environ.items() if name not in hidden},
+            env=build_environment(os.environ, asked),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
