@@ -1,4 +1,4 @@
-"""Build what `ip`, `tc`, the kernel and mpirun are told to make a cluster. Pure: texts out of numbers."""
+"""Build the commands and settings by which `ip`, `tc`, the kernel and mpirun make a cluster, as texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hide secrets, which are told by their names, and refuse them where they would be written to a sweep's files.
+"""Hide secrets, which are known by their names, and refuse them where they would be written to a sweep's files.
 
 Ranks inherit the environment of the command, and with it its secrets.
 """

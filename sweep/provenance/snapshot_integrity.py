@@ -1,4 +1,4 @@
-"""Check that a copy of the code is unchanged, down to the last file, and that nobody else could change it."""
+"""Check that a copy of the code is unchanged, down to the last file, and that no other user could change it."""
 
 from __future__ import annotations
 

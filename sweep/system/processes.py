@@ -1,4 +1,4 @@
-"""Find and end the processes of an attempt by a mark in their environment, whatever their parent is by now."""
+"""Start programs, and find and end those of an attempt by a mark in their environment, whatever their parent is."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_text(*command: str, timeout: float) -> str:
 
 
 def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
-    """Find this user's processes that were started for an attempt (or a world), whatever their parent is by now."""
+    """Return the ids of this user's processes that were started for an attempt or a world, whatever their parent is."""
     needle = f"{mark}={directory}".encode()
     pids = []
     for entry in Path("/proc").iterdir():
@@ -53,7 +53,7 @@ def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
 
 
 def kill_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> None:
-    """End whatever an attempt (or a world) has left running; returns when it is gone, so that its cores are free."""
+    """Kill the processes of an attempt or a world, and wait until they are gone, so that their cores are free."""
     deadline = time.monotonic() + GRACE_S
     while (left := find_processes(directory, mark)) and time.monotonic() < deadline:
         for pid in left:

@@ -173,8 +173,8 @@ class SlurmRunExecutor(RunExecutor):
         """
         last = now - SILENT * self.poll_s
         running = [job for job in jobs if job.status == run_directory.RUNNING and job.cancel_reason is None]
-        heard = {job.slurm_id for job in running if job.heard >= last}
-        return [job for job in jobs if not job.ended and job.slurm_id not in heard]
+        alive = {job.slurm_id for job in running if job.alive_at >= last}
+        return [job for job in jobs if not job.ended and job.slurm_id not in alive]
 
     def _read_state(self, job: SlurmJob, now: float, *, force: bool = False) -> None:
         """Read a run's state.json if it has changed since the last time."""
@@ -183,7 +183,7 @@ class SlurmRunExecutor(RunExecutor):
         if stamp is None or (stamp == job.stamp and not force):
             return
         if stamp != job.stamp:
-            job.stamp, job.heard = stamp, now
+            job.stamp, job.alive_at = stamp, now
         state = run.state()
         last = state["attempts"][-1] if state["attempts"] else {}
         status, mine = state["status"], last.get("job") == job.slurm_id
@@ -233,7 +233,7 @@ class SlurmRunExecutor(RunExecutor):
 
     def _note_listed(self, job: SlurmJob, listed: ListedJob) -> None:
         job.gone_since = None
-        job.heard = time.monotonic()
+        job.alive_at = time.monotonic()
         waits = listed.state != "SUSPENDED" and listed.waits_for is not None
         job.why = listed.waits_for
         job.waits_for = f"SLURM ({job.why})" if waits else None

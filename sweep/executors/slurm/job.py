@@ -26,7 +26,7 @@ class SlurmJob(Job):
         self.why: str | None = None
         self.cancel_reason: str | None = None
         self.stamp: tuple[int, int, int] | None = None  # of state.json, when it was last read
-        self.heard = time.monotonic()  # when state.json was last seen to change
+        self.alive_at = time.monotonic()  # when it last gave a sign of life
         self.gone_since: float | None = None
         self.ended_as: tuple[str, str | None] | None = None
         self.number: int | None = None  # of the attempt that was last seen to run
