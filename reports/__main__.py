@@ -76,10 +76,10 @@ def _describe_error(error: OSError) -> str:
     return f"{os.fsdecode(where)}: {error.strerror}; valid is to remove it" if where and in_the_way else str(error)
 
 
-def _describe_commands() -> str | None:
+def _describe_commands() -> str:
     lines = [f"  {command:8} {summary}" for command, summary in COMMANDS.items()]
     head = "commands (python -m reports COMMAND --help tells more; a path that is called so is written ./list):"
-    return "\n".join([head, *lines]) if lines else None
+    return "\n".join([head, *lines])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ run is up to one evaluation better than it counts: evaluate often where that mat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -76,6 +78,16 @@ def select_runs(epochs: pd.DataFrame, runs: pd.MultiIndex) -> pd.DataFrame:
     """Return the epochs of these runs (`make_run_index`)."""
     groups = epochs.groupby(RUN, observed=True)
     return epochs[_use_plain_index(groups.size()).index.isin(runs)[groups.ngroup().to_numpy()]]
+
+
+def split_by_run(frame: pd.DataFrame, columns: Sequence[str]) -> dict[tuple[str, str], np.ndarray]:
+    """Return the values of these columns by sweep and run, (rows, columns); the rows of a run lie together."""
+    values = frame[list(columns)].to_numpy("float64", na_value=np.nan)
+    codes = frame.groupby(RUN, observed=True, sort=False).ngroup().to_numpy()
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    names = zip(*(frame[column].iloc[starts] for column in RUN), strict=True)
+    parts = np.split(values, starts[1:]) if len(starts) else []
+    return {(str(sweep), str(run)): part for (sweep, run), part in zip(names, parts, strict=True)}
 
 
 def make_run_index(runs: pd.DataFrame) -> pd.MultiIndex:

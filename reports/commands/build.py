@@ -49,8 +49,9 @@ def run(options: argparse.Namespace) -> int:
 
     follow.check_interval(options)
     baseline_options.check_baseline(options)
-    _parse_picture_formats(options)
+    pictures = table_options.parse_words("--plots", options.plots, PICTURES)
     _check_together(options)
+    options.plots = pictures
     if not options.follow:
         if options.into is not None and options.baseline is None and len(find_runs.find_sweeps(*options.paths)) < 2:
             raise UsageError(f"--into {options.into}: it is for several sweeps, and this is one, whose report is in it")
@@ -95,11 +96,6 @@ def _check_together(options: argparse.Namespace) -> None:
             raise UsageError(f"{option}: it is about a report; valid is without --rows, --cols, --value and --where")
 
 
-def _parse_picture_formats(options: argparse.Namespace) -> list[str]:
-    """Return the typed formats of plots."""
-    return table_options.parse_words("--plots", options.plots, PICTURES)
-
-
 def _build_each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> None:
     from reports.building.sweep_report import build_report, summarize_dates
 
@@ -110,7 +106,7 @@ def _build_each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool
     )
     built = []
     for sweep in sweeps:
-        built.append(build_report(sweep, _parse_picture_formats(options), formats, targets, against))
+        built.append(build_report(sweep, options.plots, formats, targets, against))
         if not quiet:
             _print_report(built[-1])
         print(format_path(built[-1].page), flush=True)
@@ -129,7 +125,7 @@ def _build_together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: 
     built = read_report(sweeps, place, table_options.parse_targets(options), table_options.parse_against(options))
     if comparison is not None:
         built = dataclasses.replace(built, more=comparison.tables)
-    write_report(built, _parse_picture_formats(options), table_options.parse_formats(options))
+    write_report(built, options.plots, table_options.parse_formats(options))
     if comparison is not None and not quiet:
         for line in comparison.sentences:
             print_line(line, "bold")

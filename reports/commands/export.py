@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 from pathlib import Path
+from typing import Any
 
 from gradsweep import errors, run_directory
 from gradsweep.cli.tables import console, print_line
 from gradsweep.text import plural
 from reports.commands.build import format_path
-from reports.exports.export import PACKAGES, check_installed, export
+
+PACKAGES = {"tensorboard": "tensorboardX", "mlflow": "mlflow"}
+"""The packages that exports need, by program, whose name its module in reports/exports and the extra have, too.
+
+A module has `export(runs, into)`, which yields each run and whether it was written, or was there already.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if not 0 <= options.every < math.inf:
         raise errors.bad_value("--every", options.every, "a number of seconds, or 0")
-    check_installed(options.program)  # before anything is read
+    package = PACKAGES[options.program]
+    if importlib.util.find_spec(package) is None:  # before anything is read
+        raise errors.UsageError(
+            f"export {options.program}: the package {package} is not installed; "
+            f"valid after `pip install 'gradsweep[{options.program}]'`"
+        )
     from reports.reading.find_runs import find_sweeps
 
     sweeps = find_sweeps(*options.paths)
@@ -72,7 +84,8 @@ def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -
 
     out = console()
     report = Report(sweeps).merge() if options.program == "mlflow" else Report(sweeps)  # one run for each signature
-    written = [is_new for _, is_new in export(options.program, read_ended_runs(report, options.every), into)]
+    module: Any = importlib.import_module(f"reports.exports.{options.program}")
+    written = [is_new for _, is_new in module.export(read_ended_runs(report, options.every), into)]
     if not options.quiet:
         unchanged = f", {written.count(False)} there already" if False in written else ""
         print_line(f"{plural(written.count(True), 'run')} exported{unchanged}")

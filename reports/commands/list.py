@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import operator
 import os
 import re
 import sys
@@ -16,7 +17,7 @@ from gradsweep.disk.regular_files import open_regular
 from gradsweep.errors import UsageError
 from gradsweep.sweep_locations import OUTPUT, is_sweep, sweeps_below
 from gradsweep.text import align, number, one_line
-from sweep.status.overview import LOST, Overview, View
+from sweep.status.overview import LOST, Overview
 
 FAILED = (run_directory.FAILED, run_directory.TIMEOUT, run_directory.DIVERGED, LOST)
 HEADINGS = ("sweep", "created", "runs", "done", "failed", "best accuracy", "of", "")
@@ -63,7 +64,7 @@ def _read_sweep(directory: Path) -> SweepEntry:
     overview.refresh()
     counts = overview.count_statuses()
     done = [view for view in overview.views.values() if view.status == run_directory.DONE and view.accuracy is not None]
-    best = max(done, key=_get_accuracy, default=None)
+    best = max(done, key=operator.attrgetter("accuracy"), default=None)
     return SweepEntry(
         os.path.relpath(directory) if not directory.is_absolute() else str(directory),
         _read_creation(directory / run_directory.SWEEP),
@@ -74,10 +75,6 @@ def _read_sweep(directory: Path) -> SweepEntry:
         best.accuracy if best else None,
         best.name if best else None,
     )
-
-
-def _get_accuracy(view: View) -> float:
-    return float("-inf") if view.accuracy is None else view.accuracy
 
 
 def _read_creation(path: Path) -> str | None:

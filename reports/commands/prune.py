@@ -128,10 +128,7 @@ def _find_attempts(one: Run, status: str) -> Iterator[tuple[Path, str]]:
 
 
 def _count_bytes(directory: Path) -> int:
-    total = 0
-    for above, _, names in os.walk(directory):
-        total += sum(os.lstat(os.path.join(above, name)).st_size for name in names)
-    return total
+    return sum(os.lstat(os.path.join(above, name)).st_size for above, _, names in os.walk(directory) for name in names)
 
 
 def _delete(path: Path) -> bool:

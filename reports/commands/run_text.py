@@ -68,8 +68,5 @@ def format_size(count: int) -> str:
 
 def list_files(directory: Path) -> list[tuple[str, int]]:
     """Return the files below a run's directory with their bytes; symbolic links are not followed."""
-    found = []
-    for path in sorted(directory.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            found.append((str(path.relative_to(directory)), path.lstat().st_size))
-    return found
+    paths = (path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink())
+    return [(str(path.relative_to(directory)), path.lstat().st_size) for path in paths]

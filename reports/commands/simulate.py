@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options import units
@@ -20,10 +20,7 @@ from reports.commands.table_options import FORMATS_BY_DEFAULT
 from reports.tables.file_formats import TABLES
 
 if TYPE_CHECKING:
-    from reports.scaling.output.simulated import (
-        SimulatedSteps,
-        SimulationSettings,
-    )  # loads numpy, which --help does without
+    from reports.scaling.output.simulated import SimulatedSteps, SimulationSettings  # loads numpy: too slow for --help
 
 _EXCHANGES = (
     "ring",
@@ -39,7 +36,7 @@ _EXCHANGES = (
     "gossip_one_peer",
 )
 _INNER, _STALENESS = "infiniband", 4  # defaults
-_DENSE = {"hierarchical", "server", "asynchronous"}
+_DENSE = ("hierarchical", "server", "asynchronous")
 """Exchanges that also send uncompressed bytes."""
 _LONGEST_S = 3600.0
 _LARGEST = 1e13
@@ -51,6 +48,16 @@ _TIMES = {
     "decode": "of one payload, after it",
     "update": "of the parameters",
 }
+_RANGES = (
+    ("stragglers", 0, 3),
+    ("oversubscription", 1, 1000),
+    ("per_node", 1, 1024),
+    ("staleness", 0, 1000),
+    ("seed", 0, 2**63),
+    ("steps", 1, 10_000),
+    ("slow", 0, 1000),
+)
+"""Options with the lowest and the highest valid number."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -159,16 +166,12 @@ def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> No
         (
             "--dense",
             options.dense is not None,
-            not _DENSE.isdisjoint(exchanges),
-            f"of --exchange {_join_names(_DENSE)}",
+            not set(_DENSE).isdisjoint(exchanges),
+            f"of --exchange {', '.join(_DENSE)}",
         ),
     ):
         if given and not useful:
             raise bad_value(option, getattr(options, option.strip("-")), valid)
-
-
-def _join_names(names: Iterable[str]) -> str:
-    return ", ".join(name for name in _EXCHANGES if name in names)
 
 
 def _check_gradient_count(asked: SimulationSettings, counts: Sequence[int]) -> None:
@@ -209,20 +212,14 @@ def _parse_settings(options: argparse.Namespace) -> SimulationSettings:
         for name in _TIMES
     }
     size = _parse_quantity("--bytes", options.bytes, units.byte_count, _LARGEST, "44MB")
-    dense = (
-        size if options.dense is None else _parse_quantity("--dense", options.dense, units.byte_count, _LARGEST, "44MB")
-    )
+    typed = options.bytes if options.dense is None else options.dense
+    dense = _parse_quantity("--dense", typed, units.byte_count, _LARGEST, "44MB")
     part = _parse_limit("--part", options.part, traffic.PART, _SMALLEST_PART)
     eager = _parse_limit("--eager", options.eager, traffic.EAGER, "0B")
-    _check_range("--stragglers", options.stragglers, 0, 3)
-    _check_range("--oversubscription", options.oversubscription, 1, 1000)
-    _check_range("--per-node", options.per_node, 1, 1024)
-    _check_range("--staleness", options.staleness, 0, 1000)
-    _check_range("--seed", options.seed, 0, 2**63)
-    if options.steps is not None:
-        _check_range("--steps", options.steps, 1, 10_000)
-    if options.slow is not None:
-        _check_range("--slow", options.slow, 0, 1000)
+    for name, low, high in _RANGES:
+        value = getattr(options, name)
+        if value is not None and not low <= value <= high:
+            raise bad_value(f"--{name.replace('_', '-')}", value, f"{low:,} to {high:,}")
     if times["compute"] + times["update"] <= 0:
         raise bad_value("--compute", options.compute, "a time above 0, or one of --update")
     from reports.scaling.output.simulated import SimulationSettings
@@ -253,8 +250,3 @@ def _parse_limit(name: str, text: str | None, usual: float, smallest: str) -> fl
     if value is None or not (units.byte_count(smallest) or 0.0) <= value <= _LARGEST:
         raise bad_value(name, text, f"none, or a size with its unit from {smallest} to 10000GB, such as 64KiB")
     return value
-
-
-def _check_range(name: str, value: Any, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise bad_value(name, value, f"{low:,} to {high:,}")

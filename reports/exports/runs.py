@@ -110,7 +110,7 @@ def _make_ended_run(row: pd.Series, rows: _CsvRows) -> EndedRun:
         ended_s=end,
         steps=int(row["steps_done"]),
         options={
-            _name_option(key): _convert_value(row[key])
+            _name_option(key): row[key].item() if isinstance(row[key], np.generic) else row[key]
             for key in row.index
             if key not in RUN_COLUMNS and not pd.isna(row[key])
         },
@@ -160,7 +160,3 @@ def _make_points(prefix: str, frame: pd.DataFrame, walls: pd.Series) -> Iterator
 
 def _name_option(key: str) -> str:
     return key.removeprefix("config.") if key.removeprefix("config.") in RUN_COLUMNS else key
-
-
-def _convert_value(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

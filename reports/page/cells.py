@@ -17,6 +17,7 @@ from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import Grid, find_centralised
 from reports.analysis.measures import compute_efficiency
 from reports.analysis.statistics import compute_band
+from reports.analysis.targets import split_by_run
 from reports.page.assets import convert_numbers, round_digits, thin_places
 from reports.reading.text import format_settings
 
@@ -111,13 +112,9 @@ def _split_by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence
     Rows without any value are left out, so that those that are drawn are chosen among the others.
     """
     places = {place: row for row, place in enumerate(zip(grid.runs["sweep"], grid.runs["run"], strict=True))}
-    frame = frame[frame.reindex(columns=list(y)).notna().any(axis=1)]
-    values = frame.reindex(columns=[*x, *y]).to_numpy("float64", na_value=np.nan)
-    codes = np.stack([frame[key].cat.codes.to_numpy() for key in ("sweep", "run")])
-    starts: Any = np.flatnonzero(np.diff(codes, prepend=-2).any(axis=0)) if len(frame) else []
-    names = zip(*(frame[key].take(starts) for key in ("sweep", "run")), strict=True)
-    parts = np.split(values, starts[1:]) if len(starts) else []
-    return {places[name]: part for name, part in zip(names, parts, strict=True) if name in places}
+    frame = frame.reindex(columns=["sweep", "run", *x, *y])
+    found = split_by_run(frame[frame[list(y)].notna().any(axis=1)], [*x, *y])
+    return {places[name]: part for name, part in found.items() if name in places}
 
 
 def _average_curves(

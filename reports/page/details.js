@@ -32,7 +32,7 @@ function openRun(row, step) {
     make("header", {},
       make("h2", { id: "run-title", tabindex: "-1" }, nameOf(row)),
       make("div", { class: "controls" }, walker("Previous", -1), walker("Next", 1), closer)),
-    make("p", {}, make("span", { class: status === "done" ? "status" : "status bad" }, status), ` ${reasonOf(row)}`),
+    make("p", {}, make("span", { class: status === "done" ? "status" : "status bad" }, status), ` ${DATA.runs.unfinished[row]?.reason ?? ""}`),
     ...[filesOf(row), logOf(row), resultsOf(row), curveOf(row)].filter((part) => part !== null),
     configTable(row),
     factsOf(row),
@@ -41,10 +41,6 @@ function openRun(row, step) {
   dialog.scrollTop = 0;
   document.getElementById("run-title").focus();
   drawRun(row);
-}
-
-function reasonOf(row) {
-  return DATA.runs.unfinished[row]?.reason ?? "";
 }
 
 function filesOf(row) {

@@ -103,14 +103,10 @@ function head(column, sort) {
 
 // As wide as the longest text, within reason: rows that come into view must not move the columns.
 function widthOf(column) {
-  const longest = Math.max(column.name.length + 2, column.unit.length + 2, ...sample(column.texts).map((text) => text.length));
+  const longest = Math.max(column.name.length + 2, column.unit.length + 2, ...column.texts.slice(0, 5000).map((text) => text.length));
   const element = make("col");
   element.style.width = `${Math.min(longest, column.name === "run" ? 40 : 26) * 0.62 + 1.4}em`;
   return element;
-}
-
-function sample(texts) {
-  return texts.length > 5000 ? texts.slice(0, 5000) : texts;
 }
 
 function labelsOf(rows) {

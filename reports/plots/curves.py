@@ -167,7 +167,8 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
                 ends = _draw(axis, alone, {label: lines.get(label, [])}, {label: dashed.get(label, [])})
                 _draw_bands(axis, alone, {label: bands.get(label, [])})
                 _name_absent(axis, runs[runs["label"] == label], alone, points, x)
-                marks.write_right_title(axis, "".join(text for _, _, text in ends.values()))
+                number = "".join(text for _, _, text in ends.values())
+                axis.set_title(number, loc="right", fontsize=SMALL, fontweight="normal")
                 drawn.append({})
         explained = [
             *marks.make_backdrop_marks(layout),

@@ -10,6 +10,7 @@ import pandas as pd
 
 from gradsweep import run_directory
 from reports.analysis.statistics import compute_band
+from reports.analysis.targets import split_by_run
 
 MAX_LINES = 40  # of one label in a panel; more are summed up
 _MAX_POINTS = 200  # of one line; more make no visible difference
@@ -45,16 +46,8 @@ class Line:
 
 def collect_points(frame: pd.DataFrame, x: str, y: str) -> RunPoints:
     """Return the finite points (x, y) of every run in `Report.epochs` or `Report.profile`."""
-    values = frame[[x, y]].to_numpy("float64", na_value=np.nan)
-    is_shown = np.isfinite(values).all(1)
-    values, frame = values[is_shown], frame.loc[is_shown, ["sweep", "run"]]
-    codes = frame.groupby(["sweep", "run"], observed=True, sort=False).ngroup().to_numpy()
-    starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    names = zip(*(frame[column].iloc[starts] for column in ("sweep", "run")), strict=True)
-    return {
-        (str(sweep), str(run)): part
-        for (sweep, run), part in zip(names, np.split(values, starts[1:]) if len(starts) else [], strict=True)
-    }
+    is_finite = np.isfinite(frame[[x, y]].to_numpy("float64", na_value=np.nan)).all(1)
+    return split_by_run(frame[is_finite], [x, y])
 
 
 def make_lines(runs: pd.DataFrame, points: RunPoints) -> dict[str, Sequence[Line]]:

@@ -37,11 +37,6 @@ def draw_backdrop(axis: Axes, lines: Mapping[str, Sequence[np.ndarray]]) -> None
     axis.add_collection(LineCollection(baseline, colors=style.BLACK, linewidths=0.8, zorder=1.2))
 
 
-def write_right_title(axis: Axes, text: str) -> None:
-    """Write a text beside the name of small axes."""
-    axis.set_title(text, loc="right", fontsize=SMALL, fontweight="normal")
-
-
 def make_backdrop_marks(layout: Layout) -> list[Line2D]:
     """Return the marks of a legend for the backdrop."""
     named = [label for label in layout.looks if label in BASELINES]

@@ -16,7 +16,7 @@ from gradsweep.options import units
 from reports.plots import style
 from reports.plots.layout import GREY, SMALL, TEXT
 from reports.plots.picture import Plot
-from reports.tables.probe_tables import COLLECTIVES, format_size, format_title, get_point_columns
+from reports.tables.probe_tables import COLLECTIVES, format_size, format_title
 
 _COLOURS = dict(zip(COLLECTIVES, (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE), strict=True))
 _DECADES = [10.0**power for power in range(1, 9)]  # bytes
@@ -52,7 +52,7 @@ def _draw_panel(axes: Axes, name: str, found: Mapping[str, Any]) -> None:
     colour = _COLOURS[name]
     axes.set(xscale="log", yscale="log")
     size, middle, low, high = (
-        np.array(column) for column in get_point_columns(found, "bytes", "time_s", "low_s", "high_s")
+        np.array([float(point[key]) for point in found["points"]]) for key in ("bytes", "time_s", "low_s", "high_s")
     )
     if len(size):
         bars = np.stack([middle - low, high - middle]).clip(min=0)

@@ -12,9 +12,10 @@ import signal
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -27,12 +28,12 @@ from reports.tables.file_formats import PICTURES
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-_NO_DATES: Mapping[str, dict[str, Any]] = {
-    "png": {"Software": None},
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+_FORMATS: Mapping[str, tuple[type[FigureCanvasBase], dict[str, None]]] = {
+    "png": (FigureCanvasAgg, {"Software": None}),
+    "svg": (FigureCanvasSVG, {"Date": None, "Creator": None}),
+    "pdf": (FigureCanvasPdf, {"CreationDate": None, "Creator": None, "Producer": None}),
 }
-"""Metadata that would differ between two drawings of one figure, by format; PNG first, which sets the layout."""
+"""What draws a format, and the metadata that would differ between two drawings; PNG first, which sets the layout."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,18 +62,13 @@ class Plot(Picture):
         dpi, layout = self.figure.dpi, self.figure.get_layout_engine()
         with matplotlib.rc_context(fname=style.STYLE), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # at worst, names that no installed font can write
-            for suffix, metadata in _NO_DATES.items():
+            for suffix, (canvas, metadata) in _FORMATS.items():
                 path = self.get_path(directory, suffix)
                 if suffix not in formats and not path.exists():
                     continue
                 drawn = io.BytesIO()
                 # Not savefig, which lays out and draws everything once more before it draws.
-                if suffix == "png":
-                    FigureCanvasAgg(self.figure).print_png(drawn, metadata=metadata)
-                elif suffix == "svg":
-                    FigureCanvasSVG(self.figure).print_svg(drawn, metadata=metadata)
-                else:
-                    FigureCanvasPdf(self.figure).print_pdf(drawn, metadata=metadata)
+                getattr(canvas(self.figure), f"print_{suffix}")(drawn, metadata=metadata)
                 files.write_bytes(path, drawn.getvalue(), durable=False)
                 self.figure.set_layout_engine("none")  # laid out once, for all formats
         self.figure.set_layout_engine(layout)

@@ -13,10 +13,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from gradsweep import run_directory
+from reports.analysis.statistics import compute_band
 from reports.plots import bars, marks
 from reports.plots import layout as layouts
 from reports.plots.layout import GREY, UNFAIR, Layout, find_baseline
-from reports.plots.lines import average_groups
 from reports.plots.picture import Plot
 
 _IDEAL = (0, (1, 1.5))  # dashes
@@ -127,22 +127,14 @@ def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: 
 
 def _make_curves(runs: pd.DataFrame, counts: Sequence[float]) -> dict[str, list[_Curve]]:
     """Return by label the curves of its settings that have any value."""
-    place = {count: rank for rank, count in enumerate(counts)}
-    values: dict[tuple[str, str], list[list[float]]] = {}
-    unfair: dict[tuple[str, str], np.ndarray] = {}
-    shares = runs[list(UNFAIR)].any(axis=1)
-    for label, repeat, workers, value, is_unfair in zip(
-        runs["label"], runs["repeat"], runs["workers"], runs["value"], shares, strict=True
-    ):
-        cells = values.setdefault((label, repeat), [[] for _ in counts])
-        if not np.isnan(value):
-            cells[place[workers]].append(value)
-        unfair.setdefault((label, repeat), np.zeros(len(counts), bool))[place[workers]] |= is_unfair
     found: dict[str, list[_Curve]] = {}
-    for (label, repeat), cells in values.items():
-        if any(cells):
-            curve = _Curve(*average_groups([np.array(cell) for cell in cells]), unfair[label, repeat])
-            found.setdefault(label, []).append(curve)
+    lines = runs.assign(unfair=runs[list(UNFAIR)].any(axis=1)).groupby(["label", "repeat"], sort=False)
+    for (label, _), line in lines:
+        here = line["workers"].to_numpy()[:, None] == np.asarray(counts)
+        values = np.where(here, line["value"].to_numpy("float64", na_value=np.nan)[:, None], np.nan)
+        if np.isfinite(values).any():
+            unfair = (here & line["unfair"].to_numpy(bool)[:, None]).any(axis=0)
+            found.setdefault(label, []).append(_Curve(*compute_band(values), unfair))
     return found
 
 

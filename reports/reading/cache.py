@@ -17,7 +17,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,8 @@ class Cache:
         with contextlib.suppress(OSError, pa.ArrowException):
             self._directory.mkdir(exist_ok=True)
             _save(self._directory / f"{kind}-{_hash_sources()}-{uuid.uuid4().hex}.parquet", table, settled)
-            self._remove([*old, *self._find_abandoned()])
+            for path in [*old, *self._find_abandoned()]:
+                path.unlink(missing_ok=True)
 
     def _is_unchanged(self, name: str, stamps: Stamps) -> bool:
         within = f"{self._runs}{name}{os.sep}"  # joined by hand: os.path.join takes longer than os.stat
@@ -124,19 +125,14 @@ class Cache:
     def _list_parts(self, kind: str) -> list[Path]:
         return sorted(self._directory.glob(f"{kind}-{_hash_sources()}-*.parquet"))
 
-    def _find_abandoned(self) -> list[Path]:
-        """Return the parts of earlier versions of this program, and those that were not written to their end."""
-        ours = [(path, match["version"]) for path in self._directory.iterdir() if (match := _NAME.fullmatch(path.name))]
-        unwritten = [path for path, version in ours if path.suffix == ".new" and version == _hash_sources()]
+    def _find_abandoned(self) -> Iterator[Path]:
+        """Yield the parts of earlier versions of this program, and those that were not written to their end."""
         before = time.time() - _ABANDONED_S
-        return [path for path, version in ours if version != _hash_sources()] + [
-            path for path in unwritten if path.stat().st_mtime < before
-        ]
-
-    def _remove(self, paths: Sequence[Path]) -> None:
-        for path in paths:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        for path in self._directory.iterdir():
+            if match := _NAME.fullmatch(path.name):
+                is_unwritten = path.suffix == ".new" and path.stat().st_mtime < before
+                if is_unwritten or match["version"] != _hash_sources():
+                    yield path
 
 
 def _save(path: Path, table: pa.Table, runs: Mapping[str, Stamps]) -> None:

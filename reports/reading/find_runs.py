@@ -76,8 +76,4 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return name.encode("utf-8", "ignore").decode() == name

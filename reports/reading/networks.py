@@ -11,18 +11,15 @@ import pandas as pd
 from gradsweep import run_directory
 from gradsweep.options.units import format_bandwidth, format_time
 from gradsweep.text import plural
-from reports.reading.json_values import as_number
+from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.text import clean, format_setting, format_settings, join_words
 
 
 def collect_columns(network: Any) -> dict[str, Any]:
     """Return the columns `network_*` of a run from the network in its result.json; none where there is none."""
-    if not isinstance(network, Mapping):
-        return {}
-    emulation = network.get("emulation")
-    problems = emulation.get("problems") if isinstance(emulation, Mapping) else None
+    network = as_mapping(network)
     found: dict[str, Any] = {}
-    if isinstance(problems, list) and problems:
+    if problems := as_list(as_mapping(network.get("emulation")).get("problems")):
         found["network_problems"] = "; ".join(clean(str(problem)) for problem in problems)
     measured, marks = network.get("measured"), network.get("marks")
     if not isinstance(measured, Mapping) or not isinstance(marks, list):

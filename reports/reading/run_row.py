@@ -55,7 +55,9 @@ def _read_results(files: DirectoryFiles, state: Mapping[str, Any], warmup: Any) 
         files.leave_out(run_directory.RESULT, f"missing, though the run is {status}")
     warmup = warmup if isinstance(warmup, int) and warmup >= 0 else _WARMUP_STEPS
     measured = _from_result(result, warmup) if result else _from_rows(files, warmup)
-    measured |= _judge_few_steps(measured.get("timed_steps", math.nan), measured.get("iterations_per_second", math.nan))
+    steps, rate = (measured.get(name, math.nan) for name in ("timed_steps", "iterations_per_second"))
+    if math.isfinite(steps) and math.isfinite(rate):
+        measured["few_steps"] = steps < timed_steps.FEW
     hosts = as_list((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
     return {
         "signature": clean(_choose_signature(run, state)),
@@ -95,11 +97,6 @@ def _read_provenance(
         )  # notes the missing ones, which may appear later
     found = [files.read_json(f"attempt-{number}/{run_directory.PROVENANCE}") for number in numbers]
     return [record for record in found if record is not None]
-
-
-def _judge_few_steps(steps: float, rate: float) -> dict[str, Any]:
-    """Return whether a throughput is measured over few steps; nothing where there is no throughput."""
-    return {"few_steps": steps < timed_steps.FEW} if math.isfinite(steps) and math.isfinite(rate) else {}
 
 
 def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -206,8 +206,3 @@ def format_size(size: float) -> str:
     """Return bytes for people: 4 B, 65.5 kB, 67.1 MB."""
     scale, unit = choose_byte_unit(size)
     return f"{format_number(size / scale) if scale > 1 else round(size)} {unit}"
-
-
-def get_point_columns(found: Mapping[str, Any], *keys: str) -> Sequence[list[float]]:
-    """Return these columns of a collective's points."""
-    return [[float(point[key]) for point in found["points"]] for key in keys]

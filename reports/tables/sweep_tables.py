@@ -167,8 +167,9 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
     limits = cells.get_first_values(f"{measure.column}_at")
     for place, figures, limit in zip(cells.keys, cells.compute_figures(measure), limits, strict=True):
         found.setdefault(place[:rows], {})[place[rows:]] = (figures, limit)
-    kinds = zip(*(cells.runs[key] for key in across), strict=True) if across else [()]
-    heads = list(dict.fromkeys(tuple(map(format_setting, kind)) for kind in sorted(set(kinds), key=_make_sort_key)))
+    kinds = set(zip(*(cells.runs[key] for key in across), strict=True)) if across else {()}
+    ordered = sorted(kinds, key=lambda kind: list(map(make_sort_key, kind)))
+    heads = list(dict.fromkeys(tuple(map(format_setting, kind)) for kind in ordered))
     lines, records, is_same = [], [], False
     for row, members in found.items():
         line = []
@@ -194,10 +195,6 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
         records=tuple(records),
         topic=measure.topic,
     )
-
-
-def _make_sort_key(values: Sequence[Any]) -> list[Any]:
-    return [make_sort_key(value) for value in values]
 
 
 def get_column_name(name: str) -> str:
@@ -272,19 +269,11 @@ def _build_run_table(grid: Grid) -> ReportTable:
     lines = []
     for run in records:
         marks = tuple(mark for column, mark in MARKS.items() if run.get(column))
-        before = [make_text_cell(run[get_column_name(name)]) for name in names[:-1]]
+        before = (make_text_cell(run[get_column_name(name)]) for name in names[:-1])
+        status, *after = (make_text_cell(run[name]) for name in ("status", "reason", "run"))
         workers = TableCell(run["workers"], run["workers"] + "".join(marks), said=marks)
         cells = [_make_run_cell(run["status"], run[measure.column], measure) for measure in shown]
-        lines.append(
-            (
-                *before,
-                workers,
-                make_text_cell(run["status"]),
-                *cells,
-                make_text_cell(run["reason"]),
-                make_text_cell(run["run"]),
-            )
-        )
+        lines.append((*before, workers, status, *cells, *after))
     headings = [*map(TableColumn, map(get_column_name, names)), TableColumn("status")]
     headings += [TableColumn(measure.title, measure.unit, measure.shown or measure.unit) for measure in shown]
     options = "; ".join(f"{name} ({text})" for name, text in grid.options.items())

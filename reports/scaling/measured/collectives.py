@@ -163,7 +163,7 @@ COLLECTIVES: dict[str, dict[str, Callable[[float, int], CollectiveCost]]] = {
     "alltoall": {"pairwise": _alltoall_pairwise, "linear": _alltoall_linear, "bruck": _alltoall_bruck},
     "gossip": {"at_once": _gossip_at_once, "in_turn": _gossip_in_turn},
 }
-"""Functions of the bytes and 2 workers or more by collective and algorithm; of gossip, a worker with its neighbours."""
+"""Functions of the bytes and 2 workers or more by collective and algorithm; of gossip, a worker with its neighbours.
 
-DEFAULTS = {collective: next(iter(algorithms)) for collective, algorithms in COLLECTIVES.items()}
-"""The algorithm of each collective in our runs: conf/mpi/openmpi.yaml sets rings."""
+The first algorithm of each is that of our runs: conf/mpi/openmpi.yaml sets rings.
+"""

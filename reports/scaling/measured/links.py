@@ -11,7 +11,7 @@ from typing import Any
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.files import read_json
 from gradsweep.options import units
-from reports.reading.json_values import as_number
+from reports.reading.json_values import as_mapping, as_number
 
 PAYLOAD_SHARE = 1448 / 1514
 """The share of an Ethernet frame with its header that TCP over IP leaves for a message (MTU 1500, time stamps)."""
@@ -97,15 +97,10 @@ def read_probe(path: Path) -> Links:
         UsageError: the file holds no measurement of links.
     """
     content = read_json(path) or {}
-    links = read_links(content, f"probe ({_get_network_name(content)})")
+    links = read_links(content, f"probe ({as_mapping(content.get('network')).get('name', 'real')})")
     if links is None:
         raise UsageError(f"--probe {path}: no latency and bandwidth in it; valid is a network.json of a probe or a run")
     return links
-
-
-def _get_network_name(content: Mapping[str, Any]) -> str:
-    section = content.get("network")
-    return str(section.get("name", "real")) if isinstance(section, Mapping) else "real"
 
 
 def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measured") -> Links | None:
@@ -116,9 +111,7 @@ def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measure
     Args:
         figures_of: `expected` for the configured links.
     """
-    figures = content.get(figures_of)
-    if not isinstance(figures, Mapping):
-        return None
+    figures = as_mapping(content.get(figures_of))
     rates = (as_number(figures.get(key)) for key in ("ring_bandwidth", "bandwidth"))
     rate, latency = next((rate for rate in rates if rate > 0), 0.0), as_number(figures.get("latency_s"))
     return Links(name, latency, 8 / rate) if rate and latency > 0 else None

@@ -19,13 +19,13 @@ import pandas as pd
 from gradsweep import csv_columns, errors, run_directory
 from gradsweep.options import units
 from reports.analysis.grid import lay_out_runs
+from reports.reading.json_values import as_list, as_mapping
 from reports.reading.text import format_setting
-from reports.scaling.measured import missing_runs, recorded
+from reports.scaling.measured import missing_runs
 from reports.scaling.measured.cell import MeasuredCell
 from reports.scaling.measured.links import MEMORY, PAYLOAD_SHARE, Links, read_links, take_median
-from reports.scaling.measured.recorded import to_number as _float
 from reports.scaling.measured.run_labels import NETWORK, RunRow, group_rows, name_runs
-from reports.scaling.measured.traffic import CountedTraffic, Traffic, infer_traffic
+from reports.scaling.measured.traffic import CountedTraffic, Gradient, Traffic, infer_traffic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +72,9 @@ class Measurements:
     def promised(self) -> list[Links]:
         """The configured links of the networks whose measurements only show the limit of the CPUs."""
         there = {one.name for one in self.networks}
-        found = [(cell.network, cell.expected) for cell in self.cells if cell.network not in there]
-        return self._take_medians([(name, links) for name, links in found if links is not None])
+        return self._take_medians(
+            [(cell.network, cell.expected) for cell in self.cells if cell.expected and cell.network not in there]
+        )
 
     @property
     def limited(self) -> list[str]:
@@ -89,9 +90,7 @@ class Measurements:
     def infer_traffic(self, cells: Sequence[MeasuredCell]) -> dict[tuple[str, str], Traffic]:
         """Return `traffic` as inferred from the runs of these cells alone, without methods that they say nothing
         about."""
-        rows: dict[tuple[str, str], list[RunRow]] = {}
-        for cell in cells:
-            rows.setdefault((cell.workload, cell.method), []).extend(self.rows[cell.key])
+        rows = group_rows([row for cell in cells for row in self.rows[cell.key]], "workload", "method")
         return {key: found for key, group in rows.items() if isinstance(found := _infer_traffic(group), Traffic)}
 
 
@@ -148,9 +147,7 @@ def read_measurements(runs: pd.DataFrame, swept: Sequence[str] = (), command: st
 
 def _infer_traffic(group: Sequence[RunRow]) -> Traffic | str:
     counted = [
-        CountedTraffic(
-            int(workers), _average(same, "payload_bytes"), _average(same, "sent_bytes"), *recorded.read_calls(same)
-        )
+        CountedTraffic(int(workers), _average(same, "payload_bytes"), _average(same, "sent_bytes"), *_read_calls(same))
         for (workers,), same in sorted(group_rows(group, "workers").items())
     ]
     first = group[0]
@@ -158,15 +155,15 @@ def _infer_traffic(group: Sequence[RunRow]) -> Traffic | str:
     if topology == "star":
         return "topology=star is not in the cost model: its hub has as many messages as there are workers"
     is_gossip = _is_gossip(first)
-    degree = 0.0 if topology == "complete" else max(_float(row.get("messages_per_step")) for row in group)
+    degree = 0.0 if topology == "complete" else max(_to_number(row.get("messages_per_step")) for row in group)
     is_local = format_setting(first.get("algorithm")) == "local_sgd"
     found = infer_traffic(
         format_setting(first["compressor"]),
         "gossip" if is_gossip else format_setting(first.get("exchange")),
         counted,
         degree=degree,
-        every=int(_float(first.get("algorithm.steps")) or 1) if is_local else 1,
-        gradient=recorded.read_gradient(first),
+        every=int(_to_number(first.get("algorithm.steps")) or 1) if is_local else 1,
+        gradient=_read_gradient(first),
     )
     if isinstance(found, Traffic) and topology in missing_runs.GROWING:
         return dataclasses.replace(found, grows=True)
@@ -178,7 +175,7 @@ def _is_gossip(run: RunRow) -> bool:
 
 
 def _average(group: Sequence[RunRow], column: str) -> float:
-    return statistics.fmean(_float(row[column]) for row in group)
+    return statistics.fmean(_to_number(row[column]) for row in group)
 
 
 def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
@@ -190,18 +187,16 @@ def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
     first = group[0]
     median = {name: statistics.median(row[name] for row in group) for name in (*names, "step_s")}
     moved = sum(median[f"{phase}_s"] for phase in ("encode", "communicate", "decode"))
-    found = [_read_run(row) for row in group]
-    links = [one.links for one in found if one.links is not None]
-    expected = [one.expected for one in found if one.expected is not None]
+    links, expected, loads, marks, hosts = zip(*map(_read_records, group), strict=True)
     workers = int(first["workers"])
-    each = [_float(row["samples_per_second"]) * row["step_s"] / workers for row in group]
+    each = [_to_number(row["samples_per_second"]) * row["step_s"] / workers for row in group]
     return MeasuredCell(
         workload=first["workload"],
         method=first["method"],
         workers=workers,
         network=first[NETWORK],
-        links=take_median(first[NETWORK], links) if links else MEMORY,
-        load=statistics.median(one.load for one in found),
+        links=_take_known_median(first[NETWORK], links) or MEMORY,
+        load=statistics.median(loads),
         samples=statistics.median(each),
         compute_s=max(median["step_s"] - moved, 1e-9),
         encode_s=median["encode_s"],
@@ -210,41 +205,33 @@ def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
         backward_s=median["backward_s"],
         beside_s=median["backward_s"] + (median["forward_s"] if _is_gossip(first) else 0.0),
         overlaps=format_setting(first.get("exchange.overlap")) == "true",
-        is_fair=not any("cpu" in one.marks for one in found),
-        expected=take_median(first[NETWORK], expected) if expected else None,
-        hosts=min(one.hosts for one in found),
+        is_fair=not any("cpu" in of_run for of_run in marks),
+        expected=_take_known_median(first[NETWORK], expected),
+        hosts=min(hosts),
         batch=first["batch"],
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _RunRecord:
-    """The records in a run's files: links, configured links, threads for a core, marks, hosts (0: not known)."""
-
-    links: Links | None
-    expected: Links | None
-    load: float
-    marks: Sequence[str]
-    hosts: int
+def _take_known_median(name: str, links: Sequence[Links | None]) -> Links | None:
+    known = [one for one in links if one is not None]
+    return take_median(name, known) if known else None
 
 
-def _read_run(row: RunRow) -> _RunRecord:
-    place = run_directory.Run(Path(row["directory"]))
-    content = (place.result() or {}).get(NETWORK)
-    content = content if isinstance(content, Mapping) else {}
-    state = place.state()
+def _read_records(row: RunRow) -> tuple[Links | None, Links | None, float, list[str], int]:
+    """Return the records in a run's files: links, configured links, threads for a core, marks, hosts (0: not known)."""
+    run = run_directory.Run(Path(row["directory"]))
+    content, state = as_mapping((run.result() or {}).get(NETWORK)), run.state()
     cores = [attempt.get("cores") for attempt in state["attempts"]]
     count = len(cores[-1]) if cores and isinstance(cores[-1], list) else 0
-    threads = int(row["workers"]) * int(_float(row.get("threads_per_worker")) or 1)
+    threads = int(row["workers"]) * int(_to_number(row.get("threads_per_worker")) or 1)
     load = threads / count if count else 1.0
-    marks = content.get("marks")
     nominal = _read_configured_links(row)
-    return _RunRecord(
-        links=read_links(content, row[NETWORK]) or nominal,
-        expected=read_links(content, row[NETWORK], "expected") or nominal,
-        load=load if state.get("oversubscribed") else min(load, 1.0),
-        marks=marks if isinstance(marks, list) else [],
-        hosts=int(_float(content.get("hosts"))),
+    return (
+        read_links(content, row[NETWORK]) or nominal,
+        read_links(content, row[NETWORK], "expected") or nominal,
+        load if state.get("oversubscribed") else min(load, 1.0),
+        as_list(content.get("marks")),
+        int(_to_number(content.get("hosts"))),
     )
 
 
@@ -252,5 +239,34 @@ def _read_configured_links(run: RunRow) -> Links | None:
     """Return the links of an emulated network as configured; None where it is not emulated."""
     rate = units.bits_per_second(format_setting(run.get("network.bandwidth")))
     latency = units.seconds(format_setting(run.get("network.latency")))
-    share = PAYLOAD_SHARE
-    return None if not rate or latency is None else Links(run[NETWORK], latency, 8 / (rate * share))
+    return None if not rate or latency is None else Links(run[NETWORK], latency, 8 / (rate * PAYLOAD_SHARE))
+
+
+def _read_calls(group: Sequence[RunRow]) -> tuple[dict[str, float] | None, dict[str, float]]:
+    """Return the calls of a step by kind, and the early ones, from the first run that has counted them."""
+    for row in group:
+        result = run_directory.Run(Path(row["directory"])).result() or {}
+        if isinstance(found := result.get("collectives_per_step"), Mapping):
+            early = result.get("early_collectives_per_step")
+            return _keep_positive(found) or None, _keep_positive(early) if isinstance(early, Mapping) else {}
+    return None, {}
+
+
+def _keep_positive(found: Mapping[str, Any]) -> dict[str, float]:
+    return {str(kind): count for kind, value in found.items() if (count := _to_number(value)) > 0}
+
+
+def _read_gradient(run: RunRow) -> Gradient:
+    """Return the bytes of a run's gradient and of its units."""
+    size = 4 * _to_number(run.get("parameters"))
+    bucket = _to_number(run.get("exchange.bucket_mib")) * 2**20
+    return Gradient(size, {"bucket": bucket, "model": size}.get(format_setting(run.get("exchange.granularity")), 0.0))
+
+
+def _to_number(value: Any) -> float:
+    """Return a number; 0 for what is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return number if math.isfinite(number) else 0.0

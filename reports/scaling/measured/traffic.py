@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
-from reports.scaling.measured.collectives import COLLECTIVES, DEFAULTS
+from reports.scaling.measured.collectives import COLLECTIVES
 
 PART = 1.5 * 2**20
 """Bytes of a usual part of a message of layers: a part leaves at 1 MiB or more, and sums are cut after 2 MiB.
@@ -171,22 +171,16 @@ def compute_demand(traffic: Traffic, workers: int, alpha: float | None = None, b
         return Demand()
     total = [0.0, 0.0, 0.0]
     for message in traffic.list_calls(workers):
-        names = _choose_own_algorithm(message) if alpha is None else list(COLLECTIVES[message.collective])
-        found = [_compute_call_demand(message, name) for name in names]
-        best = min(found, key=lambda one: (alpha or 0.0) * one.latencies + beta * one.bytes)
-        values = (best.latencies, best.messages, best.bytes)
-        total = [had + message.calls * value for had, value in zip(total, values, strict=True)]
+        algorithms = COLLECTIVES[message.collective]
+        if alpha is None:
+            is_short = message.collective == "allreduce" and message.bytes < 4 * message.workers
+            name = "recursive_doubling" if is_short else next(iter(algorithms))
+            algorithms = {name: algorithms[name]}
+        costs = [compute(message.bytes, message.workers) for compute in algorithms.values()]
+        found = [(cost.count_latencies(EAGER, RENDEZVOUS), cost.messages, cost.bytes) for cost in costs]
+        best = min(found, key=lambda one: (alpha or 0.0) * one[0] + beta * one[2])
+        total = [had + message.calls * value for had, value in zip(total, best, strict=True)]
     return Demand(*(value / traffic.every for value in total))
-
-
-def _choose_own_algorithm(message: CollectiveCall) -> list[str]:
-    is_short = message.collective == "allreduce" and message.bytes < 4 * message.workers
-    return ["recursive_doubling" if is_short else DEFAULTS[message.collective]]
-
-
-def _compute_call_demand(message: CollectiveCall, algorithm: str) -> Demand:
-    cost = COLLECTIVES[message.collective][algorithm](message.bytes, message.workers)
-    return Demand(cost.count_latencies(EAGER, RENDEZVOUS), cost.messages, cost.bytes)
 
 
 @dataclasses.dataclass(frozen=True)

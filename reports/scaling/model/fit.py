@@ -188,8 +188,7 @@ def _fit_compute(samples: Array, times: Array) -> tuple[float, float]:
     """Return seconds of a step and of a sample; 0 and of the sample if all have about as many samples."""
     if samples.max() < _APART * samples.min():
         return 0.0, float(np.median(times / samples))
-    fixed, each = _fit_robustly(np.column_stack([np.ones_like(samples), samples]), times)
-    return float(fixed), float(each)
+    return _fit_line(samples, times)
 
 
 def _fit_work(cells: Sequence[MeasuredCell], kappa: float) -> ComputeCost:
@@ -215,14 +214,14 @@ def _fit_decode(payloads: Array, times: Array) -> tuple[float, float]:
         return float(np.median(times)), 0.0
     if payloads.max() == payloads.min() or not times.max():
         return 0.0, float(np.median(times / payloads))
-    fixed, each = _fit_robustly(np.column_stack([np.ones_like(payloads), payloads]), times)
-    return float(fixed), float(each)
+    return _fit_line(payloads, times)
 
 
-def _fit_robustly(columns: Array, values: Array) -> Array:
-    """Return non-negative coefficients with small relative residuals, of which the large ones count less."""
+def _fit_line(x: Array, values: Array) -> tuple[float, float]:
+    """Return non-negative a and b of a + b x with small relative residuals, of which the large ones count less."""
     from scipy.optimize import nnls
 
+    columns = np.column_stack([np.ones_like(x), x])
     scale = np.maximum(values, values.max() * 1e-3)
     weights = np.ones_like(values)
     for _ in range(8):
@@ -231,7 +230,7 @@ def _fit_robustly(columns: Array, values: Array) -> Array:
         before, weights = weights, _weigh_residuals(np.abs(columns @ found - values) / scale, 0.1)
         if np.allclose(weights, before, atol=1e-3):
             break
-    return found
+    return float(found[0]), float(found[1])
 
 
 def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str], Traffic], kappa: float) -> Array:

@@ -106,14 +106,13 @@ class Predictor:
             for links in networks:
                 for method in self.measurements.list_methods(workload):
                     for count in workers:
-                        step = self._find_measured(workload, method, count, links)
-                        is_measured = step is not None
+                        measured = self._find_measured(workload, method, count, links)
+                        step = measured or self.predict_step(workload, method, count, links)
                         low, high = math.nan, math.nan
-                        if step is None:
-                            step = self.predict_step(workload, method, count, links)
+                        if not measured:
                             low, high = self._compute_interval((workload, method), count, links, float(step.total))
                         found.append(
-                            Prediction(workload, method, count, links.name, step, low, high, alone, is_measured)
+                            Prediction(workload, method, count, links.name, step, low, high, alone, bool(measured))
                         )
         return found
 

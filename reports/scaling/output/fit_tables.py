@@ -7,6 +7,7 @@ from typing import Any
 
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.text import format_number
+from reports.scaling.measured.cell import MeasuredCell
 from reports.scaling.model.cross_validation import CrossValidation, HeldOut
 from reports.scaling.model.predict import Predictor
 from reports.scaling.output.tables import TOPIC
@@ -17,22 +18,21 @@ def build_check_table(check: CrossValidation, remarks: Sequence[str]) -> ReportT
     headers = ["workload", "network", "compressor", "batch", "workers"]
     optional = ("workload", "batch")
     keep = [key for key in headers if key not in optional or any(getattr(one.cell, key) for one in check.held)]
-    rows, records = [], []
-    for kind, held in (("left out alone", check.held), ("with all of its number of workers", check.beyond)):
-        for one in held:
-            cell = one.cell
-            values = (cell.workload, cell.network, cell.method, cell.batch, cell.workers)
-            names = dict(zip(headers, values, strict=True))
-            records.append({**names, "left_out": kind, **_list_errors(one)})
-            if kind == "left out alone":
-                figures = (1e3 * one.cell.step_s, 1e3 * float(one.predicted.total))
-                rows.append(
-                    (
-                        *(TableCell(names[key], str(names[key])) for key in keep),  # type: ignore[arg-type]
-                        *(TableCell(value / 1e3, format_number(value)) for value in figures),
-                        TableCell(one.error, f"{100 * one.error:+.1f}"),
-                    )
-                )
+
+    def name(cell: MeasuredCell) -> dict[str, Any]:
+        values = (cell.workload, cell.network, cell.method, cell.batch, cell.workers)
+        return dict(zip(headers, values, strict=True))
+
+    kinds = (("left out alone", check.held), ("with all of its number of workers", check.beyond))
+    records = [{**name(one.cell), "left_out": kind, **_list_errors(one)} for kind, held in kinds for one in held]
+    rows = [
+        (
+            *(TableCell(name(one.cell)[key], str(name(one.cell)[key])) for key in keep),
+            *(TableCell(time, format_number(1e3 * time)) for time in (one.cell.step_s, float(one.predicted.total))),
+            TableCell(one.error, f"{100 * one.error:+.1f}"),
+        )
+        for one in check.held
+    ]
     return ReportTable(
         "scaling_check",
         "Step time of each cell, by a model that was fitted without it",
@@ -51,22 +51,18 @@ def build_check_table(check: CrossValidation, remarks: Sequence[str]) -> ReportT
 
 
 def _list_errors(one: HeldOut) -> dict[str, Any]:
-    cell, found = one.cell, one.predicted
-    return {
+    cell = one.cell
+    errors = {
         "samples": cell.samples,
         "threads_per_core": cell.load,
         "measured_s": cell.step_s,
-        "predicted_s": float(found.total),
+        "predicted_s": float(one.predicted.total),
         "error": float(one.error),
-        "compute_s": cell.compute_s,
-        "compute_predicted_s": found.compute,
-        "encode_s": cell.encode_s,
-        "encode_predicted_s": found.encode,
-        "communicate_s": cell.communicate_s,
-        "communicate_predicted_s": float(found.communicate),
-        "decode_s": cell.decode_s,
-        "decode_predicted_s": found.decode,
     }
+    for part in ("compute", "encode", "communicate", "decode"):
+        errors[f"{part}_s"] = getattr(cell, f"{part}_s")
+        errors[f"{part}_predicted_s"] = float(getattr(one.predicted, part))
+    return errors
 
 
 def summarize_check(check: CrossValidation) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.text import format_number
 from reports.scaling.measured.links import Links
-from reports.scaling.simulator import Asynchronous, Cluster, Compute, Link, Step, simulate
+from reports.scaling.simulator import Cluster, Compute, Link, simulate
 from reports.scaling.simulator.exchanges import EXCHANGES, SimulatedTraining
 
 ROUGH = "≈"
@@ -91,7 +91,7 @@ def simulate_exchange(asked: SimulationSettings, links: Links, exchange: str, wo
     steps = asked.choose_steps(workers)
     step = kind.make_step(cluster, asked.training)
     course = simulate(cluster, step, steps, asked.seed)
-    quiet = _remove_stragglers(step)
+    quiet = dataclasses.replace(step, compute=Compute(step.compute.mean_s))  # without stragglers
     alike = course if quiet == step else simulate(cluster, quiet, steps, asked.seed)
     return SimulatedSteps(
         links.name,
@@ -105,10 +105,6 @@ def simulate_exchange(asked: SimulationSettings, links: Links, exchange: str, wo
         1 - alike.step_s / course.step_s,
         course.exact,
     )
-
-
-def _remove_stragglers(step: Step | Asynchronous) -> Step | Asynchronous:
-    return dataclasses.replace(step, compute=Compute(step.compute.mean_s))
 
 
 _FIGURES = (

@@ -35,15 +35,14 @@ class _ServerPlayer:
         if step == self.steps:
             return
         ready = self.times[0, step, worker] = self.events.now + self.before[step][worker]
-        self.events.schedule(ready, lambda: self._push(worker))
-
-    def _push(self, worker: int) -> None:
-        self._send(worker, self.server, self.step.push_bytes, lambda: self._receive(worker))
+        self.events.schedule(
+            ready, lambda: self._send(worker, self.server, self.step.push_bytes, lambda: self._receive(worker))
+        )
 
     def _send(self, source: int, target: int, n: float, come: Action) -> None:
         """Send a message, whose receiver is waiting: one that is announced begins two latencies later."""
         asking = 2 * self.events.get_latency(source, target) if n > self.eager_bytes else 0.0
-        self.events.schedule(self.events.now + asking, lambda: self.events.send(source, target, n, _do_nothing, come))
+        self.events.schedule(self.events.now + asking, lambda: self.events.send(source, target, n, lambda: None, come))
 
     def _receive(self, worker: int) -> None:
         self.queue.append(worker)
@@ -74,10 +73,6 @@ class _ServerPlayer:
         self.times[1, step, worker] = self.events.now
         finished = self.times[2, step, worker] = self.events.now + self.step.after_s
         self.events.schedule(finished, lambda: self._begin(worker, step + 1))
-
-
-def _do_nothing() -> None:
-    pass
 
 
 def play(cluster: Cluster, step: Asynchronous, steps: int, seed: int) -> Course:

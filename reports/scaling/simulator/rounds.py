@@ -139,14 +139,12 @@ class _RoundPlayer:
         is_safe = _never_meet([one for plan in self.plans for one in plan.list_rounds()], cluster)
         self.watch = None if is_safe else _MeetingWatch(cluster)
 
-    def play_exchange(self, times: Floats, step: int) -> Floats:
-        """Return when endpoints are through with the exchange of a step that they begin at `times`."""
-        return self._play_plan(self.plans[step % len(self.plans)], times)
+    def play_plan(self, plan: Plan, times: Floats) -> Floats:
+        """Return when endpoints are through with the rounds of a plan that they begin at `times`."""
 
-    def _play_plan(self, plan: Plan, times: Floats) -> Floats:
         def once(times: Floats) -> Floats:
             for one in plan.members:
-                times = self._play_plan(one, times) if isinstance(one, Plan) else self._play_round(one, times)
+                times = self.play_plan(one, times) if isinstance(one, Plan) else self._play_round(one, times)
             return times
 
         return self._repeat(once, times, plan.repeats, 2, list(plan.list_rounds()))
@@ -216,7 +214,7 @@ def play(cluster: Cluster, step: Step, steps: int, seed: int) -> Course:
     for number in range(steps):
         now[:workers] += step.draw_before(workers, number, seed)
         ready[number] = now
-        now = exchanged[number] = course.play_exchange(now, number)
+        now = exchanged[number] = course.play_plan(course.plans[number % len(course.plans)], now)
         now = now + np.where(np.arange(cluster.endpoints) < workers, step.after_s, 0.0)
         finished[number] = now
     return Course(ready[:, :workers], exchanged[:, :workers], finished[:, :workers], "rounds", course.exact)

@@ -102,7 +102,7 @@ def test_everything_is_written_and_no_run_is_touched(sweep: Path, command: Comma
 
 
 def test_what_commands_say_without_loading_it_is_so() -> None:
-    assert tuple(picture._NO_DATES) == file_formats.PICTURES and tuple(formats.FORMATS) == file_formats.TABLES
+    assert tuple(picture._FORMATS) == file_formats.PICTURES and tuple(formats.FORMATS) == file_formats.TABLES
     assert matplotlib.rc_params_from_file(style.STYLE)["figure.dpi"] == assets.DPI
 
 

@@ -11,12 +11,13 @@ import pytest
 from gradsweep.options import units
 from reports.__main__ import main
 from reports.commands import simulate as command
-from reports.scaling.measured import collectives, traffic
+from reports.scaling.measured import traffic
 from reports.scaling.measured.links import parse_network
 from reports.scaling.output import simulated, simulated_picture
 from reports.scaling.simulator import Cluster, Compute, Link, exchanges, schedules
 from reports.scaling.simulator.exchanges import EXCHANGES, SimulatedTraining
 from reports.scaling.simulator.planning import PlannedRound
+from tests.reports.scaling.closed_forms import compute_time
 
 
 def records(directory: Path, *typed: str) -> list[dict[str, str]]:
@@ -34,7 +35,7 @@ def test_the_table_says_what_the_closed_form_says(tmp_path: Path, capsys: pytest
     ]
     for one in found:
         links = parse_network(one["network"])
-        ring = collectives.compute_time("allreduce", "ring", 10e6, int(one["workers"]), links.alpha, links.beta)
+        ring = compute_time("allreduce", "ring", 10e6, int(one["workers"]), links.alpha, links.beta)
         assert float(one["mean_s"]) == pytest.approx(0.058 + ring)
         assert float(one["efficiency"]) == pytest.approx(0.051 / (0.058 + ring))
         assert float(one["exchange_share"]) == pytest.approx(ring / (0.058 + ring))

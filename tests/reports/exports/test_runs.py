@@ -13,8 +13,8 @@ import pytest
 import reports
 from gradsweep import csv_columns, files, run_directory
 from reports.__main__ import main
+from reports.commands.export import PACKAGES
 from reports.exports import runs
-from reports.exports.export import PACKAGES
 from tests.reports import fabricate
 from tests.trainers.trackers import test_trackers
 from trainers.config import run_config
