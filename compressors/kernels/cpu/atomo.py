@@ -7,7 +7,7 @@ import torch
 
 from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Int64s, Uint8s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
-from compressors.kernels.cpu.primitives.streams import draw, stream_bits
+from compressors.kernels.cpu.primitives.streams import draw, halves, stream_bits
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)
@@ -78,8 +78,7 @@ def _draw_kept(x: Float32s, bits: Int32s, key: np.uint64, scale: np.float32, thr
     count = 0
     for first in range(0, x.size, _BLOCK):
         last = min(first + _BLOCK, x.size)
-        stream = stream_bits(key, np.uint64(first // _BLOCK))
-        low, high = np.uint32(stream), np.uint32(stream >> np.uint64(32))
+        low, high = halves(stream_bits(key, np.uint64(first // _BLOCK)))
         kept[last - first :] = 0
         _flag(x[first:last], bits[first:last], scale, threshold, low, high, kept)
         for word in range(words.size):

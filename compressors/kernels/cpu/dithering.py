@@ -9,12 +9,15 @@ from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, 
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.primitives.rounding import RESOLUTION, apply_sign
-from compressors.kernels.cpu.primitives.streams import draw
+from compressors.kernels.cpu.primitives.streams import draw, halves
 from compressors.kernels.cpu.scales import (
-    INFINITY,
     LARGEST_SQUARE,
     NAN,
     PART,
+    bits_of,
+    canonical,
+    divisor_of,
+    factor_of,
     is_scale,
     largest,
     load,
@@ -35,11 +38,9 @@ def _round_block(
     norm: np.float32,
     steps: np.int32,
     top: np.float32,
-    low: np.uint32,
-    high: np.uint32,
+    stream: np.uint64,
     counter: np.uint32,
     relative: Float32s,
-    relative_bits: Int32s,
     codes: Uint16s,
 ) -> None:
     """Round to powers: codes are the number of the power, with the sign of x, plus `steps`.
@@ -47,6 +48,8 @@ def _round_block(
     In units of the smallest power, |x| / norm is `relative`. From 1 on, 23 random bits added to its fraction
     carry into the exponent with the probability of rounding up; below, it is itself the probability.
     """
+    relative_bits = relative.view(np.int32)
+    low, high = halves(stream)
     for index in range(x.size):
         relative[index] = abs(x[index]) / norm * top
     for index in range(x.size):
@@ -63,14 +66,10 @@ def _encode(
     x: Float32s, bits: Int32s, key: np.uint64, steps: int, width: int, bucket: int, euclidean: bool, payload: Uint8s
 ) -> None:
     codes = np.zeros(BLOCK, np.uint16)
-    words = codes.view(np.uint64)
     staged = np.empty(BLOCK // 4 + 1, np.uint64)
     relative = np.empty(BLOCK, np.float32)
-    relative_bits = relative.view(np.int32)
     totals = np.empty((min(bucket, x.size) + CHUNK - 1) // CHUNK, np.float64)
     lanes = np.empty(LANES, np.float64)
-    scale_bits = np.empty(1, np.int32)
-    scale_value = scale_bits.view(np.float32)
     top = np.float32(2.0 ** (steps - 1))
     buckets = (x.size + bucket - 1) // bucket
     parts = (bucket + PART - 1) // PART
@@ -80,37 +79,22 @@ def _encode(
         stop = min(start + bucket, x.size)
         if euclidean:
             total = sum_squares(x[start:stop], totals, lanes)
-            scale_value[0] = np.float32(np.sqrt(min(total, LARGEST_SQUARE) if np.isfinite(total) else total))
+            norm = bits_of(np.float32(np.sqrt(min(total, LARGEST_SQUARE) if np.isfinite(total) else total)))
         else:
-            scale_bits[0] = largest(bits[start:stop])
-        if scale_bits[0] >= INFINITY or scale_bits[0] < 0:
-            scale_bits[0] = NAN
-        store(payload, number, scale_bits[0])
-        divisor = scale_value[0] if scale_value[0] > 0 else np.float32(1.0)
+            norm = largest(bits[start:stop])
+        norm = canonical(norm)
+        store(payload, number, norm)
+        divisor = divisor_of(norm)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             count = last - first
-            if scale_bits[0] == NAN:
+            if norm == NAN:
                 codes[:count] = steps
             else:
                 stream = stream_of(key, number, parts, first - start)
-                _round_block(
-                    x[first:last],
-                    bits[first:last],
-                    divisor,
-                    np.int32(steps),
-                    top,
-                    np.uint32(stream),
-                    np.uint32(stream >> np.uint64(32)),
-                    np.uint32((first - start) % PART),
-                    relative,
-                    relative_bits,
-                    codes,
-                )
-            codes[count : (count + 3) >> 2 << 2] = 0
-            ahead = position + ((count * width + 7) >> 3)
-            pack(words, count, width, staged, payload[position:ahead])
-            position = ahead
+                counter, block = np.uint32((first - start) % PART), bits[first:last]
+                _round_block(x[first:last], block, divisor, np.int32(steps), top, stream, counter, relative, codes)
+            position = pack(codes, count, width, staged, payload, position)
 
 
 @helper
@@ -134,26 +118,21 @@ def _add_block(
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
 def _decode_add(payload: Uint8s, steps: int, width: int, bucket: int, weight: float, out: Float32s) -> bool:
     codes = np.zeros(BLOCK, np.uint16)
-    words = codes.view(np.uint64)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)
     value = np.empty(BLOCK, np.float32)
     value_bits = value.view(np.int32)
-    scale_bits = np.empty(1, np.int32)
-    scale_value = scale_bits.view(np.float32)
     buckets = (out.size + bucket - 1) // bucket
     position = 4 * buckets
     for number in range(buckets):
-        scale_bits[0] = load(payload, number)
-        if not is_scale(scale_bits[0]):
+        scale = load(payload, number)
+        if not is_scale(scale):
             return False
-        factor = np.float32(weight * np.float64(scale_value[0]))
+        factor = factor_of(scale, weight)
         start = number * bucket
         stop = min(start + bucket, out.size)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
-            ahead = position + (((last - first) * width + 7) >> 3)
-            unpack(payload[position:ahead], last - first, width, staged, words)
-            position = ahead
+            position = unpack(payload, position, last - first, width, staged, codes)
             if not _add_block(codes, np.int32(steps), factor, value, value_bits, out[first:last]):
                 return False
     return True

@@ -11,7 +11,7 @@ import torch
 
 from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
-from compressors.kernels.cpu.scales import INFINITY, NAN, is_scale, largest, load, store
+from compressors.kernels.cpu.scales import NAN, canonical, divisor_of, factor_of, is_scale, largest, load, store
 from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
 
 _LEVELS = np.array(VALUES, np.float32)
@@ -51,36 +51,29 @@ def _find_codes(x: Float32s, bits: Int32s, scale: np.float32, codes: Uint8s) -> 
 @kernel("void(float32[::1], int32[::1], int64, uint8[::1])")
 def _encode(x: Float32s, bits: Int32s, bucket: int, payload: Uint8s) -> None:
     """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
-    scale_bits = np.empty(1, np.int32)
-    scale_value = scale_bits.view(np.float32)
     buckets = (x.size + bucket - 1) // bucket
     codes = payload[4 * buckets :]
     for number in range(buckets):
         start = number * bucket
         stop = min(start + bucket, x.size)
-        scale_bits[0] = largest(bits[start:stop])
-        if scale_bits[0] >= INFINITY:
-            scale_bits[0] = NAN
-        store(payload, number, scale_bits[0])
-        # A zero bucket (or a denormal one, where the processor flushes those) has nothing to divide by.
-        divisor = scale_value[0] if scale_value[0] > 0 else np.float32(1.0)
-        if scale_bits[0] == NAN:
+        scale = canonical(largest(bits[start:stop]))
+        store(payload, number, scale)
+        if scale == NAN:
             codes[start:stop] = 0
         else:
-            _find_codes(x[start:stop], bits[start:stop], divisor, codes[start:stop])
+            _find_codes(x[start:stop], bits[start:stop], divisor_of(scale), codes[start:stop])
 
 
 @kernel("boolean(uint8[::1], int64, float32[::1], float64, float32[::1])")
 def _decode_add(payload: Uint8s, bucket: int, levels: Float32s, weight: float, out: Float32s) -> bool:
     """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its norms."""
-    scale_bits = np.empty(1, np.int32)
     buckets = (out.size + bucket - 1) // bucket
     codes = payload[4 * buckets :]
     for number in range(buckets):
-        scale_bits[0] = load(payload, number)
-        if not is_scale(scale_bits[0]):
+        scale = load(payload, number)
+        if not is_scale(scale):
             return False
-        factor = np.float32(weight * np.float64(scale_bits.view(np.float32)[0]))
+        factor = factor_of(scale, weight)
         start = number * bucket
         part = out[start : min(start + bucket, out.size)]
         sent = codes[start : start + part.size]

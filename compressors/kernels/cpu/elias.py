@@ -12,7 +12,7 @@ from compressors.kernels.cpu.primitives.jit import kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK
 from compressors.kernels.cpu.primitives.streams import stream_bits
 from compressors.kernels.cpu.qsgd import scale_of
-from compressors.kernels.cpu.scales import NAN, is_scale, load, store
+from compressors.kernels.cpu.scales import NAN, divisor_of, factor_of, is_scale, load, store
 
 
 @kernel("int64(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")
@@ -22,21 +22,19 @@ def _encode(
     codes = np.zeros(BLOCK, np.uint16)
     staged = np.empty(BLOCK, np.uint64)
     sums = np.empty(8, np.float64)
-    scale_bits = np.empty(1, np.int32)
-    scale_value = scale_bits.view(np.float32)
     buckets = (x.size + bucket - 1) // bucket
     position = (4 + field) * buckets
     for number in range(buckets):
         start = number * bucket
         stop = min(start + bucket, x.size)
-        scale_of(x[start:stop], bits[start:stop], euclidean, sums, scale_bits, scale_value)
-        store(payload, number, scale_bits[0])
+        scale = scale_of(x[start:stop], bits[start:stop], euclidean, sums)
+        store(payload, number, scale)
         begin = position
-        if scale_bits[0] != NAN:
-            scale = scale_value[0] if scale_value[0] > 0 else np.float32(1.0)
+        if scale != NAN:
+            divisor = divisor_of(scale)
             stream = stream_bits(key, np.uint64(number))
             position = write_stream(
-                x[start:stop], bits[start:stop], stream, scale, levels, codes, staged, payload, position
+                x[start:stop], bits[start:stop], stream, divisor, levels, codes, staged, payload, position
             )
         for byte in range(field):
             payload[4 * buckets + field * number + byte] = np.uint8((position - begin) >> (8 * byte))
@@ -46,23 +44,21 @@ def _encode(
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
 def _decode_add(payload: Uint8s, levels: int, bucket: int, field: int, weight: float, out: Float32s) -> bool:
     staged = np.empty(STAGE + GUARD, np.uint64)
-    scale_bits = np.empty(1, np.int32)
-    scale_value = scale_bits.view(np.float32)
     buckets = (out.size + bucket - 1) // bucket
     position = (4 + field) * buckets
     if payload.size < position:
         return False
     for number in range(buckets):
-        scale_bits[0] = load(payload, number)
+        scale = load(payload, number)
         size = 0
         for byte in range(field):
             size |= np.int64(payload[4 * buckets + field * number + byte]) << (8 * byte)
-        if not is_scale(scale_bits[0]) or size < 0 or size > payload.size - position:
+        if not is_scale(scale) or size < 0 or size > payload.size - position:
             return False
-        factor = np.float32(weight * np.float64(scale_value[0]))
+        factor = factor_of(scale, weight)
         start = number * bucket
         part = out[start : min(start + bucket, out.size)]
-        if scale_bits[0] == NAN:
+        if scale == NAN:
             if size:
                 return False
             part += factor

@@ -100,9 +100,7 @@ def write_stream(
     for first in range(0, x.size, BLOCK):
         last = min(first + BLOCK, x.size)
         count = last - first
-        counter = np.uint32(first)
-        low, high = np.uint32(stream), np.uint32(stream >> np.uint64(32))
-        round_block(x[first:last], bits[first:last], scale, np.float32(levels), low, high, counter, codes)
+        round_block(x[first:last], bits[first:last], scale, np.float32(levels), stream, np.uint32(first), codes)
         codes[count : (count + 3) >> 2 << 2] = levels
         full = 0
         for word in range((count + 3) >> 2):

@@ -12,7 +12,7 @@ from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, 
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.primitives.rounding import add_levels, apply_sign, round_stochastically
-from compressors.kernels.cpu.primitives.streams import draw, stream_bits
+from compressors.kernels.cpu.primitives.streams import draw, halves, stream_bits
 from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, is_scale, load, store
 
 # Adding it to a float32 from 0 to 2^22 leaves no bit for a fraction: the sum is rounded to the nearest even.
@@ -65,8 +65,7 @@ def _place_between(x: Float32s, low: np.float32, high: np.float32, levels: np.fl
 def _round(exact: Float32s, stochastic: bool, stream: np.uint64, first: int, level: Int32s) -> None:
     """Round to the nearest integer, or to one of the two neighbours at random; `first` counts the bucket's elements
     before."""
-    low = np.uint32(stream)
-    high = np.uint32(stream >> np.uint64(32))
+    low, high = halves(stream)
     start = np.uint32(first)
     if stochastic:
         for index in range(exact.size):
@@ -93,7 +92,6 @@ def _encode(
 ) -> None:
     """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
     codes = np.zeros(BLOCK, np.uint16)
-    words = codes.view(np.uint64)
     staged = np.empty(BLOCK // 4 + 1, np.uint64)
     exact = np.empty(BLOCK, np.float32)
     level = np.empty(BLOCK, np.int32)
@@ -124,10 +122,7 @@ def _encode(
                     _place_symmetric(x[first:last], scale, np.float32(top), exact[:count])
                 _round(exact[:count], stochastic, stream, first - start, level[:count])
                 _write_codes(level[:count], bits[first:last], offset, codes[:count])
-            codes[count : (count + 3) >> 2 << 2] = 0
-            ahead = position + ((count * width + 7) >> 3)
-            pack(words, count, width, staged, payload[position:ahead])
-            position = ahead
+            position = pack(codes, count, width, staged, payload, position)
 
 
 @helper
@@ -156,7 +151,6 @@ def _decode_add(payload: Uint8s, width: int, bucket: int, minmax: bool, weight: 
     """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
     content."""
     codes = np.zeros(BLOCK, np.uint16)
-    words = codes.view(np.uint64)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)
     bound_bits = np.zeros(2, np.int32)
     bound = bound_bits.view(np.float32)
@@ -176,9 +170,7 @@ def _decode_add(payload: Uint8s, width: int, bucket: int, minmax: bool, weight: 
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             count = last - first
-            ahead = position + ((count * width + 7) >> 3)
-            unpack(payload[position:ahead], count, width, staged, words)
-            position = ahead
+            position = unpack(payload, position, count, width, staged, codes)
             if minmax:
                 _add_between(codes[:count], top, low, high, out[first:last])
             elif not add_levels(codes[:count], top, high, out[first:last]):

@@ -12,7 +12,7 @@ from compressors.kernels.cpu.primitives.arrays import Array, Float32s, Int32s, U
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK
 from compressors.kernels.cpu.primitives.rounding import apply_sign, round_stochastically
-from compressors.kernels.cpu.primitives.streams import draw, stream_bits
+from compressors.kernels.cpu.primitives.streams import draw, halves, stream_bits
 from compressors.kernels.cpu.scales import INFINITY, largest
 
 STREAM = 1 << 16
@@ -57,8 +57,7 @@ def _encode(
         last = min(first + BLOCK, x.size)
         if largest(bits[first:last]) >= INFINITY:
             return False
-        stream = stream_bits(key, np.uint64(first // STREAM))
-        low, high = np.uint32(stream), np.uint32(stream >> np.uint64(32))
+        low, high = halves(stream_bits(key, np.uint64(first // STREAM)))
         counter = np.uint32(first % STREAM)
         block = levels[: last - first]
         _round_block(x[first:last], bits[first:last], power, factor, limit, low, high, counter, block)

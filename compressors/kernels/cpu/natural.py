@@ -8,8 +8,19 @@ import torch
 from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK
-from compressors.kernels.cpu.primitives.streams import draw
-from compressors.kernels.cpu.scales import INFINITY, NAN, PART, is_scale, largest, load, store, stream_of
+from compressors.kernels.cpu.primitives.streams import draw, halves
+from compressors.kernels.cpu.scales import (
+    INFINITY,
+    NAN,
+    PART,
+    divisor_of,
+    factor_of,
+    is_scale,
+    largest,
+    load,
+    store,
+    stream_of,
+)
 
 _FRACTION = np.int32(0x007FFFFF)
 _LARGEST = np.int32(0x7F7FFFFF)
@@ -28,15 +39,15 @@ def _round_block(
     x: Float32s,
     bits: Int32s,
     scale: np.float32,
-    low: np.uint32,
-    high: np.uint32,
+    stream: np.uint64,
     counter: np.uint32,
     relative: Float32s,
-    relative_bits: Int32s,
     codes: Uint8s,
 ) -> None:
     """Round to powers of two: adding 23 random bits to the fraction of |x| / scale <= 1 carries into the exponent with
     just the probability of rounding up; that holds below 2^-126 too, where the two powers are that and 0."""
+    relative_bits = relative.view(np.int32)
+    low, high = halves(stream)
     for index in range(x.size):
         relative[index] = abs(x[index]) / scale
     for index in range(x.size):
@@ -48,50 +59,35 @@ def _round_block(
 @kernel("void(float32[::1], int32[::1], uint64, int64, uint8[::1])")
 def _encode(x: Float32s, bits: Int32s, key: np.uint64, bucket: int, payload: Uint8s) -> None:
     relative = np.empty(BLOCK, np.float32)
-    relative_bits = relative.view(np.int32)
-    scale_bits = np.empty(1, np.int32)
-    scale_value = scale_bits.view(np.float32)
     buckets = (x.size + bucket - 1) // bucket
     parts = (bucket + PART - 1) // PART
     for number in range(buckets):
         start = number * bucket
         stop = min(start + bucket, x.size)
-        scale_bits[0] = _next_power(largest(bits[start:stop]))
-        store(payload, number, scale_bits[0])
+        scale = _next_power(largest(bits[start:stop]))
+        store(payload, number, scale)
         codes = payload[4 * buckets + start : 4 * buckets + stop]
-        if scale_bits[0] == NAN:
+        if scale == NAN:
             codes[:] = 0
             continue
-        divisor = scale_value[0] if scale_value[0] > 0 else np.float32(1.0)
+        divisor = divisor_of(scale)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             stream = stream_of(key, number, parts, first - start)
-            _round_block(
-                x[first:last],
-                bits[first:last],
-                divisor,
-                np.uint32(stream),
-                np.uint32(stream >> np.uint64(32)),
-                np.uint32((first - start) % PART),
-                relative,
-                relative_bits,
-                codes[first - start : last - start],
-            )
+            counter, block = np.uint32((first - start) % PART), codes[first - start : last - start]
+            _round_block(x[first:last], bits[first:last], divisor, stream, counter, relative, block)
 
 
 @kernel("boolean(uint8[::1], int64, float64, float32[::1])")
 def _decode_add(payload: Uint8s, bucket: int, weight: float, out: Float32s) -> bool:
     value = np.empty(BLOCK, np.float32)
     value_bits = value.view(np.int32)
-    scale_bits = np.empty(1, np.int32)
-    scale_value = scale_bits.view(np.float32)
     buckets = (out.size + bucket - 1) // bucket
     for number in range(buckets):
-        scale_bits[0] = load(payload, number)
-        power = scale_bits[0] & _FRACTION == 0 or scale_bits[0] == _LARGEST or scale_bits[0] == NAN
-        if not (is_scale(scale_bits[0]) and power):
+        scale = load(payload, number)
+        if not (is_scale(scale) and (scale & _FRACTION == 0 or scale in (_LARGEST, NAN))):
             return False
-        factor = np.float32(weight * np.float64(scale_value[0]))
+        factor = factor_of(scale, weight)
         start = number * bucket
         stop = min(start + bucket, out.size)
         for first in range(start, stop, BLOCK):

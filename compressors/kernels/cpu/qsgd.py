@@ -13,8 +13,19 @@ from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.primitives.rounding import add_levels, apply_sign, round_stochastically
-from compressors.kernels.cpu.primitives.streams import draw, stream_bits
-from compressors.kernels.cpu.scales import INFINITY, LARGEST_SQUARE, NAN, is_scale, largest, load, store
+from compressors.kernels.cpu.primitives.streams import draw, halves, stream_bits
+from compressors.kernels.cpu.scales import (
+    LARGEST_SQUARE,
+    NAN,
+    bits_of,
+    canonical,
+    divisor_of,
+    factor_of,
+    is_scale,
+    largest,
+    load,
+    store,
+)
 
 
 @helper
@@ -38,16 +49,9 @@ def _euclidean(x: Float32s, sums: Float64s) -> np.float32:
 
 
 @helper
-def scale_of(
-    x: Float32s, bits: Int32s, euclidean: bool, sums: Float64s, scale_bits: Int32s, scale_value: Float32s
-) -> None:
-    """Write the norm of `x` to `scale_value[0]`, whose bits `scale_bits` are; NaN where `x` holds NaN or Inf."""
-    if euclidean:
-        scale_value[0] = _euclidean(x, sums)
-    else:
-        scale_bits[0] = largest(bits)
-    if scale_bits[0] >= INFINITY or scale_bits[0] < 0:
-        scale_bits[0] = NAN
+def scale_of(x: Float32s, bits: Int32s, euclidean: bool, sums: Float64s) -> np.int32:
+    """Return the norm of `x` as bits; NAN where `x` holds NaN or Inf."""
+    return canonical(bits_of(_euclidean(x, sums)) if euclidean else largest(bits))
 
 
 @helper
@@ -56,13 +60,13 @@ def round_block(
     bits: Int32s,
     scale: np.float32,
     levels: np.float32,
-    low: np.uint32,
-    high: np.uint32,
+    stream: np.uint64,
     counter: np.uint32,
     codes: Uint16s,
 ) -> None:
     """Compute codes[i] = levels + sign(x[i]) * floor(|x[i]| / scale * levels + u), u uniform in [0, 1)."""
     offset = np.int32(levels)
+    low, high = halves(stream)
     for index in range(x.size):
         exact = abs(x[index]) / scale * levels
         level = round_stochastically(exact, draw(low, high, np.uint32(counter + np.uint32(index))))
@@ -75,35 +79,26 @@ def _encode(
 ) -> None:
     """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
     codes = np.zeros(BLOCK, np.uint16)
-    words = codes.view(np.uint64)
     staged = np.empty(BLOCK // 4 + 1, np.uint64)
     sums = np.empty(8, np.float64)
-    scale_bits = np.empty(1, np.int32)
-    scale_value = scale_bits.view(np.float32)
     buckets = (x.size + bucket - 1) // bucket
     position = 4 * buckets
     for number in range(buckets):
         start = number * bucket
         stop = min(start + bucket, x.size)
-        scale_of(x[start:stop], bits[start:stop], euclidean, sums, scale_bits, scale_value)
-        store(payload, number, scale_bits[0])
+        scale = scale_of(x[start:stop], bits[start:stop], euclidean, sums)
+        store(payload, number, scale)
         stream = stream_bits(key, np.uint64(number))
-        low = np.uint32(stream)
-        high = np.uint32(stream >> np.uint64(32))
-        # A zero bucket (or a denormal one, where the processor flushes those) has nothing to divide by.
-        divisor = scale_value[0] if scale_value[0] > 0 else np.float32(1.0)
+        divisor = divisor_of(scale)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             count = last - first
-            if scale_bits[0] == NAN:
+            if scale == NAN:
                 codes[:count] = levels
             else:
                 counter = np.uint32(first - start)
-                round_block(x[first:last], bits[first:last], divisor, np.float32(levels), low, high, counter, codes)
-            codes[count : (count + 3) >> 2 << 2] = 0
-            ahead = position + ((count * width + 7) >> 3)
-            pack(words, count, width, staged, payload[position:ahead])
-            position = ahead
+                round_block(x[first:last], bits[first:last], divisor, np.float32(levels), stream, counter, codes)
+            position = pack(codes, count, width, staged, payload, position)
 
 
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
@@ -111,25 +106,20 @@ def _decode_add(payload: Uint8s, levels: int, width: int, bucket: int, weight: f
     """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
     content."""
     codes = np.zeros(BLOCK, np.uint16)
-    words = codes.view(np.uint64)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)
-    scale_bits = np.empty(1, np.int32)
-    scale_value = scale_bits.view(np.float32)
     buckets = (out.size + bucket - 1) // bucket
     position = 4 * buckets
     steps = np.float32(levels)
     for number in range(buckets):
-        scale_bits[0] = load(payload, number)
-        if not is_scale(scale_bits[0]):
+        scale = load(payload, number)
+        if not is_scale(scale):
             return False
-        factor = np.float32(weight * np.float64(scale_value[0]))
+        factor = factor_of(scale, weight)
         start = number * bucket
         stop = min(start + bucket, out.size)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
-            ahead = position + (((last - first) * width + 7) >> 3)
-            unpack(payload[position:ahead], last - first, width, staged, words)
-            position = ahead
+            position = unpack(payload, position, last - first, width, staged, codes)
             if not add_levels(codes, steps, factor, out[first:last]):
                 return False
     return True

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from compressors.kernels.cpu.primitives.arrays import Array, Float32s, Int32s, Int64s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
-from compressors.kernels.cpu.primitives.streams import draw, stream_bits
+from compressors.kernels.cpu.primitives.streams import draw, halves, stream_bits
 from compressors.kernels.cpu.selection import largest_of, largest_of_four
 
 CHUNK = 1024
@@ -50,10 +50,8 @@ _lowest: Any = intrinsic(_trailing_zeros)
 @helper
 def _numbers(key: np.uint64, n: int, chunk: int, numbers: Int64s) -> None:
     """Draw the numbers of one chunk."""
-    upper = stream_bits(key, np.uint64(2 * chunk))
-    lower = stream_bits(key, np.uint64(2 * chunk + 1))
-    upper_low, upper_high = np.uint32(upper), np.uint32(upper >> _32)
-    lower_low, lower_high = np.uint32(lower), np.uint32(lower >> _32)
+    upper_low, upper_high = halves(stream_bits(key, np.uint64(2 * chunk)))
+    lower_low, lower_high = halves(stream_bits(key, np.uint64(2 * chunk + 1)))
     if n < _FITS:
         factor = np.uint64(np.uint32(n))
         for index in range(numbers.size):

@@ -7,16 +7,14 @@ import torch
 
 from compressors.kernels.cpu.primitives.arrays import Float32s
 from compressors.kernels.cpu.primitives.jit import kernel
-from compressors.kernels.cpu.primitives.streams import draw, stream_bits
+from compressors.kernels.cpu.primitives.streams import draw, halves, stream_bits
 
 _31 = np.uint64(31)
 
 
 @kernel("void(float32[::1], uint64, float32[::1])")
 def _sample(x: Float32s, key: np.uint64, taken: Float32s) -> None:
-    stream = stream_bits(key, np.uint64(0))
-    low = np.uint32(stream)
-    high = np.uint32(stream >> np.uint64(32))
+    low, high = halves(stream_bits(key, np.uint64(0)))
     size = np.uint64(x.size)
     for index in range(taken.size):
         first = np.uint64(draw(low, high, np.uint32(2 * index)))

@@ -63,6 +63,37 @@ def load(payload: Uint8s, number: int) -> np.int32:
 
 
 @helper
+def float_of(bits: np.int32) -> np.float32:
+    """Return the float32 that has these bits."""
+    return np.int32(bits).view(np.float32)
+
+
+@helper
+def bits_of(value: np.float32) -> np.int32:
+    """Return the bits of a float32."""
+    return np.float32(value).view(np.int32)
+
+
+@helper
+def canonical(bits: np.int32) -> np.int32:
+    """Replace every NaN and Inf by the one NaN that is sent."""
+    return NAN if bits >= INFINITY or bits < 0 else bits
+
+
+@helper
+def divisor_of(bits: np.int32) -> np.float32:
+    """Return a scale to divide by: 1 for a bucket of zeros, or of denormals where the processor flushes them."""
+    scale = float_of(bits)
+    return scale if scale > 0 else np.float32(1.0)
+
+
+@helper
+def factor_of(bits: np.int32, weight: float) -> np.float32:
+    """Return weight * scale, rounded once."""
+    return np.float32(weight * np.float64(float_of(bits)))
+
+
+@helper
 def is_scale(bits: np.int32) -> bool:
     """Tell whether an encoder can have written this scale: a number that is not negative, or the one NaN."""
     return 0 <= bits < INFINITY or bits == NAN

@@ -11,8 +11,8 @@ import torch
 from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack_bits
-from compressors.kernels.cpu.primitives.streams import draw, stream_bits
-from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, is_scale, load, store
+from compressors.kernels.cpu.primitives.streams import draw, halves, stream_bits
+from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, bits_of, factor_of, is_scale, load, store
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 
@@ -32,8 +32,7 @@ def _read_signs(bits: Int32s, minus: Uint8s) -> tuple[np.int32, np.int32]:
 @helper
 def _flip_coins(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s) -> None:
     """Give zeros a sign: element i of the tensor has bit i mod 32 of draw i // 32; `first` is a multiple of 32."""
-    low = np.uint32(stream)
-    high = np.uint32(stream >> np.uint64(32))
+    low, high = halves(stream)
     for start in range(0, bits.size, 32):
         coins = draw(low, high, np.uint32((first + start) >> 5))
         some = bits[start : start + 32]
@@ -124,13 +123,11 @@ def _encode_scaled(x: Float32s, bits: Int32s, key: np.uint64, payload: Uint8s) -
             last = min(first + BLOCK, stop)
             part = signs[first >> 3 : (last + 7) >> 3]
             largest = max(largest, _write_block(bits[first:last], first, stream, minus, part))
-    scale_bits = np.empty(1, np.int32)
-    scale_bits.view(np.float32)[0] = np.float32(combine(totals, lanes) / max(1, x.size))
-    if largest >= INFINITY:
-        scale_bits[0] = NAN
-    if largest >= INFINITY or scale_bits[0] == 0:
+    mean = np.float32(combine(totals, lanes) / max(1, x.size))
+    scale = NAN if largest >= INFINITY else bits_of(mean)
+    if scale == NAN or scale == 0:
         signs[:] = 0
-    store(payload, 0, scale_bits[0])
+    store(payload, 0, scale)
 
 
 @helper
@@ -173,11 +170,10 @@ def _decode_add(payload: Uint8s, weight: np.float32, out: Float32s) -> bool:
 
 @kernel("boolean(uint8[::1], float64, float32[::1])")
 def _decode_add_scaled(payload: Uint8s, weight: float, out: Float32s) -> bool:
-    scale_bits = np.empty(1, np.int32)
-    scale_bits[0] = load(payload, 0)
-    if not is_scale(scale_bits[0]):
+    scale = load(payload, 0)
+    if not is_scale(scale):
         return False
-    _add_signs(payload[4:], np.float32(weight * np.float64(scale_bits.view(np.float32)[0])), out)
+    _add_signs(payload[4:], factor_of(scale, weight), out)
     return True
 
 

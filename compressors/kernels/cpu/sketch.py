@@ -43,15 +43,13 @@ def _histogram(bits: Uint32s, both: Uint64s, counts: Int64s, lows: Int64s) -> No
 @kernel("void(uint32[::1], uint8[::1], int64, uint8[::1])")
 def _write_codes(bits: Uint32s, table: Uint8s, width: int, payload: Uint8s) -> None:
     codes = np.zeros(BLOCK, np.uint16)
-    words = codes.view(np.uint64)
     staged = np.empty(BLOCK // 4 + 1, np.uint64)
+    position = 0
     for first in range(0, bits.size, BLOCK):
         part = bits[first : first + BLOCK]
         for index in range(part.size):
             codes[index] = table[part[index] >> _HIGH]
-        codes[part.size : (part.size + 3) >> 2 << 2] = 0
-        position = (first * width) >> 3
-        pack(words, part.size, width, staged, payload[position : position + ((part.size * width + 7) >> 3)])
+        position = pack(codes, part.size, width, staged, payload, position)
 
 
 @helper
@@ -83,13 +81,11 @@ def _decode_add(payload: Uint8s, number: int, width: int, weight: float, out: Fl
     for index in range(number):
         values[index] = np.float32(weight * np.float64(means[index]))
     codes = np.zeros(BLOCK, np.uint16)
-    words = codes.view(np.uint64)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)
-    packed = payload[4 * number :]
+    position = 4 * number
     for first in range(0, out.size, BLOCK):
         part = out[first : first + BLOCK]
-        position = (first * width) >> 3
-        unpack(packed[position : position + ((part.size * width + 7) >> 3)], part.size, width, staged, words)
+        position = unpack(payload, position, part.size, width, staged, codes)
         if _largest(codes[: part.size]) >= number:
             return False
         _add_block(codes, values, part)

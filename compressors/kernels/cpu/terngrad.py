@@ -5,12 +5,23 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s, Uint16s, array
+from compressors.kernels.cpu import qsgd
+from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s, Uint16s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
-from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
-from compressors.kernels.cpu.primitives.rounding import add_levels, apply_sign, round_stochastically
-from compressors.kernels.cpu.primitives.streams import draw
-from compressors.kernels.cpu.scales import INFINITY, NAN, PART, is_scale, largest, load, store, stream_of
+from compressors.kernels.cpu.primitives.packing import BLOCK, pack
+from compressors.kernels.cpu.primitives.rounding import apply_sign, round_stochastically
+from compressors.kernels.cpu.primitives.streams import draw, halves
+from compressors.kernels.cpu.scales import (
+    NAN,
+    PART,
+    bits_of,
+    canonical,
+    divisor_of,
+    float_of,
+    largest,
+    store,
+    stream_of,
+)
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 _ROUNDING = 2.0**-40
@@ -44,8 +55,8 @@ def _limit(plain: float, square: float, count: int, clip: float) -> np.float32:
     return np.float32(clip * np.sqrt(variance))
 
 
-@kernel("void(float32[::1], int32[::1], int64, float64, float32[::1], int32[::1])")
-def _scales(x: Float32s, bits: Int32s, bucket: int, clip: float, out: Float32s, out_bits: Int32s) -> None:
+@kernel("void(float32[::1], int32[::1], int64, float64, float32[::1])")
+def _scales(x: Float32s, bits: Int32s, bucket: int, clip: float, out: Float32s) -> None:
     totals = np.empty((2, (min(bucket, x.size) + CHUNK - 1) // CHUNK))
     plain, square = np.empty(LANES), np.empty(LANES)
     for number in range(out.size):
@@ -61,24 +72,19 @@ def _scales(x: Float32s, bits: Int32s, bucket: int, clip: float, out: Float32s, 
                 _chunk_sums(x[first:last], plain, square)
                 totals[0, chunk] = fold(plain)
                 totals[1, chunk] = fold(square)
-        out_bits[number] = NAN if found >= INFINITY else found
-        if clip > 0 and found < INFINITY:
+        found = canonical(found)
+        out[number] = float_of(found)
+        if clip > 0 and found != NAN:
             limit = _limit(combine(totals[0, :chunks], plain), combine(totals[1, :chunks], plain), stop - start, clip)
             out[number] = min(out[number], limit)
 
 
 @helper
 def _round_block(
-    x: Float32s,
-    bits: Int32s,
-    own: np.float32,
-    scale: np.float32,
-    low: np.uint32,
-    high: np.uint32,
-    counter: np.uint32,
-    codes: Uint16s,
+    x: Float32s, bits: Int32s, own: np.float32, scale: np.float32, stream: np.uint64, counter: np.uint32, codes: Uint16s
 ) -> None:
     """Compute codes[i] = 1 + sign(x[i]) * (u < min(|x[i]|, own) / scale), u uniform in [0, 1)."""
+    low, high = halves(stream)
     for index in range(x.size):
         magnitude = abs(x[index])
         magnitude = magnitude if magnitude < own else own
@@ -86,97 +92,44 @@ def _round_block(
         codes[index] = np.uint16(np.int32(np.int32(1) + apply_sign(level, bits[index])))
 
 
-@kernel("void(float32[::1], int32[::1], uint64, int64, float32[::1], float32[::1], int32[::1], uint8[::1])")
+@kernel("void(float32[::1], int32[::1], uint64, int64, float32[::1], float32[::1], uint8[::1])")
 def _encode(
-    x: Float32s,
-    bits: Int32s,
-    key: np.uint64,
-    bucket: int,
-    own: Float32s,
-    scales: Float32s,
-    scale_bits: Int32s,
-    payload: Uint8s,
+    x: Float32s, bits: Int32s, key: np.uint64, bucket: int, own: Float32s, scales: Float32s, payload: Uint8s
 ) -> None:
     codes = np.zeros(BLOCK, np.uint16)
-    words = codes.view(np.uint64)
     staged = np.empty(BLOCK // 4 + 1, np.uint64)
     parts = (bucket + PART - 1) // PART
     position = 4 * scales.size
     for number in range(scales.size):
-        store(payload, number, scale_bits[number])
-        divisor = scales[number] if scales[number] > 0 else np.float32(1.0)
+        scale = bits_of(scales[number])
+        store(payload, number, scale)
+        divisor = divisor_of(scale)
         start = number * bucket
         stop = min(start + bucket, x.size)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             count = last - first
-            if scale_bits[number] == NAN:
+            if scale == NAN:
                 codes[:count] = 1
             else:
                 stream = stream_of(key, number, parts, first - start)
-                _round_block(
-                    x[first:last],
-                    bits[first:last],
-                    own[number],
-                    divisor,
-                    np.uint32(stream),
-                    np.uint32(stream >> np.uint64(32)),
-                    np.uint32((first - start) % PART),
-                    codes,
-                )
-            codes[count : (count + 3) >> 2 << 2] = 0
-            ahead = position + ((count + 3) >> 2)
-            pack(words, count, 2, staged, payload[position:ahead])
-            position = ahead
-
-
-@kernel("boolean(uint8[::1], int64, float64, float32[::1])")
-def _decode_add(payload: Uint8s, bucket: int, weight: float, out: Float32s) -> bool:
-    codes = np.zeros(BLOCK, np.uint16)
-    words = codes.view(np.uint64)
-    staged = np.zeros(BLOCK // 4 + 1, np.uint64)
-    scale_bits = np.empty(1, np.int32)
-    scale_value = scale_bits.view(np.float32)
-    buckets = (out.size + bucket - 1) // bucket
-    position = 4 * buckets
-    for number in range(buckets):
-        scale_bits[0] = load(payload, number)
-        if not is_scale(scale_bits[0]):
-            return False
-        factor = np.float32(weight * np.float64(scale_value[0]))
-        start = number * bucket
-        stop = min(start + bucket, out.size)
-        for first in range(start, stop, BLOCK):
-            last = min(first + BLOCK, stop)
-            ahead = position + ((last - first + 3) >> 2)
-            unpack(payload[position:ahead], last - first, 2, staged, words)
-            position = ahead
-            if not add_levels(codes, np.float32(1.0), factor, out[first:last]):
-                return False
-    return True
+                counter = np.uint32((first - start) % PART)
+                _round_block(x[first:last], bits[first:last], own[number], divisor, stream, counter, codes)
+            position = pack(codes, count, 2, staged, payload, position)
 
 
 def scales(x: torch.Tensor, bucket: int, clip: float) -> torch.Tensor:
     values, found = x.numpy(), np.empty(-(-len(x) // bucket), np.float32)
-    _scales(values, values.view(np.int32), bucket, clip, found, found.view(np.int32))
+    _scales(values, values.view(np.int32), bucket, clip, found)
     return torch.from_numpy(found)
 
 
 def encode(
     x: torch.Tensor, key: int, bucket: int, own: torch.Tensor, scales: torch.Tensor, payload: torch.Tensor
 ) -> None:
-    values, sent = x.numpy(), scales.numpy()
-    _encode(
-        values,
-        values.view(np.int32),
-        np.uint64(key),
-        bucket,
-        own.numpy(),
-        sent,
-        sent.view(np.int32),
-        payload.numpy(),
-    )
+    values = x.numpy()
+    _encode(values, values.view(np.int32), np.uint64(key), bucket, own.numpy(), scales.numpy(), payload.numpy())
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return bool(_decode_add(array(payload), bucket, weight, array(out)))
+    return qsgd.decode_add(payload, 1, 2, bucket, weight, out)

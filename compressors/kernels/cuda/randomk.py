@@ -5,7 +5,7 @@ The numbers are drawn by a kernel, and sorted by torch.
 
 from __future__ import annotations
 
-import math
+import functools
 
 import torch
 import triton
@@ -14,6 +14,7 @@ import triton.language as tl
 from compressors.kernels.cuda.primitives.launch import launch, wrap_to_int64
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.selection import is_finite
+from compressors.kernels.reference.randomk import choose_first
 
 CHUNK = 1024
 
@@ -40,21 +41,7 @@ def _numbers(key: int, n: int, chunks: int, device: torch.device) -> torch.Tenso
 
 
 def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
-    wanted = min(k, n - k)
-    chunks = math.ceil(1.5 * wanted / CHUNK)
-    chosen = torch.empty(0, dtype=torch.int64, device=device)
-    while len(chosen) < wanted:
-        numbers = _numbers(key, n, chunks, device)
-        ordered, places = numbers.sort(stable=True)
-        is_first = ordered.diff(prepend=ordered.new_full((1,), -1)) > 0
-        chosen = numbers[places[is_first].sort().values[:wanted]]
-        chunks *= 2
-    dtype = torch.int32 if n < 2**31 else torch.int64
-    if wanted == k:
-        return chosen.sort().values.to(dtype)
-    left = torch.ones(n, dtype=torch.bool, device=device)
-    left[chosen] = False
-    return left.nonzero().flatten().to(dtype)
+    return choose_first(functools.partial(_numbers, key, n), n, k, device)
 
 
 def take(x: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> bool:

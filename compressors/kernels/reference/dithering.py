@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.buckets import sections
 from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.scales import are_scales, bucket_draws, norms
 
@@ -17,14 +17,11 @@ def encode(
 
     `steps` powers of two, the largest of them the norm of the bucket.
     """
-    position = 4 * -(-len(x) // bucket)
-    for numbers, part in rows(x, bucket):
+    for numbers, part, head, codes in sections(payload, x, bucket, 4, width):
         norm = norms(part, euclidean)
-        write_floats(norm, payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        write_floats(norm, head)
         powers = _round(part, norm, steps, bucket_draws(key, numbers, part.shape[1], bucket))
-        codes = pack(steps + torch.where(part.signbit(), -powers, powers), width)
-        payload[position : position + codes.numel()] = codes.flatten()
-        position += codes.numel()
+        codes.copy_(pack(steps + torch.where(part.signbit(), -powers, powers), width))
 
 
 def _round(part: torch.Tensor, norm: torch.Tensor, steps: int, random: torch.Tensor) -> torch.Tensor:
@@ -39,12 +36,8 @@ def _round(part: torch.Tensor, norm: torch.Tensor, steps: int, random: torch.Ten
 
 def decode_add(payload: torch.Tensor, steps: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
     """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
-    position = 4 * -(-len(out) // bucket)
-    for numbers, part in rows(out, bucket):
-        norm = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
-        length = -(-part.shape[1] * width // 8)
-        codes = payload[position : position + len(part) * length].view(len(part), length)
-        position += codes.numel()
+    for _, part, head, codes in sections(payload, out, bucket, 4, width):
+        norm = read_floats(head)
         signed = unpack(codes, part.shape[1], width) - steps
         if not are_scales(norm) or (signed > steps).any():
             return False

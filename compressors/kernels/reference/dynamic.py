@@ -6,22 +6,19 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
-from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.buckets import sections
 from compressors.kernels.reference.scales import are_scales, norms
 
 
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
     """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
-    codes = payload[4 * -(-len(x) // bucket) :]
-    for numbers, part in rows(x, bucket):
+    for _, part, head, codes in sections(payload, x, bucket, 4, 8):
         norm = norms(part, False)
-        write_floats(norm, payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        write_floats(norm, head)
         y = part.abs() / torch.where(norm > 0, norm, 1.0)[:, None]
         rank = _ranks(torch.where(norm.isnan()[:, None], 0.0, y))
         minus = part.signbit() & (rank > 0)  # the sign bit: a comparison may take a denormal for zero
-        code = torch.where(minus, 128 + rank.clamp(max=127), rank).to(torch.uint8)
-        start = bucket * int(numbers[0])
-        codes[start : start + code.numel()] = code.flatten()
+        codes.copy_(torch.where(minus, 128 + rank.clamp(max=127), rank))
 
 
 def _ranks(y: torch.Tensor) -> torch.Tensor:
@@ -35,12 +32,9 @@ def _ranks(y: torch.Tensor) -> torch.Tensor:
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
     """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the norms."""
     values = torch.tensor(VALUES, device=out.device)
-    codes = payload[4 * -(-len(out) // bucket) :]
-    for numbers, part in rows(out, bucket):
-        norm = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+    for _, part, head, codes in sections(payload, out, bucket, 4, 8):
+        norm = read_floats(head)
         if not are_scales(norm):
             return False
-        start = bucket * int(numbers[0])
-        sent = values[codes[start : start + part.numel()].long()].view(part.shape)
-        part += (norm.double() * weight).float()[:, None] * sent
+        part += (norm.double() * weight).float()[:, None] * values[codes.long()]
     return True

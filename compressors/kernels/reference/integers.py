@@ -6,7 +6,7 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.quotients import divide
-from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.buckets import sections
 from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.primitives.streams import draws
 from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN, are_scales, round_stochastically
@@ -18,21 +18,17 @@ def encode(
     x: torch.Tensor, key: int, width: int, bucket: int, minmax: bool, stochastic: bool, payload: torch.Tensor
 ) -> None:
     """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
-    header = 8 if minmax else 4
-    offset = 0 if minmax else _top(width, minmax)
-    position = header * -(-len(x) // bucket)
-    for numbers, part in rows(x, bucket):
+    top = _top(width, minmax)
+    for numbers, part, head, codes in sections(payload, x, bucket, 8 if minmax else 4, width):
         bounds = _bounds(part, minmax)
-        write_floats(bounds, payload[header * int(numbers[0]) : header * int(numbers[-1]) + header])
+        write_floats(bounds, head)
         bad = bounds[:, -1:].isnan()
         place = _place_between(part, bounds) if minmax else _place_symmetric(part, bounds)
-        exact = torch.where(bad, 0.0, place * _top(width, minmax))
+        exact = torch.where(bad, 0.0, place * top)
         level = round_stochastically(exact, draws(key, numbers, part.shape[1])) if stochastic else exact.round().long()
         if not minmax:  # the sign bit: a comparison may take a denormal for zero
-            level = offset + torch.where(part.signbit() & ~bad, -1, 1) * level
-        codes = pack(level, width)
-        payload[position : position + codes.numel()] = codes.flatten()
-        position += codes.numel()
+            level = top + torch.where(part.signbit() & ~bad, -1, 1) * level
+        codes.copy_(pack(level, width))
 
 
 def _top(width: int, minmax: bool) -> int:
@@ -71,17 +67,11 @@ def _place_between(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
 
 def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, weight: float, out: torch.Tensor) -> bool:
     """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
-    header = 8 if minmax else 4
     top = _top(width, minmax)
-    position = header * -(-len(out) // bucket)
-    for numbers, part in rows(out, bucket):
-        read = read_floats(payload[header * int(numbers[0]) : header * int(numbers[-1]) + header])
-        bounds = read.view(len(part), -1)
+    for _, part, head, packed in sections(payload, out, bucket, 8 if minmax else 4, width):
+        bounds = read_floats(head).view(len(part), -1)
         if not _are_valid_bounds(bounds):
             return False
-        length = -(-part.shape[1] * width // 8)
-        packed = payload[position : position + len(part) * length].view(len(part), length)
-        position += packed.numel()
         codes = unpack(packed, part.shape[1], width)
         scaled = (bounds.double() * weight).float()
         if minmax:

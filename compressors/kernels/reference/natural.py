@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.buckets import sections
 from compressors.kernels.reference.scales import INFINITY, LARGEST, MAGNITUDE, NAN, are_scales, bucket_draws
 
 _FRACTION = 0x007FFFFF
@@ -13,17 +13,14 @@ _FRACTION = 0x007FFFFF
 
 def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> None:
     """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
-    position = 4 * -(-len(x) // bucket)
-    for numbers, part in rows(x, bucket):
+    for numbers, part, head, codes in sections(payload, x, bucket, 4, 8):
         scale = _next_power((part.view(torch.int32) & MAGNITUDE).amax(1))
-        write_floats(scale, payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        write_floats(scale, head)
         divisor = torch.where(scale > 0, scale, 1.0)[:, None]
         relative = (part.abs() / divisor).view(torch.int32)
         random = bucket_draws(key, numbers, part.shape[1], bucket)
-        codes = (relative.long() + (random >> 9)) >> 23 | torch.where(part.signbit(), 0x80, 0)
-        codes = torch.where(scale.isnan()[:, None], 0, codes)
-        payload[position : position + codes.numel()] = codes.flatten().to(torch.uint8)
-        position += codes.numel()
+        rounded = (relative.long() + (random >> 9)) >> 23 | torch.where(part.signbit(), 0x80, 0)
+        codes.copy_(torch.where(scale.isnan()[:, None], 0, rounded))
 
 
 def _next_power(bits: torch.Tensor) -> torch.Tensor:
@@ -35,14 +32,12 @@ def _next_power(bits: torch.Tensor) -> torch.Tensor:
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
     """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
-    position = 4 * -(-len(out) // bucket)
-    for numbers, part in rows(out, bucket):
-        scale = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+    for _, part, head, codes in sections(payload, out, bucket, 4, 8):
+        scale = read_floats(head)
         powers = scale.view(torch.int32) & _FRACTION == 0
         if not are_scales(scale) or not (powers | (scale == LARGEST) | scale.isnan()).all():
             return False
-        codes = payload[position : position + part.numel()].view(part.shape).int()
-        position += codes.numel()
-        value = ((codes & 0x7F) << 23 | (codes & 0x80) << 24).view(torch.float32)
+        wide = codes.int()
+        value = ((wide & 0x7F) << 23 | (wide & 0x80) << 24).view(torch.float32)
         part += (scale.double() * weight).float()[:, None] * value
     return True

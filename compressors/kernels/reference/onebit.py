@@ -7,39 +7,32 @@ import math
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.buckets import sections
 from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN, sums
 
 
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
     """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
-    position = 8 * -(-len(x) // bucket)
-    for numbers, part in rows(x, bucket):
+    for _, part, head, codes in sections(payload, x, bucket, 8, 1):
         count = part.signbit().sum(1)
         above = sums(torch.where(part > 0, part, 0.0))
         below = sums(torch.where(part > 0, 0.0, part))
         means = torch.stack([above / (part.shape[1] - count).clamp(min=1), below / count.clamp(min=1)], 1).float()
         bad = ~(above.isfinite() & below.isfinite())
         means = torch.where(bad[:, None], math.nan, means)
-        write_floats(means, payload[8 * int(numbers[0]) : 8 * int(numbers[-1]) + 8])
-        signs = pack(part.signbit(), 1)
-        payload[position : position + signs.numel()] = signs.flatten()
-        position += signs.numel()
+        write_floats(means, head)
+        codes.copy_(pack(part.signbit(), 1))
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
     """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
-    position = 8 * -(-len(out) // bucket)
-    for numbers, part in rows(out, bucket):
-        means = read_floats(payload[8 * int(numbers[0]) : 8 * int(numbers[-1]) + 8]).view(-1, 2)
+    for _, part, head, codes in sections(payload, out, bucket, 8, 1):
+        means = read_floats(head).view(-1, 2)
         if not _are_means(*means.view(torch.int32).unbind(1)):
             return False
-        length = -(-part.shape[1] // 8)
-        signs = unpack(payload[position : position + len(part) * length].view(len(part), length), part.shape[1], 1)
-        position += len(part) * length
         factors = (means.double() * weight).float()
-        part += torch.where(signs == 1, factors[:, 1:], factors[:, :1])
+        part += torch.where(unpack(codes, part.shape[1], 1) == 1, factors[:, 1:], factors[:, :1])
     return True
 
 

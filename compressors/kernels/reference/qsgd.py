@@ -8,7 +8,7 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.quotients import divide
-from compressors.kernels.reference.primitives.buckets import lane_sums, rows
+from compressors.kernels.reference.primitives.buckets import lane_sums, rows, sections
 from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.primitives.streams import draws
 from compressors.kernels.reference.scales import LARGEST, are_scales, norms, round_stochastically
@@ -18,13 +18,10 @@ def encode(
     x: torch.Tensor, key: int, levels: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
 ) -> None:
     """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
-    count, position = 0, 4 * -(-len(x) // bucket)
-    for norm, steps in quantise(x, key, levels, bucket, euclidean):
-        write_floats(norm, payload[4 * count : 4 * (count + len(norm))])
-        count += len(norm)
-        codes = pack(steps + levels, width)
-        payload[position : position + codes.numel()] = codes.flatten()
-        position += codes.numel()
+    quantised = quantise(x, key, levels, bucket, euclidean)
+    for (norm, steps), (_, _, head, codes) in zip(quantised, sections(payload, x, bucket, 4, width), strict=True):
+        write_floats(norm, head)
+        codes.copy_(pack(steps + levels, width))
 
 
 def quantise(
@@ -53,14 +50,10 @@ def _round(part: torch.Tensor, norm: torch.Tensor, levels: int, random: torch.Te
 
 def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
     """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
-    position = 4 * -(-len(out) // bucket)
-    for numbers, part in rows(out, bucket):
-        norm = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+    for _, part, head, codes in sections(payload, out, bucket, 4, width):
+        norm = read_floats(head)
         if not are_scales(norm):
             return False
-        length = -(-part.shape[1] * width // 8)
-        codes = payload[position : position + len(part) * length].view(len(part), length)
-        position += codes.numel()
         steps = unpack(codes, part.shape[1], width) - levels
         if (steps > levels).any():
             return False

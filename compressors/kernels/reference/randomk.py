@@ -9,7 +9,9 @@ n < 2^31. For larger n it is floor(floor(U / 2^11) / 2^53 n) in float64, at most
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -30,11 +32,18 @@ def _numbers(key: int, n: int, chunks: int, device: torch.device) -> torch.Tenso
 
 def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
     """Return `k` <= n different numbers below n, ascending: int32 where n < 2^31, else int64."""
+    return choose_first(functools.partial(_numbers, key, n), n, k, device)
+
+
+def choose_first(
+    draw: Callable[[int, torch.device], torch.Tensor], n: int, k: int, device: torch.device
+) -> torch.Tensor:
+    """Return the subset as `subset` does, of the numbers of the first chunks that `draw` returns."""
     wanted = min(k, n - k)
     chunks = math.ceil(1.5 * wanted / CHUNK)
     chosen = torch.empty(0, dtype=torch.int64, device=device)
     while len(chosen) < wanted:
-        numbers = _numbers(key, n, chunks, device)
+        numbers = draw(chunks, device)
         ordered, places = numbers.sort(stable=True)
         is_first = ordered.diff(prepend=ordered.new_full((1,), -1)) > 0
         chosen = numbers[places[is_first].sort().values[:wanted]]

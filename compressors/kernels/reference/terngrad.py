@@ -6,11 +6,12 @@ import math
 
 import torch
 
-from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.buffers import write_floats
 from compressors.kernels.quotients import divide
-from compressors.kernels.reference.primitives.buckets import rows
-from compressors.kernels.reference.primitives.packing import pack, unpack
-from compressors.kernels.reference.scales import are_scales, bucket_draws, norms, round_stochastically, sums
+from compressors.kernels.reference import qsgd
+from compressors.kernels.reference.primitives.buckets import rows, sections
+from compressors.kernels.reference.primitives.packing import pack
+from compressors.kernels.reference.scales import bucket_draws, norms, round_stochastically, sums
 
 _ROUNDING = 2.0**-40
 
@@ -41,28 +42,15 @@ def encode(
 
     Elements are clipped to `own`; `scales`, no smaller, are sent.
     """
-    position = 4 * len(scales)
-    write_floats(scales, payload[:position])
-    for numbers, part in rows(x, bucket):
+    write_floats(scales, payload[: 4 * len(scales)])
+    for numbers, part, _, codes in sections(payload, x, bucket, 4, 2):
         scale, limit = scales[numbers, None], own[numbers, None]
         exact = torch.minimum(part.abs(), limit) / torch.where(scale > 0, scale, 1.0)
         exact = torch.where(scale.isnan(), 0.0, exact)
         level = round_stochastically(exact, bucket_draws(key, numbers, part.shape[1], bucket))
-        codes = pack(1 + torch.where(part.signbit(), -level, level), 2)
-        payload[position : position + codes.numel()] = codes.flatten()
-        position += codes.numel()
+        codes.copy_(pack(1 + torch.where(part.signbit(), -level, level), 2))
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
     """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
-    position = 4 * -(-len(out) // bucket)
-    for numbers, part in rows(out, bucket):
-        scale = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
-        length = -(-part.shape[1] // 4)
-        codes = payload[position : position + len(part) * length].view(len(part), length)
-        position += codes.numel()
-        signs = unpack(codes, part.shape[1], 2) - 1
-        if not are_scales(scale) or (signs > 1).any():
-            return False
-        part += (scale.double() * weight).float()[:, None] * signs.float()
-    return True
+    return qsgd.decode_add(payload, 1, 2, bucket, weight, out)

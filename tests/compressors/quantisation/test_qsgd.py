@@ -89,26 +89,28 @@ def test_codes_take_the_fewest_bits(levels: int, width: int) -> None:
     assert len(QSGD(levels=levels).compress(torch.ones(512 * 5), key())) == 5 * (4 + 64 * width)
 
 
-@kernel("void(uint64[::1], int64, int64, uint64[::1], uint8[::1])")
+@kernel("int64(uint16[::1], int64, int64, uint64[::1], uint8[::1], int64)")
 def _pack(
-    words: npt.NDArray[np.uint64],
+    codes: npt.NDArray[np.uint16],
     count: int,
     width: int,
     staged: npt.NDArray[np.uint64],
     payload: npt.NDArray[np.uint8],
-) -> None:
-    packing.pack(words, count, width, staged, payload)
+    position: int,
+) -> int:
+    return int(packing.pack(codes, count, width, staged, payload, position))
 
 
-@kernel("void(uint8[::1], int64, int64, uint64[::1], uint64[::1])")
+@kernel("int64(uint8[::1], int64, int64, int64, uint64[::1], uint16[::1])")
 def _unpack(
     payload: npt.NDArray[np.uint8],
+    position: int,
     count: int,
     width: int,
     staged: npt.NDArray[np.uint64],
-    words: npt.NDArray[np.uint64],
-) -> None:
-    packing.unpack(payload, count, width, staged, words)
+    codes: npt.NDArray[np.uint16],
+) -> int:
+    return int(packing.unpack(payload, position, count, width, staged, codes))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -119,9 +121,10 @@ def test_packing_and_its_reference_agree(width: int, codes: list[int]) -> None:
     block[:count] = np.array(codes, np.uint16) & np.uint16(2**width - 1)
     expected = block[:count].copy()
     payload = np.full(math.ceil(count * width / 8), 0xA5, np.uint8)
-    _pack(block.view(np.uint64), count, width, np.empty(BLOCK // 4 + 1, np.uint64), payload)
+    block[count:] = 0xA5A5  # left from the block before
+    assert _pack(block, count, width, np.empty(BLOCK // 4 + 1, np.uint64), payload, 0) == len(payload)
     assert payload.tolist() == reference_packing.pack(torch.from_numpy(expected.astype(np.int64)), width).tolist()
-    _unpack(payload, count, width, np.empty(BLOCK // 4 + 1, np.uint64), block.view(np.uint64))
+    assert _unpack(payload, 0, count, width, np.empty(BLOCK // 4 + 1, np.uint64), block) == len(payload)
     assert (block[:count] == expected).all()
     assert (reference_packing.unpack(torch.from_numpy(payload), count, width).numpy() == expected).all()
 

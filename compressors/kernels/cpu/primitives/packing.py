@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compressors.kernels.cpu.primitives.arrays import Array, Uint8s, Uint64s
+from compressors.kernels.cpu.primitives.arrays import Array, Uint8s, Uint16s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper
 
 BLOCK = 1024
@@ -75,13 +75,13 @@ def _join(words: Uint64s, width: np.uint64, staged: Uint64s) -> None:
 
 
 @helper
-def pack(words: Uint64s, count: int, width: int, staged: Uint64s, payload: Uint8s) -> None:
-    """Write `count` <= BLOCK codes, four a word, to `payload`, which is as long as they need.
+def pack(codes: Uint16s, count: int, width: int, staged: Uint64s, payload: Uint8s, position: int) -> int:
+    """Write the first `count` of BLOCK codes from byte `position` of `payload` on; return where they end.
 
-    `words` are overwritten; `staged` is room for BLOCK // 4 + 1 more. Codes behind `count` in the last
-    word must be zero.
+    `codes` are overwritten; `staged` is room for BLOCK // 4 + 1 words.
     """
-    words = words[: (count + 3) >> 2]
+    codes[count : (count + 3) >> 2 << 2] = 0
+    words = codes.view(np.uint64)[: (count + 3) >> 2]
     wide = np.uint64(width)
     if width == 2:
         _squeeze_all(words, wide, staged.view(np.uint8))
@@ -95,8 +95,10 @@ def pack(words: Uint64s, count: int, width: int, staged: Uint64s, payload: Uint8
         _squeeze_all(words, wide, words)
         _join(words, wide, staged)
     written = staged.view(np.uint8)
-    for index in range(payload.size):
-        payload[index] = written[index]
+    target = payload[position : position + ((count * width + 7) >> 3)]
+    for index in range(target.size):
+        target[index] = written[index]
+    return position + target.size
 
 
 @helper
@@ -123,12 +125,13 @@ def _split(staged: Uint64s, width: np.uint64, words: Uint64s) -> None:
 
 
 @helper
-def unpack(payload: Uint8s, count: int, width: int, staged: Uint64s, words: Uint64s) -> None:
-    """Undo `pack`; codes behind `count` in the last word are whatever the padding holds."""
+def unpack(payload: Uint8s, position: int, count: int, width: int, staged: Uint64s, codes: Uint16s) -> int:
+    """Undo `pack`; what follows the first `count` of `codes` in their last word is whatever the padding holds."""
     read = staged.view(np.uint8)
-    for index in range(payload.size):
-        read[index] = payload[index]
-    words = words[: (count + 3) >> 2]
+    source = payload[position : position + ((count * width + 7) >> 3)]
+    for index in range(source.size):
+        read[index] = source[index]
+    words = codes.view(np.uint64)[: (count + 3) >> 2]
     wide = np.uint64(width)
     if width == 2:
         _spread_all(staged.view(np.uint8), wide, words)
@@ -141,3 +144,4 @@ def unpack(payload: Uint8s, count: int, width: int, staged: Uint64s, words: Uint
     else:
         _split(staged, wide, words)
         _spread_all(words, wide, words)
+    return position + source.size

@@ -46,6 +46,12 @@ def stream_bits(key: np.uint64, number: np.uint64) -> np.uint64:
 
 
 @helper
+def halves(bits: np.uint64) -> tuple[np.uint32, np.uint32]:
+    """Return the low and the high half of a stream's bits, as `draw` takes them."""
+    return np.uint32(bits), np.uint32(bits >> np.uint64(32))
+
+
+@helper
 def draw(low: np.uint32, high: np.uint32, counter: np.uint32) -> np.uint32:
     """Return element `counter` of the stream whose bits have these halves: uniform 32 bits."""
     h = np.uint32(counter + low)

@@ -20,6 +20,21 @@ def rows(x: torch.Tensor, size: int) -> Iterator[tuple[torch.Tensor, torch.Tenso
         yield torch.tensor([full], device=x.device), x[full * size :].view(1, -1)
 
 
+def sections(
+    payload: torch.Tensor, x: torch.Tensor, bucket: int, head: int, width: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Yield the buckets of `x` as `rows` does, with views of `payload`: their heads, and their codes (b, bytes) uint8.
+
+    The heads of all buckets, `head` bytes each, come first; the codes of a bucket, `width` bits each, begin at a byte.
+    """
+    position = head * -(-len(x) // bucket)
+    for numbers, part in rows(x, bucket):
+        length = -(-part.shape[1] * width // 8)
+        codes = payload[position : position + len(part) * length].view(len(part), length)
+        position += codes.numel()
+        yield numbers, part, payload[head * int(numbers[0]) : head * int(numbers[-1]) + head], codes
+
+
 def lane_sums(values: torch.Tensor, lanes: int = 8) -> torch.Tensor:
     """Return sums of the rows of `values` (b, n) in float64, in the order that is part of every payload's definition.
 
