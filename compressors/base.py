@@ -15,16 +15,15 @@ so that configs can be checked at once; kernels are imported when the first tens
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from compressors import unit_state
 from compressors.lazy import torch
 from compressors.message import Decode, Message
 from compressors.random_key import Key
+from compressors.unit_state import Stateless
 from gradsweep.options.parameters import Checked
 
 
@@ -56,7 +55,7 @@ EXACT = Law(unbiased=True, omega=0.0, delta=1.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Compressor(Checked, ABC):
+class Compressor(Checked, Stateless, ABC):
     """Q: a tensor to a payload and back.
 
     Subclasses are frozen dataclasses whose fields are the hyper-parameters; a value out of range
@@ -66,7 +65,7 @@ class Compressor(Checked, ABC):
     or raise FloatingPointError, and each class says which.
 
     What a method remembers from step to step is kept per unit (`Key.unit`), outside of the fields
-    (see `Stateful`): two compressors are equal when their hyper-parameters are.
+    (see `unit_state.Stateful`): two compressors are equal when their hyper-parameters are.
     """
 
     name: ClassVar[str]
@@ -226,45 +225,6 @@ class Compressor(Checked, ABC):
     def finish(self, mean: torch.Tensor, key: Key, workers: int) -> None:
         """Change the decoded mean in place where the method asks for it (a majority vote takes its sign)."""
         return None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of the state, keyed by unit; empty for most methods."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-        if not isinstance(state, Mapping):
-            raise ValueError(f"{self.name} keeps no state, but was given a {type(state).__name__}")
-        if state:
-            raise ValueError(f"{self.name} keeps no state, but was given the keys {sorted(map(str, state))}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Stateful(Compressor):
-    """Remembers, for every unit, a few tensors by name: `self.memory[unit][name]`."""
-
-    remembers: ClassVar[tuple[str, ...]]
-    """The names of the tensors."""
-    optional: ClassVar[tuple[str, ...]] = ()
-    """Those of them that a unit may lack."""
-
-    @functools.cached_property
-    def memory(self) -> dict[int, dict[str, torch.Tensor]]:
-        """The state, apart from the options: tensors by unit and name."""
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return unit_state.copy_state(self.memory)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
-
-        Raises:
-            ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
-        """
-        taken = unit_state.read_state(self.name, state, self.remembers, self.optional)
-        self.memory.clear()
-        self.memory.update(taken)
 
 
 @dataclasses.dataclass(frozen=True)

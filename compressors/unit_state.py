@@ -1,14 +1,61 @@
-"""What is kept from step to step as a `state_dict` holds it: for every unit, a few tensors by name."""
+"""State of compressors, memories and optimizers from step to step, and as a `state_dict` holds it."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors.lazy import torch
 
 if TYPE_CHECKING:
     Tensors = Mapping[int, Mapping[str, torch.Tensor]]
+
+
+class Stateless:
+    """Keep nothing from step to step."""
+
+    name: ClassVar[str]
+    kind: ClassVar[str] = ""
+    """What messages put in front of the name."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the state between two steps, keyed by unit; empty for most methods."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave.
+
+        Raises:
+            ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
+        """
+        if not isinstance(state, Mapping):
+            raise ValueError(f"{self.kind}{self.name} keeps no state, but was given a {type(state).__name__}")
+        if state:
+            given = sorted(map(str, state))
+            raise ValueError(f"{self.kind}{self.name} keeps no state, but was given the keys {given}")
+
+
+class Stateful(Stateless):
+    """Keep a few tensors by name for every unit: `self.kept[unit][name]`."""
+
+    remembers: ClassVar[tuple[str, ...]]
+    """The names of the tensors."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Those of them that a unit may lack."""
+
+    @functools.cached_property
+    def kept(self) -> dict[int, dict[str, torch.Tensor]]:
+        """The state, apart from the options: tensors by unit and name."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return copy_state(self.kept)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        taken = read_state(f"{self.kind}{self.name}", state, self.remembers, self.optional)
+        self.kept.clear()
+        self.kept.update(taken)
 
 
 def copy_state(tensors: Tensors) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compressors.base import Compressor, Cooperative, Law, count_elements
+from compressors.unit_state import Stateful
 
 CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
 """What is typed for values that are neither numbers nor words."""
@@ -63,7 +64,7 @@ def format_traits(compressor: Compressor) -> str:
         found.append(f"sums as {compressor.sum_dtype}")
     if isinstance(compressor, Cooperative):
         found.append("rounds")
-    if type(compressor).state_dict is not Compressor.state_dict:
+    if isinstance(compressor, Stateful):
         found.append("state")
     for name, words in (
         ("needs_matrix", "layers"),

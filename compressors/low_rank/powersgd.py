@@ -9,11 +9,12 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from typing import ClassVar
 
-from compressors.base import EXACT, Cooperative, Law, Reduction, Stateful, Sum, Swap, count_elements
+from compressors.base import EXACT, Cooperative, Law, Reduction, Sum, Swap, count_elements
 from compressors.kernels import buffers, threads
 from compressors.lazy import torch
 from compressors.low_rank.linear_algebra import thin_products
 from compressors.random_key import Key, splitmix64
+from compressors.unit_state import Stateful
 from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
 
 Factors = tuple[tuple[int, int], tuple[int, int]]
@@ -172,7 +173,7 @@ class PowerSGD(Cooperative, Stateful):
                 work.right_factors.div_(workers)
         with _calculating():
             if self.warm_start:
-                self.memory.update({batch[number][1].unit: {"q": q} for number, q in work.right.items()})
+                self.kept.update({batch[number][1].unit: {"q": q} for number, q in work.right.items()})
             return [
                 Reduction(_bytes(units[number]), _bytes(work.dense[number]), 1.0 / workers)
                 if number in work.dense
@@ -182,7 +183,7 @@ class PowerSGD(Cooperative, Stateful):
 
     def _start(self, q: torch.Tensor, key: Key) -> None:
         """Start from the Q of the last step, or from a random one, the same on all workers."""
-        before = self.memory.get(key.unit, {}).get("q") if self.warm_start else None
+        before = self.kept.get(key.unit, {}).get("q") if self.warm_start else None
         q.copy_(before if before is not None and before.shape == q.shape else _draw(q, key, 0))
 
     def _refresh(self, stack: torch.Tensor, keys: Sequence[Key], iteration: int) -> None:

@@ -19,25 +19,25 @@ Importing these modules loads neither torch nor numba.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
-from compressors import unit_state
 from compressors.base import Compressor
 from compressors.lazy import torch
 from compressors.random_key import Key
+from compressors.unit_state import Stateful, Stateless
 from gradsweep.options.parameters import Checked
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory(Checked, ABC):
+class Memory(Checked, Stateless, ABC):
     """State per unit. Subclasses are frozen dataclasses whose fields are the hyper-parameters."""
 
     name: ClassVar[str]
     """How configs and tables call the memory."""
+    kind: ClassVar[str] = "memory "
 
     @property
     def needs_norm(self) -> bool:
@@ -70,17 +70,6 @@ class Memory(Checked, ABC):
         """Return the l2 norm of everything withheld, over all units."""
         return 0.0
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of everything kept. Call it between two steps."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-        if not isinstance(state, Mapping):
-            raise ValueError(f"memory {self.name} keeps no state, but was given a {type(state).__name__}")
-        if state:
-            raise ValueError(f"memory {self.name} keeps no state, but was given the keys {sorted(map(str, state))}")
-
 
 @dataclasses.dataclass(frozen=True)
 class NoMemory(Memory):
@@ -96,7 +85,7 @@ class NoMemory(Memory):
 
 
 @dataclasses.dataclass(frozen=True)
-class UnitMemory(Memory):
+class UnitMemory(Memory, Stateful):
     """Keeps, for every unit, a few tensors by name: float32, or float64 for such gradients.
 
     A NaN or Inf stays in the memory, and is seen.
@@ -104,15 +93,6 @@ class UnitMemory(Memory):
 
     withheld: ClassVar[str]
     """The tensor that holds what was not sent."""
-    remembers: ClassVar[tuple[str, ...]]
-    """The names of all tensors."""
-    optional: ClassVar[tuple[str, ...]] = ()
-    """Those of them that a unit may lack."""
-
-    @functools.cached_property
-    def kept(self) -> dict[int, dict[str, torch.Tensor]]:
-        """The state, apart from the options: tensors by unit and name."""
-        return {}
 
     def tensors(self, unit: int, gradient: torch.Tensor, *names: str) -> list[torch.Tensor]:
         """Return the tensors of a unit with these names, zeros at first.
@@ -133,16 +113,3 @@ class UnitMemory(Memory):
     def norm(self) -> float:
         tensors = [named[self.withheld] for named in self.kept.values() if self.withheld in named]
         return math.hypot(*(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors))
-
-    def state_dict(self) -> dict[str, Any]:
-        return unit_state.copy_state(self.kept)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
-
-        Raises:
-            ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
-        """
-        taken = unit_state.read_state(f"memory {self.name}", state, self.remembers, self.optional)
-        self.kept.clear()
-        self.kept.update(taken)

@@ -8,10 +8,11 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from compressors.base import CorruptPayload, Law, Stateful, count_elements
+from compressors.base import Compressor, CorruptPayload, Law, count_elements
 from compressors.kernels import backend, buffers
 from compressors.lazy import torch
 from compressors.random_key import Key
+from compressors.unit_state import Stateful
 from gradsweep.options.parameters import Valid, field, is_integer, number
 
 
@@ -23,7 +24,7 @@ class _Group:
 
 
 @dataclasses.dataclass(frozen=True)
-class IntSGD(Stateful):
+class IntSGD(Compressor, Stateful):
     """Integers on an adaptive scale (Mishchenko et al., "IntSGD: Adaptive Floatless Compression of Stochastic
     Gradients", ICLR 2022, Algorithm 1, for every unit with its own scale).
 
@@ -91,7 +92,7 @@ class IntSGD(Stateful):
     def observe_movement(self, unit: int, squared: float, lr: float) -> None:
         if not math.isfinite(squared):
             raise FloatingPointError(f"intsgd: the parameters of unit {unit} have moved by {squared}")
-        named = self.memory.setdefault(unit, {})
+        named = self.kept.setdefault(unit, {})
         before = named.get("movement")
         mean = squared if before is None else self.beta * float(before) + (1.0 - self.beta) * squared
         named["movement"] = torch.tensor(mean, dtype=torch.float64)
@@ -99,7 +100,7 @@ class IntSGD(Stateful):
 
     def _compute_alpha_from_movement(self, key: Key, count: int) -> float | None:
         """Return alpha by the paper's rule; None where that gives none."""
-        named = self.memory.get(key.unit, {})
+        named = self.kept.get(key.unit, {})
         if "movement" not in named:
             return None
         movement, lr = float(named["movement"]), float(named["lr"])
@@ -119,7 +120,7 @@ class IntSGD(Stateful):
         return torch.where(largest.isfinite(), largest, math.inf).view(1)
 
     def agree(self, key: Key, largest: torch.Tensor) -> None:
-        named = self.memory.setdefault(key.unit, {})
+        named = self.kept.setdefault(key.unit, {})
         named["alpha"] = torch.tensor(self._compute_alpha(float(largest)), dtype=torch.float64)
         named["step"] = torch.tensor(key.step)
 
@@ -131,7 +132,7 @@ class IntSGD(Stateful):
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         values = buffers.as_float32(x)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
-        named = self.memory.setdefault(key.unit, {})
+        named = self.kept.setdefault(key.unit, {})
         alpha = self._compute_alpha_from_movement(key, values.numel())
         if alpha is None and "step" in named and int(named["step"]) == key.step:
             alpha = float(named["alpha"])
@@ -150,7 +151,7 @@ class IntSGD(Stateful):
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
-        alpha = self.memory.get(key.unit, {}).get("alpha")
+        alpha = self.kept.get(key.unit, {}).get("alpha")
         if alpha is None:
             raise CorruptPayload(f"the scale of unit {key.unit} is not known: nothing has been compressed yet")
         with buffers.accumulator(out) as total:

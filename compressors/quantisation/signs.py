@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import ClassVar
 
-from compressors.base import Law, Stateful, compute_packed_size, count_elements
+from compressors.base import Law, compute_packed_size, count_elements
 from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
+from compressors.unit_state import Stateful
 from gradsweep.options.parameters import number
 
 
@@ -78,7 +79,7 @@ class Signum(_Votes, Stateful):
     beta: float = number(0.9, low=0, high=1, below=True)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        named = self.memory.setdefault(key.unit, {})
+        named = self.kept.setdefault(key.unit, {})
         momentum = named.get("momentum")
         if momentum is None:
             momentum = named["momentum"] = torch.zeros_like(x)

@@ -6,13 +6,13 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
-from compressors.base import Stateful
 from compressors.kernels import backend
 from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
 from compressors.sparsification.sparsifier import RatioSparsifier
 from compressors.sparsification.topk import TopK
+from compressors.unit_state import Stateful
 from gradsweep.options.parameters import choice, integer, number
 
 _STEPS = 10
@@ -130,7 +130,7 @@ class RedSyncThreshold(RatioSparsifier, Stateful):
         kernels, name = backend.load("selection", x.device), _SIDES[side]
         candidates = magnitudes.Candidates(kernels, x, side)
         k = self.compute_k(len(x))
-        state = self.memory.setdefault(key.unit, {})
+        state = self.kept.setdefault(key.unit, {})
         if name in state:
             step, threshold, number = state[name].tolist()
             if 0 <= key.step - step < self.reuse and self._still_gives(number, candidates.count(threshold), k):

@@ -6,12 +6,12 @@ import dataclasses
 import math
 from typing import ClassVar
 
-from compressors.base import Stateful
 from compressors.kernels import backend
 from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes, sidco_fits
 from compressors.sparsification.sparsifier import RatioSparsifier
+from compressors.unit_state import Stateful
 from gradsweep.options.parameters import InvalidParameter, choice, integer, number
 
 
@@ -117,14 +117,14 @@ class SIDCo(RatioSparsifier, Stateful):
 
     def _stages(self, unit: int, k: int, n: int) -> int:
         """Return the number of stages M of the unit, for k of n elements."""
-        state = self.memory.get(unit)
+        state = self.kept.get(unit)
         return min(self.stages if state is None else int(state["stages"]), self._most_stages(k, n))
 
     def _adapt(self, unit: int, kept: int, k: int, n: int) -> None:
         """Count a step that kept so many elements, and change M where it is time."""
         if self.adapt_every is None:
             return
-        state = self.memory.get(unit, {})
+        state = self.kept.get(unit, {})
         stages, most = self._stages(unit, k, n), self._most_stages(k, n)
         direction, before = int(state.get("direction", 1)), float(state.get("before", 0.0))
         steps, total = int(state.get("steps", 0)) + 1, int(state.get("kept", 0)) + kept
@@ -139,10 +139,10 @@ class SIDCo(RatioSparsifier, Stateful):
             before = share if following != stages else 0.0
             stages, steps, total = following, 0, 0
         named = {"stages": stages, "steps": steps, "kept": total}
-        self.memory[unit] = {name: torch.tensor(value) for name, value in named.items()}
+        self.kept[unit] = {name: torch.tensor(value) for name, value in named.items()}
         if self.adapt == "reversing":
-            self.memory[unit]["direction"] = torch.tensor(direction)
-            self.memory[unit]["before"] = torch.tensor(before, dtype=torch.float64)
+            self.kept[unit]["direction"] = torch.tensor(direction)
+            self.kept[unit]["before"] = torch.tensor(before, dtype=torch.float64)
 
     def kernel_modules(self) -> tuple[str, ...]:
         return (*super().kernel_modules(), "sums", "exceedances")

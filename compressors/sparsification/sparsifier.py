@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from compressors import aliases, registry
-from compressors.base import EXACT, Compressor, CorruptPayload, Law, Stateful, count_elements
+from compressors.base import EXACT, Compressor, CorruptPayload, Law, count_elements
 from compressors.kernels import backend, buffers, half_floats
 from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key, splitmix64
 from compressors.sparsification import counts, positions
+from compressors.unit_state import Stateful
 from gradsweep.options.parameters import InvalidParameter, Valid, choice, field, from_mapping, mapping
 
 _PLAIN = {"fp32": 4, "fp16": 2}

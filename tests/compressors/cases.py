@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from compressors import Compressor, Key, build, registry
-from compressors.base import Stateful
+from compressors.unit_state import Stateful
 
 Test = Callable[..., None]
 

@@ -30,22 +30,10 @@ GROUPS: dict[str, Mapping[str, type]] = {
 }
 """The parts of a run that are chosen by name: a directory in conf/, a mapping with `name` in a config."""
 
-
-_NAMES = {cls: name for group in GROUPS.values() for name, cls in group.items()}
-
-
-def find_name(part: Any) -> str | None:
-    """Return the name under which a part was chosen; None if it is no part of a group."""
-    return _NAMES.get(type(part))
+NAMES = {cls: name for group in GROUPS.values() for name, cls in group.items()}
+"""The name of every class in GROUPS."""
 
 
 def get_name(part: Any) -> str:
-    """Return the name under which a part was chosen.
-
-    Raises:
-        TypeError: it is no part of a group.
-    """
-    name = find_name(part)
-    if name is None:
-        raise TypeError(f"{part!r} is in no group")
-    return name
+    """Return the name under which a part was chosen."""
+    return NAMES[type(part)]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gradsweep.errors import UsageError
-from trainers.config.groups import find_name
+from trainers.config.groups import NAMES
 
 _MISSING = object()
 _FIELD = re.compile(r"\{([\w.]+)(=?)\}")
@@ -35,7 +35,7 @@ def read(run: Any, key: str, default: Any = None) -> Any:
         return default if value is _MISSING else value.get("name", value) if isinstance(value, Mapping) else value
     for step in key.split("."):
         value = getattr(value, step, _MISSING)
-    return default if value is _MISSING else find_name(value) or value
+    return default if value is _MISSING else NAMES.get(type(value), value)
 
 
 def _fill(text: str, run: Any) -> str:

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from compressors import Compressor, InvalidParameter, build, registry
-from compressors.base import Stateful
 from compressors.kernels import backend
 from compressors.kernels.warm_up import warm_up
+from compressors.unit_state import Stateful
 from tests.compressors.cases import (
     MATRIX,
     every_compressor,
