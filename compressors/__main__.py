@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    import argparse
+from gradsweep.cli.arguments import (
+    Command,
+    Parser,
+    Version,
+    parse_draws,
+    parse_elements,
+    parse_positive,
+    parse_probability,
+    parse_threads,
+)
+from gradsweep.cli.exit_status import run_command
+from gradsweep.errors import UsageError
 
 _ELEMENTS = 11_200_000
 _METHOD = "NAME[,option=value...]"
@@ -16,60 +29,24 @@ _METHOD = "NAME[,option=value...]"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0; 1 where `check` finds a broken promise; 2 where the command cannot work; 128 + n where
     signal n ends it: Ctrl-C, or a reader such as `head` that has seen enough."""
-    from gradsweep.cli.exit_status import run_command
-
     options = vars(_parser().parse_args(arguments))
-    command = _COMMANDS[options.pop("command")]
-    return run_command("python -m compressors", lambda: command(**options))
+    return run_command("python -m compressors", lambda: _run(**options))
 
 
-def _list(**options: Any) -> int:
-    from compressors.commands import list as listing
-
-    return listing.run(**options)
-
-
-def _show(**options: Any) -> int:
-    from compressors.commands import show
-
-    return show.run(**options)
-
-
-def _check(names: list[str], everything: bool, **options: Any) -> int:
-    from compressors.commands import check
-    from gradsweep.errors import UsageError
-
-    if everything == bool(names):
+def _run(command: str, **options: Any) -> int:
+    if command == "check" and options.pop("everything") == bool(options["names"]):
         raise UsageError("check: give names, or --all")
-    return check.run(names, **options)
-
-
-def _bench(elements: int | None, **options: Any) -> int:
-    from compressors.commands import bench
-    from gradsweep.errors import UsageError
-
-    if elements is not None and options["model"] != "flat":
-        raise UsageError(f"--elements {elements}: valid with --model flat, which is one tensor of that size")
-    return bench.run(bench.Options(elements=elements or _ELEMENTS, **options))
-
-
-_COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check": _check, "bench": _bench}
+    if command == "bench":
+        if options["elements"] and options["model"] != "flat":
+            raise UsageError(
+                f"--elements {options['elements']}: valid with --model flat, which is one tensor of that size"
+            )
+        options["elements"] = options["elements"] or _ELEMENTS
+    status: int = importlib.import_module(f"compressors.commands.{command}").run(**options)
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
-    from pathlib import Path
-
-    from gradsweep.cli.arguments import (
-        Command,
-        Parser,
-        Version,
-        parse_draws,
-        parse_elements,
-        parse_positive,
-        parse_probability,
-        parse_threads,
-    )
-
     parser = Parser(prog="python -m compressors", description=__doc__)
     parser.add_argument("--version", action=Version)
     commands = parser.add_subparsers(

@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 import compressors
-from compressors.commands.method_specs import get_default
 from gradsweep import csv_columns, files, run_directory
 from gradsweep.cli.version import version
 from gradsweep.run_directory import runs_of
@@ -190,7 +189,8 @@ def test_the_yaml_of_a_part_has_its_defaults() -> None:
         for name, cls in members.items():
             text = (ROOT / "conf" / group / f"{name}.yaml").read_text()
             written = {key: value for key, value in yaml.safe_load(text).items() if key != "defaults"}
-            fields = {field.name: get_default(field) for field in dataclasses.fields(cls) if field.init}
+            default = cls()
+            fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(cls) if field.init}
             assert written == fields, (group, name)
             assert text.startswith("# "), (group, name)
 

@@ -8,11 +8,12 @@ import datetime
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from compressors.base import Compressor
-from compressors.commands.bench_rows import Row
+from compressors.commands.bench_plot import Row, draw
 from compressors.commands.bench_timing import (
     Gradients,
     Operation,
@@ -48,8 +49,9 @@ class Options:
     into: Path | None
 
 
-def run(options: Options) -> int:
+def run(**typed: Any) -> int:
     """Measure, print a table, and write bench.csv and bench.png, or fill a page."""
+    options = Options(**typed)
     compressors = parse_all(options.names)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: torch finds no CUDA device")
@@ -192,8 +194,6 @@ def _make_folder(folder: Path) -> None:
 
 
 def _write(folder: Path, rows: Sequence[Row], where: str, heading: str) -> None:
-    from compressors.commands.bench_plot import draw
-
     try:
         names = [field.name for field in dataclasses.fields(Row)]
         lines = ([*(getattr(row, name) for name in names), where] for row in rows)

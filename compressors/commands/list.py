@@ -6,9 +6,11 @@ import functools
 from pathlib import Path
 
 from compressors.base import Compressor
-from compressors.commands import descriptions
+from compressors.commands import descriptions, single_worker
 from compressors.commands.method_specs import parse_all
+from compressors.commands.sample_tensors import GRADIENT
 from compressors.lazy import torch
+from compressors.low_rank.linear_algebra.thin_products import gaussian
 from compressors.random_key import Key
 from gradsweep.cli import markdown_sections, tables
 from gradsweep.cli.tables import Column, Table
@@ -65,12 +67,9 @@ def _build_row(compressor: Compressor) -> list[str]:
 
 def _measure_payload(compressor: Compressor) -> float:
     """Return bytes of a payload, the mean of a few steps."""
-    from compressors.commands import sample_tensors, single_worker
-
     one = single_worker.copy_without_state(compressor)
     sizes = [
-        len(single_worker.encode(one, _draw_noise(step) * sample_tensors.GRADIENT, Key(0, 0, step, 0)))
-        for step in range(1, STEPS + 1)
+        len(single_worker.encode(one, _draw_noise(step) * GRADIENT, Key(0, 0, step, 0))) for step in range(1, STEPS + 1)
     ]
     return sum(sizes) / STEPS
 
@@ -78,8 +77,6 @@ def _measure_payload(compressor: Compressor) -> float:
 @functools.lru_cache(STEPS)
 def _draw_noise(step: int) -> torch.Tensor:
     """Return standard normal numbers of our own: those of torch may differ between its versions, and the page would."""
-    from compressors.low_rank.linear_algebra.thin_products import gaussian
-
     return gaussian(Key(1, 0, step, 0).mix(), *SHAPE, torch.device("cpu"))
 
 

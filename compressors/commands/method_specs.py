@@ -13,21 +13,6 @@ from gradsweep.options.hints import did_you_mean, one_of
 from gradsweep.options.parameters import InvalidParameter, show
 
 
-def check_name(name: str, key: str = "name") -> None:
-    """Refuse what is not the name of a method, an alias or a preset.
-
-    Args:
-        key: what was typed in front of it.
-
-    Raises:
-        UsageError: the message has the nearest name, and how to list all.
-    """
-    known = [*compressors.registry(), *compressors.aliases(), *compressors.presets()]
-    if name not in known:
-        valid = one_of(known, compressors.LISTED_BY)
-        raise UsageError(f"{key}={show(name)}: {did_you_mean(name, known)}valid is {valid}")
-
-
 def parse(text: str, key: str = "name") -> Compressor:
     """`NAME` or `NAME,option=value,...` as a compressor; `option.key=value` for what is in a mapping.
 
@@ -38,7 +23,10 @@ def parse(text: str, key: str = "name") -> Compressor:
         UsageError: the name or an option is not known, given twice, or a value is out of range.
     """
     name, *options = text.split(",")
-    check_name(name, key)
+    names = [*compressors.registry(), *compressors.aliases(), *compressors.presets()]
+    if name not in names:
+        valid = one_of(names, compressors.LISTED_BY)
+        raise UsageError(f"{key}={show(name)}: {did_you_mean(name, names)}valid is {valid}")
     values: dict[str, Any] = {}
     for option in options:
         key, equals, value = option.partition("=")
@@ -65,17 +53,12 @@ def parse_all(names: list[str]) -> list[Compressor]:
 
 def format_spec(compressor: Compressor) -> str:
     """Return the form that `parse` takes: the name and the options that are not at their default."""
-    given = {field.name: getattr(compressor, field.name) for field in dataclasses.fields(compressor)}
-    changed = {field.name for field in dataclasses.fields(compressor) if given[field.name] != get_default(field)}
-    options = descriptions.format_options({name: value for name, value in given.items() if name in changed})
+    values = {field.name: getattr(compressor, field.name) for field in dataclasses.fields(compressor)}
+    default = type(compressor)()
+    options = descriptions.format_options(
+        {name: value for name, value in values.items() if value != getattr(default, name)}
+    )
     return f"{compressor.name},{options}" if options else compressor.name
-
-
-def get_default(field: dataclasses.Field[Any]) -> Any:
-    """Return the default of a dataclass field."""
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def parse_constant(text: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import torch
+from compressors.lazy import torch
 
 GRADIENT = 1e-3
 """Standard deviation of noise that stands for a gradient: methods with a fixed threshold depend on the scale."""

@@ -8,8 +8,11 @@ import re
 from pathlib import Path
 
 from compressors.base import Compressor, count_elements
-from compressors.commands import descriptions
-from compressors.commands.method_specs import format_spec, get_default, parse
+from compressors.commands import descriptions, single_worker
+from compressors.commands.method_specs import format_spec, parse
+from compressors.commands.sample_tensors import gaussian
+from compressors.kernels import backend
+from compressors.random_key import Key
 from gradsweep.cli import tables
 from gradsweep.cli.tables import Column, Table
 from gradsweep.source_tree import ROOT
@@ -39,12 +42,13 @@ def run(name: str) -> int:
 
 def build_options_table(compressor: Compressor) -> Table:
     """Return the hyper-parameters: value, default, range and what conf/ says of them."""
+    default = type(compressor)()
     comments = read_remarks(CONF / f"{compressor.name}.yaml")
     rows = [
         [
             field.name,
             descriptions.format_value(getattr(compressor, field.name)),
-            descriptions.format_value(get_default(field)),
+            descriptions.format_value(getattr(default, field.name)),
             field.metadata["valid"].words,
             comments.get(field.name, ""),
         ]
@@ -84,8 +88,13 @@ def build_sizes_table(compressor: Compressor) -> Table:
 
 
 def build_kernels_table(compressor: Compressor) -> Table:
-    """Return the kernel modules and what they are written for."""
-    from compressors.commands.used_kernels import list_implementations, list_used_kernels
-
-    rows = [[module, ", ".join(list_implementations(module))] for module in list_used_kernels(compressor)]
+    """Return the kernel modules that encoding and decoding a few tensors loads, and what they are written for."""
+    with backend.record_used() as used, backend.use("torch"):
+        for shape in ((24, 40), (3000,)):
+            single_worker.quantise(compressor, gaussian(shape), Key(0, 0, 1, 0))
+    written = {
+        module: [kind for kind, package in backend.PACKAGES.items() if backend.has_module(package, module)]
+        for module in used
+    }
+    rows = [[module, ", ".join(kinds)] for module, kinds in written.items() if kinds]
     return Table([Column("kernels"), Column("written for")], rows or [["-", "torch's own operations only"]])

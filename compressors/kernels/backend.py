@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import torch
 
 CHOICES = ("auto", "numba", "triton", "torch")
-_PACKAGES = {"numba": "cpu", "triton": "cuda", "torch": "reference"}
+PACKAGES = {"numba": "cpu", "triton": "cuda", "torch": "reference"}
+"""The folder of kernels that are written for each."""
 _DEVICES = {"numba": "cpu", "triton": "cuda"}
 
 used: dict[str, str] = {}
@@ -66,7 +67,7 @@ def select(method: str, device: torch.device | str) -> str:
     if _chosen != "auto" and _DEVICES[_chosen] != kind:
         raise InvalidParameter("kernels", _chosen, f"auto or torch for tensors on {kind}")
     for kernels, works_on in _DEVICES.items():
-        if works_on == kind and _is_installed(kernels) and _has_module(_PACKAGES[kernels], method):
+        if works_on == kind and _is_installed(kernels) and has_module(PACKAGES[kernels], method):
             return kernels
     return "torch"
 
@@ -93,7 +94,7 @@ def load(method: str, device: torch.device | str) -> ModuleType:
     """Import the module `method` of the kernels for tensors on `device`, which compiles its kernels, and return it."""
     kernels = select(method, device)
     used[method] = kernels
-    return importlib.import_module(f"compressors.kernels.{_PACKAGES[kernels]}.{method}")
+    return importlib.import_module(f"compressors.kernels.{PACKAGES[kernels]}.{method}")
 
 
 @functools.cache
@@ -102,5 +103,6 @@ def _is_installed(kernels: str) -> bool:
 
 
 @functools.cache
-def _has_module(package: str, method: str) -> bool:
+def has_module(package: str, method: str) -> bool:
+    """Tell whether a folder of kernels has a module."""
     return importlib.util.find_spec(f"compressors.kernels.{package}.{method}") is not None
