@@ -92,6 +92,17 @@ def read_state(
     return taken
 
 
+def require_keys(owner: str, state: Any, keys: Sequence[str]) -> None:
+    """Refuse a state that is not a mapping with exactly these keys.
+
+    Raises:
+        ValueError: "the state of `owner` has the keys ...".
+    """
+    if not isinstance(state, Mapping) or set(state) != set(keys):
+        given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+        raise ValueError(f"the state of {owner} has the keys {', '.join(keys)}, but was given {given}")
+
+
 def require_alike(owner: str, state: Any, mine: Mapping[str, torch.Tensor]) -> None:
     """Refuse a state that has not the names, shapes and dtypes of the tensors in `mine`.
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import compressors
+from compressors import unit_state
 from compressors.base import Compressor, count_elements
 from compressors.kernels import backend, warm_up
 from compressors.lazy import torch
@@ -308,10 +309,7 @@ class Selector:
 
     def check_state(self, state: Any) -> None:
         """Raise ValueError where `state` is not what `state_dict` of the same policy, compressor and units gives."""
-        keys = ("units", "epoch", "lr", "regimes", "compressors")
-        if not isinstance(state, Mapping) or set(state) != set(keys):
-            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
-            raise ValueError(f"the state of a selector has the keys {', '.join(keys)}, but was given {given}")
+        unit_state.require_keys("a selector", state, ("units", "epoch", "lr", "regimes", "compressors"))
         units, saved = self._describe_units(), state["compressors"]
         if state["units"] != units:
             theirs = f"{len(state['units'])} other units" if isinstance(state["units"], list) else "no units"

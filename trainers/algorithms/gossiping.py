@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -109,10 +108,7 @@ class Gossiping(Algorithm):
         Raises:
             ValueError: it is the state of something else.
         """
-        keys = ("exchange", "optimizer", "kept")
-        if not isinstance(state, Mapping) or set(state) != set(keys):
-            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
-            raise ValueError(f"the state of a decentralised algorithm has the keys {', '.join(keys)}, not {given}")
+        unit_state.require_keys("a decentralised algorithm", state, ("exchange", "optimizer", "kept"))
         unit_state.require_alike("a decentralised algorithm", state["kept"], self.kept)
         super().load_state_dict(dict(state))
         for name, values in self.kept.items():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from compressors import unit_state
 from trainers import optimizers
 from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.synchronous import Synchronous
@@ -102,10 +102,7 @@ class LocalSGD(Synchronous):
         Raises:
             ValueError: it is the state of something else.
         """
-        keys = ("exchange", "optimizer", "outer", "anchor", "local", "wanted")
-        if not isinstance(state, Mapping) or set(state) != set(keys):
-            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
-            raise ValueError(f"the state of local_sgd has the keys {', '.join(keys)}, but was given {given}")
+        unit_state.require_keys("local_sgd", state, ("exchange", "optimizer", "outer", "anchor", "local", "wanted"))
         anchor, local = state["anchor"], state["local"]
         if anchor is not None and getattr(anchor, "shape", None) != self.setup.flat.values.shape:
             raise ValueError("anchor in the state of local_sgd is not as long as the parameters")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from compressors import Compressor, Key
+from compressors import Compressor, Key, unit_state
 from compressors.base import Cooperative
 from compressors.kernels import norms
 from compressors.memories.base import Memory
@@ -298,10 +298,7 @@ class Exchange:
         Raises:
             ValueError: it is something else; nothing has been changed.
         """
-        keys = ("memory", "kept", "selector", "before")
-        if not isinstance(state, Mapping) or set(state) != set(keys):
-            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
-            raise ValueError(f"the state of an exchange has the keys {', '.join(keys)}, but was given {given}")
+        unit_state.require_keys("an exchange", state, ("memory", "kept", "selector", "before"))
         if state["memory"] != repr(self.memory):
             raise ValueError(f"the state is that of {state['memory']}, but the memory is {self.memory!r}")
         self.selector.check_state(state["selector"])

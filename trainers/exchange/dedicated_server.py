@@ -14,20 +14,12 @@ from trainers.options import exchanges as options
 
 
 class Dedicated(TwoPhase):
-    """Sends every worker's payloads to the server. The server's state is part of worker 0's state.
+    """Sends every worker's payloads to the server. The server's state is part of worker 0's state."""
 
-    Args:
-        may_lag: steps that a worker may be behind the others; by default those that the lane allows.
-    """
-
-    def __init__(
-        self, setup: ExchangeSetup, second: SecondPhase, lane: PushLane, link: Link, may_lag: int | None = None
-    ) -> None:
+    def __init__(self, setup: ExchangeSetup, second: SecondPhase, lane: PushLane, link: Link) -> None:
         super().__init__(setup, second, lane)
         self.lane, self.link = lane, link
         self._momentum = self._weight_decay = 0.0
-        if may_lag is not None:
-            self.may_lag = may_lag
 
     def adjust(self, *, momentum: float, weight_decay: float) -> None:
         """Set the values, which a schedule may change, for the server's optimizer in the next step."""
@@ -59,7 +51,8 @@ def build_dedicated(config: options.ParameterServer, setup: ExchangeSetup, link:
     comm, units, selector, memory, _, watch = setup
     if config.asynchronous:
         second = SecondPhase(len(units), again=False, memory=build_second_memory("none", memory))
-        lane = ParametersLane(comm, watch, selector, second, link)
-        return Dedicated(setup, second, lane, link, may_lag=config.staleness + 1)
+        exchange = Dedicated(setup, second, ParametersLane(comm, watch, selector, second, link), link)
+        exchange.may_lag = config.staleness + 1
+        return exchange
     second = SecondPhase(len(units), again=config.answer == "compressed", memory=build_second_memory("none", memory))
     return Dedicated(setup, second, PushLane(comm, watch, selector, second, link, backup=config.backup), link)

@@ -11,7 +11,7 @@ import torch
 from compressors.policy.policy import Selector
 from trainers.exchange.base import Exchange, ExchangeSetup, Traffic
 from trainers.gradients.flat import Unit
-from trainers.mpi import message_sizes, staging
+from trainers.mpi import staging
 from trainers.mpi.message_sizes import check_count
 from trainers.options import exchanges as options
 
@@ -91,7 +91,7 @@ class Hierarchical(Exchange):
 
         inside = 0
         for run in self.runs:
-            check_count(run.numel(), message_sizes.LARGEST_COUNT, "numbers in a sum of a node")
+            check_count(run.numel(), "numbers in a sum of a node")
             host = staging.move_to_host(run)
             if self.node.rank == LEADER:
                 self.node.Reduce(MPI.IN_PLACE, [host.numpy(), MPI.FLOAT], MPI.SUM, LEADER)

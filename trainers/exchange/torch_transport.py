@@ -19,6 +19,7 @@ import torch.distributed as dist
 from gradsweep.errors import UsageError
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.transport import Transport
+from trainers.lanes.base import MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue, Work
 from trainers.lanes.gathering import Gathered, GatherLane
 from trainers.lanes.parcel import MessagePart, Parcel
@@ -169,15 +170,16 @@ class GroupCollectiveQueue(ThreadCollectiveQueue):
                 torch.cuda.current_stream(self.comm.device).wait_stream(self._stream)
 
 
-class GroupSumLane(SumLane):
-    """The backend adds the payloads, in one collective a part: gloo in a ring; of NCCL a ring is assumed."""
-
-    def __init__(self, group: TorchGroup, watch: Stopwatch, dtype: str, collectives: CollectiveQueue) -> None:
-        self.group = group
-        super().__init__(group.comm, watch, dtype, collectives)
+class GroupMessageLane(MessageLane):
+    """A lane whose message lies in memory of the group."""
 
     def allocate(self, size: int) -> torch.Tensor:
-        return self.group.allocate(size)
+        group: TorchGroup = self.collectives.comm
+        return group.allocate(size)
+
+
+class GroupSumLane(GroupMessageLane, SumLane):
+    """The backend adds the payloads, in one collective a part: gloo in a ring; of NCCL a ring is assumed."""
 
     def cut_segments(self, part: MessagePart) -> list[torch.Tensor]:
         return [self.message[part.start : part.end]]
@@ -214,25 +216,14 @@ class GroupGathered(Gathered):
             work.wait()
 
 
-class GroupGatherLane(GatherLane):
+class GroupGatherLane(GroupMessageLane, GatherLane):
     """Every worker gets every message, by the backend."""
 
     gathered = GroupGathered
 
-    def __init__(self, group: TorchGroup, watch: Stopwatch, collectives: CollectiveQueue) -> None:
-        self.group = group
-        super().__init__(group.comm, watch, collectives)
-
-    def allocate(self, size: int) -> torch.Tensor:
-        return self.group.allocate(size)
-
 
 class GroupRoundsLane(RoundsLane):
     """Sums and swaps by the backend. The length of a swapped payload travels before it, and is counted."""
-
-    def __init__(self, group: TorchGroup, watch: Stopwatch, collectives: CollectiveQueue) -> None:
-        self.group = group
-        super().__init__(group.comm, watch, collectives)
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         self.collectives.complete()  # only one thread starts collectives at a time
@@ -248,12 +239,12 @@ class GroupRoundsLane(RoundsLane):
     def _swap(self, partner: int | None, payload: torch.Tensor) -> torch.Tensor:
         if partner is None:
             return payload[:0]
-        device = self.group.device
-        own = torch.tensor([payload.numel()], dtype=torch.int64, device=device)
+        group: TorchGroup = self.collectives.comm
+        own = torch.tensor([payload.numel()], dtype=torch.int64, device=group.device)
         theirs = torch.empty_like(own)
         _exchange(partner, own, theirs)
-        received = self.group.allocate(int(theirs))
-        _exchange(partner, payload.to(device).contiguous(), received)
+        received = group.allocate(int(theirs))
+        _exchange(partner, payload.to(group.device).contiguous(), received)
         self.payload_bytes += payload.numel() + SIZE_BYTES
         self.sent_bytes += payload.numel() + SIZE_BYTES
         return received
@@ -281,6 +272,8 @@ class TorchTransport(Transport):
         UsageError: the workers cannot be connected by it.
     """
 
+    sum_lane, gather_lane, rounds_lane = GroupSumLane, GroupGatherLane, GroupRoundsLane
+
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, device: torch.device) -> None:
         super().__init__(comm, watch)
         self.group = TorchGroup(comm, device)
@@ -298,13 +291,7 @@ class TorchTransport(Transport):
                 f"exchange.transport=torch: {self.group.backend} cannot add {dtype}: {_get_first_line(error)}; "
                 f"valid is mpi"
             ) from error
-        return GroupSumLane(self.group, self.watch, dtype, collectives)
-
-    def build_gather_lane(self, collectives: CollectiveQueue) -> GatherLane:
-        return GroupGatherLane(self.group, self.watch, collectives)
-
-    def build_rounds_lane(self, collectives: CollectiveQueue) -> RoundsLane:
-        return GroupRoundsLane(self.group, self.watch, collectives)
+        return super().build_sum_lane(dtype, collectives)
 
     def close(self) -> None:
         self.group.close()

@@ -20,6 +20,9 @@ class Transport:
 
     described: Mapping[str, str] = {}
     """What result.json records about the transport."""
+    sum_lane: type[SumLane] = SumLane
+    gather_lane: type[GatherLane] = GatherLane
+    rounds_lane: type[RoundsLane] = RoundsLane
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
         self.comm, self.watch = comm, watch
@@ -34,15 +37,15 @@ class Transport:
 
     def build_sum_lane(self, dtype: str, collectives: CollectiveQueue) -> SumLane:
         """Build a lane of payloads that are added as numbers of `dtype`."""
-        return SumLane(self.comm, self.watch, dtype, collectives)
+        return self.sum_lane(self.comm, self.watch, dtype, collectives)
 
     def build_gather_lane(self, collectives: CollectiveQueue) -> GatherLane:
         """Build a lane of payloads that every worker gets."""
-        return GatherLane(self.comm, self.watch, collectives)
+        return self.gather_lane(self.comm, self.watch, collectives)
 
     def build_rounds_lane(self, collectives: CollectiveQueue) -> RoundsLane:
         """Build a lane of units that a cooperative compressor reduces in rounds."""
-        return RoundsLane(self.comm, self.watch, collectives)
+        return self.rounds_lane(self.comm, self.watch, collectives)
 
     def close(self) -> None:
         """Disconnect the workers after the last message. All workers call this."""

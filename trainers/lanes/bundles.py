@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from compressors import CorruptPayload
 from trainers.lanes.parcel import Parcel
-from trainers.mpi import message_sizes
-from trainers.mpi.message_sizes import ALIGNMENT, align, check_count
+from trainers.mpi import staging
+from trainers.mpi.message_sizes import ALIGNMENT, align
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 
 class Bundle:
@@ -60,32 +63,6 @@ def find_fixed_sizes(parcels: Sequence[Parcel]) -> list[int] | None:
     return None if None in sizes else [size for size in sizes if size is not None]
 
 
-def sum_aligned(lengths: Sequence[int]) -> int:
-    """Return the bytes of a message of payloads with these sizes."""
-    return sum(map(align, lengths))
-
-
-def count_words(size: int) -> int:
-    """Return how many words of ALIGNMENT bytes, in which MPI counts messages, `size` bytes are."""
-    return check_count(size // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
-
-
-def accumulate(parcels: Sequence[Parcel], message: torch.Tensor, lengths: Sequence[int], weight: float) -> None:
-    """Add the payloads of one message, times `weight`, to the gradients of their units.
-
-    Raises:
-        CorruptPayload: the sizes do not fit the message, or a payload cannot be one of its unit.
-    """
-    offset = 0
-    for parcel, size in zip(parcels, lengths, strict=True):
-        if not 0 <= size <= message.numel() - offset:
-            name = parcel.unit.name
-            raise CorruptPayload(f"{name}: a payload of {size} bytes in a message of {message.numel()}")
-        payload = message[offset : offset + size]
-        parcel.compressor.decompress_add(payload, parcel.unit.gradient, parcel.key, weight)
-        offset += align(size)
-
-
 class Room:
     """A buffer of bytes that is used again, and grows when more is needed."""
 
@@ -97,3 +74,13 @@ class Room:
         if size > self._bytes.numel():
             self._bytes = torch.from_numpy(np.empty(size, dtype=np.uint8))
         return self._bytes[:size]
+
+    def receive(self, comm: MPI.Comm, source: int, tag: int) -> torch.Tensor:
+        """Wait for a message of whole words and return it: (n,) uint8, valid until the buffer is used again."""
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        comm.Probe(source, tag, status)
+        message = self.get(status.Get_count(MPI.INT32_T) * ALIGNMENT)
+        comm.Recv(staging.get_words(message), source, tag)
+        return message

@@ -12,10 +12,11 @@ import torch
 from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane
+from trainers.lanes.bundles import find_fixed_sizes
 from trainers.lanes.collective_queue import CollectiveQueue
-from trainers.lanes.parcel import MessagePart, Parcel
-from trainers.mpi import message_sizes, staging
-from trainers.mpi.message_sizes import ALIGNMENT, check_count
+from trainers.lanes.parcel import MessagePart
+from trainers.mpi import staging
+from trainers.mpi.message_sizes import ALIGNMENT, LARGEST_SIZE, check_count, count_words
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
 
 def encode_sizes(lengths: Sequence[int]) -> npt.NDArray[np.uint32]:
     """Encode the sizes of payloads as they travel: uint32."""
-    return np.array(
-        [check_count(size, message_sizes.LARGEST_SIZE, "bytes in a payload") for size in lengths], dtype=np.uint32
-    )
+    return np.array([check_count(size, "bytes in a payload", LARGEST_SIZE) for size in lengths], dtype=np.uint32)
 
 
 class Gathered:
@@ -35,7 +34,7 @@ class Gathered:
         self.part, self.received = part, received
         self.own = encode_sizes(part.sizes)
         self.sizes = np.tile(self.own, (workers, 1))
-        self.fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in part.parcels)
+        self.fixed = find_fixed_sizes(part.parcels) is not None
 
     def gather(self, comm: Any, message: torch.Tensor, allocate: Callable[[int], torch.Tensor]) -> None:
         """Send `message` to all workers and receive theirs; `allocate` gives memory where there is too little."""
@@ -43,10 +42,8 @@ class Gathered:
             self.gather_sizes(comm)
         lengths = (-(-self.sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)
         starts = np.concatenate(([0], lengths.cumsum()))
-        check_count(
-            int(starts[-1]), message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in the messages of all workers"
-        )
         self.starts = starts * ALIGNMENT
+        count_words(int(self.starts[-1]), "the messages of all workers")
         if self.starts[-1] > self.received.numel():
             self.received = allocate(int(self.starts[-1]))
         self.move(comm, message)
@@ -60,10 +57,9 @@ class Gathered:
         from mpi4py import MPI
 
         received = staging.get_mpi_buffer(self.received[: self.starts[-1]])
-        words, starts = message.numel() // ALIGNMENT, self.starts // ALIGNMENT
-        sent = [staging.get_mpi_buffer(message), words, MPI.INT32_T]
+        sent, starts = staging.get_words(message), self.starts // ALIGNMENT
         if self.fixed:
-            comm.Allgather(sent, [received, words, MPI.INT32_T])
+            comm.Allgather(sent, [received, message.numel() // ALIGNMENT, MPI.INT32_T])
         else:
             comm.Allgatherv(sent, [received, np.diff(starts), starts[:-1], MPI.INT32_T])
 
@@ -102,9 +98,7 @@ class GatherLane(MessageLane):
         if part is None:
             return
         message = self.message[part.start : part.end]
-        check_count(
-            message.numel() // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message"
-        )
+        count_words(message.numel())
         if len(self._rooms) == len(self._gathered):
             self._rooms.append(self.allocate(0))
         gathered = self.gathered(part, self._rooms[len(self._gathered)], self.comm.size)
@@ -117,11 +111,6 @@ class GatherLane(MessageLane):
             payload_bytes += gathered.own.nbytes
         self.payload_bytes += payload_bytes
         self.sent_bytes += (self.comm.size - 1) * payload_bytes
-
-    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        self.post()
-        self.collectives.complete()
-        yield from ()
 
     def decode(self) -> None:
         with self.watch("decode"):

@@ -13,11 +13,12 @@ from compressors import CorruptPayload
 from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane
+from trainers.lanes.bundles import find_fixed_sizes
 from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
-from trainers.mpi import message_sizes, staging
-from trainers.mpi.message_sizes import ALIGNMENT, align, check_count
+from trainers.mpi import staging
+from trainers.mpi.message_sizes import ALIGNMENT, align, count_words
 from trainers.topology.mixing import Mixing
 
 if TYPE_CHECKING:
@@ -80,17 +81,14 @@ class NeighbourLane(MessageLane):
 
     def send(self) -> None:
         """Send the message to the neighbours, and let theirs come."""
-        fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in self.parcels)
-        table = b"" if fixed else encode_sizes(self.sizes).tobytes()
+        table = b"" if find_fixed_sizes(self.parcels) is not None else encode_sizes(self.sizes).tobytes()
         head = self.remarks.numpy().tobytes() + table
         start = self._head - len(head)
         if head:
             self.message[start : self._head] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
         self._table = len(table)
         message = self.message[start : self.used]
-        check_count(
-            message.numel() // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message"
-        )
+        count_words(message.numel())
         self._rooms += [self.allocate(0) for _ in range(len(self._sources) - len(self._rooms))]
         for number in range(len(self._sources)):
             if self._rooms[number].numel() < self._bound:
@@ -104,14 +102,9 @@ class NeighbourLane(MessageLane):
     def _swap(self, comm: Any, message: torch.Tensor) -> None:
         from mpi4py import MPI
 
-        incoming = [
-            comm.Irecv([staging.get_mpi_buffer(room), room.numel() // ALIGNMENT, MPI.INT32_T], source, TAG)
-            for source, room in zip(self._sources, self._rooms, strict=False)
-        ]
-        words = message.numel() // ALIGNMENT
-        outgoing = [
-            comm.Isend([staging.get_mpi_buffer(message), words, MPI.INT32_T], other, TAG) for other in self._targets
-        ]
+        rooms = zip(self._sources, self._rooms, strict=False)
+        incoming = [comm.Irecv(staging.get_words(room), source, TAG) for source, room in rooms]
+        outgoing = [comm.Isend(staging.get_words(message), other, TAG) for other in self._targets]
         states = [MPI.Status() for _ in incoming]
         MPI.Request.Waitall(incoming, states)
         MPI.Request.Waitall(outgoing)

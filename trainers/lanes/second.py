@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import compressors
-from compressors import Compressor, Key
+from compressors import Compressor, Key, unit_state
 from compressors.memories.base import Memory
 from compressors.quantisation.signs import Signum
 from trainers.lanes.parcel import Parcel
@@ -89,10 +89,7 @@ class SecondPhase:
 
     def check_state(self, state: Any) -> None:
         """Raise ValueError where `state` is not what `state_dict` of the same memory gives."""
-        keys = ("memory", "kept", "compressors")
-        if not isinstance(state, Mapping) or set(state) != set(keys):
-            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
-            raise ValueError(f"the state of a second phase has the keys {', '.join(keys)}, but was given {given}")
+        unit_state.require_keys("a second phase", state, ("memory", "kept", "compressors"))
         if state["memory"] != repr(self.memory):
             raise ValueError(
                 f"the second phase's state is that of {state['memory']}, but its memory is {self.memory!r}"

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from trainers.lanes.bundles import Room, count_words
-from trainers.mpi import stopping
-from trainers.mpi.message_sizes import ALIGNMENT
+from trainers.lanes.bundles import Room
+from trainers.mpi import staging, stopping
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -65,9 +64,7 @@ class Link:
 
         Returns whether the message is part of the answer, and the answer, which is valid until the next one.
         """
-        from mpi4py import MPI
-
-        pushed = self.world.Isend([message.numpy(), count_words(message.numel()), MPI.INT32_T], self.server, PUSH)
+        pushed = self.world.Isend(staging.get_words(message), self.server, PUSH)
         answered = self._answer()
         pushed.Wait()
         return answered
@@ -78,13 +75,7 @@ class Link:
         return self._answer()[1].view(torch.float32)
 
     def _answer(self) -> tuple[bool, torch.Tensor]:
-        from mpi4py import MPI
-
-        status = MPI.Status()
-        self.world.Probe(self.server, ANSWER, status)
-        size = status.Get_count(MPI.INT32_T) * ALIGNMENT
-        answer = self._room.get(size)
-        self.world.Recv([answer.numpy(), count_words(size), MPI.INT32_T], self.server, ANSWER)
+        answer = self._room.receive(self.world, self.server, ANSWER)
         flags = int(answer[0])
         if flags & STOP:
             stopping.request()

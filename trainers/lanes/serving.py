@@ -16,11 +16,12 @@ import torch
 from compressors import CorruptPayload
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.bundles import Room, count_words, find_fixed_sizes, sum_bounds
+from trainers.lanes.bundles import Room, find_fixed_sizes, sum_bounds
 from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.second import SecondPhase
 from trainers.lanes.two_phase import TwoPhaseLane
+from trainers.mpi import staging
 from trainers.mpi.message_sizes import ALIGNMENT
 
 if TYPE_CHECKING:
@@ -52,6 +53,17 @@ class Reply:
 
     room: Room
     requests: list[MPI.Request]
+
+
+def take_free_reply(replies: list[Reply]) -> Reply:
+    """Take a reply whose buffer is free, as every worker has it, out of `replies`; or make a new one."""
+    from mpi4py import MPI
+
+    for number, reply in enumerate(replies):
+        if MPI.Request.Testall(reply.requests):
+            reply.requests.clear()
+            return replies.pop(number)
+    return Reply(Room(), [])
 
 
 class ServerLane(TwoPhaseLane):
@@ -103,8 +115,7 @@ class ServerLane(TwoPhaseLane):
             messages = self._collect(message)
             if self.backup:
                 yield from bundle.payloads()
-            bodies = [self.split_sizes(self.parcels, received) for received in messages.values()]
-            self.form_mean([body for body, _ in bodies], [lengths for _, lengths in bodies])
+            self.form_mean([self.split_sizes(self.parcels, received) for received in messages.values()])
             self.prepare_answers()
             self._respond(set(messages))
         else:
@@ -144,16 +155,11 @@ class ServerLane(TwoPhaseLane):
 
         taken = np.ones(1, dtype=np.int32)
         with self.watch("communicate"):
-            pushed = self.comm.Isend([message.numpy(), count_words(message.numel()), MPI.INT32_T], SERVER, PUSH)
+            pushed = self.comm.Isend(staging.get_words(message), SERVER, PUSH)
             if self.backup:
                 self.comm.Recv([taken, MPI.INT32_T], SERVER, TAKEN)
-            status = MPI.Status()
-            self.comm.Probe(SERVER, ANSWER, status)
-            size = status.Get_count(MPI.INT32_T) * ALIGNMENT
-            answer = self._answer.get(size)
-            self.comm.Recv([answer.numpy(), count_words(size), MPI.INT32_T], SERVER, ANSWER)
+            self._means = self._answer.receive(self.comm, SERVER, ANSWER)
             pushed.Wait()  # already received: the server answers after that
-        self._means = answer
         self.sent_bytes = message.numel()
         return bool(taken[0])
 
@@ -179,14 +185,12 @@ class ServerLane(TwoPhaseLane):
 
         So a worker's message gets through even while the server waits in a collective.
         """
-        from mpi4py import MPI
-
         bound = sum_bounds(self.parcels) + 4 * len(self.parcels)
         for worker in range(self.comm.size):
             if worker != SERVER:
                 room = self._rooms.pop() if self._rooms else Room()
                 buffer = room.get(bound)
-                request = self.comm.Irecv([buffer.numpy(), count_words(bound), MPI.INT32_T], worker, PUSH)
+                request = self.comm.Irecv(staging.get_words(buffer), worker, PUSH)
                 self._receipts.append(Receipt(self._step, worker, request, room, buffer))
 
     def _next(self) -> Receipt:
@@ -202,15 +206,8 @@ class ServerLane(TwoPhaseLane):
         """Compress the mean again and send it to every worker."""
         from mpi4py import MPI
 
-        reply = self._free_reply()
-        parcels = self.answered[SERVER]
-        known = find_fixed_sizes(parcels)
-        head = 0 if known is not None else 4 * len(parcels)
-        buffer = reply.room.get(head + sum_bounds(parcels))
-        self.encode_answer(buffer[head:])
-        if head:
-            buffer[:head] = torch.from_numpy(encode_sizes(self.answer.sizes).view(np.uint8))
-        self._means = buffer[: head + self.answer.used]
+        reply = take_free_reply(self._replies)
+        self._means = self.encode_reply(reply.room)
         with self.watch("communicate"):
             for worker in range(self.comm.size):
                 if worker == SERVER:
@@ -218,24 +215,26 @@ class ServerLane(TwoPhaseLane):
                 if self.backup:
                     flag = np.array([worker in taken], dtype=np.int32)
                     reply.requests.append(self.comm.Isend([flag, MPI.INT32_T], worker, TAKEN))
-                message = [self._means.numpy(), count_words(self._means.numel()), MPI.INT32_T]
-                reply.requests.append(self.comm.Isend(message, worker, ANSWER))
+                reply.requests.append(self.comm.Isend(staging.get_words(self._means), worker, ANSWER))
             if not self.backup:
                 MPI.Request.Waitall(reply.requests)
+        self._replies.append(reply)
         self.sent_bytes = (self.comm.size - 1) * (self._means.numel() + (4 if self.backup else 0))
 
-    def _free_reply(self) -> Reply:
-        """Return a reply whose buffer is free, as every worker has its answer."""
-        from mpi4py import MPI
+    def encode_reply(self, room: Room, flags: int = 0) -> torch.Tensor:
+        """Compress the means again into `room`, behind `flags` bytes; return the message.
 
-        for reply in self._replies:
-            if MPI.Request.Testall(reply.requests):
-                reply.requests.clear()
-                return reply
-        self._replies.append(Reply(Room(), []))
-        return self._replies[-1]
+        The sizes of the payloads stand before them where they depend on the data.
+        """
+        parcels = self.answered[SERVER]
+        head = flags + (0 if find_fixed_sizes(parcels) is not None else 4 * len(parcels))
+        buffer = room.get(head + sum_bounds(parcels))
+        self.encode_answer(buffer[head:])
+        if head > flags:
+            buffer[flags:head] = torch.from_numpy(encode_sizes(self.answer.sizes).view(np.uint8))
+        return buffer[: head + self.answer.used]
 
     def decode(self) -> None:
         parcels = self.answered[SERVER]
         body, lengths = self.split_sizes(parcels, self._means)
-        self.decode_answers(iter([(parcels, body, lengths)]))
+        self.decode_answers([(parcels, body, lengths)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,13 +11,13 @@ import torch
 
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.bundles import Room, count_words, find_fixed_sizes, sum_aligned, sum_bounds
+from trainers.lanes.bundles import Room, find_fixed_sizes, sum_bounds
 from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.second import SecondPhase
 from trainers.lanes.two_phase import TwoPhaseLane
-from trainers.mpi import message_sizes
-from trainers.mpi.message_sizes import ALIGNMENT, check_count
+from trainers.mpi import staging
+from trainers.mpi.message_sizes import ALIGNMENT, align, count_words
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -50,15 +51,14 @@ class ShardLane(TwoPhaseLane):
         self._incoming, self._outgoing, self._gathered = Room(), Room(), Room()
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        messages, lengths = self._scatter()
-        self.form_mean(messages, lengths)
+        self.form_mean(self._scatter())
         self.prepare_answers()
         self.encode_answer(self._outgoing.get(sum_bounds(self.answered[self.comm.rank])))
         self._gather()
         yield from ()
 
-    def _scatter(self) -> tuple[list[torch.Tensor], list[list[int]]]:
-        """Do the first phase; return every worker's message for this worker's shard, and the sizes of the payloads."""
+    def _scatter(self) -> list[tuple[torch.Tensor, list[int]]]:
+        """Do the first phase; return every worker's message for this worker's shard, with the sizes of its payloads."""
         from mpi4py import MPI
 
         workers, rank = self.comm.size, self.comm.rank
@@ -72,24 +72,20 @@ class ShardLane(TwoPhaseLane):
                 own = encode_sizes([size for bundle in bundles for size in bundle.sizes])
                 theirs = np.zeros((workers, mine), dtype=np.uint32)
                 counts = [len(bundle.parcels) for bundle in bundles]
-                sending = [own, _multiply(counts, others), _compute_offsets(counts)[:-1], MPI.UINT32_T]
+                sending = [own, _multiply(counts, others), list(accumulate(counts, initial=0))[:-1], MPI.UINT32_T]
                 receiving = [
                     theirs,
                     _multiply([mine] * workers, others),
-                    _compute_offsets([mine] * workers)[:-1],
+                    [mine * worker for worker in range(workers)],
                     MPI.UINT32_T,
                 ]
                 self.collectives.count("sizes")
                 self.comm.Alltoallv(sending, receiving)
                 theirs[rank] = bundles[rank].sizes
                 lengths = theirs.tolist()
-            received = _multiply([sum_aligned(of_message) for of_message in lengths], others)
-            starts = _compute_offsets(received)
-            check_count(
-                starts[-1] // ALIGNMENT,
-                message_sizes.LARGEST_COUNT,
-                f"words of {ALIGNMENT} bytes in a shard's messages",
-            )
+            received = _multiply([sum(map(align, of_message)) for of_message in lengths], others)
+            starts = list(accumulate(received, initial=0))
+            count_words(starts[-1], "a shard's messages")
             incoming = self._incoming.get(starts[-1])
             sent = _multiply([count_words(bundle.used) for bundle in bundles], others)
             count_words(self.starts[-1])
@@ -105,7 +101,7 @@ class ShardLane(TwoPhaseLane):
             self.sent_bytes += size if owner != rank else 0
         messages = [incoming[low:high] for low, high in zip(starts, starts[1:], strict=False)]
         messages[rank] = bundles[rank].message()
-        return messages, lengths
+        return list(zip(messages, lengths, strict=True))
 
     def _gather(self) -> None:
         """Do the second phase: send the mean of this worker's shard to all workers, and receive theirs."""
@@ -125,14 +121,14 @@ class ShardLane(TwoPhaseLane):
                 own += 4 * len(self.answer.sizes)
             else:
                 self._lengths = [lengths for lengths in known if lengths is not None]
-            received = [sum_aligned(of_message) for of_message in self._lengths]
-            self._starts = _compute_offsets(received)
+            received = [sum(map(align, of_message)) for of_message in self._lengths]
+            self._starts = list(accumulate(received, initial=0))
             count_words(self._starts[-1])
             self._means = self._gathered.get(self._starts[-1])
             displacements = [start // ALIGNMENT for start in self._starts[:-1]]
             self.collectives.count("allgather")
             self.comm.Allgatherv(
-                [self.answer.message().numpy(), count_words(self.answer.used), MPI.INT32_T],
+                staging.get_words(self.answer.message()),
                 [self._means.numpy(), list(map(count_words, received)), displacements, MPI.INT32_T],
             )
         self.sent_bytes += (workers - 1) * own
@@ -145,8 +141,3 @@ class ShardLane(TwoPhaseLane):
 
 def _multiply(counts: Sequence[int], factors: Sequence[int]) -> list[int]:
     return [count * factor for count, factor in zip(counts, factors, strict=True)]
-
-
-def _compute_offsets(counts: Sequence[int]) -> list[int]:
-    """Return the start of each of the consecutive counts, and their end."""
-    return [sum(counts[:number]) for number in range(len(counts) + 1)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,8 +11,8 @@ from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue
-from trainers.lanes.parcel import MessagePart, Parcel
-from trainers.mpi import message_sizes, staging
+from trainers.lanes.parcel import MessagePart
+from trainers.mpi import staging
 from trainers.mpi.message_sizes import SEGMENT_BYTES, allreduce_bytes, check_count
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SumLane(MessageLane):
         if part is None:
             return
         itemsize = self.dtype.itemsize
-        check_count((part.end - part.start) // itemsize, message_sizes.LARGEST_COUNT, "numbers in a sum of all workers")
+        check_count((part.end - part.start) // itemsize, "numbers in a sum of all workers")
         segments = self.cut_segments(part)
         self.collectives.post(lambda comm: self.add_up(comm, segments))
         self.collectives.count("allreduce", len(segments))
@@ -62,11 +62,6 @@ class SumLane(MessageLane):
     def count_sent_bytes(self, count: int, itemsize: int) -> float:
         """Return the bytes that a worker sends, on average, for the sum of `count` numbers."""
         return allreduce_bytes(count, itemsize, self.comm.size)
-
-    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        self.post()
-        self.collectives.complete()
-        yield from ()
 
     def decode(self) -> None:
         with self.watch("decode"):

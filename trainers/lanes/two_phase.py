@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
 
+from compressors.message import Message
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import Lane
-from trainers.lanes.bundles import Bundle, accumulate
+from trainers.lanes.bundles import Bundle
+from trainers.lanes.decoding import Decoders
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.second import SecondPhase
 from trainers.mpi.message_sizes import align
@@ -40,6 +43,7 @@ class TwoPhaseLane(Lane):
         self.bundles = {owner: Bundle() for owner in range(comm.size)}
         self.starts = [0] * (comm.size + 1)
         self.answer = Bundle()
+        self._mean_decoders, self._answer_decoders = Decoders(), Decoders()
         self.answered: list[list[Parcel]] = []
         self._laid_out_for: list[object] | None = None
         self._message = torch.zeros(0, dtype=torch.uint8)
@@ -56,7 +60,7 @@ class TwoPhaseLane(Lane):
         bounds = [0] * self.comm.size
         for owner, compressor, (_, shape) in zip(self.owners, self.selector.selected, self.selector.units, strict=True):
             bounds[owner] += align(compressor.payload_bound(shape))
-        self.starts = [head + sum(bounds[:owner]) for owner in range(self.comm.size + 1)]
+        self.starts = list(accumulate(bounds, initial=head))
         if self.starts[-1] > self._message.numel():
             self._message = torch.zeros(self.starts[-1], dtype=torch.uint8)
         self._laid_out_for = self.selector.selected  # type: ignore[assignment]
@@ -65,14 +69,14 @@ class TwoPhaseLane(Lane):
         self.parcels.append(parcel)
         return self.bundles[self.owners[parcel.unit.index]].add(parcel)
 
-    def form_mean(self, messages: Sequence[torch.Tensor], lengths: Sequence[Sequence[int]]) -> None:
-        """Decode the mean of these messages into the gradients of the units that this rank owns."""
+    def form_mean(self, messages: Sequence[tuple[torch.Tensor, Sequence[int]]]) -> None:
+        """Decode the mean of messages, each with the sizes of its payloads, into the gradients of this rank's units."""
         parcels = self.bundles[self.comm.rank].parcels
         with self.watch("decode"):
             for parcel in parcels:
                 parcel.unit.gradient.zero_()
-            for message, of_message in zip(messages, lengths, strict=True):
-                accumulate(parcels, message, of_message, 1.0 / len(messages))
+            for message, lengths in messages:
+                self._mean_decoders(parcels, Message(message), 0, message.numel(), lengths, 1.0 / len(messages))
             for parcel in parcels:
                 parcel.compressor.finish(parcel.unit.gradient, parcel.key, len(messages))
 
@@ -92,10 +96,10 @@ class TwoPhaseLane(Lane):
                 compensated = self.second.compensate(parcel)
                 self.second.keep_rest(compensated, self.answer.add(compensated))
 
-    def decode_answers(self, answers: Iterator[tuple[list[Parcel], torch.Tensor, Sequence[int]]]) -> None:
+    def decode_answers(self, answers: Iterable[tuple[list[Parcel], torch.Tensor, Sequence[int]]]) -> None:
         """Decode the owners' answers into all gradients, with the same bits on all workers."""
         with self.watch("decode"):
             for parcel in self.parcels:
                 parcel.unit.gradient.zero_()
             for parcels, message, lengths in answers:
-                accumulate(parcels, message, lengths, 1.0)
+                self._answer_decoders(parcels, Message(message), 0, message.numel(), lengths, 1.0)

@@ -17,12 +17,13 @@ class MessageTooLarge(ValueError):
     """The message has more items than MPI can count, or a payload more bytes than a uint32 can hold."""
 
 
-def check_count(count: int, limit: int, what: str) -> int:
+def check_count(count: int, what: str, limit: int | None = None) -> int:
     """Return `count`.
 
     Raises:
-        MessageTooLarge: `count` is above `limit`.
+        MessageTooLarge: `count` is above `limit`, by default LARGEST_COUNT.
     """
+    limit = LARGEST_COUNT if limit is None else limit
     if count > limit:
         raise MessageTooLarge(
             f"{count} {what}: valid is up to {limit}, by a smaller model or a compressor that sends less"
@@ -33,6 +34,15 @@ def check_count(count: int, limit: int, what: str) -> int:
 def align(size: int) -> int:
     """Round a size up to a multiple of ALIGNMENT."""
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def count_words(size: int, message: str = "a message") -> int:
+    """Return how many words of ALIGNMENT bytes, in which MPI counts messages, `size` bytes are.
+
+    Raises:
+        MessageTooLarge: there are more than MPI can count.
+    """
+    return check_count(size // ALIGNMENT, f"words of {ALIGNMENT} bytes in {message}")
 
 
 def ring_bytes(count: int, itemsize: int, workers: int) -> float:

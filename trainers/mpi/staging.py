@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from trainers.mpi.message_sizes import count_words
+
 _CPU = torch.device("cpu")
 _device = _CPU
 _direct = False
@@ -53,6 +55,17 @@ def get_mpi_buffer(tensor: torch.Tensor) -> Any:
         return tensor.numpy()
     torch.cuda.current_stream(tensor.device).synchronize()  # its pending writes are complete
     return tensor
+
+
+def get_words(tensor: torch.Tensor) -> Any:
+    """Return `tensor` as a message for mpi4py: its buffer, counted in words of ALIGNMENT bytes.
+
+    Raises:
+        MessageTooLarge: there are more than MPI can count.
+    """
+    from mpi4py import MPI
+
+    return [get_mpi_buffer(tensor), count_words(tensor.numel()), MPI.INT32_T]
 
 
 def move_to_host(tensor: torch.Tensor) -> torch.Tensor:

@@ -267,10 +267,7 @@ class Replica:
         Raises:
             ValueError: it is the state of another model, precision or kind of device; nothing has been changed.
         """
-        keys = ("buffers", "scaler", "carried", "rng")
-        if not isinstance(state, Mapping) or set(state) != set(keys):
-            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
-            raise ValueError(f"the state of a replica has the keys {', '.join(keys)}, but was given {given}")
+        unit_state.require_keys("a replica", state, ("buffers", "scaler", "carried", "rng"))
         buffers = dict(self.model.named_buffers())
         unit_state.require_alike("a model's buffers", state["buffers"], buffers)
         if bool(state["scaler"]) != (self.scaler is not None):

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compressors.message import Message
 from trainers.gradients.flat import Flat
-from trainers.lanes.bundles import Room, accumulate
+from trainers.lanes.bundles import Room
+from trainers.lanes.decoding import Decoders
 from trainers.lanes.server_link import FLAG_BYTES, Head
 from trainers.lanes.serving import ServerLane
 from trainers.optimizers.update import UpdateSetup
@@ -41,6 +43,7 @@ class AsynchronousServer(Server):
         self.steps = 0
         self.sent_at = [0] * workers  # by worker: the step of the parameters that it has
         self.stale_sum = self.stale_most = 0
+        self.decoders = Decoders()
         self._waiting: list[int] = []
 
     @torch.no_grad()
@@ -62,7 +65,7 @@ class AsynchronousServer(Server):
         parcels = self.make_parcels(head)
         message, lengths = ServerLane.split_sizes(parcels, body)
         self.flat.gradients.zero_()
-        accumulate(parcels, message, lengths, 1.0)
+        self.decoders(parcels, Message(message), 0, message.numel(), lengths, 1.0)
         for parcel in parcels:
             parcel.compressor.finish(parcel.unit.gradient, parcel.key, 1)
         self.setup.optimizer.adjust(momentum=head.momentum, weight_decay=head.weight_decay)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compressors import Key
-from trainers.lanes.bundles import Room, count_words
+from trainers.lanes.bundles import Room
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.server_link import (
     ANSWER,
@@ -26,9 +26,8 @@ from trainers.lanes.server_link import (
     TAKEN,
     Head,
 )
-from trainers.lanes.serving import Reply
-from trainers.mpi import stopping
-from trainers.mpi.message_sizes import ALIGNMENT
+from trainers.lanes.serving import Reply, take_free_reply
+from trainers.mpi import staging, stopping
 from trainers.optimizers.update import UpdateSetup
 
 if TYPE_CHECKING:
@@ -88,10 +87,8 @@ class Server(ABC):
                     break
                 self._control(worker, question, value)
                 continue
-            size = status.Get_count(MPI.INT32_T) * ALIGNMENT
             room = self.rooms.pop() if self.rooms else Room()
-            message = room.get(size)
-            self.world.Recv([message.numpy(), count_words(size), MPI.INT32_T], worker, status.Get_tag())
+            message = room.receive(self.world, worker, status.Get_tag())
             self.on_push(worker, Head.from_message(message), message[HEAD_BYTES:], room)
         for answer in self._answers:
             MPI.Request.Waitall(answer.requests)
@@ -128,20 +125,11 @@ class Server(ABC):
 
     def take_free_answer(self) -> Reply:
         """Take an answer whose buffer is free; it belongs to the caller until `send`."""
-        from mpi4py import MPI
-
-        for number, answer in enumerate(self._answers):
-            if MPI.Request.Testall(answer.requests):
-                answer.requests.clear()
-                return self._answers.pop(number)
-        return Reply(Room(), [])
+        return take_free_reply(self._answers)
 
     def send(self, answer: Reply, message: torch.Tensor, workers: Iterable[int], *, taken: bool = True) -> None:
         """Send a message in an answer's buffer to workers; its first FLAG_BYTES are for the flags."""
-        from mpi4py import MPI
-
         message[0] = (TAKEN if taken else 0) | (STOP if stopping.is_requested() else 0)
         message[1:FLAG_BYTES] = 0
-        sent = [message.numpy(), count_words(message.numel()), MPI.INT32_T]
         self._answers.append(answer)
-        answer.requests += [self.world.Isend(sent, worker, ANSWER) for worker in workers]
+        answer.requests += [self.world.Isend(staging.get_words(message), worker, ANSWER) for worker in workers]

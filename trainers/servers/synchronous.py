@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from trainers.config.run_config import RunConfig
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.unit_owners import build_second_memory
-from trainers.lanes.bundles import Room, find_fixed_sizes, sum_bounds
-from trainers.lanes.gathering import encode_sizes
+from trainers.lanes.bundles import Room
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.second import SecondPhase
 from trainers.lanes.server_link import FLAG_BYTES, Head
@@ -72,18 +70,10 @@ class SynchronousServer(Server):
         """Form the mean of the taken messages and send it to every worker."""
         lane, parcels = self.lane, self._parcels
         lane.take_parcels(parcels)
-        bodies = [lane.split_sizes(parcels, body) for _, (body, _) in sorted(self._taken.items())]
-        lane.form_mean([body for body, _ in bodies], [lengths for _, lengths in bodies])
+        lane.form_mean([lane.split_sizes(parcels, body) for _, (body, _) in sorted(self._taken.items())])
         lane.prepare_answers()
-        answered = lane.answered[SERVER]
-        fixed = find_fixed_sizes(answered) is not None
-        head = FLAG_BYTES + (0 if fixed else 4 * len(answered))
         answer = self.take_free_answer()
-        buffer = answer.room.get(head + sum_bounds(answered))
-        lane.encode_answer(buffer[head:])
-        if not fixed:
-            buffer[FLAG_BYTES:head] = torch.from_numpy(encode_sizes(lane.answer.sizes).view(np.uint8))
-        message = buffer[: head + lane.answer.used]
+        message = lane.encode_reply(answer.room, FLAG_BYTES)
         late = [worker for worker in range(self.workers) if worker not in self._taken]
         if late:
             other = self.take_free_answer()
@@ -92,14 +82,14 @@ class SynchronousServer(Server):
             self.send(other, copied, late, taken=False)
         self.send(answer, message, self._taken)
         if self.observes:
-            self._observe(answered, message[FLAG_BYTES:])
+            self._observe(lane.answered[SERVER], message[FLAG_BYTES:])
         self.rooms += [room for _, room in self._taken.values()]
         self._taken.clear()
 
     def _observe(self, answered: list[Parcel], message: torch.Tensor) -> None:
         """Decode the answer as the workers do, and let the selector observe it, as it decides the next compressors."""
         body, lengths = self.lane.split_sizes(answered, message)
-        self.lane.decode_answers(iter([(answered, body, lengths)]))
+        self.lane.decode_answers([(answered, body, lengths)])
         for parcel in self._parcels:
             parcel.compressor.finish(parcel.unit.gradient, parcel.key, self.workers)
             self.setup.selector.observe(parcel.unit.index, parcel.unit.gradient)
