@@ -15,7 +15,7 @@ class Lease:
     gpus: tuple[str, ...] = ()
     locks: list[FileLock] = dataclasses.field(default_factory=list)
     is_shared: bool = False
-    """The cores are not this run's own: sweep.share_cores=true."""
+    """Others may use the cores, too: sweep.share_cores=true, or jobs of SLURM that are not confined to theirs."""
 
     @property
     def descriptors(self) -> list[int]:
