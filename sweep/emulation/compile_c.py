@@ -49,20 +49,17 @@ def compile_program(name: str, scratch: Path) -> Path:
         raise NotCompiled("no C compiler (package gcc)")
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(dir=kept.parent, prefix=f".{kept.name}.")
+        folder = tempfile.TemporaryDirectory(dir=kept.parent, prefix=f".{kept.name}.")
     except OSError:
         kept = scratch / kept.name
-        descriptor, partial = tempfile.mkstemp(dir=scratch, prefix=f".{kept.name}.")
-    os.close(descriptor)
-    try:
+        folder = tempfile.TemporaryDirectory(dir=scratch, prefix=f".{kept.name}.")
+    with folder:
+        partial = f"{folder.name}/{name}"
         command = [compiler, *FLAGS[name], "-o", partial, str(source), *LIBRARIES[name]]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode:
             lines = [line.strip() for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
             reason = lines[0] if lines else f"it exited with {done.returncode}"
             raise NotCompiled(f"{compiler} cannot compile {name}.c: {reason} (packages gcc and libc6-dev)")
-        os.chmod(partial, 0o755)
         os.replace(partial, kept)  # atomically: another process may compile it at the same time
-    finally:
-        Path(partial).unlink(missing_ok=True)
     return kept

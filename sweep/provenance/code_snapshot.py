@@ -178,8 +178,8 @@ def _find_earlier(store: Path, guarded: bool) -> Path | None:
 def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
     """Lay out a copy; return the new path of the directory that had its name before, None without one."""
     earlier = _find_earlier(copy.parent, guarded)
-    partial = Path(tempfile.mkdtemp(dir=copy.parent, prefix=f".{copy.name}."))
-    try:
+    with tempfile.TemporaryDirectory(dir=copy.parent, prefix=f".{copy.name}.", ignore_cleanup_errors=True) as place:
+        partial = Path(place)
         os.chmod(partial, 0o755)
         for name in code.files:
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
@@ -193,10 +193,7 @@ def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
             (partial / folder / CACHE).mkdir(mode=0o700)  # what is compiled into it later is in no hash
             for source in filter(None, (code.root, earlier)):
                 _bring_compiled(source / folder / CACHE, partial / folder / CACHE)
-        return _put(partial, copy)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+        return _put(partial, copy)  # under its new name it is not removed
 
 
 def _put(partial: Path, copy: Path) -> str | None:
