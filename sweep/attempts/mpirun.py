@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -47,27 +48,22 @@ class MpirunAttempt(Attempt):
             **gpus.build_environment(self.lease.gpus),
         }
         environment = build_job_environment({**task.environment, **own}, task.code, self._scratch, allocation)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._tidy)
             self._capture = Capture(self.directory, task.limits.log_bytes, self._scratch, cores)
             os.mkdir(self._scratch, 0o700)  # after Capture, whose program removes it if this process is killed
-            out, err = self._capture.inputs
             files.write_json(
                 self.directory / run_directory.PROVENANCE, record.describe_attempt(task.origin, environment)
             )
+            out, err = self._capture.inputs
             self.process = start_program(
                 task.build_command(), cores, environment, stdout=out, stderr=err, pass_fds=self.lease.descriptors
             )
+            undo.callback(self.process.wait)
+            undo.callback(self.process.kill)  # nothing may run without a state that says so
             self._capture.close_inputs()
-        except BaseException:
-            self._tidy()
-            raise
-        try:
             self._write_start(self.process.pid)
-        except BaseException:  # nothing may run without a state that says so
-            self.process.kill()
-            self.process.wait()
-            self._tidy()
-            raise
+            undo.pop_all()
 
     def poll(self) -> str | None:
         if self.status is None:
