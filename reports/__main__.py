@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _describe_error(error: OSError) -> str:
-    """Describe what is in the way of a report, or else return the system's message."""
+    """Return a line on the file that a report cannot replace, or else the system's message."""
     in_the_way = isinstance(error, (FileExistsError, IsADirectoryError, NotADirectoryError))
     where = error.filename2 or error.filename
     return f"{os.fsdecode(where)}: {error.strerror}; valid is to remove it" if where and in_the_way else str(error)

@@ -152,7 +152,7 @@ class Cells:
         )
 
     def format_figures(self, figures: CellFigures, measure: Measure, with_count: bool = True) -> TableCell:
-        """Return what a person reads: `0.978 ± 0.003* (n=4, 1 failed)`, or words where there is no number.
+        """Return figures as a cell of a table: `0.978 ± 0.003* (n=4, 1 failed)`, or words where there is no number.
 
         Args:
             with_count: false where a column with `format_count` stands beside it.
@@ -176,12 +176,12 @@ class Cells:
         return TableCell(summary.mean, text, said=(*marks, *figures.absent))
 
     def format_count(self, figures: CellFigures) -> TableCell:
-        """Return how many runs of a cell have a number, and why the others have none: `4, 1 failed`."""
+        """Return the number of runs of a cell that have a number, and why the others have none: `4, 1 failed`."""
         text = ", ".join([str(figures.summary.n), *(f"{count} {word}" for word, count in figures.absent.items())])
         return TableCell(figures.summary.n, text, said=tuple(figures.absent))
 
     def write_remarks(self, is_tested: bool = True) -> list[str]:
-        """Return what a reader has to know about the cells of a table, whose measure is tested or not."""
+        """Return the remarks on the cells of a table, whose measure is tested or not."""
         if self.expected == 1:
             return ["every cell is one run (n=1), so of its spread nothing is known"]
         if self.averaged:

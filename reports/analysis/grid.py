@@ -64,7 +64,7 @@ class Grid:
 
     @property
     def by_method(self) -> Grid:
-        """The grid with labels for all that a plot tells apart by colour: `sgd`, `choco topk`, `choco/ring topk`.
+        """The grid with a label for each colour of a plot: `sgd`, `choco topk`, `choco/ring topk`.
 
         An algorithm that was swept is in the label, and no key; so is the topology, where that makes few labels. The
         compressor `none` is not named beside these.
@@ -167,7 +167,7 @@ def find_centralised(runs: pd.DataFrame) -> pd.Series:
 
 
 def _choose_order(key: str) -> Callable[[Any], Any]:
-    """Return the sort key for the values of a config key; what others are compared with comes first."""
+    """Return the sort key for the values of a config key; of algorithms SGD comes first."""
     return make_sort_key if key != ALGORITHM else lambda value: (format_setting(value) != SGD, make_sort_key(value))
 
 

@@ -71,7 +71,7 @@ def is_true(marked: pd.Series) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class TableCell:
-    """A cell: `value` is what a program sorts by, `text` what a person reads.
+    """A cell: programs sort by `value`, people read `text`.
 
     If `is_word`, a word stands in place of a number. `said` has all marks and words in the text that need a note.
     """
@@ -124,6 +124,6 @@ class ReportTable:
 
     @property
     def notes(self) -> list[str]:
-        """The remarks, and then what the marks and words in this table mean."""
+        """The remarks, and then the meanings of the marks and words in this table."""
         used = {word for row in self.rows for cell in row for word in cell.said}
         return [*self.remarks, *(f"{mark}: {meaning}" for mark, meaning in MEANINGS.items() if mark in used)]

@@ -43,7 +43,7 @@ def compare_at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None
 
 
 def find_cost_of_target(epochs: pd.DataFrame, column: str, target: float) -> pd.Series:
-    """Return what each run had spent at its first evaluation with a test accuracy of at least `target`.
+    """Return the epoch, time or bytes of each run at its first evaluation with a test accuracy of at least `target`.
 
     Args:
         epochs: `Report.epochs`.

@@ -93,7 +93,7 @@ def read_report(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> BuiltReport:
-    """Read what there is to report of sweeps together; each signature counts once. Nothing is written.
+    """Read the runs of sweeps for one report; each signature counts once. Nothing is written.
 
     Args:
         directory: where the report belongs; for a single sweep the sweep's own.
@@ -153,7 +153,7 @@ def write_report(
 
 
 def _write_tables(made: Sequence[ReportTable], directory: Path, formats: Sequence[str]) -> None:
-    """Write tables; of earlier ones other formats are kept up to date, and what is no longer made is deleted."""
+    """Write tables, also in other formats that are there already; delete earlier tables that are no longer made."""
     there = {path for path in directory.iterdir() if path.suffix[1:] in file_formats.TABLES}
     for table in made:
         kept = [suffix for suffix in file_formats.TABLES if directory / f"{table.name}.{suffix}" in there]
@@ -176,7 +176,7 @@ def _start_drawing(built: BuiltReport, pictures: Sequence[str]) -> contextlib.Ab
 
 
 def _merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the sweep.yaml of several sweeps have in common, and the command of each."""
+    """Return the entries that are equal in the sweep.yaml of all these sweeps, and the command of each."""
     commands = dict.fromkeys(str(info["command"]) for info in infos if info.get("command"))
     alike = {key: value for key, value in infos[0].items() if all(info.get(key) == value for info in infos)}
     return {**alike, "command": "\n".join(commands)}

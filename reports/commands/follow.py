@@ -46,7 +46,10 @@ class SweepFollower:
         again."""
         sweeps = list(self.find())
         # First, so that the last files of a sweep are seen after its end.
-        self.is_active = any([self._is_active(sweep) for sweep in sweeps])
+        overviews = [self._overviews.setdefault(sweep, Overview(sweep)) for sweep in sweeps]
+        for overview in overviews:
+            overview.refresh()
+        self.is_active = any(overview.active for overview in overviews)
         before, self._stamps = self._stamps, {sweep: stamp_sweep(sweep) for sweep in sweeps}
         return [sweep for sweep in sweeps if self._stamps[sweep] != before.get(sweep)]
 
@@ -62,11 +65,6 @@ class SweepFollower:
             if not self.is_active:
                 return
             time.sleep(max(interval_s, time.monotonic() - began))
-
-    def _is_active(self, sweep: Path) -> bool:
-        overview = self._overviews.setdefault(sweep, Overview(sweep))
-        overview.refresh()
-        return overview.active
 
 
 def stamp_sweep(sweep: Path) -> int:

@@ -31,7 +31,7 @@ def read_config(run: Run) -> dict[str, Any]:
 
 
 def flatten(found: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings in dotted form; a group goes by its name."""
+    """Return nested mappings as dotted keys; of `{model: {name: m, depth: 3}}` they are model and model.depth."""
     keys: dict[str, Any] = {}
     for name, value in found.items():
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"

@@ -100,7 +100,7 @@ def encode_texts(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def round_digits(values: np.ndarray, digits: int = 4) -> np.ndarray:
-    """Return numbers with so many significant digits; NaN and infinities stay."""
+    """Return numbers with this number of significant digits; NaN and infinities stay."""
     known = np.isfinite(values) & (values != 0)
     decimals = np.zeros(values.shape)
     decimals[known] = digits - 1 - np.floor(np.log10(np.abs(values[known])))

@@ -177,7 +177,7 @@ def _describe_picture(directory: Path, path: Path, plot: Picture, is_held: bool)
 
 
 def _list_provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the known facts by name; a long one within a group, such as git's diff, stands by itself."""
+    """Yield names and texts of sweep.yaml's entries; a long one in a group, such as git's diff, has one of its own."""
     for key, value in info.items():
         group = value if isinstance(value, Mapping) else {}
         long = {name: text for name, item in group.items() if len(text := _format_value(item)) > _LONG}

@@ -36,7 +36,7 @@ class Config:
 
     @classmethod
     def from_mapping(cls, value: Mapping[str, Any]) -> Config:
-        """Return what a mapping says.
+        """Return the keys and sections of a mapping.
 
         Raises:
             ValueError: it has values that no JSON has, such as a date.
@@ -58,7 +58,7 @@ class Configs:
         self._known: dict[bytes, Config | None] = {}
 
     def read(self, data: bytes) -> Config:
-        """Return what a config.yaml says.
+        """Return the keys and sections of a config.yaml.
 
         Raises:
             ValueError: it is not YAML, no mapping, empty, has an alias, or values that no config has.
@@ -95,7 +95,7 @@ def load_mapping(data: bytes) -> dict[str, Any]:
 
 
 def _parse_section(section: bytes) -> Config | None:
-    """Return what a section says; None where it cannot be understood by itself."""
+    """Return the keys of a section; None where it cannot be parsed by itself."""
     try:
         found = Config.from_mapping(load_mapping(section))
     except ValueError:

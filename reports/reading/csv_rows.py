@@ -43,7 +43,7 @@ EPOCHS = CsvColumns(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_colu
 
 
 def read(path: Path, table: CsvColumns) -> tuple[np.ndarray, Problem]:
-    """Return the rows of a file, (columns, rows) in `float64`, and what is left out of it.
+    """Return the rows of a file, (columns, rows) in `float64`, and the reason why some or all are left out.
 
     A missing column is NaN, and so is a field that is no number. Of rows with the same key the last one counts. A torn
     last line is no problem, and neither is a missing file.

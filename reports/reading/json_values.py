@@ -8,16 +8,16 @@ from typing import Any
 
 
 def as_number(value: Any) -> float:
-    """Return a number; NaN for what is none, and for one of 1e300 or more."""
+    """Return the value as a number; NaN if it is not a number, or is 1e300 or more."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
     return float(value) if is_number else math.nan
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """Return a mapping; an empty one for what is none."""
+    """Return the value if it is a mapping, else an empty mapping."""
     return value if isinstance(value, Mapping) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a list; an empty one for what is none."""
+    """Return the value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []

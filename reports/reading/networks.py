@@ -1,4 +1,4 @@
-"""Read what runs have recorded of their network: its measurement before the first step, and failed emulation."""
+"""Read the records of runs on their network: its measurement before the first step, and failed emulation."""
 
 from __future__ import annotations
 

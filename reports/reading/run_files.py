@@ -68,7 +68,7 @@ class DirectoryFiles:
         return value if self._is_known_format(name, value) else None
 
     def read_config(self, known: configs.Configs) -> configs.Config | None:
-        """Return what config.yaml says; None where it cannot be used."""
+        """Return the keys and sections of config.yaml; None where it cannot be used."""
         data = self.read(run_directory.CONFIG)
         if data is None:
             if not self.left_out:

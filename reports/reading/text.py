@@ -86,5 +86,5 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def shorten_list(words: Sequence[str], most: int = 8) -> list[str]:
-    """Return the first of very many words, and how many more there are."""
+    """Return the words; of very many the first ones, and the number of the others."""
     return list(words) if len(words) <= most + 1 else [*words[:most], f"{len(words) - most} more"]

@@ -54,7 +54,7 @@ def _is_served(names: Sequence[str]) -> bool:
 
 
 def choose_media_type(names: Sequence[str]) -> str:
-    """Return the media type of a file; what a run has written is text."""
+    """Return the media type of a file; files that a run has written are text."""
     return TEXT if names[0] == run_directory.RUNS else _REPORT.get(os.path.splitext(names[-1])[1], TEXT)
 
 

@@ -166,7 +166,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self._copy(file, size)
 
     def _copy(self, file: Any, size: int) -> None:
-        """Send as many bytes as were announced; a run may be writing to the file."""
+        """Send the announced number of bytes; a run may be writing to the file."""
         while size > 0 and (data := file.read(min(size, 1 << 16))):
             self.wfile.write(data)
             size -= len(data)

@@ -132,7 +132,7 @@ def _get_column_names(table: ReportTable) -> list[str]:
 
 
 def _format_in_full(value: Any) -> Any:
-    """Return what csv writes in full: floats as they are read again, nothing for None."""
+    """Return a value for csv, which writes floats so that they are read as the same, and nothing for None."""
     return value if type(value) in _WRITTEN_IN_FULL else format_setting(value)
 
 

@@ -29,12 +29,8 @@ def find_files(*paths: Path) -> list[Path]:
         UsageError: there is none at one of them.
     """
     found: list[Path] = []
+    patterns = [f"{above}{run_directory.NETWORK}" for above in ("", "*/", f"{run_directory.PROBES}/*/")]
     for path in paths:
-        patterns = (
-            run_directory.NETWORK,
-            f"*/{run_directory.NETWORK}",
-            f"{run_directory.PROBES}/*/{run_directory.NETWORK}",
-        )
         here = sorted({file for pattern in patterns for file in path.glob(pattern)}) if path.is_dir() else [path]
         if not here:
             raise UsageError(
@@ -70,7 +66,7 @@ def load_probe(path: Path) -> dict[str, Any]:
 
 
 def format_title(probe: Mapping[str, Any]) -> str:
-    """Describe in a line what was probed."""
+    """Return a line that names the network, the workers and the hosts of a probe."""
     network = probe["network"]
     own = [str(network[key]) for key in ("bandwidth", "latency") if key in network]
     if network.get("loss"):

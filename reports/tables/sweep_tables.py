@@ -220,7 +220,7 @@ def build_unfinished_table(grid: Grid) -> ReportTable:
 
 
 def explain_status(status: str, reason: Any) -> str:
-    """Return the reason why a run is not done, or if there is none, what its status means."""
+    """Return the reason why a run is not done, or if there is none, the meaning of its status."""
     return format_setting(reason) or MEANINGS.get(status, "no reason is known")
 
 

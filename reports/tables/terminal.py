@@ -20,7 +20,7 @@ _FEW = 8  # characters to which a column of names may be squeezed
 
 
 def print_tables(tables: Sequence[ReportTable], out: Console | None = None) -> None:
-    """Print tables, each below its title, and then once what their marks and words mean."""
+    """Print tables, each below its title, and then once the meanings of their marks and words."""
     out = out or console()
     for table in tables:
         print_line(f"\n{table.title}", "bold", out)

@@ -63,7 +63,7 @@ def _make_steps(steps: float, n: float, reduced: float = 0.0, wire: float = 0.0)
 
 
 def _send_at_once(messages: float, n: float, reduced: float = 0.0, wire: float = 0.0) -> CollectiveCost:
-    """Return the cost of one step with so many messages of n bytes."""
+    """Return the cost of one step in which a worker sends this number of messages of n bytes."""
     return CollectiveCost((Stage(1, n, messages),), reduced, wire)
 
 

@@ -264,7 +264,7 @@ def _read_gradient(run: RunRow) -> Gradient:
 
 
 def _to_number(value: Any) -> float:
-    """Return a number; 0 for what is none."""
+    """Return the value as a number; 0 if it is not a finite number."""
     try:
         number = float(value)
     except (TypeError, ValueError):

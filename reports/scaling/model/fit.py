@@ -106,7 +106,7 @@ class CostModel:
         codec: float = 1.0,
         payload: float = 1.0,
     ) -> StepTimes:
-        """Predict a step of `key` (workload and method) with so many workers, each of which has `samples` in it.
+        """Predict a step of `key` (workload and method) with this number of workers, each of which has `samples` in it.
 
         Args:
             links: alpha and beta may be arrays.
@@ -185,7 +185,7 @@ def _fit_kappa(cells: Sequence[MeasuredCell]) -> float:
 
 
 def _fit_compute(samples: Array, times: Array) -> tuple[float, float]:
-    """Return seconds of a step and of a sample; 0 and of the sample if all have about as many samples."""
+    """Return seconds of a step and of a sample; 0 and those of a sample if all cells have about the same samples."""
     if samples.max() < _APART * samples.min():
         return 0.0, float(np.median(times / samples))
     return _fit_line(samples, times)

@@ -128,7 +128,7 @@ class Predictor:
 
     @functools.cached_property
     def _without(self) -> dict[tuple[str, str], tuple[CostModel, npt.NDArray[np.float64]]]:
-        """All models without a cell, and what each missed of it as |log|, by method."""
+        """All models without a cell, and the error of each for that cell as |log|, by method."""
         found = {}
         for key in self.model.methods:
             held = [one for one in self.check.held if key in one.model.methods]

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
@@ -25,25 +26,14 @@ Point = tuple[int, float, float, float, bool]
 
 
 def draw_line(axis: Axes, line: Sequence[Point], look: style.Look, has_band: bool) -> None:
-    x, y, lows, highs, measured = zip(*line, strict=True)
+    x, y, low, high, measured = map(np.array, zip(*line, strict=True))
     axis.plot(x, y, color=look.colour, linestyle=DASHES, linewidth=1.0)
-    for is_measured in (False, True):
-        places = [place for place, kind in enumerate(measured) if kind == is_measured]
-        axis.plot(
-            [x[place] for place in places],
-            [y[place] for place in places],
-            look.marker,
-            color=look.colour,
-            markersize=3.5,
-            markerfacecolor=look.colour if is_measured else "white",
-        )
+    for here, face in ((~measured, "white"), (measured, look.colour)):
+        axis.plot(x[here], y[here], look.marker, color=look.colour, markersize=3.5, markerfacecolor=face)
     # Solid between two measured neighbours.
-    axis.plot(x, [value if kind else math.nan for value, kind in zip(y, measured, strict=True)], color=look.colour)
+    axis.plot(x, np.where(measured, y, np.nan), color=look.colour)
     if has_band:
-        low, high = (
-            [value if kind else end for value, end, kind in zip(y, side, measured, strict=True)]
-            for side in (lows, highs)
-        )
+        low, high = (np.where(measured, y, end) for end in (low, high))
         axis.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
 
 
@@ -65,7 +55,7 @@ def format_ticks(axis: Axis) -> None:
 
 
 def write_title(axis: Axes, name: str, characters: int) -> None:
-    """Write the title of a panel in lines of so many characters."""
+    """Write the title of a panel in lines of at most this number of characters."""
     axis.set_title(textwrap.fill(escape_label(name), characters))
 
 

@@ -106,7 +106,7 @@ def find_measured_points(
 
 
 def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Sequence[Links], latency: str) -> Plot:
-    """Plot who is predicted to be fastest by bandwidth and workers; dots are measurements, lines networks."""
+    """Plot the methods predicted to be fastest by bandwidth and workers; dots are measurements, lines networks."""
     figure = Figure(figsize=(TEXT, LEGEND + 3.0))
     axis = figure.subplots()
     winner = found.winner
@@ -147,7 +147,7 @@ def _hatch(axis: Axes, columns: np.ndarray, edges: np.ndarray) -> None:
 
 
 def _describe_winners(found: WinMap) -> str:
-    """Describe in words who wins at a few points."""
+    """Return the fastest methods at a few bandwidths, in words."""
     winner, said = found.winner, []
     for rate in (1e8, 1e9, 1e10, 1e11):
         row = int(np.abs(np.log(found.bandwidths / rate)).argmin())
@@ -185,12 +185,11 @@ def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> 
     _frame_bandwidths(axis)
     draw_legend(figure, [*make_label_marks(looks), lines.PREDICTED], f"where a compressor pays, {latency} one way")
     title = _make_title("Bandwidths at which a compressor pays", workload)
-    told = "; ".join(
-        f"{method}: "
-        + ", ".join(f"{format_ranges(one)} with {one.workers}" for one in found if one.method == method and one.wins)
-        for method in methods
-        if any(one.wins for one in found if one.method == method)
-    )
+    wins: dict[str, list[str]] = {}
+    for one in found:
+        if one.wins:
+            wins.setdefault(one.method, []).append(f"{format_ranges(one)} with {one.workers}")
+    told = "; ".join(f"{method}: {', '.join(texts)}" for method, texts in wins.items())
     return Plot(_make_name("scaling_break_even", workload), title, f"{title} by workers. {told}.", figure)
 
 

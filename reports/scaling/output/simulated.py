@@ -42,7 +42,7 @@ class SimulationSettings:
     seed: int
 
     def choose_steps(self, workers: int) -> int:
-        """Return the number of steps to simulate with so many workers."""
+        """Return the number of steps to simulate with this number of workers."""
         low, high = _STEPS
         return self.steps or min(high, max(low, _SAMPLES // workers))
 

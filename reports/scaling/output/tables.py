@@ -194,7 +194,7 @@ def format_times(value: float) -> str:
 
 
 def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> ReportTable:
-    """Return a table of what would have to be faster for a method to win where it does not."""
+    """Return a table of the factors by which parts of a method that does not win would have to be faster."""
 
     def make_figures(one: Needed) -> Figures:
         factors = {"codec": one.codec, "payload": one.payload, "both": one.both}
@@ -220,7 +220,7 @@ def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> Repor
 
 
 def describe_closest(found: Sequence[Needed]) -> list[str]:
-    """Return for each network a sentence on what is nearest to changing the answer."""
+    """Return for each network a sentence on the smallest change that would make another method the fastest."""
     nearest: dict[tuple[str, str], tuple[float, str, Needed]] = {}
     for one in found:
         ways = ((one.codec, "encoded and decoded {} times as fast"), (one.payload, "sent messages {} times as short"))
@@ -241,7 +241,7 @@ def keep_finite(value: float) -> float | None:
 
 
 def build_published_table(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> ReportTable:
-    """Return a table of what the model of Agarwal et al. predicts from the same measurements."""
+    """Return a table of the predictions by the model of Agarwal et al. from the same measurements."""
     model = predictor.model
     compressors = predictor.measurements.compressors
     shown = [one for one in found if model.methods[one.workload, one.method].traffic.pattern == "lanes"]
