@@ -144,7 +144,7 @@ def run(session: Session) -> int:
     """Do what was typed; return the exit status."""
     gc.set_threshold(50_000, 20, 50)  # configs are many small objects that stay: a tenth of the time of a large sweep
     schema.register(RunConfig, GROUPS)
-    schema.register_resolvers(is_probe=session.flags.probe_s is not None)
+    schema.register_resolvers(session.choose_directory)
     if VERSION in sys.argv[1:]:
         print(version())
         return 0

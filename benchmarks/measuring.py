@@ -113,11 +113,12 @@ def load_hydra() -> Iterator[None]:
     from hydra import initialize_config_dir
 
     from sweep.config import schema
+    from sweep.launch.session import Session
     from trainers.config.groups import GROUPS
     from trainers.config.run_config import RunConfig
 
     schema.register(RunConfig, GROUPS)
-    schema.register_resolvers()
+    schema.register_resolvers(Session().choose_directory)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3", job_name="multirun"):
         yield
 

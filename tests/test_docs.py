@@ -75,11 +75,12 @@ import sys
 import hydra
 from omegaconf import OmegaConf
 from sweep.config import schema
+from sweep.launch.session import Session
 from trainers.config.groups import GROUPS
 from trainers.config.run_config import RunConfig
 from trainers.rules.resolve import resolve
 schema.register(RunConfig, GROUPS)
-schema.register_resolvers()
+schema.register_resolvers(Session().choose_directory)
 with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
     for line in sys.stdin:
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,8 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+from gradsweep.errors import UsageError, bad_value
 
 if TYPE_CHECKING:
     from gradsweep.run_directory import Run
@@ -44,8 +47,8 @@ def run_points(
         whole: they are all points of the sweep.
     """
     from sweep.config import directories  # not at the top: Hydra imports this file for every command
-    from sweep.launch import execute as launch
     from sweep.launch import probe
+    from sweep.launch.execute import execute
     from trainers.config.run_config import parse
     from trainers.rules.idle_options import find_idle
     from trainers.rules.resolve import resolve
@@ -54,13 +57,22 @@ def run_points(
         parse(config)  # what goes together in training makes no difference to a probe
         return dict(config)
 
-    fresh = directories.is_fresh(str(directory))
-    with launch.undo_unless_started(session, directory):
+    fresh = session.new_directory is not None and os.path.abspath(session.new_directory) == os.path.abspath(directory)
+    try:
         typed = [dict(override.lstrip("+~").partition("=")[::2] for override in point) for point in overrides]
         configs = compose_them()
         if session.flags.probe_s is not None:
             return probe.probe_points(session, configs, typed, directory, check, fresh=fresh, whole=whole)
-        return launch.execute(session, configs, typed, directory, resolve, idle=find_idle, fresh=fresh, whole=whole)
+        runs = execute(session, configs, typed, directory, resolve, idle=find_idle, fresh=fresh, whole=whole)
+        if configs[0]["sweep"]["dry_run"]:
+            directories.remove_traces(directory)
+        return runs
+    except BaseException:
+        directories.remove_traces(directory)
+        raise
+    finally:
+        if session.fork_servers is not None:
+            session.fork_servers.close()
 
 
 def find_session(task_function: TaskFunction) -> Session:
@@ -122,7 +134,6 @@ class SweepLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Refuse, before the sweeper makes anything, what only our grids understand, with another sweeper."""
-        from gradsweep.errors import bad_value
         from sweep.config.hydra_patches import tolerate_last_failure
         from sweep.config.idle_options import refuse_unread
         from sweep.config.optuna_defaults import refuse_search_of_nothing
@@ -156,7 +167,6 @@ class SweepLauncher(Launcher):
         as Hydra does, by an exception for each.
         """
         from sweep.config.composer import Composer
-        from sweep.launch.execute import SearchEnded
         from sweep.settings.metrics import read_value
 
         composer = Composer(self.hydra_context.config_loader, self.config, silent=self.session.flags.is_terse)
@@ -177,6 +187,10 @@ class SweepLauncher(Launcher):
                 returned.status, returned.return_value = JobStatus.FAILED, SearchEnded(f"no {metric} of {what}")
             returns.append(returned)
         return returns
+
+
+class SearchEnded(UsageError):
+    """A run has no value, and so have more of its batch than the sweeper accepts (max_failure_rate)."""
 
 
 class NoValue(JobReturn):

@@ -1,4 +1,4 @@
-"""Name the directory of a sweep, and take back the directories that Hydra makes for a command that is refused."""
+"""Take back the directories that Hydra makes for a command that is refused."""
 
 from __future__ import annotations
 
@@ -6,41 +6,24 @@ import contextlib
 import os
 from pathlib import Path
 
-from gradsweep.sweep_locations import last_sweep, root_of
+from gradsweep import run_directory
 
-_fresh: set[str] = set()
-_absent: list[Path] = []  # directories that Hydra is about to make, outermost first
-
-
-def choose_sweep_directory(resume: str | None, fresh: str, name: str | None, *, is_probe: bool = False) -> str:
-    """Return the directory to resume, or a new one named by the time; the resolver behind hydra.sweep.dir.
-
-    `resume=last` is the sweep that was started or resumed last below the same root as `fresh`.
-    """
-    root = root_of(Path(fresh))
-    if resume == "last":
-        return str(last_sweep(root) or root / "last")
-    if resume is not None:
-        return resume
-    words = [fresh, *([name] if name else []), *(["probe"] if is_probe else [])]
-    directory = "-".join(words)
-    _fresh.add(os.path.abspath(directory))
-    return directory
-
-
-def is_fresh(directory: str) -> bool:
-    """Tell whether `choose_sweep_directory` made up this name, so that another would do as well."""
-    return os.path.abspath(directory) in _fresh
+_absent: list[Path] = []
+"""Directories that Hydra is about to make, outermost first. Its interface for callbacks has no other place for them."""
 
 
 def note_absent(directory: str) -> None:
     """Remember which of this directory and its parents do not exist yet: Hydra makes them before anything runs."""
     path = Path(os.path.abspath(directory))
-    _absent[:] = [each for each in (*reversed(path.parents), path) if not each.exists()]
+    _absent[:] = [folder for folder in (*reversed(path.parents), path) if not folder.exists()]
 
 
-def remove_made() -> None:
-    """Remove the directories that did not exist at `note_absent`, where they are empty."""
-    for path in reversed(_absent):
-        with contextlib.suppress(FileNotFoundError):  # a refused sweep has removed its own
-            path.rmdir()
+def remove_traces(directory: Path) -> None:
+    """Remove what Hydra has made for a sweep of which nothing was started: empty directories and multirun.yaml."""
+    with contextlib.suppress(OSError):
+        if (directory / run_directory.SWEEP).exists():
+            return
+        (directory / "multirun.yaml").unlink(missing_ok=True)  # by sweepers other than ours
+        for path in reversed(_absent):
+            with contextlib.suppress(FileNotFoundError):  # a refused sweep has removed its own
+                path.rmdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from omegaconf import DictConfig, OmegaConf
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean
 from sweep.config import hydra_patches, optuna_defaults
-from sweep.config.directories import choose_sweep_directory
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings
 
@@ -87,11 +86,9 @@ def ceil(*given: int) -> int:
     return -(-given[0] // given[1])
 
 
-def register_resolvers(*, is_probe: bool = False) -> None:
-    """Register the resolvers that conf/ uses."""
-    OmegaConf.register_new_resolver(
-        "sweep_directory", partial(choose_sweep_directory, is_probe=is_probe), use_cache=True, replace=True
-    )
+def register_resolvers(choose_directory: Callable[[str | None, str, str | None], str]) -> None:
+    """Register the resolvers that conf/ uses; `choose_directory` is the one behind hydra.sweep.dir."""
+    OmegaConf.register_new_resolver("sweep_directory", choose_directory, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("ceil", ceil, replace=True)
 
 

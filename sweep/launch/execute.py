@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,33 +30,6 @@ from sweep.system.signals import Interrupted
 if TYPE_CHECKING:
     from sweep.config.idle_options import Idle
     from sweep.planning.points import Points
-
-
-class SearchEnded(UsageError):
-    """A run has no value, and so have more of its batch than the sweeper accepts (max_failure_rate)."""
-
-
-@contextmanager
-def undo_unless_started(session: Session, directory: Path) -> Iterator[None]:
-    """Take back what Hydra has made where this block raises and nothing was started."""
-    try:
-        yield
-    except BaseException:
-        remove_traces(directory)
-        raise
-    finally:
-        if session.fork_servers is not None:
-            session.fork_servers.close()
-
-
-def remove_traces(directory: Path) -> None:
-    """Remove what Hydra has made for a sweep of which nothing was started."""
-    from sweep.config import directories  # not at the top: `python -m sweep` does without Hydra
-
-    with suppress(OSError):
-        if not (directory / run_directory.SWEEP).exists():
-            (directory / "multirun.yaml").unlink(missing_ok=True)  # by sweepers other than ours
-            directories.remove_made()
 
 
 def execute(
@@ -109,7 +82,6 @@ def execute(
             dry_run.print_json(points, directory)
         else:
             dry_run.print_table(points, directory, verbosity.errors(), silent=silent)
-        remove_traces(directory)
         return runs_of_points
     if not points.points:  # of a batch of a search
         _note_left_out(session, points, len(configs))

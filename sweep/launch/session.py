@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradsweep.sweep_locations import last_sweep, root_of
 from sweep.console.flags import Flags
 from sweep.provenance import file_owners
 
@@ -23,6 +24,7 @@ class Session:
 
     Attributes:
         directory: of the sweep, once the command has opened it.
+        new_directory: the name that was made up for a new sweep, so that another would do as well.
         is_growing: the points come batch after batch from a sweeper: only this command knows those to come.
         typed: overrides of all points so far.
         left_out: points that were taken out of the batches so far.
@@ -34,6 +36,7 @@ class Session:
     def __init__(self, flags: Flags | None = None) -> None:
         self.flags = flags or Flags()
         self.directory: Path | None = None
+        self.new_directory: str | None = None
         self.is_growing = False
         self.typed: list[Mapping[str, str]] = []
         self.left_out: list[TakenOut] = []
@@ -42,6 +45,19 @@ class Session:
         self.fork_servers: ForkServers | None = None
         if self.flags.trust:
             file_owners.trust_everybody()
+
+    def choose_directory(self, resume: str | None, fresh: str, name: str | None) -> str:
+        """Return the directory to resume, or a new one named by the time; the resolver behind hydra.sweep.dir.
+
+        `resume=last` is the sweep that was started or resumed last below the same root as `fresh`.
+        """
+        root = root_of(Path(fresh))
+        if resume == "last":
+            return str(last_sweep(root) or root / "last")
+        if resume is not None:
+            return resume
+        self.new_directory = "-".join([fresh, *filter(None, [name, "probe" if self.flags.probe_s is not None else ""])])
+        return self.new_directory
 
     def choose_verbosity(self, settings: SweepSettings | None = None) -> Verbosity:
         """Return what --quiet and --json ask for, or sweep.quiet and sweep.json of the settings."""

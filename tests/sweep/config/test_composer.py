@@ -23,6 +23,7 @@ from sweep.config import schema
 from sweep.config.cached_repository import CachedRepository, cache_config_files
 from sweep.config.composer import Composer, build_plain_config
 from sweep.config.error_messages import explain
+from sweep.launch.session import Session
 from tests.conftest import ROOT
 from trainers.config.groups import GROUPS
 from trainers.config.run_config import RunConfig
@@ -32,7 +33,7 @@ from trainers.rules.resolve import resolve
 @pytest.fixture(scope="module")
 def loader() -> Iterator[ConfigLoaderImpl]:
     schema.register(RunConfig, GROUPS)
-    schema.register_resolvers()
+    schema.register_resolvers(Session().choose_directory)
     OmegaConf.register_new_resolver("half", lambda number: -(-number // 2), replace=True)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3", job_name="multirun"):
         loader = GlobalHydra.instance().config_loader()

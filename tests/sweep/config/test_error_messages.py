@@ -20,6 +20,7 @@ from sweep.config.composer import build_plain_config
 from sweep.config.error_messages import explain
 from sweep.config.grid import refuse_duplicates
 from sweep.config.syntax_errors import find
+from sweep.launch.session import Session
 from sweep.settings.launcher import parse_options
 from sweep.settings.sweep import parse_settings
 from tests.conftest import ROOT
@@ -68,7 +69,7 @@ OPEN = ("mpi.environment", "hydra.launcher")
 def typed() -> Iterator[Typed]:
     """What a command line is told: None where it is accepted."""
     schema.register(RunConfig, GROUPS)
-    schema.register_resolvers()
+    schema.register_resolvers(Session().choose_directory)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3", job_name="multirun"):
         loader = GlobalHydra.instance().config_loader()
 

@@ -45,7 +45,7 @@ for off in sys.argv[2:]:
     if off in ("cache_config_files", "all"):
         composer.cache_config_files = lambda loader: loader
     schema.register(RunConfig, GROUPS)
-    schema.register_resolvers()
+    schema.register_resolvers(Session().choose_directory)
     with initialize_config_dir(sys.argv[1], version_base="1.3", job_name="multirun"):
         loader = GlobalHydra.instance().config_loader()
         master = loader.load_configuration("config", [], RunMode.MULTIRUN)

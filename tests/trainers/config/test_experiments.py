@@ -37,12 +37,13 @@ import hydra
 from omegaconf import OmegaConf
 from hydra.core.global_hydra import GlobalHydra
 from sweep.config import schema
+from sweep.launch.session import Session
 from sweep.config.cached_repository import cache_config_files
 from trainers.config.groups import GROUPS
 from trainers.config.run_config import RunConfig
 from trainers.rules.resolve import resolve
 schema.register(RunConfig, GROUPS)
-schema.register_resolvers()
+schema.register_resolvers(Session().choose_directory)
 with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
     main = GlobalHydra.instance().hydra
     main.config_loader = cache_config_files(main.config_loader)
