@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import one_of
+from gradsweep.options.parameters import InvalidParameter, Valid, check, integer, sequence
 from sweep.provenance import secrets
 
 if TYPE_CHECKING:
@@ -33,16 +34,7 @@ EXCLUSIVE = ("user", "mcs")
 """The values of --exclusive that say with whom a job may share its nodes."""
 
 ADDITIONAL = "a long option of sbatch without --, such as reservation, that has no key of its own"
-_NAMED = {
-    "partition": "a name",
-    "account": "a name",
-    "qos": "a name",
-    "constraint": "features of nodes, such as a100&nvme",
-    "gres": "generic resources, such as gpu:a100:2",
-    "mem_per_cpu": "an amount with its unit, such as 2G",
-    "exclude": "names of nodes, such as n[1-3],n7",
-    "nodelist": "names of nodes, such as n[1-3],n7",
-}
+NODES = "names of nodes, such as n[1-3],n7"
 
 LONGEST = 366 * 24 * 60
 """Minutes; SLURM misreads times that are far longer."""
@@ -51,32 +43,73 @@ EARLY_S = 60
 """SLURM may send the signal before a time limit so much earlier than asked for."""
 
 
+def _option(default: Any, words: str, test: Callable[[Any], bool]) -> Any:
+    """Return a dataclass field with this default, whose other values pass `test`."""
+
+    def passes(value: Any) -> bool:
+        return (default is None and value is None) or test(value)
+
+    return dataclasses.field(default=default, metadata={"valid": Valid(words, passes)})
+
+
+def _name(words: str = "a name") -> Any:
+    return _option(None, f"{words}, or null", _is_name)
+
+
+def _is_printable(value: object) -> bool:
+    """Tell whether it is one line: a line break would end the comment that is an option of sbatch in a script."""
+    return isinstance(value, (str, int, float)) and str(value) != "" and str(value).isprintable()
+
+
+def _is_name(value: object) -> bool:
+    """Tell whether it is text, or an integer that was typed as text; not the 100000.0 of an account 1e5."""
+    return _is_printable(value) and not isinstance(value, (bool, float))
+
+
+def _is_amount(value: object) -> bool:
+    return _is_name(value) and re.fullmatch(r"0*[1-9]\d*[KMGT]?", str(value)) is not None
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
 @dataclasses.dataclass(frozen=True)
 class SlurmOptions:
     """What a run asks SLURM for. Each value may depend on the run's config, as in `nodes=${ceil:${workers},8}`."""
 
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    nodes: int = 1
-    cpus: int | None = None
-    gpus_per_node: int | None = None
-    gres: str | None = None
-    mem_gb: float | None = None
-    mem_per_cpu: str | None = None
-    time: int = 60
-    exclude: str | None = None
-    nodelist: str | None = None
-    exclusive: bool | str = False
-    array_parallelism: int | None = None
-    setup: list[str] = dataclasses.field(default_factory=list)
-    modules: list[str] = dataclasses.field(default_factory=list)
-    signal_delay_s: int | None = None
-    requeues: int = 10
-    allocations: int = 1
-    side_by_side: int = 1
-    poll_s: float = 30.0
+    partition: str | None = _name()
+    account: str | None = _name()
+    qos: str | None = _name()
+    constraint: str | None = _name("features of nodes, such as a100&nvme")
+    nodes: int = integer(1, low=1)
+    cpus: int | None = integer(None, low=1, optional=True)
+    gpus_per_node: int | None = integer(None, low=0, optional=True)
+    gres: str | None = _name("generic resources, such as gpu:a100:2")
+    mem_gb: float | None = _option(  # --mem=0 is all
+        None,
+        "a number of gigabytes a node from 0.001 up, or null",
+        lambda value: _is_positive(value) and value >= 0.001,
+    )
+    mem_per_cpu: str | None = _option(None, "an amount such as 2G or 500M, or null", _is_amount)
+    time: int = integer(60, low=1)
+    exclude: str | None = _name(NODES)
+    nodelist: str | None = _name(NODES)
+    exclusive: bool | str = _option(
+        False,
+        f"true, false, or one of {', '.join(EXCLUSIVE)}",
+        lambda value: isinstance(value, bool) or value in EXCLUSIVE,
+    )
+    array_parallelism: int | None = integer(None, low=1, optional=True)
+    setup: list[str] = sequence("a list of lines of shell", lambda line: isinstance(line, str))
+    modules: list[str] = sequence(
+        "a list of names for `module load`", lambda module: isinstance(module, str) and _is_printable(module)
+    )
+    signal_delay_s: int | None = integer(None, low=1, optional=True)
+    requeues: int = integer(10, low=0)
+    allocations: int = integer(1, low=1)
+    side_by_side: int = integer(1, low=1)
+    poll_s: float = _option(30.0, "a number of seconds above 0", _is_positive)
     additional: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     PER_SWEEP: ClassVar[tuple[str, ...]] = ("poll_s",)
@@ -102,41 +135,20 @@ class SlurmOptions:
 
     def check(self) -> None:
         """Raise UsageError for a value out of range."""
-        for key, valid in _NAMED.items():
-            value = getattr(self, key)
-            if value is not None and not _is_name(value):
-                raise _bad_value(key, value, f"{valid}, or null")
-        for key, least in (("nodes", 1), ("time", 1), ("requeues", 0), ("allocations", 1), ("side_by_side", 1)):
-            _check_integer(key, getattr(self, key), least)
+        try:
+            check(self)
+        except InvalidParameter as error:
+            raise _bad_value(error.name, error.value, error.valid) from error
         if self.time > LONGEST:
             raise _bad_value("time", self.time, f"up to {LONGEST} minutes, which is a year")
-        for key, least in (("cpus", 1), ("gpus_per_node", 0), ("array_parallelism", 1)):
-            if getattr(self, key) is not None:
-                _check_integer(key, getattr(self, key), least, " or null")
-        if self.mem_gb is not None and not (_is_positive(self.mem_gb) and self.mem_gb >= 0.001):
-            raise _bad_value(
-                "mem_gb", self.mem_gb, "a number of gigabytes a node from 0.001 up, or null"
-            )  # --mem=0 is all
         if self.mem_gb is not None and self.mem_per_cpu is not None:
             raise _bad_value("mem_per_cpu", self.mem_per_cpu, f"null with hydra.launcher.mem_gb={self.mem_gb}")
-        if self.mem_per_cpu is not None and not re.fullmatch(r"0*[1-9]\d*[KMGT]?", str(self.mem_per_cpu)):
-            raise _bad_value("mem_per_cpu", self.mem_per_cpu, "an amount such as 2G or 500M, or null")
-        if not _is_positive(self.poll_s):
-            raise _bad_value("poll_s", self.poll_s, "a number of seconds above 0")
-        if not isinstance(self.exclusive, bool) and self.exclusive not in EXCLUSIVE:
-            raise _bad_value("exclusive", self.exclusive, f"true, false, or one of {', '.join(EXCLUSIVE)}")
-        if self.signal_delay_s is not None:
-            _check_integer("signal_delay_s", self.signal_delay_s, 1, " or null")
-            if self.signal_delay_s > 65535:
-                raise _bad_value("signal_delay_s", self.signal_delay_s, "an integer from 1 to 65535, or null")
+        if self.signal_delay_s is not None and self.signal_delay_s > 65535:
+            raise _bad_value("signal_delay_s", self.signal_delay_s, "an integer from 1 to 65535, or null")
         if 60 * self.time <= self.delay_s + EARLY_S:
             least = (self.delay_s + EARLY_S) // 60 + 1
             why = f"with hydra.launcher.signal_delay_s={self.delay_s}, which SLURM keeps to the minute"
             raise _bad_value("time", self.time, f"from {least} minutes up {why}; else a run is sent away as it begins")
-        if not _is_list(self.setup):
-            raise _bad_value("setup", self.setup, "a list of lines of shell")
-        if not (_is_list(self.modules) and all(_is_printable(module) for module in self.modules)):
-            raise _bad_value("modules", self.modules, "a list of names for `module load`")
         secrets.refuse_texts("hydra.launcher.setup", self.setup)
         for key, value in self.additional.items():
             self._check_additional(key, value)
@@ -144,11 +156,7 @@ class SlurmOptions:
 
     def _check_additional(self, key: Any, value: Any) -> None:
         if not (isinstance(key, str) and re.fullmatch(r"[a-z][a-z0-9_-]*", key)):
-            raise _bad_value(
-                str(key),
-                value,
-                f"{ADDITIONAL}; or {one_of(list_keys(), 'python multirun.py hydra/launcher=slurm --help', 'keys')}",
-            )
+            raise _bad_value(str(key), value, f"{ADDITIONAL}; or {one_of(list_keys(), LISTED_BY, 'keys')}")
         option = key.replace("_", "-")
         if option in OURS:
             raise _bad_value(key, value, "not to be set: the launcher needs it itself")
@@ -250,26 +258,3 @@ def list_keys() -> list[str]:
 def _bad_value(key: str, value: object, valid: str) -> UsageError:
     shown = repr(value) if isinstance(value, str) and not value.isprintable() else value  # an error is one line
     return bad_value(f"hydra.launcher.{key}", shown, valid)
-
-
-def _is_printable(value: object) -> bool:
-    """Tell whether it is one line: a line break would end the comment that is an option of sbatch in a script."""
-    return isinstance(value, (str, int, float)) and str(value) != "" and str(value).isprintable()
-
-
-def _is_name(value: object) -> bool:
-    """Tell whether it is text, or an integer that was typed as text; not the 100000.0 of an account 1e5."""
-    return _is_printable(value) and not isinstance(value, (bool, float))
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
-
-
-def _check_integer(key: str, value: object, least: int, otherwise: str = "") -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise _bad_value(key, value, f"an integer from {least} up{otherwise}")
