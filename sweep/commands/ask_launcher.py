@@ -36,7 +36,7 @@ def ask(directory: Path, request: Request) -> bool:
             if not path.exists() and read_lock_owner(directory) == by:
                 return True
         finally:
-            requests.withdraw_request(path)
+            requests.remove_request(path)
     return False
 
 

@@ -24,7 +24,7 @@ from sweep.console.console import Verbosity
 from sweep.console.flags import Flags
 from sweep.console.messages import print_line
 from sweep.directory import completion, restore_runs, result_check, scheduler_job
-from sweep.directory.description import explain_torn
+from sweep.directory.description import describe_command, explain_torn
 from sweep.directory.requests import RESUME, Request, describe_sender
 from sweep.directory.sweep_directory import Sweep
 from sweep.launch.conclude import conclude, report_interrupted
@@ -154,7 +154,7 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
             print_line(verbosity.info(), line)
         if first is not None:
             prepare_data(list(configs.values()))
-            sweep.note_resumed(first.mpi.resolve_command())
+            describe_command(directory, first.mpi.resolve_command())
             run_or_leave(session, sweep, points, wait=options.wait)
             if not options.wait:
                 return int(bool(flaws))

@@ -4,18 +4,52 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gradsweep import run_directory, yaml_files
+from gradsweep import files, planned_runs, run_directory, yaml_files
 from gradsweep.disk import regular_files
 from gradsweep.files import write_text
+from sweep.provenance import record
 
 LAYING_OUT = "laying_out"
 """In sweep.yaml by versions without a record of the runs: how many points there are, until all had a directory."""
+
+
+def describe_command(
+    directory: Path,
+    mpi_program: Sequence[str],
+    overrides: Sequence[str] = (),
+    swept: Sequence[str] = (),
+    *,
+    is_same: bool = False,
+) -> None:
+    """Write into sweep.yaml which command fills or resumes the sweep in `directory`, and with what.
+
+    Args:
+        overrides: of its points, all of which are recorded; empty: it resumes what is there.
+        swept: keys whose values differ between the points of the command so far.
+        is_same: the points are more of the command that sweep.yaml tells of already.
+    """
+    path = directory / run_directory.SWEEP
+    known = _read_yaml(path)
+    if is_same and known:
+        last = _list_commands(known)[-1]
+        last["overrides"] = list(dict.fromkeys([*_keep_texts(last.get("overrides")), *overrides]))
+    else:
+        this = {"created": files.now(), "overrides": list(overrides), **record.describe(mpi_program)}
+        if "format" in known:
+            known["resumed"] = [*_list_commands(known)[1:], this]
+        else:  # no file, or none with the beginning of the sweep
+            damaged = regular_files.set_aside(path)
+            known = {"format": run_directory.FORMAT, **this, **({"damaged": damaged} if damaged else {})}
+    known["swept"] = list(dict.fromkeys([*_keep_texts(known.get("swept")), *swept]))
+    if (directory / planned_runs.FILE).exists():
+        known.pop(LAYING_OUT, None)
+    _write_yaml(path, known)
 
 
 def add_to_description(directory: Path, **facts: Any) -> None:
@@ -38,12 +72,11 @@ def explain_torn(directory: Path) -> str | None:
         text = regular_files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
     except OSError:
         return None
-    if (
-        found := re.search(rf"^{LAYING_OUT}: (\d+)$", text, re.MULTILINE)
-    ) is None:  # a parser takes seconds for a large grid
+    points = re.search(rf"^{LAYING_OUT}: (\d+)$", text, re.MULTILINE)  # a parser takes seconds for a large grid
+    if points is None:
         return None
     return (
-        f"it was ended while its {found[1]} points were laid out, and some are not there; its own command, "
+        f"it was ended while its {points[1]} points were laid out, and some are not there; its own command, "
         f"with sweep.resume={os.path.relpath(directory)}, lays out the rest"
     )
 

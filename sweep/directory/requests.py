@@ -56,15 +56,11 @@ def send_request(directory: Path, request: Request) -> Path:
             continue
 
 
-def withdraw_request(path: Path) -> None:
-    """Take a request back, where it is still there, and the folder where it was the last."""
-    path.unlink(missing_ok=True)
-    _remove_empty(path.parent)
-
-
-def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # there are others in it, or it has gone
-        folder.rmdir()
+def remove_request(path: Path) -> None:
+    """Remove a request, which is done or taken back, where it is still there, and the folder where it was the last."""
+    for remove in (path.unlink, path.parent.rmdir):
+        with contextlib.suppress(OSError):  # it has gone, or there are others in the folder
+            remove()
 
 
 def describe_sender() -> str:
@@ -75,9 +71,9 @@ def describe_sender() -> str:
 def clear_requests(directory: Path) -> None:
     """Remove all requests; the caller has just taken the sweep's lock."""
     for path in _list_files(directory):
-        with contextlib.suppress(OSError):
-            path.unlink()
-    _remove_empty(directory / FOLDER)
+        remove_request(path)
+    with contextlib.suppress(OSError):  # it has gone, or has other files
+        (directory / FOLDER).rmdir()
 
 
 class Inbox:
@@ -105,44 +101,36 @@ class Inbox:
             self._latest = path
             yield read_request(path) or f"{path}: not a request; it is ignored"
             if self._latest is not None:
-                self.remove(path)
+                remove_request(path)
 
     def hold(self) -> Path:
-        """Keep the request that `read_new` gave last until it is removed; return its file."""
+        """Keep the request that `read_new` gave last until `remove_request` is called; return its file."""
         assert self._latest is not None
         path, self._latest = self._latest, None
         return path
-
-    def remove(self, path: Path) -> None:
-        """Remove the file of a request, which shows its sender that it is done."""
-        with contextlib.suppress(OSError):
-            path.unlink()
-        _remove_empty(path.parent)
 
 
 def read_request(path: Path) -> Request | None:
     """Return the request in a file; None where there is none, or none of KINDS."""
     try:
-        found = files.read_json(path) or {}
+        content = files.read_json(path) or {}
     except OSError:
         return None
-    runs = found.get("runs")
-    if found.get("kind") not in KINDS or "runs" not in found:
+    runs = content.get("runs")
+    if content.get("kind") not in KINDS or "runs" not in content:
         return None
     if runs is not None and not (isinstance(runs, list) and all(isinstance(name, str) for name in runs)):
         return None
-    return Request(found["kind"], None if runs is None else tuple(runs), str(found.get("by", "")))
+    return Request(content["kind"], None if runs is None else tuple(runs), str(content.get("by", "")))
 
 
 def _list_files(directory: Path) -> list[Path]:
     """Return the files of requests. The folder is opened, as a network file system may cache what it lists."""
     try:
         with os.scandir(directory / FOLDER) as entries:
-            found = [
-                entry.path
-                for entry in entries
-                if entry.name.endswith(".json") and not entry.name.startswith(".") and entry.is_file()
-            ]
+            there = [entry for entry in entries if entry.is_file()]
     except OSError:
         return []
-    return [Path(path) for path in sorted(found)]
+    return sorted(
+        Path(entry.path) for entry in there if entry.name.endswith(".json") and not entry.name.startswith(".")
+    )

@@ -18,10 +18,9 @@ from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import LOCK, read_lock_owner
 from gradsweep.text import describe_lock_owner
 from sweep.directory import requests, restore_runs, run_layout
-from sweep.directory.description import LAYING_OUT, _keep_texts, _list_commands, _read_yaml, _write_yaml
+from sweep.directory.description import describe_command
 from sweep.directory.run_layout import RunLocation
 from sweep.provenance import code_snapshot
-from sweep.provenance import record as provenance
 
 _FOLDERS = (run_directory.RUNS, run_directory.PROBES, "slurm", "worlds", code_snapshot.STORE, requests.FOLDER)
 OURS = (*_FOLDERS, run_directory.EVENTS, planned_runs.FILE, run_directory.SWEEP)
@@ -145,35 +144,5 @@ class Sweep:
         """
         typed = dict.fromkeys(override for each in locations for override in each.point.overrides)
         planned_runs.note(self.directory, restore_runs.list_records(locations))
-        self._describe(swept, list(typed), mpi_program, again, recorded=True)
+        describe_command(self.directory, mpi_program, list(typed), swept, is_same=again)
         return run_layout.create_runs(locations, silent=silent)
-
-    def note_resumed(self, mpi_program: Sequence[str]) -> None:
-        """Write into sweep.yaml which command resumes the sweep, and with what."""
-        self._describe([], [], mpi_program, again=False)
-
-    def _describe(
-        self,
-        swept: Sequence[str],
-        overrides: Sequence[str],
-        mpi_program: Sequence[str],
-        again: bool,
-        *,
-        recorded: bool = False,
-    ) -> None:
-        path = self.directory / run_directory.SWEEP
-        known = _read_yaml(path)
-        if again and known:
-            last = _list_commands(known)[-1]
-            last["overrides"] = list(dict.fromkeys([*_keep_texts(last.get("overrides")), *overrides]))
-        else:
-            this = {"created": files.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
-            if "format" in known:
-                known["resumed"] = [*_list_commands(known)[1:], this]
-            else:  # no file, or none with the beginning of the sweep
-                damaged = regular_files.set_aside(path)
-                known = {"format": run_directory.FORMAT, **this, **({"damaged": damaged} if damaged else {})}
-        known["swept"] = list(dict.fromkeys([*_keep_texts(known.get("swept")), *swept]))
-        if recorded:
-            known.pop(LAYING_OUT, None)
-        _write_yaml(path, known)

@@ -12,7 +12,7 @@ from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run, runs_of
 from sweep.console.messages import print_line
 from sweep.directory import completion, restore_runs
-from sweep.directory.requests import CANCEL, Inbox, Request
+from sweep.directory.requests import CANCEL, Inbox, Request, remove_request
 from sweep.directory.run_state import exclude, include
 from sweep.driver.cancel_unwatched import cancel_unwatched
 from sweep.driver.drive import Drive
@@ -43,7 +43,7 @@ class RequestHandler:
                 self._ending.remove(each)
                 with self._report_disk_errors():
                     self._conclude(request, theirs)
-                self.inbox.remove(path)
+                remove_request(path)
 
     @contextlib.contextmanager
     def _report_disk_errors(self) -> Iterator[None]:

@@ -1,16 +1,19 @@
 """The steps between runs that are laid out and the first one that is submitted: the same for every way to compute them.
 
-`take_to_end` then has a Drive compute them, here or in a detached process; `submit_and_leave` submits them and ends.
+`take_to_end.py` then has a Drive compute them, here or in a detached process, or submits them and ends.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from sweep.attempts.build_task import TaskBuilder, weigh
 from sweep.console.messages import print_line
@@ -20,10 +23,11 @@ from sweep.directory.run_state import include
 from sweep.driver import pruner
 from sweep.executors.base import RunExecutor
 from sweep.executors.packed.fork_server import ForkServers
-from sweep.launch.calibrate import calibrate
+from sweep.executors.slots import LockedSlots
 from sweep.launchers.launchers import build_executor
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
+from sweep.provenance.calibration import measure_core
 from sweep.settings.resolved_point import ResolvedPoint
 
 
@@ -65,3 +69,14 @@ def open_runs(
         fork_servers=fork_servers,
     )
     return tasks, executor
+
+
+def calibrate() -> dict[str, Any]:
+    """Measure one core, which is leased meanwhile where one is free; see `measure_core` for what is returned."""
+    with ExitStack() as stack:
+        lease = None
+        with suppress(UsageError):  # a caller that needs slots reports it
+            lease = stack.enter_context(closing(LockedSlots(sweep="calibration"))).lease(1, first=False)
+        if lease is None:
+            return measure_core(sorted(os.sched_getaffinity(0)), core_was_free=False)
+        return measure_core(lease.cores, lease.descriptors, core_was_free=True)

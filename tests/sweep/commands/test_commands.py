@@ -645,7 +645,7 @@ def test_a_request_is_there_until_it_has_been_heeded(tmp_path: Path) -> None:
     path = requests.send_request(tmp_path, Request(CANCEL, None))
     held = [inbox.hold() for _ in inbox.read_new()]
     assert held == [path] and path.exists() and list(inbox.read_new()) == []
-    inbox.remove(path)
+    requests.remove_request(path)
     assert not path.parent.exists()
 
 
@@ -678,9 +678,9 @@ def test_nothing_is_left_of_requests(tmp_path: Path) -> None:
     requests.clear_requests(tmp_path)
     assert not (tmp_path / requests.FOLDER).exists()
     first, second = (requests.send_request(tmp_path, Request(CANCEL, None)) for _ in range(2))
-    requests.withdraw_request(first)
+    requests.remove_request(first)
     assert second.exists()
-    requests.withdraw_request(second)
+    requests.remove_request(second)
     assert not (tmp_path / requests.FOLDER).exists()
 
 

@@ -18,7 +18,7 @@ from sweep.__main__ import main
 from sweep.console.console import Output, Verbosity
 from sweep.console.messages import show_failures
 from sweep.directory import run_identity, run_layout
-from sweep.directory.description import add_to_description, explain_torn, read_description
+from sweep.directory.description import add_to_description, describe_command, explain_torn, read_description
 from sweep.directory.sweep_directory import LOCK, Sweep
 from sweep.launch import conclude, execute
 from sweep.launch.conclude import report_interrupted
@@ -214,7 +214,7 @@ def test_a_run_whose_end_could_not_be_written_is_not_said_to_run(
 def test_a_description_whose_values_are_odd_is_added_to(content: str, tmp_path: Path) -> None:
     (tmp_path / run_directory.SWEEP).write_text(content)
     sweep = Sweep(tmp_path, fresh=False)
-    sweep.note_resumed(MPI)
+    describe_command(tmp_path, MPI)
     add_to_description(tmp_path, calibration={"s": 1})
     more = located(sweep, [config(1), config(2)], [{"seed": "1"}, {"seed": "2"}])
     sweep.lay_out(more, ["seed"], MPI, again=True)
@@ -233,7 +233,7 @@ def test_a_description_that_is_none_is_set_aside_and_begun_anew(content: str | N
     assert read_description(tmp_path) in ({}, {"swept": ["lr"]}) and explain_torn(tmp_path) is None
     for number in (1, 2):
         sweep = Sweep(tmp_path, fresh=False)
-        sweep.note_resumed(MPI)
+        describe_command(tmp_path, MPI)
         sweep.close()
         known = yaml.safe_load(path.read_text())
         assert known["format"] == 1 and known["created"] and known["damaged"] == "sweep.yaml.damaged-1"
