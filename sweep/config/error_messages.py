@@ -30,12 +30,7 @@ _SWEPT = re.compile(r"^Sweeping over Hydra's configuration is not supported : '(
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> str | None:
-    """Return one line for an error in what the user asked for; None for a fault of the program.
-
-    Args:
-        error: raised by composing the config, or by checking it.
-        arguments: the overrides as typed, which the line quotes.
-    """
+    """Return one line for an error in the overrides (`arguments`, as typed); None for a fault of the program."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
@@ -155,11 +150,7 @@ _KINDS: Mapping[Any, str] = {bool: "true or false", int: "an integer", float: "a
 
 
 def _describe_valid(key: str, arguments: Sequence[str], parent: Any = None) -> str | None:
-    """Describe in words what a key accepts; None where that is not known.
-
-    Args:
-        parent: the section of the key, in a config that is being composed; None without one.
-    """
+    """Describe in words what a key accepts; `parent` is its section in a config that is being composed, if any."""
     types = list(TYPES)
     group = key.partition(".")[0]
     if group in MEMBERS:

@@ -15,10 +15,7 @@ ZIP_IS = "a list of lists of keys, such as [[optimizer.lr,workers]]"
 
 
 def refuse_duplicates(words: Sequence[str]) -> None:
-    """Refuse a key that is given twice on a command line, other than to replace a mapping (~key +key=...).
-
-    Args:
-        words: the command line; words that are no overrides are ignored.
+    """Refuse a key that a command line gives twice, other than to replace a mapping (~key +key=...).
 
     Raises:
         UsageError: names both.

@@ -190,14 +190,9 @@ def tolerate_last_failure() -> bool:
 
 
 def _replace(where: str, name: str, parameters: tuple[str, ...], make: Callable[[Function], Function]) -> bool:
-    """Replace a function of a library where it exists and has these parameters.
+    """Replace a function of a library (`where` is module or module:Class) that has these parameters by `make` of it.
 
-    Args:
-        where: its module, or module:Class.
-        make: makes the replacement from the library's function.
-
-    Returns:
-        Whether it is replaced, now or by an earlier call.
+    Return whether it is replaced, now or by an earlier call.
     """
     module, _, cls = where.partition(":")
     try:

@@ -30,10 +30,7 @@ OF_GRIDS = (
 
 
 def refuse_without_grid(words: Iterable[str]) -> None:
-    """Refuse what only a grid or a search can do, typed for a single run.
-
-    Args:
-        words: overrides as typed.
+    """Refuse overrides for a single run that only a grid or a search can heed.
 
     Raises:
         UsageError: names the first.
@@ -65,7 +62,6 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
     Args:
         configs: resolved configs of the points that can work.
         overrides: key and value of each point's overrides, as typed.
-        idle: tells which options of a run decide nothing.
 
     Raises:
         UsageError: names the first.

@@ -51,10 +51,7 @@ def register_defaults() -> None:
 
 
 def refuse_search_of_nothing(settings: Any) -> None:
-    """Refuse a search by Optuna that has no values to choose from: all its trials would be equal.
-
-    Args:
-        settings: Hydra's section of a config.
+    """Refuse a search by Optuna that has no values to choose from; `settings` is Hydra's section of a config.
 
     Raises:
         UsageError: neither an override nor an option of the sweeper has a range or several values.

@@ -76,11 +76,7 @@ _NO_DEFAULT = re.compile(r"(?:Could not override|Could not delete) '(.*)'\.")
 def explain_override(
     message: str, arguments: Sequence[str], words_for: Callable[[str, Sequence[str]], str | None]
 ) -> str | None:
-    """Return the line for what Hydra says of an override that it can read but not heed; None: it says it well.
-
-    Args:
-        words_for: describes what a key accepts, where that is known.
-    """
+    """Return a better line than Hydra's message about an override that it can parse; None where the message is good."""
     first = (message.splitlines() or [""])[0]
     if (match := _SWEPT.match(first)) is not None:
         key, _, value = match[1].partition("=")

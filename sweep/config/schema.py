@@ -93,10 +93,7 @@ def register_resolvers(choose_directory: Callable[[str | None, str, str | None],
 
 
 def refuse_foreign_launcher(settings: Any) -> None:
-    """Refuse a launcher of Hydra or of another package, which Hydra lists beside ours.
-
-    Args:
-        settings: Hydra's section of a config.
+    """Refuse a launcher of Hydra or of another package; `settings` is Hydra's section of a config.
 
     Raises:
         UsageError: the launcher is not one of ours.

@@ -37,11 +37,7 @@ _SHOWN = 3  # choices that have a key
 
 
 def explain_unknown(key: str, parent: Any) -> str:
-    """Explain an unknown key: what may be meant, and what is valid.
-
-    Args:
-        parent: the section without it, in a config that is being composed.
-    """
+    """Explain an unknown key of the section `parent` of a config: what may be meant, and what is valid."""
     if "/" in key:
         keys = list_groups()
         return f"unknown group; {did_you_mean(key, keys)}valid is {one_of(keys, LISTED_BY)}"

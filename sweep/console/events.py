@@ -26,12 +26,7 @@ DRY_RUN_ENDED = "dry_run_ended"
 
 
 class Events:
-    """Writes events of a sweep as they happen.
-
-    Args:
-        directory: of the sweep.
-        echo: also to standard output.
-    """
+    """Writes events as they happen into a sweep's directory, and with `echo` to standard output as well."""
 
     def __init__(self, directory: Path, echo: bool = False) -> None:
         self.path = directory / run_directory.EVENTS

@@ -43,14 +43,10 @@ def check_command(command: Sequence[str]) -> None:
 
 
 def run_on_end(command: Sequence[str], facts: Mapping[str, object]) -> str | None:
-    """Start the program and wait for it; return what went wrong, in a line.
-
-    Args:
-        facts: the value of each placeholder.
-    """
+    """Start the program, with `facts` for the placeholders, and wait for it; return an error's line, or None."""
     texts = {name: str(facts[name]) for name in PLACEHOLDERS}
     pattern = "|".join(PLACEHOLDERS)
-    words = [re.sub(rf"\{{({pattern})\}}", lambda found: texts[found.group(1)], word) for word in command]
+    words = [re.sub(rf"\{{({pattern})\}}", lambda match: texts[match[1]], word) for word in command]
     variables = {f"GRADSWEEP_{name.upper()}": text for name, text in texts.items() if name != "directory"}
     environment = {**os.environ, **variables, "GRADSWEEP_SWEEP": texts["directory"]}
     about = f"sweep.on_end: {command[0]}"

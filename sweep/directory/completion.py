@@ -48,12 +48,9 @@ def is_complete(run: Run) -> bool:
 
 
 def list_missing(runs: Iterable[Run], reconcile: Callable[[Run], None] = reconcile_abandoned) -> list[Run]:
-    """Return the runs, each once, that are not complete.
+    """Return the runs, each once, that are still not complete after `reconcile` has corrected their states.
 
     The caller must hold the sweep's lock: so a run that is marked as running has lost its launcher.
-
-    Args:
-        settle: brings the state of a run in line with what has become of it.
     """
     wanted: dict[Path, Run] = {}
     for run in runs:

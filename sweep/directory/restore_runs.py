@@ -27,20 +27,17 @@ def are_recorded(sweep: Path, locations: Iterable[RunLocation]) -> bool:
 
 
 def lay_out_missing(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
-    """Lay recorded runs out again whose directories are not there, and return them.
+    """Lay out the recorded runs without directories whose names are wanted, and return them.
 
     The caller must hold the sweep's lock.
-
-    Args:
-        is_wanted: whether to lay out the run of a name.
     """
-    places = []
-    for each in list_missing(sweep):
-        run, config = Run(sweep / run_directory.RUNS / each.name), each.config
-        is_sound = signature(config) == each.signature and isinstance(config.get("workers"), int)
-        if is_sound and is_wanted(each.name):
-            places.append(RunLocation(Point(config, {}, each.overrides), run, each.signature, is_laid_out=False))
-    return run_layout.create_runs(places)
+    locations = []
+    for record in list_missing(sweep):
+        run, config = Run(sweep / run_directory.RUNS / record.name), record.config
+        is_sound = signature(config) == record.signature and isinstance(config.get("workers"), int)
+        if is_sound and is_wanted(record.name):
+            locations.append(RunLocation(Point(config, {}, record.overrides), run, record.signature, is_laid_out=False))
+    return run_layout.create_runs(locations)
 
 
 def list_missing(sweep: Path) -> list[planned_runs.Recorded]:

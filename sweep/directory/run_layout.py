@@ -21,12 +21,9 @@ from sweep.directory.run_state import write_state
 
 
 def lay_out(sweep: Path, points: Sequence[Point], folder: str = run_directory.RUNS) -> list[Run]:
-    """Give every point its run directory with config.yaml and state.json, and return the runs in order.
+    """Give every point a run directory in `folder`, with config.yaml and state.json; return the runs in order.
 
     Directories of earlier runs with the same signature are kept as they are; equal points share one.
-
-    Args:
-        folder: of the sweep, that they are in.
     """
     return create_runs(locate_runs(sweep, points, folder))
 

@@ -32,13 +32,9 @@ def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | N
 
 
 def finish_by_files(run: Run, *, is_running: bool) -> bool:
-    """Write how a run has ended of which nothing runs any more, by its result or by what its ranks have saved.
+    """Write how a run without processes has ended, by its result or by what its ranks have saved as they stopped.
 
-    Args:
-        is_running: the latest attempt has no end yet, so what its ranks have saved is how it ended.
-
-    Returns:
-        Whether either is there; else only the caller can know how the run was lost.
+    Return whether there is either. What was saved counts only with `is_running`: the latest attempt has no end yet.
     """
     ended = judge_result(run)
     if ended is not None:

@@ -21,21 +21,12 @@ WAITING = "waiting.json"  # in the sweep's directory, while a launcher waits for
 
 def read_job(run: Run) -> Job | None:
     """Return the latest job that a run was given to; None where no scheduler has it."""
-    try:
-        found = files.read_json(run.path(run_directory.JOB))
-    except OSError:
-        return None
-    if found is None or not all(isinstance(found.get(key), str) for key in ("cluster", "id")):
-        return None
-    return found["cluster"], found["id"]
+    cluster, job = (_read_texts(run).get(key) for key in ("cluster", "id"))
+    return None if cluster is None or job is None else (cluster, job)
 
 
 def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]]) -> None:
-    """Write for other shells what runs wait for in a scheduler, as far as this process, the launcher, knows.
-
-    Args:
-        waiting: by the name of the run its job, and why that does not run, in the scheduler's words.
-    """
+    """Write for other shells the waiting jobs of runs, by name, and why a scheduler does not start them yet."""
     with contextlib.suppress(OSError):  # a full disk
         if waiting:
             files.write_json(directory / WAITING, {"pid": os.getpid(), "runs": dict(waiting)}, durable=False)
@@ -57,8 +48,13 @@ def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[
 
 def read_cluster(run: Run) -> str | None:
     """Return the cluster that a run was given to; None where it never was."""
+    return _read_texts(run).get("cluster")
+
+
+def _read_texts(run: Run) -> dict[str, str]:
+    """Return the texts in the job.json of a run; none where it cannot be read."""
     try:
-        given = files.read_json(run.path(run_directory.JOB)) or {}
+        content = files.read_json(run.path(run_directory.JOB)) or {}
     except OSError:
-        return None
-    return given["cluster"] if isinstance(given.get("cluster"), str) else None
+        return {}
+    return {key: value for key, value in content.items() if isinstance(value, str)}

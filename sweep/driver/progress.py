@@ -74,11 +74,7 @@ class Progress:
             self._live.__exit__(kind, error, trace)
 
     def add_job(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
-        """Show one more job; in the place of an earlier one of the same run, where there is one.
-
-        Args:
-            config: of a run that had no job before.
-        """
+        """Show one more job, in the place of an earlier one of the same run; `config` is for a run without one."""
         self._report(self.tracker.update(time.monotonic()))
         self.tracker.add_job(job, config)
 

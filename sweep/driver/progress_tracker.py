@@ -104,11 +104,7 @@ class Tracker:
             self.add_job(job, config)
 
     def add_job(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
-        """Follow one more job; of a run that had one before, this one counts.
-
-        Args:
-            config: of a run that had none.
-        """
+        """Follow one more job, instead of an earlier one of the same run; `config` is for a run without one."""
         directory = job.task.run.directory
         if (before := self.rows.get(directory)) is not None:
             row = Row(job, before.epochs, before.max_steps, before.evaluate_every)

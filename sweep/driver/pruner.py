@@ -23,12 +23,9 @@ from sweep.settings.sweep import SweepSettings
 
 
 class Pruner:
-    """Ends runs of a sweep that the rule calls hopeless; `poll` may be called at any rate.
+    """Ends runs that the rule calls hopeless; `poll` may be called at any rate.
 
-    Args:
-        executor: what the jobs are of.
-        points: of their runs.
-        others: runs of the sweep besides these; what is finished of them counts, too.
+    Finished `others`, runs of the sweep beside those of `points`, are compared with as well.
     """
 
     def __init__(

@@ -49,7 +49,6 @@ def execute(
         session: of the command; later batches of a search come with the same.
         configs: of the points, composed; all of one sweep, so with equal sections `sweep` and `mpi`.
         overrides: key and value of each point's overrides, as typed.
-        directory: of the sweep.
         resolve: checks one config and fills in what it leaves open.
         idle: tells what was typed and decides nothing, which is refused (`sweep/config/idle_options.py`).
         fresh: the directory's name was made up for this sweep, so it may be changed.

@@ -36,11 +36,7 @@ def open_runs(
 ) -> tuple[TaskBuilder, RunExecutor]:
     """Take results over from earlier sweeps, calibrate the machine, and return what makes tasks of runs and runs them.
 
-    Args:
-        directory: of the sweep, whose lock this process holds.
-        points: of the runs that were asked for, at least one; runs that are added later are looked up in it as well.
-        console: for progress.
-        fork_servers: that were started early, for packed runs.
+    This process holds the lock of the sweep in `directory`. `points`, at least one, may be added to later.
 
     Raises:
         UsageError: the copy of the code cannot be written.

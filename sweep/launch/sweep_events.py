@@ -39,11 +39,7 @@ class SweepEvents:
         )
 
     def end(self, runs: Sequence[Run], exit_status: int) -> None:
-        """Write the last event and start sweep.on_end; once, however often it is called.
-
-        Args:
-            runs: that this process was asked for.
-        """
+        """Write the last event, about the runs that this process was asked for, and start sweep.on_end; only once."""
         if self._has_ended:
             return
         self._has_ended = True

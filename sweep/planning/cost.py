@@ -68,11 +68,7 @@ class Cost:
         )
 
     def describe(self, roots: Sequence[Path]) -> list[str]:
-        """Return lines that state the cost.
-
-        Args:
-            roots: below which finished runs were looked for.
-        """
+        """Return lines that state the cost; finished runs were looked for below `roots`."""
         if not self.runs:
             return ["estimated: nothing to do"]
         if self.unknown == self.runs:

@@ -54,11 +54,7 @@ class Parallelism:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], cores: int | None, device: str = "cpu") -> Parallelism:
-        """Return the parallelism of a run with a resolved config on so many cores; None: as many as it likes.
-
-        Args:
-            device: that device=auto comes to.
-        """
+        """Return the parallelism of a run on so many cores (None: enough), where device=auto comes to `device`."""
         ranks, threads = int(config["workers"]), int(config["threads_per_worker"])
         asked = config.get("device", "auto")
         if cores is None or (device if asked == "auto" else asked) != "cpu":

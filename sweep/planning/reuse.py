@@ -32,10 +32,8 @@ Expected = Mapping[str, Any]
 def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
     """Return what an attempt at the run of `point` would record, if it began now, as far as that is known before.
 
-    On which node of a cluster it will be is not known: the nodes must have been asked for in the same way.
-
-    Args:
-        about: packages, machine and MPI here, as sweep.yaml has them.
+    `about` are packages, machine and MPI here, as sweep.yaml has them. On which node of a cluster it will be is not
+    known: the nodes must have been asked for in the same way.
     """
     options = point.options
     alike = {key: about.get(key) for key in (*PROGRAMS, *(MACHINE if options.IS_LOCAL else ()))}
@@ -43,13 +41,7 @@ def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
 
 
 def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version: str) -> list[Run]:
-    """Copy the results of those runs that a sweep beside this one has finished, and return these runs.
-
-    Args:
-        directory: of this sweep.
-        points: that the runs are of.
-        version: of the code, as sweep/provenance/code_snapshot.py has it.
-    """
+    """Copy into the sweep in `directory` the results that others have of its runs with this code; return these runs."""
     wanted = {str(run.state()["signature"]): run for run in points if not completion.is_complete(run)}
     about = read_description(directory)
     asked = {signature: build_expected(points[run], about) for signature, run in wanted.items()}
@@ -62,10 +54,8 @@ def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version:
 def find_finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> dict[str, Run]:
     """Return the finished runs that a sweep in `directory` may take over, by signature.
 
-    They are looked for in the sweeps beside it and below output/ (sweep_locations.py), the latest sweep first.
-
-    Args:
-        wanted: by signature, what the attempts that made the run must have recorded.
+    They are looked for in the sweeps beside it and below output/ (sweep_locations.py), the latest sweep first; `wanted`
+    says by signature what the attempts that made the run must have recorded.
     """
     left = dict(wanted)
     beginnings = {signature[:SIGNATURE_DIGITS] for signature in wanted}

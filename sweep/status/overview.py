@@ -64,11 +64,7 @@ class View:
 
 
 class Overview:
-    """The runs of a sweep; `refresh` brings them up to date.
-
-    Args:
-        directory: of the sweep.
-    """
+    """The runs of a sweep; `refresh` brings them up to date."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -38,13 +38,7 @@ def print_help(hydra: Hydra, config_name: str | None, args_parser: Any, args: An
 
 
 def compose_help(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Sequence[str]) -> str:
-    """Return the help: all of it, or where groups are chosen their options.
-
-    Args:
-        config: the composed config.
-        usual: the config without overrides.
-        typed: the overrides.
-    """
+    """Return the help: all of it, or the options of the groups that `config` and the `usual` one choose differently."""
     words = {group.lstrip("+"): value for group, _, value in (word.partition("=") for word in typed)}
     folders = [Path(source.path) for source in config.hydra.runtime.config_sources if source.schema == "file"]
     choices = {str(group): str(name) for group, name in config.hydra.runtime.choices.items() if name is not None}

@@ -8,10 +8,9 @@ from sweep.config import schema
 
 
 def complete(query: Callable[[str], list[str]], line: str) -> list[str]:
-    """Return all that the last word of a line may become; `compressor=qsgd,to` keeps what is before the last comma.
+    """Return all that the last word of a line may become, by Hydra's completions of a line (`query`).
 
-    Args:
-        query: gives Hydra's completions of a line.
+    `compressor=qsgd,to` keeps what is before the last comma.
     """
     before, space, word = line.rpartition(" ")
     key, equals, values = word.partition("=")
