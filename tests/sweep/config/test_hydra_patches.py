@@ -29,6 +29,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from sweep.config import composer, hydra_patches, schema
+from sweep.launch.session import Session
 from trainers.config.groups import GROUPS
 from trainers.config.run_config import RunConfig
 
