@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from sweep.executors.slots import LockedSlots
-from sweep.launch import calibrate as calibrate_module
-from sweep.launch.calibrate import calibrate
+from sweep.launch import opening
 from sweep.provenance import calibration
 from tests.conftest import eventually
 
@@ -27,7 +26,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_it_tells() -> None:
-    found = calibrate()
+    found = opening.calibrate()
     assert set(found) == {*RATES, "steadiness", "core_was_free", "host", "cores", "time"}
     assert found["host"] == socket.gethostname() and found["cores"] == [min(os.sched_getaffinity(0))]
     assert all(found[rate] > 0 for rate in RATES) and 0 < found["steadiness"] <= 1
@@ -39,7 +38,7 @@ def test_it_says_that_all_cores_were_in_use(place: Path) -> None:
     slots = LockedSlots()
     assert slots.lease(len(slots.cores)) is not None
     try:
-        assert calibrate()["core_was_free"] is False
+        assert opening.calibrate()["core_was_free"] is False
     finally:
         slots.close()
 
@@ -74,9 +73,9 @@ def test_it_does_not_outlive_who_has_asked(tmp_path: Path) -> None:
 
 
 def test_its_core_is_free_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate_module, "measure_core", lambda cores, *_, **__: {"cores": cores})
+    monkeypatch.setattr(opening, "measure_core", lambda cores, *_, **__: {"cores": cores})
     first = min(os.sched_getaffinity(0))
-    assert calibrate() == {"cores": (first,)} == calibrate()
+    assert opening.calibrate() == {"cores": (first,)} == opening.calibrate()
 
 
 def test_one_core_and_one_thread_are_measured() -> None:
@@ -94,10 +93,10 @@ def test_one_core_and_one_thread_are_measured() -> None:
 def test_where_it_cannot_be_measured_nothing_breaks(trouble: str, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     if trouble == "no directory":
         place.touch()
-        assert calibrate()["core_was_free"] is False
+        assert opening.calibrate()["core_was_free"] is False
         return
     monkeypatch.setattr(sys, "executable", "/no/such/python" if trouble == "no such program" else "/bin/echo")
-    assert calibrate() == {}
+    assert opening.calibrate() == {}
 
 
 def test_the_first_go_does_not_count() -> None:
