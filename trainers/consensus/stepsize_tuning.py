@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,6 +23,9 @@ from gradsweep.options.parameters import InvalidParameter
 from trainers.consensus.simulate import DIVERGED, SCHEMES, Channel, draw_start_vectors
 from trainers.topology.mixing import Mixing
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 STEPSIZES = tuple(float(f"{10 ** (-3 + 3 * place / 19):.4g}") for place in range(20))
 """The candidates."""
 ROUNDS = ((25, 10), (50, 7), (100, 5), (200, 4), (400, 2), (1000, 1))
@@ -30,18 +33,6 @@ ROUNDS = ((25, 10), (50, 7), (100, 5), (200, 4), (400, 2), (1000, 1))
 CONVERGED = 1e-8
 """A part of the start; far below it, float32 has nothing more to say, and whoever comes there first is the best."""
 _DIMENSIONS = (2000, 4000, 8000)
-
-
-class Comm(Protocol):
-    """What is wanted of an MPI communicator."""
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def allgather(self, sendobj: Any) -> list[Any]: ...
 
 
 class _Candidate:
@@ -90,7 +81,7 @@ class _Candidate:
 
 
 def tune_stepsize(
-    comm: Comm | None,
+    comm: MPI.Comm | None,
     mixing: Mixing,
     compressor: Compressor,
     shapes: Sequence[Sequence[int]],
@@ -133,7 +124,9 @@ def tune_stepsize(
     return STEPSIZES[left[0]]
 
 
-def _advance_all(mine: Mapping[int, _Candidate], iterations: int, comm: Comm | None) -> dict[int, tuple[int, float]]:
+def _advance_all(
+    mine: Mapping[int, _Candidate], iterations: int, comm: MPI.Comm | None
+) -> dict[int, tuple[int, float]]:
     """Return where all candidates of all ranks stand after iteration `iterations`, in their order."""
     with _kernels():
         for candidate in mine.values():

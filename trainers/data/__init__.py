@@ -67,18 +67,18 @@ def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
 
 
 def map_arrays(dataset: Any, root: Path) -> store.Prepared:
-    """Map the prepared arrays of a data set, preparing them where nobody has."""
+    """Map the prepared arrays of a data set, after preparing them where that is not done yet."""
     path = store.find_directory(root, options_of.name_prepared_arrays(get_name(dataset), dataset))
     return store.load(path if store.find_damage(path, thorough=False) is None else prepare(dataset, root))
 
 
 def load(dataset: Any, root: Path) -> Arrays:
-    """The arrays of a data set of single samples, images or features."""
+    """Return the arrays of a data set of single samples, images or features."""
     return arrays.from_prepared(map_arrays(dataset, root))
 
 
 def build_feed(config: RunConfig, worker: int, workers: int) -> Feed:
-    """The data of a run for one of its workers.
+    """Return the data of a run for one of its workers.
 
     Raises:
         UsageError: the data set is too small, or an option does not fit it.
@@ -88,7 +88,6 @@ def build_feed(config: RunConfig, worker: int, workers: int) -> Feed:
 
         return Phased(config, lambda within: build_feed(within, worker, workers))
     dataset, root = config.dataset, Path(config.data.root)
-    found: Feed
     if dataset.kind == "text":
         from trainers.data.streams import TextFeed
 
@@ -99,7 +98,7 @@ def build_feed(config: RunConfig, worker: int, workers: int) -> Feed:
     if isinstance(dataset, options_of.ImageNet):
         from trainers.data.imagenet import FolderFeed
 
-        found = FolderFeed(
+        return FolderFeed(
             dataset,
             map_arrays(dataset, root),
             root / dataset.folder,
@@ -110,9 +109,7 @@ def build_feed(config: RunConfig, worker: int, workers: int) -> Feed:
             config.partition,
             config.data.loaders,
         )
-    else:
-        from trainers.data.batches import Shard
+    from trainers.data.batches import Shard
 
-        images = dataset if isinstance(dataset, options_of.Images) else None
-        found = Shard(load(dataset, root), config.global_batch, config.seed, worker, workers, images, config.partition)
-    return found
+    images = dataset if isinstance(dataset, options_of.Images) else None
+    return Shard(load(dataset, root), config.global_batch, config.seed, worker, workers, images, config.partition)

@@ -52,7 +52,7 @@ class Arrays:
         return tuple(self.train_x.shape[1:])
 
     def to_prepared(self, sources: Any = ()) -> Prepared:
-        """As the store keeps it."""
+        """Return the data set as the store keeps it."""
         arrays: dict[str, np.ndarray] = {}
         facts: dict[str, Any] = {"classes": self.classes, "mean": list(self.mean), "std": list(self.std)}
         for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
@@ -66,7 +66,7 @@ class Arrays:
 
 
 def from_prepared(prepared: Prepared) -> Arrays:
-    """The inverse of `Arrays.prepared`."""
+    """Return the arrays that `Arrays.to_prepared` gave."""
     arrays, facts = prepared.arrays, prepared.facts
 
     def samples(part: str) -> np.ndarray | SparseRows:
@@ -89,7 +89,7 @@ def from_prepared(prepared: Prepared) -> Arrays:
 def from_images(
     train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, classes: int
 ) -> Arrays:
-    """Arrays with the mean and standard deviation of the training images, per channel."""
+    """Return arrays with the mean and standard deviation of the training images, per channel."""
     # sums of uint8 in exact integers: no float copy of the data set, the same on every machine
     counts = [np.bincount(train_x[:, c].ravel(), minlength=256) for c in range(train_x.shape[1])]
     levels = np.arange(256, dtype=np.float64)

@@ -11,15 +11,14 @@ from trainers.options.datasets import Images
 
 
 def pad(images: np.ndarray, size: int, mode: str, fill: int) -> np.ndarray:
-    """Images (n, C, H, W) with `size` more pixels on each side: mirrored at the border pixels, or of level `fill`."""
+    """Pad images (n, C, H, W) by `size` pixels on each side: mirrored at the border pixels, or of level `fill`."""
     n, channels, height, width = images.shape
     shape = (n, channels, height + 2 * size, width + 2 * size)
-    if mode == "constant":
-        padded = np.full(shape, fill, dtype=images.dtype)
-        padded[:, :, size : size + height, size : size + width] = images
-        return padded
-    padded = np.empty(shape, dtype=images.dtype)  # numpy's own pad takes three times as long
+    # numpy's own pad takes three times as long
+    padded = np.full(shape, fill, dtype=images.dtype) if mode == "constant" else np.empty(shape, dtype=images.dtype)
     padded[:, :, size : size + height, size : size + width] = images
+    if mode == "constant":
+        return padded
     inside = padded[:, :, :, size : size + width]
     for step in range(1, size + 1):
         inside[:, :, size - step] = inside[:, :, size + step]
@@ -31,15 +30,15 @@ def pad(images: np.ndarray, size: int, mode: str, fill: int) -> np.ndarray:
 
 def cut_windows(images: np.ndarray, top: np.ndarray, left: np.ndarray, height: int, width: int) -> np.ndarray:
     """Return a copy (n, C, height, width) of the window of each image (n, C, H, W) that begins at its `top`, `left`."""
-    every = np.lib.stride_tricks.sliding_window_view(images, (height, width), axis=(2, 3))
-    cropped: np.ndarray = every[np.arange(len(images)), :, top, left]
+    windows = np.lib.stride_tricks.sliding_window_view(images, (height, width), axis=(2, 3))
+    cropped: np.ndarray = windows[np.arange(len(images)), :, top, left]
     return cropped
 
 
 def clear(images: np.ndarray, top: np.ndarray, left: np.ndarray, size: int) -> None:
     """Set a square of each image (n, C, H, W) to zero, in place."""
-    every = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(2, 3), writeable=True)
-    every[np.arange(len(images)), :, top, left] = 0
+    windows = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(2, 3), writeable=True)
+    windows[np.arange(len(images)), :, top, left] = 0
 
 
 class Augment:
@@ -89,7 +88,7 @@ class Augment:
         self._drawn: tuple[int, dict[int, np.ndarray]] | None = None
 
     def __call__(self, images: np.ndarray, rows: np.ndarray, epoch: int) -> torch.Tensor:
-        """Images (n, C, H, W) of the training set, whose numbers there are `rows`, in a certain epoch."""
+        """Return training images (n, C, H, W), numbers `rows` of the training set, as they are shown in an epoch."""
         options, draw = self.options, self._draw(epoch)
         if options.crop_padding:
             padded = pad(images, options.crop_padding, options.padding_mode, options.padding_fill)
@@ -107,7 +106,7 @@ class Augment:
         return normalised
 
     def normalise(self, images: np.ndarray) -> torch.Tensor:
-        """Images (n, C, H, W) without augmentation."""
+        """Return images (n, C, H, W) normalised, without augmentation."""
         return torch.from_numpy(images.astype(np.float32)).sub_(self.shift).mul_(self.scale)
 
     def _draw(self, epoch: int) -> dict[int, np.ndarray]:

@@ -48,19 +48,20 @@ class Feed(ABC):
 
     @abstractmethod
     def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch (from 1) for this worker, without the first `start`.
+        """Yield the batches of an epoch (from 1) for this worker, without the first `start`.
 
         As many on all workers: the samples divided by the epoch's global batch size, rounded up.
         """
 
     @abstractmethod
     def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """This worker's part of the test set, as it is shown after that epoch: inputs and labels, batch by batch,
-        every label on one worker; or the `whole` of it.
+        """Yield inputs and labels, batch by batch, of this worker's part of the test set, or of the `whole` of it.
+
+        The inputs are those shown after epoch `epoch`. Every label is on one worker.
 
         Of text, the rows of a batch go on where those of the one before have ended. A batch may have fewer rows
         than the one before, which are then its first ones.
         """
 
     def close(self) -> None:  # noqa: B027 (most have nothing to do)
-        """Give up what it holds beside memory, such as processes; it can be used again."""
+        """End processes and release what else the feed holds besides memory; it can be used again."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from gradsweep.errors import UsageError, bad_value
 from trainers.data.arrays import Arrays, SparseRows
-from trainers.data.store import Prepared
+from trainers.data.store import Prepared, refuse_source
 from trainers.options import datasets as options_of
 
 LINES = 4096
@@ -70,18 +70,14 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
         )
     paths = [path for name in names if (path := _find(root, name)) is not None]
     parts = [_read(source, path) for path in paths]
-    for path, part, known in zip(paths, parts, source.samples, strict=False):
-        if len(part.labels) != known:
-            raise UsageError(
-                f"dataset={source.name}: {path.absolute()}: has {len(part.labels):,} samples instead of {known:,}; "
-                f"valid is the published file, or dataset=libsvm for any other"
-            )
+    for path, part, count in zip(paths, parts, source.samples, strict=False):
+        if len(part.labels) != count:
+            fault = f"has {len(part.labels):,} samples instead of {count:,}"
+            raise refuse_source(source.name, path, fault, "the published file, or dataset=libsvm for any other")
     width = source.features or max(1, parts[0].width)
     for path, part in zip(paths, parts, strict=True):
         if part.width > width:
-            raise UsageError(
-                f"dataset={source.name}: {path.absolute()}: has index {part.width}; valid is up to {width}"
-            )
+            raise refuse_source(source.name, path, f"has index {part.width}", f"up to {width}")
     classes, train_y = np.unique(parts[0].labels, return_inverse=True)
     if len(classes) < 2:
         raise UsageError(f"dataset={source.name}: {paths[0].absolute()}: all labels are alike; valid are two or more")
@@ -94,10 +90,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     if len(parts) == 2:
         unknown = np.setdiff1d(parts[1].labels, classes)
         if len(unknown):
-            raise UsageError(
-                f"dataset={source.name}: {paths[1].absolute()}: has label {unknown[0]:g}; "
-                f"valid is one of {paths[0].name}'s"
-            )
+            raise refuse_source(source.name, paths[1], f"has label {unknown[0]:g}", f"one of {paths[0].name}'s")
         test_x, test_y = parts[1].samples(width, source.dense), np.searchsorted(classes, parts[1].labels)
     else:
         train_x, train_y, test_x, test_y = _split(train_x, train_y, options.test_share)
@@ -149,20 +142,14 @@ class _Read:
 
 
 def _read(source: Source, path: Path) -> _Read:
-    from sklearn.datasets import load_svmlight_file
-
     labels, values, columns, counts, width, line = [], [], [], [], 0, 0
     for lines in _chunks(source, path):
         try:
-            x, y = load_svmlight_file(io.BytesIO(b"".join(lines)), dtype=np.float32, zero_based=False)
-            if len(y) != len(lines) or not np.isfinite(x.data).all() or not np.isfinite(y).all():
-                raise ValueError
+            x, y = _parse(lines)
         except (ValueError, OverflowError) as error:
-            number, why = _bad_line(lines)
-            raise UsageError(
-                f"dataset={source.name}: {path.absolute()}: line {line + number}: {why}; valid is `label index:value "
-                f"...` with rising indices from 1 and finite values"
-            ) from error
+            number, why = _find_bad_line(lines)
+            valid = "`label index:value ...` with rising indices from 1 and finite values"
+            raise refuse_source(source.name, path, f"line {line + number}: {why}", valid) from error
         line += len(lines)
         labels.append(y)
         values.append(x.data.astype(np.float32))
@@ -170,7 +157,7 @@ def _read(source: Source, path: Path) -> _Read:
         counts.append(np.diff(x.indptr))
         width = max(width, int(x.indices.max()) + 1 if len(x.indices) else 0)
     if not labels:
-        raise UsageError(f"dataset={source.name}: {path.absolute()}: is empty; valid is a file of samples")
+        raise refuse_source(source.name, path, "is empty", "a file of samples")
     return _Read(np.concatenate(labels), values, columns, np.concatenate(counts), width)
 
 
@@ -183,17 +170,27 @@ def _chunks(source: Source, path: Path) -> Iterator[list[bytes]]:
             raise UsageError(f"dataset={source.name}: {path.absolute()}: cannot be unpacked: {error}") from error
 
 
-def _bad_line(lines: list[bytes]) -> tuple[int, str]:
-    """Number (from 1) and fault of the first line that cannot be read alone."""
+def _parse(lines: list[bytes]) -> tuple[Any, np.ndarray]:
+    """Return the features (CSR) and the labels of lines.
+
+    Raises:
+        ValueError: says what is wrong; so does OverflowError.
+    """
     from sklearn.datasets import load_svmlight_file
 
+    x, y = load_svmlight_file(io.BytesIO(b"".join(lines)), dtype=np.float32, zero_based=False)
+    if len(y) != len(lines):
+        raise ValueError("has no sample")
+    if not np.isfinite(x.data).all() or not np.isfinite(y).all():
+        raise ValueError("has a value that is not finite")
+    return x, y
+
+
+def _find_bad_line(lines: list[bytes]) -> tuple[int, str]:
+    """Return the number (from 1) and the fault of the first line that cannot be read alone."""
     for number, line in enumerate(lines, 1):
         try:
-            x, y = load_svmlight_file(io.BytesIO(line), dtype=np.float32, zero_based=False)
+            _parse([line])
         except (ValueError, OverflowError) as error:
             return number, " ".join(str(error).split())[:200]
-        if len(y) != 1:
-            return number, "has no sample"
-        if not np.isfinite(x.data).all() or not np.isfinite(y).all():
-            return number, "has a value that is not finite"
     return 1, "cannot be read"

@@ -139,7 +139,7 @@ SETS: dict[type, Published] = {
 
 
 def check(one: Published, root: Path) -> None:
-    """Say which files are missing, without loading torch.
+    """Refuse a set whose files are missing, without loading torch.
 
     Raises:
         UsageError: where they are looked for and how to get them.
@@ -157,7 +157,7 @@ def check(one: Published, root: Path) -> None:
 
 
 def build(options: Any, root: Path, download: bool = False) -> Prepared:
-    """The set that `options` is of.
+    """Read the set that `options` names.
 
     CIFAR's files, SVHN's and STL-10's are compared with their published MD5 by torchvision before anything in them
     is used; of MNIST's the archives' checksums are published, and are compared where the archives are.
@@ -196,20 +196,20 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
 
 
 def _find_damaged(one: Published, datasets: Any, folder: Path) -> list[str]:
-    """The files whose MD5 is not the one that torchvision knows."""
+    """Return the files whose MD5 is not the one that torchvision has for them."""
     cls = getattr(datasets, one.name.upper())
-    known = [*getattr(cls, "train_list", ()), *getattr(cls, "test_list", ())]
-    known += [entry[1:] for entry in getattr(cls, "split_list", {}).values()]
+    published = [*getattr(cls, "train_list", ()), *getattr(cls, "test_list", ())]
+    published += [entry[1:] for entry in getattr(cls, "split_list", {}).values()]
     if meta := getattr(cls, "meta", None):
-        known.append([meta["filename"], meta["md5"]])
-    sums = dict(known)
+        published.append([meta["filename"], meta["md5"]])
+    sums = dict(published)
 
     def matches(name: str) -> bool:
         with (folder / name).open("rb") as file:
-            found = hashlib.md5(usedforsecurity=False)
+            digest = hashlib.md5(usedforsecurity=False)
             while piece := file.read(2**20):
-                found.update(piece)
-        return found.hexdigest() == sums[name]
+                digest.update(piece)
+        return digest.hexdigest() == sums[name]
 
     there = [name for name in one.files if name in sums and (folder / name).is_file()]
     return [name for name in there if not matches(name)]

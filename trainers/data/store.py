@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from gradsweep.disk import disk_errors, file_lock
+from gradsweep.errors import UsageError
 from gradsweep.files import read_json
 
 VERSION = 3
@@ -37,6 +38,11 @@ class Prepared:
     arrays: dict[str, np.ndarray]
     facts: dict[str, Any]
     sources: Sequence[Path] = ()
+
+
+def refuse_source(dataset: str, path: Path, fault: str, valid: str) -> UsageError:
+    """Return the error that a file or folder, from which a data set is made, has a fault."""
+    return UsageError(f"dataset={dataset}: {path.absolute()}: {fault}; valid is {valid}")
 
 
 def find_directory(root: Path, name: str) -> Path:

@@ -34,7 +34,7 @@ class Streams:
         self.steps = -(-self.length // bptt)
 
     def read(self, rows: slice, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and labels (n, length) of the streams `rows` in a step (from 0); IGNORED where a stream has ended."""
+        """Return inputs and labels (n, length) of the streams `rows` in a step (from 0); IGNORED behind their ends."""
         first, last = step * self.bptt, min((step + 1) * self.bptt, self.length)
         places = self.starts[rows, None] + np.arange(first, last)
         inputs, labels = self.tokens[places].astype(np.int64), self.tokens[self._within(places + 1)].astype(np.int64)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradsweep.errors import UsageError
-from trainers.data.store import Prepared
+from trainers.data.store import Prepared, refuse_source
 from trainers.options import datasets as options_of
 
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -73,23 +73,17 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     numbers: dict[str, int] = {}
     arrays: dict[str, np.ndarray] = {}
     for part, path in zip(PARTS, paths, strict=True):
-        if part == "train":
-            ids = [numbers.setdefault(word, len(numbers)) for word in _words(files.name, path)]
-        else:
-            ids = []
-            for word in _words(files.name, path):
-                number = numbers.get(word)
-                ids.append(numbers.setdefault(UNKNOWN, len(numbers)) if number is None else number)
-        arrays[part] = np.array(ids, dtype=np.int32)
-    for part, path, known in zip(PARTS, paths, files.tokens or (None,) * 3, strict=True):
+        words = _words(files.name, path)
+        if part != "train":
+            words = (word if word in numbers else UNKNOWN for word in words)
+        arrays[part] = np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int32)
+    for part, path, published in zip(PARTS, paths, files.tokens or (None,) * 3, strict=True):
         count = len(arrays[part])
-        if known is not None and count != known:
-            raise UsageError(
-                f"dataset={files.name}: {path}: has {count:,} tokens instead of {known:,}; valid is the published "
-                f"file, or dataset=text for any other"
-            )
+        if published is not None and count != published:
+            fault = f"has {count:,} tokens instead of {published:,}"
+            raise refuse_source(files.name, path, fault, "the published file, or dataset=text for any other")
         if count < 2:
-            raise UsageError(f"dataset={files.name}: {path}: has {count} tokens; valid is a text")
+            raise refuse_source(files.name, path, f"has {count} tokens", "a text")
     arrays["vocabulary"] = np.frombuffer("\n".join(numbers).encode(), dtype=np.uint8)
     return Prepared(arrays, {"classes": len(numbers)}, paths)
 

@@ -8,6 +8,7 @@ these functions together and do the same: rank 0 decides for all.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import time
@@ -95,24 +96,20 @@ def build_operations(comm: MPI.Comm, collective: str, sizes: Sequence[int]) -> I
             count, places = [each] * workers, [each * place for place in range(workers)]
             size = each * workers
             buffers = [sent.view(np.uint8), count, places, MPI.BYTE], [received.view(np.uint8), count, places, MPI.BYTE]
-            operation = _bound(comm.Alltoallv, *buffers)
+            operation = functools.partial(comm.Alltoallv, *buffers)
         elif collective == "allgather":
             words = size // 4
             places = [words * place for place in range(workers)]
             buffers = [sent, words, MPI.INT32_T], [received, [words] * workers, places, MPI.INT32_T]
-            operation = _bound(comm.Allgatherv, *buffers)
+            operation = functools.partial(comm.Allgatherv, *buffers)
         elif collective == "allreduce":
             pieces = np.array_split(sent[: size // 4], -(-size // SEGMENT_BYTES))
-            operation = _bound(_add_up, comm, pieces)
+            operation = functools.partial(_add_up, comm, pieces)
         else:
-            operation = _bound(comm.Bcast, [sent, size // 4, MPI.FLOAT])
+            operation = functools.partial(comm.Bcast, [sent, size // 4, MPI.FLOAT])
         if size not in done:
             done.add(size)
             yield size, operation
-
-
-def _bound(function: Callable[..., Any], *arguments: Any) -> Operation:
-    return lambda: function(*arguments)
 
 
 def _add_up(comm: Any, pieces: Sequence[Any]) -> None:

@@ -143,10 +143,7 @@ def _least_squares(x: Array, y: Array, weight: Array) -> tuple[float, float]:
 
 def _measure_scatter(n: Array, t: Array, sigma: Array, lines: Sequence[Line]) -> float:
     """How many standard errors the points are off these lines, by their median; 1 where there is nothing to tell."""
-    off = [(line.alpha + line.beta * n[i] - t[i]) / (sigma[i] * t[i]) for line in lines for i in _places(line)]
+    parts = [(line, slice(line.first, line.last + 1)) for line in lines]
+    off = np.concatenate([(line.alpha + line.beta * n[of] - t[of]) / (sigma[of] * t[of]) for line, of in parts])
     free = len(off) - 3 * len(lines)  # three numbers of a line were chosen to fit
     return float(np.median(np.abs(off)) / NORMAL_MEDIAN * np.sqrt(len(off) / free)) if free > 0 else 1.0
-
-
-def _places(line: Line) -> range:
-    return range(line.first, line.last + 1)

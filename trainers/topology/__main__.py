@@ -17,7 +17,7 @@ from gradsweep.cli.exit_status import run_command
 from gradsweep.cli.tables import format_markdown, print_table
 from gradsweep.errors import UsageError
 from trainers.options.topologies import TOPOLOGIES, Edges, NoTopology
-from trainers.topology import build, check, tables
+from trainers.topology import build, tables
 from trainers.topology.arguments import NAMES, parse_topologies, parse_workers
 from trainers.topology.mixing import Mixing
 
@@ -26,7 +26,7 @@ PART = "topologies"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0, or that of what kept it from an answer (`gradsweep/cli/exit_status.py`)."""
+    """Run the command; return exit status 0, or that of the error (`gradsweep/cli/exit_status.py`)."""
     parser = _build_parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
     return run_command(parser.prog, lambda: _answer(given), UsageError)
@@ -40,19 +40,26 @@ def _answer(given: argparse.Namespace) -> int:
     elif given.compressor is not None:
         raise UsageError("--compressor: valid is together with --parameters, how many the model has")
     chosen = parse_topologies(given.words)
-    found = [(one, build(one, given.workers)) for one in chosen] or _build_possible(given.workers)
-    if given.into:
-        table = format_markdown(tables.compare(found, payload))
-        markdown_sections.fill(given.into, PART, f"{tables.build_heading(found, payload)}:\n\n{table}")
-    elif len(chosen) == 1:
-        print_table(tables.list_facts(*found[0], payload))
+    refusals: list[str] = []
+    if chosen:
+        topologies = [(options, build(options, given.workers)) for options in chosen]
     else:
-        print(tables.build_heading(found, payload))
-        print_table(tables.compare(found, payload))
-        for line in [] if chosen else _explain_refusals(given.workers):
+        topologies, refusals = _try_all(given.workers)
+    if given.into:
+        table = format_markdown(tables.compare(topologies, payload))
+        markdown_sections.fill(given.into, PART, f"{tables.build_heading(topologies, payload)}:\n\n{table}")
+    elif len(chosen) == 1:
+        print_table(tables.list_facts(*topologies[0], payload))
+    else:
+        print(tables.build_heading(topologies, payload))
+        print_table(tables.compare(topologies, payload))
+        for line in refusals:
             print(line)
     if given.picture:
-        _draw(found, given.picture)
+        from trainers.topology import picture  # loads matplotlib
+
+        with picture_files.refuse_write_errors("--picture", given.picture):
+            picture.draw(topologies, given.picture)
     return 0
 
 
@@ -87,34 +94,19 @@ def _build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _list_all() -> list[Any]:
-    """All topologies that need no file, with their defaults."""
-    return [cls() for cls in TOPOLOGIES.values() if cls not in (NoTopology, Edges)]
+def _try_all(workers: int) -> tuple[list[tuple[Any, Mixing]], list[str]]:
+    """Build all topologies that need no file, with their defaults.
 
-
-def _build_possible(workers: int) -> list[tuple[Any, Mixing]]:
-    """Those of them that so many workers can have."""
-    return [(options, build(options, workers)) for options in _list_all() if not _explain_refusal(options, workers)]
-
-
-def _explain_refusals(workers: int) -> list[str]:
-    """Why they cannot have the others, and what there is instead."""
-    return [why for options in _list_all() if (why := _explain_refusal(options, workers))]
-
-
-def _explain_refusal(options: Any, workers: int) -> str | None:
-    try:
-        check(options, workers)
-    except UsageError as error:
-        return str(error)
-    return None
-
-
-def _draw(found: Sequence[tuple[Any, Mixing]], path: Path) -> None:
-    from trainers.topology import picture  # loads matplotlib
-
-    with picture_files.refuse_write_errors("--picture", path):
-        picture.draw([picture.Panel(options, mixing) for options, mixing in found], path)
+    Returns those that so many workers can have, and for the others what is wrong and what is valid instead.
+    """
+    possible: list[tuple[Any, Mixing]] = []
+    refusals: list[str] = []
+    for options in (cls() for cls in TOPOLOGIES.values() if cls not in (NoTopology, Edges)):
+        try:
+            possible.append((options, build(options, workers)))
+        except UsageError as error:
+            refusals.append(str(error))
+    return possible, refusals
 
 
 if __name__ == "__main__":

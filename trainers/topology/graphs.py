@@ -26,14 +26,13 @@ from trainers.options.topologies import (
     Torus,
 )
 from trainers.topology import edges
-from trainers.topology.torus_sides import compute_sides
 
 Graph = Any
 """A networkx.Graph, or a DiGraph whose edges go from who sends to who receives; `weight` where a file says it."""
 
 
 def build(options: Any, workers: int) -> list[Graph]:
-    """The graph of every step of a period; nearly always one. `trainers.topology.validity.check` has let it pass."""
+    """Return the graph of every step of a period, nearly always one; `validity.check` has accepted the topology."""
     if workers == 1:
         return [networkx.empty_graph(1)]
     found = _BUILDERS[type(options)](options, workers)
@@ -45,20 +44,10 @@ def list_hops(workers: int) -> list[int]:
     return [2**power for power in range(math.ceil(math.log2(workers)))]
 
 
-def _ring(options: Ring, workers: int) -> Graph:
-    return networkx.cycle_graph(workers)
-
-
-def _complete(options: Complete, workers: int) -> Graph:
-    return networkx.complete_graph(workers)
-
-
-def _chain(options: Chain, workers: int) -> Graph:
-    return networkx.path_graph(workers)
-
-
-def _star(options: Star, workers: int) -> Graph:
-    return networkx.star_graph(workers - 1)
+def compute_sides(options: Torus, workers: int) -> tuple[int, int]:
+    """Return rows and columns of a torus; without `rows`, as many as can be up to the square root of workers."""
+    rows = options.rows or max(rows for rows in range(1, math.isqrt(workers) + 1) if workers % rows == 0)
+    return rows, workers // rows
 
 
 def _torus(options: Torus, workers: int) -> Graph:
@@ -73,21 +62,9 @@ def _hypercube(options: Hypercube, workers: int) -> Graph:
 
 
 def _link_ahead(workers: int, distances: list[int]) -> Graph:
-    """Everyone sends to those that are so far ahead."""
+    """Return the graph in which every worker sends to the workers at these distances after it."""
     ways = ((worker, (worker + distance) % workers) for worker in range(workers) for distance in distances)
     return networkx.DiGraph(ways)
-
-
-def _exponential(options: Exponential, workers: int) -> Graph:
-    return _link_ahead(workers, list_hops(workers))
-
-
-def _one_peer_exponential(options: OnePeerExponential, workers: int) -> list[Graph]:
-    return [_link_ahead(workers, [hop]) for hop in list_hops(workers)]
-
-
-def _expander(options: Expander, workers: int) -> Graph:
-    return networkx.Graph(networkx.chordal_cycle_graph(workers))
 
 
 def _margulis(options: Margulis, workers: int) -> Graph:
@@ -103,7 +80,7 @@ def _social(options: Social, workers: int) -> Graph:
 
 
 def _random_regular(options: RandomRegular, workers: int) -> Graph:
-    """Draws until one is connected. A dense one is drawn as what it leaves out, which is quicker."""
+    """Draw graphs until one is connected; of a dense graph its complement is drawn, which is quicker."""
     draws = random.Random(options.draw)
     left_out = workers - 1 - options.degree
     for _ in itertools.count():
@@ -116,15 +93,15 @@ def _random_regular(options: RandomRegular, workers: int) -> Graph:
 
 
 _BUILDERS: dict[type, Callable[[Any, int], Any]] = {
-    Ring: _ring,
-    Complete: _complete,
-    Chain: _chain,
-    Star: _star,
+    Ring: lambda _, workers: networkx.cycle_graph(workers),
+    Complete: lambda _, workers: networkx.complete_graph(workers),
+    Chain: lambda _, workers: networkx.path_graph(workers),
+    Star: lambda _, workers: networkx.star_graph(workers - 1),
     Torus: _torus,
     Hypercube: _hypercube,
-    Exponential: _exponential,
-    OnePeerExponential: _one_peer_exponential,
-    Expander: _expander,
+    Exponential: lambda _, workers: _link_ahead(workers, list_hops(workers)),
+    OnePeerExponential: lambda _, workers: [_link_ahead(workers, [hop]) for hop in list_hops(workers)],
+    Expander: lambda _, workers: networkx.Graph(networkx.chordal_cycle_graph(workers)),
     Margulis: _margulis,
     Social: _social,
     RandomRegular: _random_regular,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +19,8 @@ from gradsweep.cli import picture_files
 from gradsweep.cli.picture_files import TEXT
 from trainers.config.groups import get_name
 from trainers.options.topologies import Edges, Margulis, RandomRegular, Social, Star, Torus
+from trainers.topology.graphs import compute_sides
 from trainers.topology.mixing import Mixing
-from trainers.topology.torus_sides import compute_sides
 
 Points = np.ndarray
 """(n, 2): where the workers are, about within [-1, 1]."""
@@ -36,42 +35,31 @@ _TITLE = 0.55  # inches
 _SPAN = 2.5  # of the coordinates that a panel shows
 
 
-@dataclasses.dataclass(frozen=True)
-class Panel:
-    """A topology to be drawn."""
-
-    options: Any
-    mixing: Mixing
-
-    @property
-    def title(self) -> str:
-        mixing = self.mixing
-        return f"{get_name(self.options)}, {mixing.workers} workers\ngap {mixing.gap:.3g}, degree {mixing.degree}"
-
-
-def draw(panels: Sequence[Panel], path: Path) -> None:
+def draw(topologies: Sequence[tuple[Any, Mixing]], path: Path) -> None:
     """Write a panel for each topology, in rows of three; `path` ends in what matplotlib writes: .png, .svg, .pdf.
+
+    Args:
+        topologies: options and mixing matrices of each.
 
     Raises:
         OSError: the file cannot be written.
     """
-    columns = min(_COLUMNS, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    side = 3.2 + 3.0 * min(max(panel.mixing.workers for panel in panels), 256) / 64
+    columns = min(_COLUMNS, len(topologies))
+    rows = math.ceil(len(topologies) / columns)
+    side = 3.2 + 3.0 * min(max(mixing.workers for _, mixing in topologies), 256) / 64
     with matplotlib.rc_context({**picture_files.SETTINGS, "font.size": 9.0}):
         figure = Figure(figsize=(side * columns, (side + _TITLE) * rows), facecolor="white")
-        for place, panel in enumerate(panels):
+        for place, (options, mixing) in enumerate(topologies):
             row, column = divmod(place, columns)
             bottom = 1 - (row + 1) / rows
             axes = figure.add_axes((column / columns, bottom, 1 / columns, side / (side + _TITLE) / rows))
             axes.axis("off")
-            _draw(axes, panel, side)
+            _draw(axes, options, mixing, side)
         picture_files.save(figure, path, dpi=120)
 
 
-def _draw(axes: Axes, panel: Panel, side: float) -> None:
-    mixing = panel.mixing
-    points = _place_workers(panel.options, mixing)
+def _draw(axes: Axes, options: Any, mixing: Mixing, side: float) -> None:
+    points = _place_workers(options, mixing)
     radius = _compute_radius(points)
     most = max(float((matrix - np.diag(np.diag(matrix))).max()) for matrix in mixing.matrices) or 1.0
     joined = False
@@ -80,10 +68,10 @@ def _draw(axes: Axes, panel: Panel, side: float) -> None:
         receivers, senders = np.nonzero(matrix - np.diag(np.diag(matrix)))
         pairs = list(zip(senders.tolist(), receivers.tolist(), strict=True))
         widths = {pair: _WIDEST * max(float(matrix[pair[1], pair[0]]) / most, 0.15) for pair in pairs}
-        if not panel.options.symmetric:
+        if not options.symmetric:
             _draw_arrows(axes, points, widths, colour, radius * side * 72 / _SPAN)
         else:
-            across = _across(panel.options, mixing.workers) if isinstance(panel.options, Torus) else {}
+            across = _across(options, mixing.workers) if isinstance(options, Torus) else {}
             straight = {pair: width for pair, width in widths.items() if pair not in across and pair[0] < pair[1]}
             lines = [points[list(pair)] for pair in straight]
             axes.add_collection(LineCollection(lines, linewidths=list(straight.values()), colors=colour, zorder=1))
@@ -99,7 +87,8 @@ def _draw(axes: Axes, panel: Panel, side: float) -> None:
             size = min(9.0, radius * side / _SPAN * 72 * 0.95)
             axes.text(x, y, str(worker), ha="center", va="center_baseline", fontsize=size, color=TEXT, zorder=4)
     axes.set(xlim=(-_SPAN / 2, _SPAN / 2), ylim=(-_SPAN / 2, _SPAN / 2), aspect="equal")
-    axes.set_title(panel.title, color=TEXT, fontsize=9.5)
+    title = f"{get_name(options)}, {mixing.workers} workers\ngap {mixing.gap:.3g}, degree {mixing.degree}"
+    axes.set_title(title, color=TEXT, fontsize=9.5)
     if joined:
         axes.text(0, -1.2, "dotted: to the opposite border", ha="center", fontsize=8, color=TEXT)
     if mixing.period > 1:
@@ -107,7 +96,7 @@ def _draw(axes: Axes, panel: Panel, side: float) -> None:
 
 
 def _draw_arrows(axes: Axes, points: Points, widths: dict[tuple[int, int], float], colour: str, shrink: float) -> None:
-    """From who sends to who receives; a link there and one back do not cover each other."""
+    """Draw an arrow from each sender to its receiver; links in both directions do not cover each other."""
     for (sender, receiver), width in widths.items():
         bend = 0.12 if (receiver, sender) in widths else 0.0
         axes.add_patch(
@@ -152,13 +141,13 @@ def _place_workers(options: Any, mixing: Mixing) -> Points:
 
 
 def _circle(workers: int, open_share: float = 0.0) -> Points:
-    """From the top, clockwise; a share of the circle may be left out at its end."""
+    """Return places on a circle, from the top, clockwise; a share of the circle may stay free at its end."""
     angles = math.pi / 2 - 2 * math.pi * (1 - open_share) * np.arange(workers) / max(workers, 1)
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 def _grid(rows: int, columns: int) -> Points:
-    """Row by row, from the top; as large as leaves room for links across the border."""
+    """Return places row by row, from the top; the grid leaves room for links across the border."""
     spacing = 1.7 / max(rows, columns)
     x = spacing * (np.arange(columns) - (columns - 1) / 2)
     y = spacing * ((rows - 1) / 2 - np.arange(rows))
@@ -166,7 +155,7 @@ def _grid(rows: int, columns: int) -> Points:
 
 
 def _across(options: Torus, workers: int) -> dict[tuple[int, int], np.ndarray]:
-    """Links of a torus that leave the grid, and in which direction they do: only where a side has more than two."""
+    """Return the direction of each link of a torus that leaves the grid, where a side has more than two workers."""
     rows, columns = compute_sides(options, workers)
     step = 0.6 * 1.7 / max(rows, columns)
     found = {}
@@ -180,7 +169,7 @@ def _across(options: Torus, workers: int) -> dict[tuple[int, int], np.ndarray]:
 
 
 def _levels(workers: int) -> Points:
-    """A row for each number of bits that are set, so that every link leads from one row to the next."""
+    """Return places in a row for each number of set bits, so that every link leads from one row to the next."""
     rows: dict[int, list[int]] = {}
     for worker in range(workers):
         rows.setdefault(worker.bit_count(), []).append(worker)
@@ -193,14 +182,11 @@ def _levels(workers: int) -> Points:
 
 
 def _near(mixing: Mixing) -> Points:
-    """Neighbours come near to each other."""
+    """Return places at which neighbours are near each other."""
     graph = networkx.from_numpy_array((mixing.get_matrix(1) + mixing.get_matrix(1).T > 0).astype(float))
     graph.remove_edges_from(networkx.selfloop_edges(graph))
     few = len(graph) <= 128  # more would take minutes
-    found = networkx.kamada_kawai_layout(graph) if few else networkx.spring_layout(graph, seed=0)
-    return _within(np.array([found[worker] for worker in range(len(graph))]))
-
-
-def _within(points: Points) -> Points:
+    layout = networkx.kamada_kawai_layout(graph) if few else networkx.spring_layout(graph, seed=0)
+    points = np.array([layout[worker] for worker in range(len(graph))])
     centred = points - (points.max(axis=0) + points.min(axis=0)) / 2
     return centred / (np.abs(centred).max() or 1.0)

@@ -20,6 +20,7 @@ from trainers.options.topologies import (
     Social,
     Torus,
 )
+from trainers.topology import edges
 
 SOCIAL = 32
 """Nodes of Davis's graph."""
@@ -68,6 +69,11 @@ def check(options: Any, workers: int) -> None:
     _check_mixes(options, workers)
 
 
+@functools.lru_cache(maxsize=4096)
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % other for other in range(2, math.isqrt(number) + 1))
+
+
 def _torus(options: Torus, workers: int) -> None:
     if options.rows is not None and workers % options.rows:
         divisors = ", ".join(str(rows) for rows in range(1, workers + 1) if workers % rows == 0)
@@ -80,16 +86,15 @@ def _torus(options: Torus, workers: int) -> None:
         )
 
 
-def _hypercube(options: Hypercube, workers: int) -> None:
-    _require("hypercube", workers, "a power of two", lambda number: number & (number - 1) == 0)
+def _require(what: str, test: Callable[[int], bool]) -> Callable[[Any, int], None]:
+    """Return the rule of a topology whose number of workers has to pass a test: be `what`, such as a prime."""
 
+    def rule(options: Any, workers: int) -> None:
+        if not test(workers):
+            valid = f"{what}: {_find_near(workers, test)}"
+            raise UsageError(f"topology={get_name(options)} with workers={workers}: valid is {valid}")
 
-def _margulis(options: Margulis, workers: int) -> None:
-    _require("margulis", workers, "a square", lambda number: math.isqrt(number) ** 2 == number)
-
-
-def _expander(options: Expander, workers: int) -> None:
-    _require("expander", workers, "a prime", _is_prime)
+    return rule
 
 
 def _social(options: Social, workers: int) -> None:
@@ -109,38 +114,22 @@ def _random_regular(options: RandomRegular, workers: int) -> None:
         raise bad_value("topology.degree", options.degree, words)
 
 
-def _edges(options: Edges, workers: int) -> None:
-    from trainers.topology import edges
-
-    edges.build_graph(options, workers)
-
-
-_RULES: dict[type, Callable[[Any, int], None]] = {
+_RULES: dict[type, Callable[[Any, int], object]] = {
     Torus: _torus,
-    Hypercube: _hypercube,
-    Margulis: _margulis,
-    Expander: _expander,
+    Hypercube: _require("a power of two", lambda number: number & (number - 1) == 0),
+    Margulis: _require("a square", lambda number: math.isqrt(number) ** 2 == number),
+    Expander: _require("a prime", _is_prime),
     Social: _social,
     RandomRegular: _random_regular,
-    Edges: _edges,
+    Edges: edges.build_graph,
 }
 
 
-def _require(name: str, workers: int, what: str, test: Callable[[int], bool]) -> None:
-    if not test(workers):
-        raise UsageError(f"topology={name} with workers={workers}: valid is {what}: {_find_near(workers, test)}")
-
-
 def _find_near(workers: int, test: Callable[[int], bool]) -> str:
-    """The numbers next to `workers`, below and above it, that pass."""
+    """Return the numbers next to `workers`, below and above it, that pass the test, in words."""
     below = next((number for number in range(workers - 1, 0, -1) if test(number)), None)
     above = next((number for number in range(workers + 1, MOST + 1) if test(number)), None)
     return " or ".join(str(number) for number in (below, above) if number is not None)
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_prime(number: int) -> bool:
-    return number > 1 and all(number % other for other in range(2, math.isqrt(number) + 1))
 
 
 def _check_mixes(options: Any, workers: int) -> None:

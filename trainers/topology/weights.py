@@ -9,7 +9,9 @@ import numpy as np
 
 
 def build_matrix(graph: Any, rule: str, lazy: bool) -> np.ndarray:
-    """W of a graph, (n, n): rows receive, columns send. Symmetric unless its links have directions; columns sum to 1.
+    """Return W of a graph, (n, n): rows receive, columns send.
+
+    It is symmetric unless its links have directions; columns sum to 1.
 
     Args:
         rule: `Topology.weights`; weights of the graph's own, which it then has for all links, come before it.
@@ -23,27 +25,21 @@ def build_matrix(graph: Any, rule: str, lazy: bool) -> np.ndarray:
     elif graph.is_directed():  # by the links that leave who sends, so that columns sum to 1: the matrix of push-sum
         shares = np.broadcast_to(1.0 / (1.0 + linked.sum(axis=1, keepdims=True)), linked.shape)
     else:
-        shares = _SHARES[rule](linked.sum(axis=1), loops)
+        shares = _compute_shares(rule, linked.sum(axis=1), loops)
     given = np.where(linked, shares, 0.0)
     if graph.is_directed():  # networkx has who sends in rows
         given = given.T
     kept = 1.0 - given.sum(axis=0)
     kept[np.abs(kept) < 1e-12] = 0.0  # where everything is given away, rounding would leave less than nothing
-    found = given + np.diag(kept)
-    return (np.eye(len(graph)) + found) / 2 if lazy else found
+    matrix = given + np.diag(kept)
+    return (np.eye(len(graph)) + matrix) / 2 if lazy else matrix
 
 
-def _uniform(degree: np.ndarray, loops: np.ndarray) -> np.ndarray:
-    return np.asarray(1.0 / (1.0 + degree.max()))
-
-
-def _metropolis_hastings(degree: np.ndarray, loops: np.ndarray) -> np.ndarray:
-    return 1.0 / (1.0 + np.maximum.outer(degree, degree))
-
-
-def _local_degree(degree: np.ndarray, loops: np.ndarray) -> np.ndarray:
-    heeding = np.maximum(degree + loops, 1)  # one worker alone has none
-    return 1.0 / np.maximum.outer(heeding, heeding)
-
-
-_SHARES = {"uniform": _uniform, "metropolis_hastings": _metropolis_hastings, "local_degree": _local_degree}
+def _compute_shares(rule: str, degree: np.ndarray, loops: np.ndarray) -> np.ndarray:
+    """Return the weight of a link between any two workers, (n, n), or () where it is the same for all."""
+    if rule == "uniform":
+        return np.asarray(1.0 / (1.0 + degree.max()))
+    if rule == "metropolis_hastings":
+        return 1.0 / (1.0 + np.maximum.outer(degree, degree))
+    links = np.maximum(degree + loops, 1)  # local_degree; one worker alone has none
+    return 1.0 / np.maximum.outer(links, links)

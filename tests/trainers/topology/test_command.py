@@ -187,7 +187,7 @@ def test_every_topology_can_be_drawn(tmp_path: Path, name: str) -> None:
     workers = WORKERS.get(name, 16)
     options = TOPOLOGIES[name]()
     file = tmp_path / "topology.svg"
-    picture.draw([picture.Panel(options, build(options, workers))], file)
+    picture.draw([(options, build(options, workers))], file)
     text = file.read_text()
     numbers = re.findall(r"<text[^>]*>(\d+)</text>", text)
     assert sorted(map(int, numbers)) == list(range(workers))
@@ -202,7 +202,7 @@ def test_every_topology_can_be_drawn(tmp_path: Path, name: str) -> None:
 def test_numbers_are_legible_up_to_64_workers(tmp_path: Path, name: str) -> None:
     options: Any = TOPOLOGIES[name]()
     file = tmp_path / "topology.svg"
-    picture.draw([picture.Panel(options, build(options, 64))], file)
+    picture.draw([(options, build(options, 64))], file)
     sizes = [float(size) for size in re.findall(r"font(?:-size)?: ([\d.]+)px[^>]*>\d+</text>", file.read_text())]
     assert len(sizes) == 64 and min(sizes) >= 5
 
@@ -221,7 +221,7 @@ def test_a_picture_is_the_same_bytes_again(tmp_path: Path, capsys: pytest.Captur
 def test_links_are_as_wide_as_what_they_carry_counts(tmp_path: Path) -> None:
     def widths(links: str) -> list[float]:
         options = Edges(links=links)
-        picture.draw([picture.Panel(options, build(options, 3))], tmp_path / "a.svg")
+        picture.draw([(options, build(options, 3))], tmp_path / "a.svg")
         text = (tmp_path / "a.svg").read_text()
         links_part = text[text.index("LineCollection_1") : text.index("PatchCollection_1")]
         return [float(width) for width in re.findall(r"stroke-width: ([\d.]+)", links_part)]
