@@ -31,7 +31,7 @@ _MOST = 10**7
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0, or that of what kept it from an answer (`gradsweep/cli/exit_status.py`)."""
+    """Run the command; return exit status 0, or that of the error (`gradsweep/cli/exit_status.py`)."""
     parser = _parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
     return run_command(parser.prog, lambda: _answer(given), UsageError)
@@ -58,7 +58,12 @@ def _answer(given: argparse.Namespace) -> int:
         with picture_files.refuse_write_errors("--csv", given.csv):
             tables.write(courses, given.csv)
     if given.picture is not None:
-        _draw(courses, f"{' '.join(given.topology)}, {method_specs.format_spec(compressor)}", given.picture)
+        from trainers.consensus import picture  # loads matplotlib
+
+        title = f"{' '.join(given.topology)}, {method_specs.format_spec(compressor)}"
+        lines = {scheme: (f"{scheme}, {stepsize:.3g}", course) for scheme, (stepsize, course) in courses.items()}
+        with picture_files.refuse_write_errors("--picture", given.picture):
+            picture.draw([picture.Panel(title, lines)], given.picture)
     return 0
 
 
@@ -70,7 +75,7 @@ def _at_most(text: str) -> int:
 
 
 def _stepsizes(text: str) -> float | None:
-    """None stands for the search."""
+    """Parse a stepsize; None stands for the search."""
     value = None if text == "tune" else float(text)
     if value is not None and not 0 < value <= 1:
         raise ValueError(text)
@@ -78,10 +83,10 @@ def _stepsizes(text: str) -> float | None:
 
 
 def _schemes(text: str) -> list[str]:
-    found = text.split(",")
-    if not set(found) <= set(SCHEMES) or len(set(found)) < len(found):
+    schemes = text.split(",")
+    if not set(schemes) <= set(SCHEMES) or len(set(schemes)) < len(schemes):
         raise ValueError(text)
-    return found
+    return schemes
 
 
 _at_most.__name__ = f"integer from 1 to {_MOST}"  # how argparse calls them in "invalid ... value"
@@ -127,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _compressor(text: str) -> Compressor:
-    """One whose payloads a neighbour can decode alone."""
+    """Parse a compressor, and refuse it unless a neighbour can decode its payloads alone."""
     compressor = method_specs.parse(text, "--compressor")
     if (
         isinstance(compressor, Cooperative)
@@ -160,14 +165,6 @@ def _course(scheme: str, stepsize: float, given: argparse.Namespace, mixing: Mix
 
 def _unfit(scheme: str, error: ValueError) -> UsageError:
     return bad_value("--scheme", scheme, f"with a topology that has {error}")
-
-
-def _draw(courses: tables.Courses, title: str, path: Path) -> None:
-    from trainers.consensus import picture  # loads matplotlib
-
-    lines = {scheme: (f"{scheme}, {stepsize:.3g}", course) for scheme, (stepsize, course) in courses.items()}
-    with picture_files.refuse_write_errors("--picture", path):
-        picture.draw([picture.Panel(title, lines)], path)
 
 
 if __name__ == "__main__":

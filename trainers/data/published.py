@@ -31,110 +31,90 @@ class Published:
     """Where a set's files lie below data.root, in torchvision's layout, and how torchvision reads them."""
 
     name: str
+    dataset: str
+    """Its class in torchvision.datasets."""
     folder: str
     files: tuple[str, ...]
     archive: str
     """What a user finds at the publisher, in words."""
     read: Callable[[Any, str, bool, bool], Part]
-    """(torchvision.datasets, root, train, download); compares checksums, or `verify` does."""
+    """(the class, root, train, download); compares checksums, or `verify` does."""
     classes: int = 10
     verify: Callable[[Any, Path], None] | None = None
+    """(the class, folder)"""
 
     def list_missing(self, root: Path) -> list[str]:
         return [name for name in self.files if not (root / self.folder / name).is_file()]
 
 
-def _cifar(cls: str) -> Callable[[Any, str, bool, bool], Part]:
-    def read(datasets: Any, root: str, train: bool, download: bool) -> Part:
-        part = getattr(datasets, cls)(root, train=train, download=download)
-        return part.data.transpose(0, 3, 1, 2), np.asarray(part.targets)
-
-    return read
+def _cifar(cls: Any, root: str, train: bool, download: bool) -> Part:
+    part = cls(root, train=train, download=download)
+    return part.data.transpose(0, 3, 1, 2), np.asarray(part.targets)
 
 
-def _svhn(datasets: Any, root: str, train: bool, download: bool) -> Part:
-    part = datasets.SVHN(root, split="train" if train else "test", download=download)
+def _svhn(cls: Any, root: str, train: bool, download: bool) -> Part:
+    part = cls(root, split="train" if train else "test", download=download)
     return part.data, part.labels
 
 
-def _stl10(datasets: Any, root: str, train: bool, download: bool) -> Part:
-    class Labelled(datasets.STL10):
+def _stl10(cls: Any, root: str, train: bool, download: bool) -> Part:
+    class Labelled(cls):
         """Without the 2.6 GB of images that have no labels, which torchvision wants to see, too."""
 
-        train_list = datasets.STL10.train_list[:2]
+        train_list = cls.train_list[:2]
 
-    part = Labelled(root, split="train" if train else "test", download=download)
-    return part.data, part.labels
-
-
-def _mnist(cls: str) -> Callable[[Any, str, bool, bool], Part]:
-    def read(datasets: Any, root: str, train: bool, download: bool) -> Part:
-        part = getattr(datasets, cls)(root, train=train, download=download)
-        images = part.data.numpy()
-        if len(images) != len(part.targets):
-            raise ValueError(f"{len(images)} images with {len(part.targets)} labels")
-        return images[:, None], part.targets.numpy()
-
-    return read
+    return _svhn(Labelled, root, train, download)
 
 
-def _verify_mnist(cls: str) -> Callable[[Any, Path], None]:
-    """torchvision checks MNIST's archives when it downloads them, and nothing when it reads what was in them."""
+def _mnist(cls: Any, root: str, train: bool, download: bool) -> Part:
+    part = cls(root, train=train, download=download)
+    images = part.data.numpy()
+    if len(images) != len(part.targets):
+        raise ValueError(f"{len(images)} images with {len(part.targets)} labels")
+    return images[:, None], part.targets.numpy()
 
-    def verify(datasets: Any, folder: Path) -> None:
-        for name, md5 in getattr(datasets, cls).resources:
-            archive, extracted = folder / name, folder / name.removesuffix(".gz")
-            if not archive.is_file():
-                log.warning("%s: not verified: its published checksum is that of %s", extracted, name)
-                continue
-            packed = archive.read_bytes()
-            if hashlib.md5(packed, usedforsecurity=False).hexdigest() != md5:
-                raise RuntimeError(f"{name} fails its MD5 checksum")
-            content = gzip.decompress(packed)
-            if not extracted.is_file():
-                extracted.write_bytes(content)
-            elif zlib.crc32(extracted.read_bytes()) != zlib.crc32(content):
-                raise RuntimeError(f"{extracted.name} is not what is in {name}, which matches its MD5 checksum")
 
-    return verify
+def _verify_mnist(cls: Any, folder: Path) -> None:
+    """Compare MNIST's archives with their checksums, and the files with the archives.
+
+    torchvision checks the archives when it downloads them, and nothing when it reads the files.
+    """
+    for name, md5 in cls.resources:
+        archive, extracted = folder / name, folder / name.removesuffix(".gz")
+        if not archive.is_file():
+            log.warning("%s: not verified: its published checksum is that of %s", extracted, name)
+            continue
+        packed = archive.read_bytes()
+        if hashlib.md5(packed, usedforsecurity=False).hexdigest() != md5:
+            raise RuntimeError(f"{name} fails its MD5 checksum")
+        content = gzip.decompress(packed)
+        if not extracted.is_file():
+            extracted.write_bytes(content)
+        elif zlib.crc32(extracted.read_bytes()) != zlib.crc32(content):
+            raise RuntimeError(f"{extracted.name} is not what is in {name}, which matches its MD5 checksum")
 
 
 _IDX = tuple(f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
 _STL10 = ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin")
+_SVHN = ("train_32x32.mat", "test_32x32.mat")
+_CIFAR100 = ("train", "test", "meta")
 _CIFAR10 = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
+
+_MNIST = "the four files, or the .gz with them"
 
 SETS: dict[type, Published] = {
     options_of.Cifar10: Published(
-        "cifar10", "cifar-10-batches-py", _CIFAR10, "an extracted cifar-10-python.tar.gz", _cifar("CIFAR10")
+        "cifar10", "CIFAR10", "cifar-10-batches-py", _CIFAR10, "an extracted cifar-10-python.tar.gz", _cifar
     ),
     options_of.Cifar100: Published(
-        "cifar100",
-        "cifar-100-python",
-        ("train", "test", "meta"),
-        "an extracted cifar-100-python.tar.gz",
-        _cifar("CIFAR100"),
-        classes=100,
+        "cifar100", "CIFAR100", "cifar-100-python", _CIFAR100, "an extracted cifar-100-python.tar.gz", _cifar, 100
     ),
-    options_of.SVHN: Published(
-        "svhn", ".", ("train_32x32.mat", "test_32x32.mat"), "the two files of format 2 (cropped digits)", _svhn
-    ),
-    options_of.MNIST: Published(
-        "mnist",
-        "MNIST/raw",
-        _IDX,
-        "the four files, or the .gz with them",
-        _mnist("MNIST"),
-        verify=_verify_mnist("MNIST"),
-    ),
+    options_of.SVHN: Published("svhn", "SVHN", ".", _SVHN, "the two files of format 2 (cropped digits)", _svhn),
+    options_of.MNIST: Published("mnist", "MNIST", "MNIST/raw", _IDX, _MNIST, _mnist, verify=_verify_mnist),
     options_of.FashionMNIST: Published(
-        "fashion_mnist",
-        "FashionMNIST/raw",
-        _IDX,
-        "the four files, or the .gz with them",
-        _mnist("FashionMNIST"),
-        verify=_verify_mnist("FashionMNIST"),
+        "fashion_mnist", "FashionMNIST", "FashionMNIST/raw", _IDX, _MNIST, _mnist, verify=_verify_mnist
     ),
-    options_of.STL10: Published("stl10", "stl10_binary", _STL10, "an extracted stl10_binary.tar.gz", _stl10),
+    options_of.STL10: Published("stl10", "STL10", "stl10_binary", _STL10, "an extracted stl10_binary.tar.gz", _stl10),
 }
 
 
@@ -170,13 +150,13 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
         check(one, root)
     from trainers.models.torchvision_import import import_torchvision
 
-    datasets, folder = import_torchvision().datasets, (root / one.folder).absolute()
+    cls, folder = getattr(import_torchvision().datasets, one.dataset), (root / one.folder).absolute()
     try:
         if download and one.list_missing(root):
-            one.read(datasets, str(root), True, True)
+            one.read(cls, str(root), True, True)
         if one.verify is not None:
-            one.verify(datasets, folder)
-        parts = [one.read(datasets, str(root), train, download) for train in (True, False)]
+            one.verify(cls, folder)
+        parts = [one.read(cls, str(root), train, download) for train in (True, False)]
         images = [np.ascontiguousarray(part) for part, _ in parts]
         labels = [np.asarray(part, dtype=np.int64) for _, part in parts]
         for x, y in zip(images, labels, strict=True):
@@ -185,7 +165,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     # what torchvision raises for a wrong checksum, and its readers for what is no such file
     except (RuntimeError, ValueError, TypeError, KeyError, AssertionError, EOFError, struct.error) as error:
         text = _one_line(error)
-        if "corrupted" in text and (damaged := _find_damaged(one, datasets, folder)):  # torchvision does not say which
+        if "corrupted" in text and (damaged := _find_damaged(one, cls, folder)):  # torchvision does not say which
             text = ", ".join(damaged) + (" fail their MD5 checksums" if damaged[1:] else " fails its MD5 checksum")
         valid = f"; valid is {one.archive} there, as its publisher has it" if "checksum" in text else ""
         raise UsageError(f"dataset={one.name}: {folder}: {text}{valid}") from error
@@ -195,9 +175,8 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     return from_images(images[0], labels[0], images[1], labels[1], one.classes).to_prepared(sources)
 
 
-def _find_damaged(one: Published, datasets: Any, folder: Path) -> list[str]:
+def _find_damaged(one: Published, cls: Any, folder: Path) -> list[str]:
     """Return the files whose MD5 is not the one that torchvision has for them."""
-    cls = getattr(datasets, one.name.upper())
     published = [*getattr(cls, "train_list", ()), *getattr(cls, "test_list", ())]
     published += [entry[1:] for entry in getattr(cls, "split_list", {}).values()]
     if meta := getattr(cls, "meta", None):
