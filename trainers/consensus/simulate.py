@@ -46,7 +46,7 @@ class Channel:
         """Of what has just been sent: bytes of a worker's payloads, on average."""
 
     def __call__(self, x: torch.Tensor, step: int) -> torch.Tensor:
-        """Q(x_i) for every row of x (n, d), as a new tensor, in step `step` (from 1)."""
+        """Return Q(x_i) for every row of x (n, d), as a new tensor, in step `step` (from 1)."""
         decoded, sent = torch.zeros_like(x), 0
         for worker, compressor in enumerate(self._compressors):
             start = 0
@@ -85,7 +85,7 @@ class Gossip(ABC):
         self._weights = [torch.tensor(matrix, dtype=start.dtype) for matrix in mixing.matrices]
 
     def mix(self, y: torch.Tensor, step: int) -> torch.Tensor:
-        """sum_j w_ij y_j for every worker i."""
+        """Return sum_j w_ij y_j for every worker i."""
         return self._weights[(step - 1) % len(self._weights)] @ y
 
     @property
@@ -94,12 +94,12 @@ class Gossip(ABC):
         return self.channel.payload_bytes
 
     def compute_estimate_error(self) -> float:
-        """sum_i ||x_i - xh_i||^2, where the neighbours keep an estimate xh_i of x_i; else 0."""
+        """Return sum_i ||x_i - xh_i||^2, where the neighbours keep an estimate xh_i of x_i; else 0."""
         return 0.0
 
     @abstractmethod
     def step(self, step: int) -> None:
-        """Step `step` (from 1): send, mix."""
+        """Do step `step` (from 1): send and mix."""
 
 
 class Exact(Gossip):
@@ -226,7 +226,7 @@ def run(gossip: Gossip, iterations: int) -> Course:
 
 
 def draw_start_vectors(workers: int, dimension: int, seed: int) -> torch.Tensor:
-    """(n, d) float64: standard normal numbers, of a stream that no version of numpy changes."""
+    """Return standard normal numbers, (n, d) float64, of a stream that no version of numpy changes."""
     return torch.from_numpy(np.random.RandomState(seed & 0xFFFFFFFF).standard_normal((workers, dimension)))
 
 

@@ -52,7 +52,7 @@ class _Candidate:
         The smaller the better."""
 
     def advance(self, iterations: int) -> None:
-        """Go on to iteration `iterations`, unless it has come to an end before."""
+        """Continue to iteration `iterations`, unless the consensus has converged or diverged before."""
         before, begun = self.score, self._step
         while self._step < iterations:
             self._step += 1
@@ -88,7 +88,7 @@ def tune_stepsize(
     seed: int,
     scheme: str = "choco",
 ) -> float:
-    """The best of STEPSIZES; the same on all ranks, which share the work, and whatever their number.
+    """Return the best of STEPSIZES. The ranks share the work; the answer does not depend on their number.
 
     Args:
         comm: ranks that all call this, each with the same; None: this process alone.
@@ -137,7 +137,7 @@ def _advance_all(
 
 
 def _kernels() -> contextlib.AbstractContextManager[None]:
-    """The vectors are in main memory, also where a run's tensors are not, and its kernels could work on them only."""
+    """Use kernels for main memory, where the vectors are, if the run's own kernels work on a GPU only."""
     try:
         backend.select("sums", "cpu")
     except InvalidParameter:
@@ -146,7 +146,7 @@ def _kernels() -> contextlib.AbstractContextManager[None]:
 
 
 def choose_shape(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The shape of the vectors to search with, for a model that consists of `shapes`.
+    """Return the shape of the vectors to search with, for a model that consists of `shapes`.
 
     The unit that has the model's middle element, were units in the order of their sizes; smaller, where the compressor
     promises as much for a smaller one, and never of more than 8000 elements or so.
@@ -176,7 +176,7 @@ def _estimate_delta(compressor: Compressor, shape: Sequence[int]) -> float:
 
 
 def _shrink(shape: tuple[int, ...], dimension: int, is_matrix: bool) -> tuple[int, ...]:
-    """About `dimension` elements where `shape` has more: a vector, or a matrix of about the same proportions."""
+    """Return a shape of about `dimension` elements at most: of a vector, or of a matrix of like proportions."""
     count = count_elements(shape)
     if not is_matrix or len(shape) < 2:
         return (min(count, dimension),)

@@ -25,7 +25,7 @@ from trainers.rules.training import check_length
 
 
 def main() -> int:
-    """Exit status 0, or 2 with one line on stderr that says what is missing where."""
+    """Run the command; return exit status 0, or 2 with one line on stderr about the error."""
     parser = Parser(
         prog="python -m trainers.data",
         description="Download data sets and make their arrays ready before ranks start; quick where they are.",
@@ -78,7 +78,7 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _note_large_batches(run: RunConfig, samples: int) -> None:
-    """Nothing is dropped, so neither is an epoch of less than a batch; but its steps are smaller than was asked for."""
+    """Warn where a batch is larger than the data set: an epoch is then one smaller step, as no sample is dropped."""
     for batch in dict.fromkeys(run.adapt_to(phase).global_batch for phase in run.completed_phases):
         if batch > samples:
             logging.warning(

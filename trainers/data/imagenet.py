@@ -26,7 +26,7 @@ TEST_BATCH = 64
 
 
 def build(options: ImageNet, root: Path, download: bool = False) -> Prepared:
-    """The names of all files with their classes, as torchvision's ImageFolder finds them: read once, not by every rank.
+    """Return the names and classes of all files, as torchvision's ImageFolder finds them, read once for all ranks.
 
     Raises:
         UsageError: the tree is missing, or is not one.
@@ -64,7 +64,7 @@ def build(options: ImageNet, root: Path, download: bool = False) -> Prepared:
 
 
 def _ratios(images: Any) -> np.ndarray:
-    """Width over height of all images of a part (N,), from the beginnings of their files; of one that is none 1."""
+    """Return width over height of all images of a part (N,), by their files' headers; 1 for a file that is no image."""
     from PIL import Image, UnidentifiedImageError
 
     found = np.ones(len(images.samples))
@@ -75,7 +75,7 @@ def _ratios(images: Any) -> np.ndarray:
 
 
 def find_rectangles(ratios: np.ndarray, size: int, together: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Images sorted by their shape, so many of them `together`, and what is cut out of the middle of each.
+    """Sort images by their shape into batches of `together`, and find the rectangle to cut out of the middle of each.
 
     Of those that are together, all have one shape: the shorter side is `size`, the longer is to it as in the mean of
     the images, rounded down to a multiple of eight pixels (Howard et al., DAWNBench 2018).
@@ -136,7 +136,7 @@ class Decoded(Dataset[Any]):
         return tensor
 
     def _crop(self, image: Any, transforms: Any, epoch: int, row: int) -> Any:
-        """A random part, resized, and flipped with probability 1/2; drawn from (seed, epoch, row) alone."""
+        """Return a random part, resized, and flipped with probability 1/2; drawn from (seed, epoch, row) alone."""
         words = draws.create_generator(self.seed, epoch, draws.SINGLE, row).randint(0, 2**31, 2)
         # torchvision draws from torch's global generator, which has to come out of this as it was: dropout uses it
         state = torch.default_generator.get_state()
@@ -151,7 +151,7 @@ class Decoded(Dataset[Any]):
 
 
 def _collate(images: list[torch.Tensor | str]) -> torch.Tensor | str | None:
-    """One tensor (n, 3, size, size), None of no images, or why one of them could not be read."""
+    """Return one tensor (n, 3, size, size), None for no images, or why an image could not be read."""
     for image in images:
         if isinstance(image, str):
             return image
@@ -213,7 +213,7 @@ class FolderFeed(Feed):
             yield inputs, torch.from_numpy(self.test_labels[rows])
 
     def _tests(self, parts: int, part: int) -> list[np.ndarray]:
-        """The numbers of the test images in each batch of one of the parts."""
+        """Return the numbers of the test images in each batch of part `part` of `parts`."""
         if self.rectangles:
             return self.rectangles[cut(len(self.rectangles), parts, part)]
         mine = cut(len(self.test_labels), parts, part)

@@ -55,7 +55,7 @@ def _find(root: Path, name: str) -> Path | None:
 
 
 def build(options: Any, root: Path, download: bool = False) -> Prepared:
-    """Features as float32, dense or sparse, and labels from 0, in the order of the labels in the files.
+    """Read features as float32, dense or sparse, and number the labels from 0, in ascending order.
 
     Raises:
         UsageError: files are missing, or a line is not in the format.
@@ -99,7 +99,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
 
 
 def _split(x: Any, y: np.ndarray, share: float) -> tuple[Any, np.ndarray, Any, np.ndarray]:
-    """Samples to train and a random share to test, each in the order of the file."""
+    """Split samples into those to train and a random share to test, each in the order of the file."""
     count = round(share * len(y))
     if not 0 < count < len(y):
         raise bad_value("dataset.test_share", share, f"a share that leaves {len(y)} samples to train and to test")

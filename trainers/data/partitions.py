@@ -17,7 +17,7 @@ def cut(total: int, parts: int, part: int) -> slice:
 
 
 def draw_dirichlet(labels: np.ndarray, alpha: float, workers: int, random: np.random.RandomState) -> list[np.ndarray]:
-    """Sample numbers of each worker: class by class, shuffled, cut in proportions drawn from Dirichlet(alpha).
+    """Return the samples of each worker: class by class, shuffled, cut in proportions drawn from Dirichlet(alpha).
 
     So does Yurochkin et al. (ICML 2019). A worker that would be left without any sample gets one of the worker who
     has most; the paper draws again until nobody is.
@@ -68,7 +68,7 @@ class Plan:
         self.parts = None if self.options.reshuffled else self._assign(labels)
 
     def _assign(self, labels: np.ndarray) -> list[np.ndarray]:
-        """The samples of each worker for the whole run."""
+        """Return the samples of each worker for the whole run."""
         if self.samples < self.workers:
             raise bad_value("workers", self.workers, f"at most {self.samples}: every worker needs a sample of its own")
         random = draws.create_generator(self.seed, 0, draws.ASSIGNMENT)
@@ -83,7 +83,7 @@ class Plan:
         return [order[cut(self.samples, self.workers, worker)] for worker in range(self.workers)]
 
     def list_batches(self, worker: int, epoch: int, start: int = 0) -> Iterator[tuple[np.ndarray, int]]:
-        """This worker's rows in each global batch of an epoch (from 1), without the first `start`, and its size."""
+        """Yield this worker's rows in each global batch of an epoch (from 1), and its size; skip the first `start`."""
         if self.parts is None:
             order = draws.create_generator(self.seed, epoch, draws.ORDER).permutation(self.samples)
             for first in range(start * self.global_batch, self.samples, self.global_batch):

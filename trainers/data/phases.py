@@ -61,7 +61,7 @@ class Phased(Feed):
         self._feed.close()
 
     def _enter_phase(self, epoch: int) -> tuple[Phase, Feed]:
-        """The phase of an epoch (from 1) and its feed; that of another phase is given up."""
+        """Return the phase of an epoch (from 1) and its feed; close the feed of another phase."""
         phase = next(one for one in reversed(self.config.completed_phases) if one.epoch < epoch)
         if phase != self._phase:
             self._feed.close()

@@ -105,7 +105,7 @@ def load(path: Path) -> Prepared:
 
 
 def ensure(root: Path, name: str, build: Callable[[], Prepared]) -> Path:
-    """The directory of the prepared set `name`, built now if it is missing or damaged.
+    """Return the directory of the prepared set `name`, and build the set if it is missing or damaged.
 
     Several processes may call this at once: one builds, the others wait.
     """

@@ -47,7 +47,7 @@ def find_files(options: Any) -> Files:
 
 
 def build(options: Any, root: Path, download: bool = False) -> Prepared:
-    """Numbers of tokens of the three parts, and the vocabulary.
+    """Read the three parts as numbers of tokens, and the vocabulary.
 
     A token is what blanks separate; `<eos>` ends every line. The vocabulary is that of the training part, in order
     of first appearance; a word that only the others have is `<unk>`. These are the usual counts of these texts:
@@ -99,7 +99,7 @@ def _words(name: str, path: Path) -> Iterator[str]:
 
 
 def _markov(options: options_of.SyntheticText) -> Prepared:
-    """A chain of order two with fixed seeds; every successor is half as likely as the one before it."""
+    """Draw a Markov chain of order two with fixed seeds; every successor is half as likely as the one before it."""
     size, branches = options.vocabulary, options.branches
     weights = 0.5 ** np.arange(branches)
     ends = np.cumsum(weights / weights.sum())[:-1]

@@ -98,7 +98,7 @@ class TorchGroup:
         one.cpu()  # an error of NCCL's is raised here, and not in some later call
 
     def allocate(self, size: int) -> torch.Tensor:
-        """Memory for `size` bytes that the backend reads and writes."""
+        """Allocate `size` bytes that the backend reads and writes."""
         return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class GroupCollectiveQueue(ThreadCollectiveQueue):
         return comm
 
     def _free(self) -> None:
-        """The group is the rank's."""
+        """Do nothing: the group belongs to the rank."""
 
     def post(self, work: Work) -> None:
         super().post(work if self._stream is None else self._put_on_stream(work, self._stream))
@@ -259,7 +259,7 @@ def _exchange(partner: int, sent: torch.Tensor, received: torch.Tensor) -> None:
 
 
 def _all_gather(received: torch.Tensor, sent: torch.Tensor) -> None:
-    """All workers' `sent`, of one length, behind each other into `received`."""
+    """Write the `sent` of all workers, of one length, one behind the other into `received`."""
     if sent.numel():
         newer = getattr(dist, "all_gather_single", None)  # its name since torch 2.13
         (newer or dist.all_gather_into_tensor)(received, sent)

@@ -55,7 +55,7 @@ def try_out(config: Any, shape: tuple[int, ...], classes: int) -> None:
 
 
 def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The model that `config` describes, with initial weights from torch's global generator.
+    """Build the model that `config` describes, with initial weights from torch's global generator.
 
     Args:
         config: one of the dataclasses of trainers.options.models.

@@ -15,7 +15,7 @@ SCALE = 0.125
 
 
 def build_dawn(channels: int, classes: int) -> nn.Sequential:
-    """Written as ResNet-9 is: batch normalisation, no biases, one scaled linear layer on the largest values."""
+    """Build `dawn` like ResNet-9: batch normalisation, no biases, one scaled linear layer on the largest values."""
     return nn.Sequential(
         build_convolution(channels, 64, stride=2),
         nn.MaxPool2d(2),
@@ -30,7 +30,7 @@ def build_dawn(channels: int, classes: int) -> nn.Sequential:
 
 
 def build_large(shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """torchvision's AlexNet with small kernels: biases, no normalisation, dropout and two hidden layers of 4096."""
+    """Build torchvision's AlexNet with small kernels: biases, no normalisation, dropout, two hidden layers of 4096."""
     channels, height, width = shape
     pixels = (((height + 1) // 2) // 8) * (((width + 1) // 2) // 8)
     features = nn.Sequential(
@@ -61,5 +61,5 @@ def build_large(shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
 
 def build(config: options.AlexNet, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Input (N, channels, H, W), output (N, classes); torch's own initial weights, as in the study's code."""
+    """Build AlexNet: input (N, channels, H, W), output (N, classes); torch's own initial weights, as in the study."""
     return build_dawn(shape[0], classes) if config.variant == "dawn" else build_large(shape, classes)

@@ -9,7 +9,7 @@ from trainers.options.models import MODELS, ImageModel, Model
 
 
 def check_fits(config: Any, shape: tuple[int, ...], classes: int, kind: str | None = None) -> None:
-    """Whether a model suits a data set.
+    """Refuse a model that does not suit a data set.
 
     Args:
         config: the model's options.

@@ -30,7 +30,7 @@ resolution."""
 
 
 def build_convolution(fan_in: int, fan_out: int, kernel: int) -> nn.Sequential:
-    """conv-BN-ReLU, with a bias, which the normalisation makes superfluous, but which the source counts."""
+    """Build conv-BN-ReLU with a bias: the normalisation makes it superfluous, but the source counts it."""
     return nn.Sequential(
         nn.Conv2d(fan_in, fan_out, kernel, 1, kernel // 2), nn.BatchNorm2d(fan_out), nn.ReLU(inplace=True)
     )

@@ -14,7 +14,7 @@ from torch import nn
 
 
 def resize(images: torch.Tensor, size: int) -> torch.Tensor:
-    """(n, C, H, W) to (n, C, size, size), bilinear; what has that size is left as it is. n may be 0."""
+    """Resize images (n, C, H, W) to (n, C, size, size), bilinear, unless they have that size. n may be 0."""
     if images.shape[-2:] == (size, size):
         return images
     return F.interpolate(images, (size, size), mode="bilinear", align_corners=False)

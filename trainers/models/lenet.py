@@ -14,7 +14,7 @@ from trainers.options import models as options
 
 
 def build_five(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
-    """LeNet-5 with ReLU and maxima, as ChocoSGD, RedSync and pytorch-cifar have it."""
+    """Build LeNet-5 with ReLU and maxima, as in ChocoSGD, RedSync and pytorch-cifar."""
     return nn.Sequential(
         nn.Conv2d(shape[0], 6, 5),
         nn.ReLU(),
@@ -32,7 +32,7 @@ def build_five(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequenti
 
 
 def build_atomo(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
-    """Caffe's LeNet with a ReLU behind each maximum, but none behind the hidden layer, as ATOMO's code has it."""
+    """Build Caffe's LeNet with a ReLU behind each maximum, but none behind the hidden layer, as in ATOMO's code."""
     return nn.Sequential(
         nn.Conv2d(shape[0], 20, 5),
         nn.MaxPool2d(2),
@@ -47,7 +47,7 @@ def build_atomo(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequent
 
 
 def build_fully_connected(shape: tuple[int, ...], classes: int, sigmoid: bool) -> nn.Sequential:
-    """Two hidden layers of 800 and 500 units; ATOMO's code puts the outputs through a sigmoid before the softmax."""
+    """Build hidden layers of 800 and 500 units; ATOMO's code puts the outputs through a sigmoid before the softmax."""
     layers = [
         nn.Flatten(),
         nn.Linear(math.prod(shape), 800),
@@ -60,7 +60,7 @@ def build_fully_connected(shape: tuple[int, ...], classes: int, sigmoid: bool) -
 
 
 def build(config: options.LeNet | options.FC, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Input (N, *shape), output (N, classes); torch's own initial weights, as in the sources."""
+    """Build the network: input (N, *shape), output (N, classes); torch's own initial weights, as in the sources."""
     if isinstance(config, options.FC):
         return build_fully_connected(shape, classes, config.sigmoid)
     height, width = (((side - 4) // 2 - 4) // 2 for side in shape[1:])

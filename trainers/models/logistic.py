@@ -33,5 +33,5 @@ class Logistic(nn.Module):
 
 
 def build(config: options.Logistic, shape: tuple[int, ...], classes: int) -> Logistic:
-    """Logistic regression on all numbers of a sample."""
+    """Build logistic regression on all numbers of a sample."""
     return Logistic(math.prod(shape), classes, config.bias)

@@ -46,7 +46,7 @@ class LanguageModel(nn.Module):
         return self.decoder(self.dropout(outputs))
 
     def _layers(self, vectors: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-        """(n, length, hidden) to the same, and the state after the last word."""
+        """Run the LSTM layers: (n, length, hidden) to the same, and the state after the last word."""
         state = self._state
         if state is not None and state[0].shape[1] != len(vectors):
             state = None
@@ -58,17 +58,17 @@ class LanguageModel(nn.Module):
         return self.lstm(vectors, state)
 
     def train(self, mode: bool = True) -> LanguageModel:
-        """Training or evaluation begins, in either case with the beginning of a text."""
+        """Set training or evaluation mode, and forget the state: either begins with the beginning of a text."""
         self.forget()
         super().train(mode)
         return self
 
     def forget(self) -> None:
-        """The next batch is the beginning of a text."""
+        """Forget the state: the next batch is the beginning of a text."""
         self._state = None
 
     def copy_carried(self) -> dict[str, torch.Tensor]:
-        """A copy of what is carried to the next batch: `hidden` and `cell`, (layers, n, hidden); empty at a beginning.
+        """Return a copy of the state for the next batch: `hidden` and `cell`, (layers, n, hidden); empty at the start.
 
         It belongs into a worker's checkpoint: with the parameters and `carry` another model goes on from there.
         """
@@ -77,7 +77,7 @@ class LanguageModel(nn.Module):
         return {"hidden": self._state[0].clone(), "cell": self._state[1].clone()}
 
     def carry(self, carried: dict[str, torch.Tensor]) -> None:
-        """Go on from what `copy_carried` gave; after `train()`, which forgets."""
+        """Restore the state that `copy_carried` gave; call it after `train()`, which forgets."""
         if not carried:
             self.forget()
             return
@@ -86,5 +86,5 @@ class LanguageModel(nn.Module):
 
 
 def build(config: options.LSTM, shape: tuple[int, ...], classes: int) -> LanguageModel:
-    """For a vocabulary of `classes` words; LSTM layers start as torch's do, uniform within 1 / sqrt(hidden)."""
+    """Build the model for `classes` words; LSTM layers start as torch's do, uniform within 1 / sqrt(hidden)."""
     return LanguageModel(classes, config.hidden, config.layers, config.dropout, config.tied)

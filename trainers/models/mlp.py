@@ -10,7 +10,7 @@ from trainers.options.models import MLP
 
 
 def build(config: MLP, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """`layers` hidden layers of `width` units with ReLU, then a linear classifier.
+    """Build `layers` hidden layers of `width` units with ReLU, then a linear classifier.
 
     Input (N, *shape), output (N, classes).
     """

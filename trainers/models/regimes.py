@@ -59,7 +59,7 @@ _TORCHVISION = {"resnet": IMAGENET, "resnext": IMAGENET, "wide_resnet": IMAGENET
 
 
 def find_regime(model_options: Any, dataset_name: str) -> tuple[Phase, ...] | None:
-    """The phases of a model on a data set, in order of their epochs from 0; None where it brings none along.
+    """Return the phases of a model on a data set, in the order of their epochs (from 0); None if it has no regime.
 
     Args:
         model_options: one of the dataclasses of trainers.options.models.

@@ -30,7 +30,7 @@ class PaddedShortcut(nn.Module):
 
 
 def build_projection(fan_in: int, fan_out: int, stride: int) -> nn.Sequential:
-    """Option B: a 1x1 convolution and a batch normalisation."""
+    """Build shortcut B: a 1x1 convolution and a batch normalisation."""
     return nn.Sequential(nn.Conv2d(fan_in, fan_out, 1, stride, bias=False), nn.BatchNorm2d(fan_out))
 
 
@@ -131,7 +131,7 @@ class ResNet(nn.Module):
 
 
 def build(config: options.ResNet | options.FourGroups, shape: tuple[int, ...], classes: int) -> ResNet:
-    """Three groups start as in fb.resnet.torch (He's normal), four as torch's layers do, as in pytorch-cifar."""
+    """Build three groups, initialised as in fb.resnet.torch (He's normal), or four, as in pytorch-cifar (torch's)."""
     if isinstance(config, options.ResNet):
         kind = Bottleneck if config.block == "bottleneck" else Basic
         block = functools.partial(kind, shortcut=PaddedShortcut if config.shortcut == "A" else build_projection)

@@ -13,7 +13,7 @@ from trainers.options import models as options
 
 
 def build_convolution(fan_in: int, fan_out: int, stride: int = 1) -> nn.Sequential:
-    """conv3x3-BN-ReLU."""
+    """Build conv3x3-BN-ReLU."""
     return nn.Sequential(
         nn.Conv2d(fan_in, fan_out, 3, stride, 1, bias=False), nn.BatchNorm2d(fan_out), nn.ReLU(inplace=True)
     )
@@ -43,7 +43,7 @@ class Scaled(nn.Module):
 
 
 def build(config: options.ResNet9, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Input (N, channels, H, W), output (N, classes); torch's own initial weights, as in cifar10-fast.
+    """Build ResNet-9: input (N, channels, H, W), output (N, classes); torch's own initial weights, as in cifar10-fast.
 
     The source takes the maximum of the last 4x4 pixels of 32x32; here of all that are left.
     """

@@ -24,7 +24,7 @@ _SCHEMAS = {
 
 
 def import_torchvision() -> ModuleType:
-    """The torchvision package, with `datasets`, `models` and `transforms` imported."""
+    """Return the torchvision package, with `datasets`, `models` and `transforms` imported."""
     _declare_missing()
     package = importlib.import_module("torchvision")
     for name in ("datasets", "models", "transforms"):

@@ -17,7 +17,7 @@ GROUPS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2,
 
 
 def build_features(config: options.VGG, channels: int) -> nn.Sequential:
-    """Five groups of 3x3 convolutions, each with a maximum of 2x2 pixels behind it; the result has 512 channels."""
+    """Build five groups of 3x3 convolutions, each followed by a maximum of 2x2 pixels; the output has 512 channels."""
     layers: list[nn.Module] = []
     fan_in = channels
     for width, count in zip((64, 128, 256, 512, 512), GROUPS[config.depth], strict=True):
@@ -32,7 +32,7 @@ def build_features(config: options.VGG, channels: int) -> nn.Sequential:
 
 
 def build_head(config: options.VGG, classes: int) -> nn.Sequential:
-    """From the 512 channels to the classes."""
+    """Build the layers from the 512 channels to the classes."""
     if config.head == "linear":
         return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
     if config.head == "hidden":

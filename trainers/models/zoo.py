@@ -16,7 +16,7 @@ CHANNELS = 3
 
 
 def _list_extra_options(config: options.Torchvision, shape: tuple[int, ...]) -> dict[str, Any]:
-    """What some of them must be told: no auxiliary classifiers, whose outputs nobody would use."""
+    """Return the arguments that some models need; auxiliary classifiers are off, as their outputs would not be used."""
     extras: dict[str, Any] = {}
     if config.arch in ("googlenet", "inception_v3"):
         extras.update(aux_logits=False, init_weights=True)
@@ -39,7 +39,7 @@ def _wrong_size(config: options.Torchvision, shape: tuple[int, ...], error: Exce
 
 
 def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Input (N, 1 or 3, H, W), output (N, classes). The parameters are torchvision's; grey images are made three alike.
+    """Build torchvision's model: input (N, 1 or 3, H, W), output (N, classes). Grey images become three equal channels.
 
     Raises:
         UsageError: torchvision has no such classifier, or it cannot take images of that shape.

@@ -41,7 +41,7 @@ class CommonClock:
         self.compare()
 
     def now(self) -> float:
-        """Seconds on the clock of rank 0."""
+        """Return seconds on the clock of rank 0."""
         return time.perf_counter() + self._offset
 
     def compare(self) -> None:
@@ -77,7 +77,7 @@ class CommonClock:
 
 
 def is_crowded(places: Sequence[tuple[str, frozenset[int]]]) -> bool:
-    """Whether some ranks share a core, by the machine of each and the cores that it may run on."""
+    """Tell whether some ranks share a core, by the machine of each and the cores that it may run on."""
     together = collections.Counter(places)
     if any(count > len(cores) for (_, cores), count in together.items()):
         return True

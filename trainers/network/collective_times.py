@@ -79,7 +79,7 @@ def read_algorithm(collective: str, environment: Mapping[str, str] = os.environ)
 
 
 def build_operations(comm: MPI.Comm, collective: str, sizes: Sequence[int]) -> Iterator[tuple[int, Operation]]:
-    """A collective for each of the sizes, with the bytes that it really has: as they are counted in a cost model.
+    """Yield a collective for each of the sizes, with the bytes that it really has, counted as in a cost model.
 
     These are the bytes of one worker's buffer for allreduce and bcast, of its own contribution for allgather, of all
     that it sends (its own part with it) for alltoall.
@@ -180,7 +180,7 @@ class Probe:
         }
 
     def _least(self, names: Sequence[str], end: float) -> dict[str, float]:
-        """Seconds that a measurement of the smallest message takes, by collective, as far as `end` lets it."""
+        """Return the seconds that measuring the smallest message takes, for the collectives that fit before `end`."""
         found: dict[str, float] = {}
         for name in names:
             if self.comm.bcast(time.perf_counter() >= end):
@@ -205,7 +205,7 @@ class Probe:
         return Point(size, middle, low, high, len(times))
 
     def _together(self, operation: Operation, repeats: int, each: float) -> Any:
-        """Seconds of the repeats, one of which begins every `each` s, that all ranks have begun most nearly together.
+        """Repeat every `each` s; return the seconds of the repeats that all ranks have begun most nearly together.
 
         A time is that from the last rank that began to the last that ended. A rank that begins late, as something
         else had its core, finds that others have done a part already: half of many repeats are left out for that.
@@ -232,12 +232,12 @@ class Probe:
 
 
 def find_most_together(apart: Any) -> Any:
-    """The numbers of that half of the repeats, of FEW or less of all, in which the ranks began least `apart` (s)."""
+    """Return the half of the repeats (at least FEW, or all) in which the ranks began least `apart` (s), by number."""
     return np.argsort(apart, kind="stable")[: max(-(-len(apart) // 2), FEW)]
 
 
 def _largest(comm: MPI.Comm) -> dict[str, int]:
-    """The bytes up to which the buffers of each collective fit into the memory of the ranks' machines."""
+    """Return the bytes up to which the buffers of each collective fit into the memory of the ranks' machines."""
     known = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     least = min(comm.allgather(1024 * int(known["MemAvailable"].split()[0])))
     room = int(MEMORY * least / comm.size)  # as if all ranks were on the machine that has least
@@ -245,12 +245,12 @@ def _largest(comm: MPI.Comm) -> dict[str, int]:
 
 
 def fit_lines(points: Sequence[Point]) -> list[Line]:
-    """The lines through points, see `piecewise.fit`."""
+    """Return the lines through points by `piecewise_fit.fit`."""
     return piecewise_fit.fit([p.bytes for p in points], [p.time_s for p in points], [p.error for p in points])
 
 
 def describe_line(line: Line, points: Sequence[Point], algorithm: str | None) -> dict[str, Any]:
-    """A line as network.json has it: `alpha_s + beta_s_per_byte n` is the time of the whole collective."""
+    """Return a line for network.json: `alpha_s + beta_s_per_byte n` is the time of the whole collective."""
     return {
         "from_bytes": points[line.first].bytes,
         "to_bytes": points[line.last].bytes,
@@ -263,6 +263,6 @@ def describe_line(line: Line, points: Sequence[Point], algorithm: str | None) ->
 
 
 def find_switch_points(lines: Sequence[Line], points: Sequence[Point]) -> list[int]:
-    """Between which sizes one line ends and the next begins: their geometric mean, in bytes."""
+    """Return the bytes where one line ends and the next begins: the geometric mean of the two sizes next to it."""
     ends = [(points[line.last].bytes, points[line.last + 1].bytes) for line in lines[:-1]]
     return [round(math.sqrt(last * first)) for last, first in ends]

@@ -89,13 +89,13 @@ class Expected:
 
 
 def choose_ends(hosts: Sequence[str]) -> list[int]:
-    """The ranks that are measured, by the hosts of all ranks: the first of each; of one host the first two it has."""
+    """Return the ranks to measure, by the hosts of all ranks: the first of each host, or two of a single host."""
     firsts = sorted({host: rank for rank, host in reversed(list(enumerate(hosts)))}.values())
     return firsts if len(firsts) > 1 else list(range(len(hosts)))[:2]
 
 
 def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> tuple[int, Links | None]:
-    """The number of hosts and, known to rank 0, what their links carry; None of a single rank. All ranks call it.
+    """Return the number of hosts and, on rank 0, the figures of their links, or None for one rank. All ranks call it.
 
     Takes about a second; more below 100 kbit/s, or where a message takes more than 50 ms one way.
 
@@ -234,7 +234,7 @@ def _is_off(value: float, wanted: float | None) -> bool:
 
 
 def describe(network: Any, hosts: int, links: Links | None, emulation: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The content of network.json.
+    """Return the content of network.json.
 
     Args:
         network: options of the group `network`.
@@ -277,7 +277,7 @@ def _gather(comm: MPI.Comm, value: float | None) -> list[Any]:
 
 
 def _ask(comm: MPI.Comm, peer: int, message: np.ndarray, answer: np.ndarray) -> float:
-    """Seconds from the begin of a message to the end of its answer."""
+    """Send a message; return the seconds from its begin to the end of its answer."""
     began = time.perf_counter()
     comm.Send(message, peer, _TAG)
     comm.Recv(answer, peer, _TAG)
@@ -297,7 +297,7 @@ def _answer(comm: MPI.Comm, peer: int) -> None:
 
 
 def _latency(comm: MPI.Comm, peer: int) -> float:
-    """Half of what a short message and its answer take, median: a connection that is only made now does not count."""
+    """Return half the time of a short message and its answer: the median, as the first message makes the connection."""
     ping, pong = _bytes(PING_BYTES), _bytes(PING_BYTES)
     times: list[float] = []
     until = time.perf_counter() + PINGS_S
@@ -307,7 +307,7 @@ def _latency(comm: MPI.Comm, peer: int) -> float:
 
 
 def _estimate(comm: MPI.Comm, peer: int, latency: float) -> float:
-    """Bytes in a second, roughly: messages grow until one takes long enough, which also opens TCP's window."""
+    """Estimate bytes per second: messages grow until one takes long enough, which also opens TCP's window."""
     size, answer = SMALLEST, _bytes(PING_BYTES)
     while True:
         whole = _ask(comm, peer, _bytes(size), answer)
@@ -318,7 +318,7 @@ def _estimate(comm: MPI.Comm, peer: int, latency: float) -> float:
 
 
 def _plan_chunks(rate: float, latency: float) -> tuple[int, int]:
-    """Bytes of a chunk and their number, to be sent one behind the other at `rate` in bytes a second.
+    """Return the bytes of a chunk and the number of chunks, to be sent one after another at `rate` in bytes a second.
 
     So long that what is under way for the time of an answer, or was given away by a token bucket, is a small part.
     """
@@ -353,13 +353,13 @@ def _stream(comm: MPI.Comm, target: int | None, source: int | None, chunk: int, 
 
 
 def _rate(times: np.ndarray) -> float:
-    """Arrivals in a second, as a line through all of them has it: single ones may have been looked at late."""
+    """Return arrivals per second, by a line through all of them, as single ones may have been noticed late."""
     late = times - times.mean()
     return float(late @ np.arange(len(times)) / max(late @ late, 1e-18))
 
 
 def _core_times() -> list[tuple[float, float]]:
-    """Busy and all ticks of every core of the machine since it was started; empty where the system does not tell."""
+    """Return busy and all ticks of every core since the machine was started; empty if the system does not tell."""
     try:
         lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -48,7 +48,7 @@ class Line:
 
 
 def fit(sizes: Sequence[float], times: Sequence[float], errors: Sequence[float]) -> list[Line]:
-    """The lines of ascending sizes, the fewest that explain the times: least squares of relative errors.
+    """Return the fewest lines, by ascending sizes, that explain the times: least squares of relative errors.
 
     Args:
         sizes: in bytes, (points,), ascending.
@@ -72,7 +72,7 @@ def fit(sizes: Sequence[float], times: Sequence[float], errors: Sequence[float])
 
 
 def _cut(n: Array, t: Array, sigma: Array, most: int) -> dict[int, tuple[list[Line], float]]:
-    """The best lines, with what they cost, for each number of lines."""
+    """Return the best lines and their cost for each number of lines."""
     count, fewest = len(n), min(FEWEST, len(n))
     single = {
         (first, last): _line(n, t, sigma, first, last)
@@ -129,7 +129,7 @@ def _cost(standardised: Array, most: Array | float = OUTLIER) -> Array:
 
 
 def _least_squares(x: Array, y: Array, weight: Array) -> tuple[float, float]:
-    """Alpha and beta, neither below 0, with the least sum of squares of weighted errors."""
+    """Return alpha and beta, neither below 0, with the least sum of squares of weighted errors."""
     # bytes and seconds differ by many powers of ten: a scale keeps the equations well conditioned
     scale = float(x.max())
     columns = np.stack([weight, weight * x / scale], axis=1)
@@ -142,7 +142,7 @@ def _least_squares(x: Array, y: Array, weight: Array) -> tuple[float, float]:
 
 
 def _measure_scatter(n: Array, t: Array, sigma: Array, lines: Sequence[Line]) -> float:
-    """How many standard errors the points are off these lines, by their median; 1 where there is nothing to tell."""
+    """Return the median of how many standard errors the points are off these lines; 1 if there are too few points."""
     parts = [(line, slice(line.first, line.last + 1)) for line in lines]
     off = np.concatenate([(line.alpha + line.beta * n[of] - t[of]) / (sigma[of] * t[of]) for line, of in parts])
     free = len(off) - 3 * len(lines)  # three numbers of a line were chosen to fit

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @functools.lru_cache(maxsize=256)
 def build(options: Any, workers: int) -> Mixing:
-    """W of a topology (one of `trainers.options.topologies.TOPOLOGIES`).
+    """Return W of a topology (one of `trainers.options.topologies.TOPOLOGIES`).
 
     It is symmetric and doubly stochastic where links have no direction; of the exponential graphs, doubly stochastic;
     of a file with directions, column-stochastic, which is enough for push-sum (algorithm=sgp) only.

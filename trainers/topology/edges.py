@@ -52,7 +52,7 @@ def read(path: str) -> str:
 
 
 def build_graph(options: Edges, workers: int) -> Any:
-    """The graph of a run: a networkx.Graph, or a DiGraph, that connects all workers.
+    """Return the graph of a run: a networkx.Graph, or a DiGraph, that connects all workers.
 
     Raises:
         UsageError: one line with the place, what stands there and what is valid.
@@ -126,7 +126,7 @@ def _parse_weight(word: str, here: str) -> float:
 
 
 def _check_sums(options: Edges, graph: Any) -> None:
-    """Nobody gives away more than everything."""
+    """Refuse weights by which a worker would give away more than 1."""
     for worker in graph:
         given = math.fsum(link.get("weight", 0.0) for link in graph[worker].values())
         if given > 1 + 1e-12:

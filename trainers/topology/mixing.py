@@ -55,7 +55,7 @@ class Mixing:
         return self.matrices[(step - 1) % self.period]
 
     def damp(self, stepsize: float) -> Mixing:
-        """I + gamma (W - I) of every step: what mixing with a consensus stepsize gamma above 0 up to 1 is."""
+        """Return the mixing with a consensus stepsize gamma, above 0 up to 1: I + gamma (W - I) in every step."""
         identity = np.eye(self.workers)
         return Mixing(tuple(identity + stepsize * (matrix - identity) for matrix in self.matrices))
 
@@ -64,12 +64,12 @@ class Mixing:
         return float(self.get_matrix(step)[worker, worker])
 
     def find_sources(self, worker: int, step: int) -> dict[int, float]:
-        """From whom a worker receives, in the order of their numbers, and how much that counts."""
+        """Return the workers that a worker receives from, in the order of their numbers, with their weights."""
         row = self.get_matrix(step)[worker]
         return {int(other): float(row[other]) for other in np.flatnonzero(row) if other != worker}
 
     def find_targets(self, worker: int, step: int) -> list[int]:
-        """To whom a worker sends, in the order of their numbers."""
+        """Return the workers that a worker sends to, in the order of their numbers."""
         column = self.get_matrix(step)[:, worker]
         return [int(other) for other in np.flatnonzero(column) if other != worker]
 
@@ -108,7 +108,7 @@ class Mixing:
         return 1.0 - second ** (1 / self.period)
 
     def count_steps_to(self, share: float) -> int | None:
-        """After how many steps of mixing the distance is `share` of what it was, by the gap; None: never."""
+        """Return the steps of mixing after which the distance is `share` of its start, by the gap; None if never."""
         if self.gap == 0.0:
             return None
         if self.gap == 1.0:

@@ -26,12 +26,12 @@ class Payload:
     words: str
 
     def count_bytes(self, mixing: Mixing) -> int:
-        """Bytes that a worker sends in a step, on average."""
+        """Return the bytes that a worker sends in a step, on average."""
         return round(mixing.messages * self.size)
 
 
 def measure_payload(parameters: int, compressor: str) -> Payload:
-    """The message of a compressor (`NAME[,option=value...]`, as in `--compressor`) for one flat tensor.
+    """Measure the message of a compressor (`NAME[,option=value...]`, as in `--compressor`) for one flat tensor.
 
     Raises:
         gradsweep.errors.UsageError: there is no such compressor.
@@ -43,7 +43,7 @@ def measure_payload(parameters: int, compressor: str) -> Payload:
 
 
 def list_facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
-    """A row for each fact of one topology."""
+    """Return a row for each fact of one topology."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     given = [
         f"topology.{name}={show(format_value(value))}" for name, value in values.items() if value not in (None, "")
@@ -75,7 +75,7 @@ def build_heading(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> 
 
 
 def compare(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
-    """A row for each topology."""
+    """Return a row for each topology."""
     numbers = ["degree", "spectral gap", "messages", f"steps to {_SHARE:g}", "messages until then"]
     if sent:
         numbers.append("bytes" if sent.exact else "bytes at most")
@@ -90,7 +90,7 @@ def compare(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
 
 
 def _format_gap(mixing: Mixing) -> str:
-    """Four places, as in papers, where these say enough."""
+    """Return the gap with four places, as in papers, or with an exponent where these are too few."""
     return f"{mixing.gap:.4f}" if mixing.gap >= 0.001 or mixing.gap == 0 else f"{mixing.gap:.1e}"
 
 
