@@ -6,11 +6,11 @@ parallel parameter server" (SSP), NeurIPS 2013.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compressors import unit_state
 from compressors.message import Message
 from trainers.gradients.flat import Flat
 from trainers.lanes.bundles import Room
@@ -103,8 +103,7 @@ class AsynchronousServer(Server):
     @torch.no_grad()
     def load_state_dict(self, state: Any) -> None:
         keys = ("parameters", "optimizer", "selector", "clocks", "steps", "sent_at", "stale")
-        if not isinstance(state, Mapping) or set(state) != set(keys):
-            raise ValueError(f"the state is not that of an asynchronous server, which has the keys {', '.join(keys)}")
+        unit_state.require_keys("an asynchronous server", state, keys)
         if getattr(state["parameters"], "shape", None) != self.flat.values.shape:
             raise ValueError("parameters in the state of an asynchronous server are not those of the model")
         if len(state["clocks"]) != self.workers or len(state["sent_at"]) != self.workers:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compressors import unit_state
 from trainers.config.run_config import RunConfig
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.unit_owners import build_second_memory
@@ -98,8 +98,7 @@ class SynchronousServer(Server):
         return {"selector": self.setup.selector.state_dict(), "second": self.second.state_dict()}
 
     def load_state_dict(self, state: Any) -> None:
-        if not isinstance(state, Mapping) or set(state) != {"selector", "second"}:
-            raise ValueError("the state is not that of a synchronous server, which has the keys selector, second")
+        unit_state.require_keys("a synchronous server", state, ("selector", "second"))
         self.setup.selector.check_state(state["selector"])
         self.second.load_state_dict(state["second"])
         self.setup.selector.load_state_dict(state["selector"])
