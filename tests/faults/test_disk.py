@@ -214,7 +214,7 @@ def test_steering_a_sweep_on_a_full_disk_is_a_line(
     filled = fill(disk)
     code, out, err = command("sweep", "cancel", str(sweep))
     assert (code, out) == (2, "") and err == FULL.format(runs[0].path(run_directory.STATE))
-    monkeypatch.setattr("sweep.launch.prepare_data.prepare_data", lambda configs: None)
+    monkeypatch.setattr("sweep.commands.resume.prepare_data", lambda configs: None)
     assert main(["resume", str(sweep), "--quiet"]) == 2
     assert capsys.readouterr() == ("", FULL.format(sweep / run_directory.SWEEP))
     filled.unlink()
@@ -283,7 +283,7 @@ def test_what_steers_a_sweep_says_why_a_file_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("sweep.launch.prepare_data.prepare_data", lambda configs: None)
+    monkeypatch.setattr("sweep.commands.resume.prepare_data", lambda configs: None)
     assert main([verb, str(sweep)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and re.fullmatch(f"disk: {sweep}/{file}: {broken}.*\n", err)

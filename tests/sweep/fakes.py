@@ -61,7 +61,7 @@ def load_points(runs: Sequence[Run]) -> dict[Run, ResolvedPoint]:
 
 def without_data_and_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have commands in this process prepare no digits and write no report."""
-    monkeypatch.setattr("sweep.launch.prepare_data.prepare_data", lambda configs: None)
+    monkeypatch.setattr("sweep.commands.resume.prepare_data", lambda configs: None)
     monkeypatch.setattr("sweep.launch.execute.prepare_data", lambda configs: None)
     monkeypatch.setattr("sweep.launch.conclude.conclude", lambda session: 0)
 
