@@ -25,7 +25,7 @@ PACKAGES = {"numba": "cpu", "triton": "cuda", "torch": "reference"}
 _DEVICES = {"numba": "cpu", "triton": "cuda"}
 
 used: dict[str, str] = {}
-"""Which kernels this process has loaded last for each method, for those who write down how a run was made."""
+"""The kernels that this process has loaded last for each method; result.json and `bench` report them."""
 
 _chosen = "auto"
 

@@ -16,7 +16,7 @@ _LARGEST = 3.4028234663852886e38
 
 
 def write(values: torch.Tensor, payload: torch.Tensor) -> int:
-    """Return `values` (k,) float32 as half floats of v * 2^(141 - E) into `payload` of 2k bytes; returns E in [1, 254].
+    """Write `values` (k,) float32 as half floats of v * 2^(141 - E) into `payload` of 2k bytes; return E in [1, 254].
 
     E is the exponent field of the largest finite magnitude, which comes to lie in [2^14, 2^15).
     """

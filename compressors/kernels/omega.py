@@ -28,9 +28,11 @@ def length(value: int) -> int:
 
 
 def symbols(bits: int) -> list[int]:
-    """Return, by the next `bits` bits of a stream, the first of them lowest, the symbol - the codes of a gap, a sign
-    and a level, in this order - that they begin with: level << 10 | gap << 5 | sign << 4 | length, or 0 where they
-    don't hold a whole one. Below 2^15 for up to 15 bits."""
+    """Return a table of short symbols, indexed by the next `bits` bits of a stream, the first of them lowest.
+
+    A symbol is the code of a gap, a sign and the code of a level. The entry for bits that begin with a whole symbol is
+    level << 10 | gap << 5 | sign << 4 | length, which is below 2^15 for up to 15 bits; else it is 0.
+    """
     short = {number: code(number) for number in range(1, 32)}
     table = [0] * 2**bits
     for gap, first in short.items():

@@ -62,14 +62,14 @@ def _fill(stream: Uint8s, begin: int, staged: Uint64s) -> None:
 
 @helper
 def add_stream(stream: Uint8s, levels: int, factor: np.float32, staged: Uint64s, out: Float32s) -> bool:
-    """Add what the stream of one bucket says; False where no encoder wrote it."""
+    """Add the elements of one bucket's stream to `out`; return False where no encoder wrote it."""
     steps = np.float32(levels)
     begin = 0  # the byte of the stream that `staged` begins with
     _fill(stream, begin, staged)
     at = 0  # in bits, from the beginning of `staged`
     target = -1
     while True:
-        # As long as neither end is near, and symbols are short.
+        # While neither the end of the stream nor that of `staged` is near, and symbols are short.
         safe = min(64 * STAGE, 8 * (stream.size - begin - 8))
         symbol = 1
         while at < safe and symbol:

@@ -72,7 +72,7 @@ def _append(
 
 @helper
 def _write(staged: Uint64s, count: int, payload: Uint8s, position: int) -> int:
-    """`count` bytes of `staged` to `payload`; returns where they end."""
+    """Copy `count` bytes of `staged` to `payload` from `position` on; return where they end."""
     source = staged.view(np.uint8)[:count]
     target = payload[position : position + count]
     for index in range(target.size):
@@ -92,7 +92,7 @@ def write_stream(
     payload: Uint8s,
     position: int,
 ) -> int:
-    """Return the stream of one bucket from `position` on, filled up with ones to a whole byte; returns its end."""
+    """Write the stream of one bucket from `position` on, filled up with ones to a whole byte; return its end."""
     words = codes.view(np.uint64)
     nothing = np.uint64(levels) * np.uint64(0x0001000100010001)
     gathered, filled = _0, _0

@@ -87,7 +87,7 @@ def _multiply(mantissas: Float64s, lanes: Float64s, lane_bits: Uint64s) -> tuple
 
 @kernel("float64(float32[::1], int64[::1])")
 def _logarithms(x: Float32s, out: Int64s) -> float:
-    """Returns the mantissa; `out` becomes the count and the exponent."""
+    """Return the mantissa of the product; write the count and the exponent to `out`."""
     block = np.empty(CHUNK)
     block_bits = block.view(np.uint64)
     lanes = np.empty(LANES)

@@ -39,7 +39,10 @@ def _round_block(
         levels[index] = apply_sign(level, bits[index])
 
 
-@helper
+@kernel(
+    "boolean(float32[::1], int32[::1], uint64, float32, float32, float32, int8[::1], uint8[::1])",
+    "boolean(float32[::1], int32[::1], uint64, float32, float32, float32, int32[::1], uint8[::1])",
+)
 def _encode(
     x: Float32s,
     bits: Int32s,
@@ -67,23 +70,7 @@ def _encode(
     return True
 
 
-@kernel("boolean(float32[::1], int32[::1], uint64, float32, float32, float32, boolean, uint8[::1])")
-def _encode_either(
-    x: Float32s,
-    bits: Int32s,
-    key: np.uint64,
-    power: np.float32,
-    factor: np.float32,
-    limit: np.float32,
-    short: bool,
-    payload: Uint8s,
-) -> bool:
-    if short:
-        return bool(_encode(x, bits, key, power, factor, limit, np.empty(BLOCK, np.int8), payload))
-    return bool(_encode(x, bits, key, power, factor, limit, np.empty(BLOCK, np.int32), payload))
-
-
-@helper
+@kernel("void(uint8[::1], float64, int8[::1], float32[::1])", "void(uint8[::1], float64, int32[::1], float32[::1])")
 def _decode_add(payload: Uint8s, factor: float, levels: Array, out: Float32s) -> None:
     """Decode and add; `levels` is room for BLOCK integers of the payload's width."""
     staged = levels.view(np.uint8)
@@ -97,12 +84,9 @@ def _decode_add(payload: Uint8s, factor: float, levels: Array, out: Float32s) ->
             block[index] += np.float32(np.float64(levels[index]) * factor)
 
 
-@kernel("void(uint8[::1], float64, boolean, float32[::1])")
-def _decode_add_either(payload: Uint8s, factor: float, short: bool, out: Float32s) -> None:
-    if short:
-        _decode_add(payload, factor, np.empty(BLOCK, np.int8), out)
-    else:
-        _decode_add(payload, factor, np.empty(BLOCK, np.int32), out)
+def _room(bits: int) -> Array:
+    """Return room for the integers of one block."""
+    return np.empty(BLOCK, np.int8 if bits == 8 else np.int32)
 
 
 def encode(
@@ -110,8 +94,8 @@ def encode(
 ) -> bool:
     values = x.numpy()
     scale = np.float32(power), np.float32(factor), np.float32(limit)
-    return bool(_encode_either(values, values.view(np.int32), np.uint64(key), *scale, bits == 8, payload.numpy()))
+    return bool(_encode(values, values.view(np.int32), np.uint64(key), *scale, _room(bits), payload.numpy()))
 
 
 def decode_add(payload: torch.Tensor, factor: float, bits: int, out: torch.Tensor) -> None:
-    _decode_add_either(payload.numpy(), factor, bits == 8, out.numpy())
+    _decode_add(payload.numpy(), factor, _room(bits), out.numpy())

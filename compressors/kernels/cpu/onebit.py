@@ -35,7 +35,7 @@ def _chunk_sums(x: Float32s, positive: Float64s, negative: Float64s) -> None:
 
 @helper
 def _signs(bits: Int32s, signs: Uint8s, eights: Uint64s, payload: Uint8s) -> int:
-    """Pack the sign bits of at most CHUNK elements; returns how many are set."""
+    """Pack the sign bits of at most CHUNK elements; return how many are set."""
     count = np.int32(0)
     for index in range(bits.size):
         sign = np.uint32(np.uint32(bits[index]) >> np.uint32(31))

@@ -66,9 +66,12 @@ def _numbers(key: np.uint64, n: int, chunk: int, numbers: Int64s) -> None:
         numbers[index] = min(np.int64(u * np.float64(n)), n - 1)
 
 
-@helper
+@kernel(
+    "void(uint64, int64, int64, uint64[::1], int32[::1])",
+    "void(uint64, int64, int64, uint64[::1], int64[::1])",
+)
 def _find(key: np.uint64, n: int, k: int, members: Uint64s, indices: Array) -> None:
-    """Find the subset; `members` has a bit for each number, and `indices` has room for k and one more."""
+    """Write the subset to `indices`, which has room for k and one more; `members` has a bit for each number."""
     members[:] = _ZERO
     numbers = np.empty(CHUNK, np.int64)
     left = min(k, n - k)
@@ -81,9 +84,9 @@ def _find(key: np.uint64, n: int, k: int, members: Uint64s, indices: Array) -> N
                 break
             number = np.uint64(numbers[at])
             word, bit = number >> _6, _ONE << (number & _63)
-            known = members[word]
-            left -= np.int64((known & bit) == _ZERO)
-            members[word] = known | bit
+            before = members[word]
+            left -= np.int64((before & bit) == _ZERO)
+            members[word] = before | bit
     invert = np.uint64(0) if k <= n - k else _ALL
     if n & 63:  # no number is behind n: as the members of the complement these are not left over
         members[-1] |= (invert >> np.uint64(n & 63)) << np.uint64(n & 63)
@@ -102,16 +105,6 @@ def _find(key: np.uint64, n: int, k: int, members: Uint64s, indices: Array) -> N
         start += _64
 
 
-@kernel("void(uint64, int64, int64, uint64[::1], int32[::1])")
-def _subset32(key: np.uint64, n: int, k: int, members: Uint64s, indices: Int32s) -> None:
-    _find(key, n, k, members, indices)
-
-
-@kernel("void(uint64, int64, int64, uint64[::1], int64[::1])")
-def _subset64(key: np.uint64, n: int, k: int, members: Uint64s, indices: Int64s) -> None:
-    _find(key, n, k, members, indices)
-
-
 @helper
 def _count_below(indices: Array, number: int) -> int:
     """Count the ascending `indices` that are below `number`."""
@@ -125,7 +118,10 @@ def _count_below(indices: Array, number: int) -> int:
     return low
 
 
-@helper
+@kernel(
+    "boolean(float32[::1], int32[::1], int32[::1], float32[::1])",
+    "boolean(float32[::1], int32[::1], int64[::1], float32[::1])",
+)
 def _gather(x: Float32s, bits: Int32s, indices: Array, values: Float32s) -> bool:
     """Gather from every block while it is in the cache from being searched for NaN and Inf."""
     part = bits.size // (_PARTS * _BLOCK) * _BLOCK
@@ -148,33 +144,20 @@ def _gather(x: Float32s, bits: Int32s, indices: Array, values: Float32s) -> bool
     return bool(largest < _INFINITY)
 
 
-@kernel("boolean(float32[::1], int32[::1], int32[::1], float32[::1])")
-def _take32(x: Float32s, bits: Int32s, indices: Int32s, values: Float32s) -> bool:
-    return bool(_gather(x, bits, indices, values))
-
-
-@kernel("boolean(float32[::1], int32[::1], int64[::1], float32[::1])")
-def _take64(x: Float32s, bits: Int32s, indices: Int64s, values: Float32s) -> bool:
-    return bool(_gather(x, bits, indices, values))
-
-
 def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
-    small = n < _FITS
-    indices = torch.empty(k + 1, dtype=torch.int32 if small else torch.int64)
-    find = _subset32 if small else _subset64
-    find(np.uint64(key), n, k, _words((n + 63) // 64), indices.numpy())
+    indices = torch.empty(k + 1, dtype=torch.int32 if n < _FITS else torch.int64)
+    _find(np.uint64(key), n, k, _words((n + 63) // 64), indices.numpy())
     return indices[:k]
 
 
 def _words(count: int) -> Uint64s:
     """Return this thread's room for a map: new memory for every unit would cost more than to draw the numbers."""
-    known: Uint64s | None = getattr(_room, "words", None)
-    if known is None or known.size < count:
-        known = _room.words = np.empty(count, np.uint64)
-    return known[:count]
+    words: Uint64s | None = getattr(_room, "words", None)
+    if words is None or words.size < count:
+        words = _room.words = np.empty(count, np.uint64)
+    return words[:count]
 
 
 def take(x: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> bool:
     elements = x.numpy()
-    gather = _take32 if indices.dtype is torch.int32 else _take64
-    return bool(gather(elements, elements.view(np.int32), indices.numpy(), values.numpy()))
+    return bool(_gather(elements, elements.view(np.int32), indices.numpy(), values.numpy()))

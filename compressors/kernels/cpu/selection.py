@@ -137,7 +137,7 @@ def _estimate(bits: Int32s, mask: np.int32, flip: np.int32, sample: int, rank: i
 
 @kernel("int64(int32[::1], int32, int32, int64, int64[::1])")
 def _best_of(bits: Int32s, mask: np.int32, flip: np.int32, k: int, candidates: Int64s) -> int:
-    """Return the k best of ascending `candidates`, at least k, moved to their front; returns how many those are."""
+    """Move the positions of the k largest to the front of ascending `candidates`, at least k; return their number."""
     sizes = np.empty(candidates.size, np.int32)
     for at in range(candidates.size):
         sizes[at] = _size(bits[candidates[at]], mask, flip)
@@ -155,7 +155,8 @@ def _best_of(bits: Int32s, mask: np.int32, flip: np.int32, k: int, candidates: I
 
 @kernel("int64(int32[::1], int32, int32, int64, boolean, int64[::1])")
 def _exhaustive(bits: Int32s, mask: np.int32, flip: np.int32, k: int, zeros: bool, found: Int64s) -> int:
-    """Return the k best of all into `found`, which has room for k; `zeros` may be among them."""
+    """Write the positions of the k largest to `found`, which has room for k, and return their number. Zeros are among
+    them only if `zeros`."""
     least, ties = _kth(bits, mask, flip, k)
     if least == 0 and not zeros:
         ties = 0

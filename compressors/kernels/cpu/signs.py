@@ -1,4 +1,4 @@
-"""Signs in one pass: sign bits become payload bits, and what is known of the whole tensor comes last.
+"""Signs in one pass: sign bits become payload bits, and the two bits about the whole tensor are written last.
 
 `reference.signs` is the same in plain torch.
 """
@@ -18,7 +18,8 @@ from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 @helper
 def _read_signs(bits: Int32s, minus: Uint8s) -> tuple[np.int32, np.int32]:
-    """Return the sign bit of every element as a byte; the smallest and the largest magnitude, as bits."""
+    """Write the sign bit of every element to `minus`, as a byte; return the smallest and the largest magnitude, as
+    bits."""
     smallest = MAGNITUDE
     largest = np.int32(0)
     for index in range(bits.size):
@@ -45,8 +46,8 @@ def _flip_coins(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s) -> N
 
 @helper
 def _write_block(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s, payload: Uint8s) -> np.int32:
-    """Write up to BLOCK elements into exactly the bytes that they need; `first` is the number of the first one.
-    Returns the largest magnitude, as bits."""
+    """Write the signs of up to BLOCK elements, the first of them number `first`, into exactly the bytes that they need;
+    return the largest magnitude, as bits."""
     smallest, largest = _read_signs(bits, minus)
     if smallest == 0:
         _flip_coins(bits, first, stream, minus)

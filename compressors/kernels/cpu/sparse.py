@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import Array, Float32s, Int32s, Int64s, Uint8s
+from compressors.kernels.cpu.primitives.arrays import Array, Float32s, Int64s, Uint8s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 _LARGEST_PARAMETER = 31
@@ -130,7 +130,8 @@ def _write_delta(indices: Int64s, parameter: int, payload: Uint8s) -> None:
 
 @kernel("int64(uint8[::1], int64, int64, int64[::1])")
 def _read_delta(payload: Uint8s, n: int, parameter: int, indices: Int64s) -> int:
-    """Return the bytes that the positions take; -1 where `payload` holds no such."""
+    """Read as many positions as `indices` has room for; return the bytes that they take, or -1 where `payload` does not
+    hold them."""
     word = np.uint64(0)
     filled = 0
     position = 0
@@ -173,20 +174,13 @@ def _read_delta(payload: Uint8s, n: int, parameter: int, indices: Int64s) -> int
     return -1 if rest else position
 
 
-@helper
-def _add(indices: Array, values: Float32s, weight: np.float32, out: Float32s) -> None:
+@kernel(
+    "void(int32[::1], float32[::1], float32, float32[::1])",
+    "void(int64[::1], float32[::1], float32, float32[::1])",
+)
+def _add_at(indices: Array, values: Float32s, weight: np.float32, out: Float32s) -> None:
     for at in range(indices.size):
         out[indices[at]] += values[at] * weight
-
-
-@kernel("void(int32[::1], float32[::1], float32, float32[::1])")
-def _add_at32(indices: Int32s, values: Float32s, weight: np.float32, out: Float32s) -> None:
-    _add(indices, values, weight, out)
-
-
-@kernel("void(int64[::1], float32[::1], float32, float32[::1])")
-def _add_at64(indices: Int64s, values: Float32s, weight: np.float32, out: Float32s) -> None:
-    _add(indices, values, weight, out)
 
 
 def rice(indices: torch.Tensor) -> tuple[int, int]:
@@ -223,5 +217,4 @@ def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tup
 
 
 def add_at(indices: torch.Tensor, values: torch.Tensor, weight: float, out: torch.Tensor) -> None:
-    add = _add_at32 if indices.dtype is torch.int32 else _add_at64
-    add(indices.numpy(), values.numpy(), weight, out.numpy())
+    _add_at(indices.numpy(), values.numpy(), weight, out.numpy())

@@ -54,11 +54,11 @@ def _levels_at(x, norm, number, inside, count, bucket, key, levels) -> tl.tensor
 
 @triton.jit
 def _symbols(x, norm, number, inside, before, count, bucket, key, levels) -> tl.tensor:
-    """Return the levels of the next elements of some buckets, the codes of the gaps before them, the codes of their
-    signs and heights, and the lengths of both; zero where the level is. Then the last element of each bucket that has
-    one, which is `before` (ROWS,) for those in front of these elements."""
+    """Return for the next elements of some buckets where a level is not zero, the codes of the gaps before them and of
+    their signs and heights, and the lengths of both codes, zero where the level is. Return also the last element of
+    each bucket with a level; `before` (ROWS,) is that in front of these elements."""
     level = _levels_at(x, norm, number, inside, count, bucket, key, levels)
-    # Of the element before, too, which may be another thread's: what all threads know is only what they compute.
+    # The levels of the elements before are computed anew: they may be with another thread.
     left = _levels_at(x, norm, number, inside - 1, count, bucket, key, levels)
     last = tl.associative_scan(tl.where(left != 0, inside[None, :] - 1, -1), 1, _larger)
     gap, gap_length = omega(inside[None, :] - tl.maximum(last, before[:, None]))
@@ -153,7 +153,7 @@ def _add_streams(
     STREAMS: tl.constexpr,
     PEEK: tl.constexpr,
 ) -> None:
-    """Add what some streams say, a symbol of each at a time; `wrong` is set where no encoder wrote one of them."""
+    """Add the elements of some streams, a symbol of each at a time; `wrong` is set where no encoder wrote one."""
     bucket = bucket.to(tl.int64)
     number = tl.program_id(0).to(tl.int64) * STREAMS + tl.arange(0, STREAMS)
     first = number * bucket

@@ -34,7 +34,7 @@ def _halves(x, totals, negative, count, bucket, across, steps, total, UNROLL: tl
 
 
 def _means(x: torch.Tensor, bucket: int) -> torch.Tensor:
-    """Return the means of the elements without the sign bit and of those with it: (buckets, 2) float32."""
+    """Return, per bucket, the mean of the elements without the sign bit and of those with it: (buckets, 2) float32."""
     chunks = chunks_of(len(x), bucket)
     totals = torch.empty(2 * chunks.buckets, chunks.across, dtype=torch.float64, device=x.device)
     negative = torch.zeros(chunks.buckets, chunks.across, dtype=torch.int64, device=x.device)

@@ -51,8 +51,11 @@ def _largest(x, found, count, SIDE: tl.constexpr, BLOCK: tl.constexpr, LOOPS: tl
 
 @triton.jit
 def _next_digit(counts, known, wanted) -> tl.tensor:
-    """Return `wanted` is the rank, from 1 on, among the magnitudes that begin with `known`; sixteen counts say how many
-    of them have which next digit. Returns `known` with the digit that the rank falls on, and the rank there."""
+    """Return `known` with the next digit of the magnitude of rank `wanted`, and its rank among those with that digit.
+
+    The rank, from 1 on, is that among the magnitudes that begin with `known`; `counts` (16,) says how many of these
+    have each next digit.
+    """
     digit = tl.arange(0, 16)
     below = tl.cumsum(counts, axis=0)
     above = tl.sum(counts, axis=0) - below  # with a larger digit
@@ -92,7 +95,7 @@ def _count_digits(
 
 @triton.jit(do_not_specialize=["k"])
 def _finish(counts, limit, k, SIDE: tl.constexpr) -> None:
-    """Write the k-th largest magnitude and how many that equal it are among the k: what `_collect` needs."""
+    """Write the k-th largest magnitude, and how many of the k largest equal it, to `limit`."""
     known, wanted = _read_known_digits(counts, k.to(tl.int64), 8)
     if SIDE != 0:
         wanted = tl.where(known == 0, 0, wanted)  # zeros are on no side

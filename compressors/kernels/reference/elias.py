@@ -123,7 +123,7 @@ def _symbols(bits: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, t
     zeros = torch.where(bits == 0, at, -1).cummax(0).values if total else at
     padding = (end - at < 8) & (zeros[end - 1] < at)
     readable = (gap > 0) & (level > 0) & (after <= end) & ~padding
-    # Bit `total` stands for the end of all streams. Who ends another stream goes on where the next begins.
+    # Bit `total` stands for the end of all streams. Behind the end of a stream the next one begins.
     jump = torch.cat([torch.where(readable, after, total), at.new_full((1,), total)])
     begins = torch.zeros(total + 1, dtype=torch.bool, device=bits.device)
     begins[(ends - lengths)[lengths > 0]] = True

@@ -34,7 +34,7 @@ def quantise(
 
 
 def _norm(part: torch.Tensor, euclidean: bool) -> torch.Tensor:
-    """Return as `scales.norms`, but for the order of the sum."""
+    """Return the norms as `scales.norms` does; the order of the sum is that of `lane_sums`."""
     norm = norms(part, False)
     if not euclidean:
         return norm

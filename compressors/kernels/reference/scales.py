@@ -52,7 +52,7 @@ def are_scales(scales: torch.Tensor) -> bool:
 
 
 def bucket_draws(key: int, numbers: torch.Tensor, count: int, bucket: int) -> torch.Tensor:
-    """`count` draws for each of the buckets `numbers`, of which a full one has `bucket` elements: (b, count).
+    """Return `count` draws for each of the buckets `numbers`, of which a full one has `bucket` elements: (b, count).
 
     Element i of bucket b is draw i mod PART of stream b * ceil(bucket / PART) + i div PART.
     """

@@ -24,7 +24,7 @@ def write_int32(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
-    """Return ascending positions below `n`, or None where they are not."""
+    """Return the positions, or None where they do not ascend or are not below `n`."""
     shifts = torch.tensor(_SHIFTS, device=payload.device)
     return _check((payload.view(-1, 4).long() << shifts).sum(1), n)
 
@@ -59,8 +59,8 @@ def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) ->
 
 
 def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor | None, int]:
-    """`count` positions and the bytes that they take; None where there are no such, or the last byte is not filled
-    up with zeros.
+    """Return `count` positions and the bytes that they take; None where `payload` does not hold so many, or its last
+    byte is not filled up with zeros.
 
     Where a code starts depends on all before it. A code that starts at bit s ends at next(s): the first set
     bit from s on, plus 1 + parameter. All starts are found by doubling: next, next of next, and so on.

@@ -144,13 +144,13 @@ def test_whole_numbers_are_compiled_as_64_bits(file: Path) -> None:
         decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
         for decorator in decorators:
             if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "kernel":
-                signature = ast.literal_eval(decorator.args[0])
-                types = re.findall(r"\w+(?:\[[^\]]*\])?", signature[signature.rindex("(") :])
-                assert len(types) == len(node.args.args), node.name
-                for argument, compiled in zip(node.args.args, types, strict=True):
-                    annotation = ast.unparse(argument.annotation) if argument.annotation else ""
-                    if annotation == "int":
-                        assert compiled == "int64", (node.name, argument.arg)
+                for signature in map(ast.literal_eval, decorator.args):
+                    types = re.findall(r"\w+(?:\[[^\]]*\])?", signature[signature.rindex("(") :])
+                    assert len(types) == len(node.args.args), node.name
+                    for argument, compiled in zip(node.args.args, types, strict=True):
+                        annotation = ast.unparse(argument.annotation) if argument.annotation else ""
+                        if annotation == "int":
+                            assert compiled == "int64", (node.name, argument.arg)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_kernels_are_compiled_before_the_first_tensor_and_never_after() -> None:
         "    module = importlib.import_module(info.name)\n"
         "    for member in vars(module).values():\n"
         "        if isinstance(member, CPUDispatcher) and not member._can_compile:\n"
-        "            assert len(member.signatures) == 1, member\n"
+        "            assert member.signatures, member\n"
         "            found += 1\n"
         "assert found >= 2\n"
     )

@@ -1,7 +1,8 @@
 """Eigenvalues and eigenvectors of a tridiagonal matrix in float64, the wanted ones only.
 
 Eigenvalues by counting how many are below a shift (Sturm sequences), vectors by inverse iteration: what LAPACK's
-solvers, which find all of them, do in several times the time. `kernels.tridiagonal` puts the parts together.
+solvers, which find all of them, do in several times the time. `low_rank/linear_algebra/tridiagonal.py` puts the
+parts together.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A symmetric matrix made tridiagonal by reflections (Householder's method), in float32, and vectors taken back.
 
-`kernels.cpu.eigen` works on the tridiagonal matrix, `kernels.tridiagonal` puts the parts together.
+`eigen.py` works on the tridiagonal matrix, `low_rank/linear_algebra/tridiagonal.py` puts the parts together.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _four_rows(a: Float32s, i: int, v: Float32s, w: Float32s, u: Float32s, y: Fl
 
 @helper
 def _corner(a: Float32s, first: int, last: int, start: int, v: Float32s, w: Float32s, u: Float32s, y: Float32s) -> None:
-    """Do the same for the rows `first` to `last` - 1 from column `start` up to and with the diagonal."""
+    """Do what `_four_rows` does for rows `first` to `last` - 1, from column `start` up to and with the diagonal."""
     for i in range(first, last):
         for j in range(start, i):
             value = a[i, j] - (v[i] * w[j] + w[i] * v[j])
@@ -65,8 +65,8 @@ def _corner(a: Float32s, first: int, last: int, start: int, v: Float32s, w: Floa
 
 @helper
 def _reflection(row: Float32s, u: Float32s) -> float:
-    """Write u, its last element 1, for which I - scale * u u^T maps `row` to a multiple of (0, ..., 0, 1);
-    returns scale, and 0 where `row` is such a multiple already."""
+    """Write u, its last element 1, for which I - scale * u u^T maps `row` to a multiple of (0, ..., 0, 1); return
+    scale, and 0 where `row` is such a multiple already."""
     last = row.size - 1
     if not _dot(row[:last], row[:last]) > 0.0:
         u[:] = 0.0

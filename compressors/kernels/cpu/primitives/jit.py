@@ -34,8 +34,8 @@ def fingerprint() -> str:
     return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
 
 
-def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that compiles for exactly this numba signature, using the disk cache where there is one."""
+def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that compiles for exactly these numba signatures, using the disk cache where there is one."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
@@ -44,10 +44,12 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             # rather compile in every process than run a stale kernel.
             stamped = cached._cache._cache_file
             stamped._source_stamp = (stamped._source_stamp, fingerprint())
-            _compile_once(cached, signature)
+            for signature in signatures:
+                _compile_once(cached, signature)
         except (RuntimeError, OSError, AttributeError):
             cached = numba.njit(**_OPTIONS)(function)
-            cached.compile(signature)
+            for signature in signatures:
+                cached.compile(signature)
         cached.disable_compile()
         return cached
 
@@ -72,5 +74,5 @@ def _compile_once(cached: Any, signature: str) -> None:
 
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return decorate a function that kernels call: it is compiled into them, never on its own."""
+    """Return `function` in the form that kernels call: it is compiled into them, never on its own."""
     return numba.njit(**_OPTIONS)(function)

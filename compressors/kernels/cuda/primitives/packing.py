@@ -1,4 +1,4 @@
-"""`kernels.cpu.packing` in Triton: codes of 1 to 16 bits as a stream of bits.
+"""`kernels.cpu.primitives.packing` in Triton: codes of 1 to 16 bits as a stream of bits.
 
 Eight codes of `width` bits are `width` whole bytes. To pack, such a group becomes two words of four codes
 each, whose bytes are computed independently of each other. To unpack, every code is cut out of the one to

@@ -1,4 +1,4 @@
-"""`kernels.cpu.streams` in Triton: random numbers as a function of a key and a counter."""
+"""`kernels.cpu.primitives.streams` in Triton: random numbers as a function of a key and a counter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A flat tensor as buckets: rows of equal length, and a shorter last one.
 
-Kernels in plain torch work on whole rows; what holds for rows is applied to the full buckets as a
-matrix and to the rest as a matrix with one row.
+Kernels in plain torch work on the full buckets as a matrix, and on the last one as a matrix with one row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kernels.cpu.packing` in plain torch."""
+"""`kernels.cpu.primitives.packing` in plain torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kernels.cpu.streams` in plain torch: all streams of a tensor at once.
+"""`kernels.cpu.primitives.streams` in plain torch: all streams of a tensor at once.
 
 torch has no unsigned 64-bit arithmetic; int64 wraps around to the same bits, and a logical shift is an
 arithmetic one with the upper bits masked off.
