@@ -72,7 +72,7 @@ class Draws:
 
 
 def draw(compressor: Compressor, shape: Sequence[int], values: str, count: int) -> Draws:
-    """`count` draws of Q for an input, each by a compressor that remembers nothing."""
+    """Return `count` draws of Q for an input, each by a compressor without state."""
     x = SAMPLES[values](shape)
     q = torch.stack(
         [single_worker.quantise(compressor, x, Key(0, 0, step, 0)).view(-1).double() for step in range(1, count + 1)]

@@ -1,4 +1,4 @@
-"""From words on the command line to compressors, and what is said when that fails: one line."""
+"""Compressors as they are typed on a command line; a wrong one is a UsageError of one line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gradsweep.options.parameters import InvalidParameter, show
 
 
 def parse(text: str, key: str = "name") -> Compressor:
-    """`NAME` or `NAME,option=value,...` as a compressor; `option.key=value` for what is in a mapping.
+    """Return the compressor of `NAME` or `NAME,option=value,...`; `option.key=value` is for what is in a mapping.
 
     Args:
-        key: what a wrong name is called by: the option that it was typed for, say.
+        key: what stands in front of a wrong name in the error, such as the option that it was typed for.
 
     Raises:
         UsageError: the name or an option is not known, given twice, or a value is out of range.

@@ -9,7 +9,7 @@ An exchange calls, for every unit (layer, bucket or model) and step:
     memory.finish(unit, mean)                        # the mean of what the workers have sent, decoded
 
     Memory, UnitMemory       the interface, and what most memories share
-    registry                 memories by name
+    REGISTRY                 memories by name
     error_feedback           residual, scaled_residual, ef21: what was not sent is sent later
     dgc_momentum             dgc: the same with momentum
 

@@ -114,10 +114,10 @@ def test_compressors_work_at_the_ends_of_their_ranges(name: str) -> None:
         compressor.law(x.shape)
 
 
-@pytest.mark.parametrize("name", memories.registry())
+@pytest.mark.parametrize("name", memories.REGISTRY)
 def test_memories_work_at_the_ends_of_their_ranges(name: str) -> None:
     x, compressor = gaussian((12, 20)), build("topk")
-    for option, value in ends(memories.registry()[name]):
+    for option, value in ends(memories.REGISTRY[name]):
         kept = memories.build(name, **{option: value})
         for step in (1, 2):
             kept.begin(0.1, 2, lambda: 1.0)

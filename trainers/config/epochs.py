@@ -23,11 +23,6 @@ class Epochs:
     stretches: tuple[Stretch, ...]
 
     @classmethod
-    def from_length(cls, steps: int, per_epoch: int) -> Epochs:
-        """Return the epochs of a run in which all have one length."""
-        return cls(steps, (Stretch(0, 0, per_epoch),))
-
-    @classmethod
     def from_lengths(cls, lengths: Sequence[tuple[int, int]], epochs: int, max_steps: int | None = None) -> Epochs:
         """Return the epochs of a run of so many, cut short after `max_steps`.
 

@@ -25,7 +25,7 @@ GROUPS: dict[str, Mapping[str, type]] = {
     "schedule": SCHEDULES,
     "exchange": EXCHANGES,
     "compressor": compressors.registry(),
-    "memory": memories.registry(),
+    "memory": memories.REGISTRY,
     "network": NETWORKS,
 }
 """The parts of a run that are chosen by name: a directory in conf/, a mapping with `name` in a config."""

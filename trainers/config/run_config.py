@@ -116,7 +116,7 @@ class RunConfig(Checked):
 
 @functools.cache
 def _sections_of(cls: type) -> Mapping[str, type]:
-    """The fields of a dataclass that are dataclasses themselves."""
+    """Return the fields of a dataclass that are dataclasses themselves."""
     return {
         field.name: part
         for field in dataclasses.fields(cls)
@@ -141,7 +141,7 @@ def _build(prefix: str, cls: type, values: Mapping[str, Any]) -> Any:
 
 
 def build_member(group: str, value: Any) -> Any:
-    """The member of a group that a mapping names and gives the options of."""
+    """Return the member of a group whose name and options are in a mapping."""
     if not isinstance(value, Mapping) or value.get("name") not in GROUPS[group]:
         given = value.get("name") if isinstance(value, Mapping) else value
         members = GROUPS[group]
@@ -150,7 +150,7 @@ def build_member(group: str, value: Any) -> Any:
 
 
 def _build_section(prefix: str, cls: type, values: Any) -> Any:
-    """A section, whose fields may be dataclasses themselves."""
+    """Return a section; its fields may be dataclasses themselves."""
     if not isinstance(values, Mapping):
         raise bad_value(prefix, values, "a mapping with the keys " + ", ".join(f.name for f in dataclasses.fields(cls)))
     nested = _sections_of(cls)
@@ -162,7 +162,7 @@ def _build_section(prefix: str, cls: type, values: Any) -> Any:
 
 
 def parse(config: Mapping[str, Any]) -> RunConfig:
-    """The typed form of a resolved config; keys that no rank needs (`sweep`, `mpi`) are ignored.
+    """Return a resolved config in typed form; keys that no rank needs (`sweep`, `mpi`) are ignored.
 
     A section that earlier versions had not may be missing (`gradsweep.signature.ADDED`).
 
@@ -193,7 +193,7 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
 
 
 def load(path: Path) -> RunConfig:
-    """The config of a run directory, as a rank reads it.
+    """Read the config of a run directory, and return it in typed form.
 
     Raises:
         UsageError: the file is missing or is not a config.

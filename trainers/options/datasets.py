@@ -135,7 +135,7 @@ class ImageNet(Checked):
             raise InvalidParameter("resize", self.resize, f"an integer from {self.size} (size) up")
 
     def adapt_to(self, phase: Phase) -> ImageNet:
-        """As they are in a phase of a run; the margin around the middle grows with the size."""
+        """Return the options in a phase of a run; the margin around the middle grows with the size."""
         size = self.size if phase.size is None else phase.size
         return dataclasses.replace(
             self,
@@ -248,7 +248,7 @@ WHILE_TRAINING = frozenset(
 
 
 def name_prepared_arrays(name: str, options: Any) -> str:
-    """The name of a data set's prepared arrays: with all options that they depend on."""
+    """Return the name of a data set's prepared arrays, in which all options are that they depend on."""
     words = [
         f"{field.name}={getattr(options, field.name)}"
         for field in dataclasses.fields(options)
@@ -258,7 +258,7 @@ def name_prepared_arrays(name: str, options: Any) -> str:
 
 
 def _make_safe(word: str) -> str:
-    """`word` as a part of a file's name; what that leaves out is told apart by a hash."""
+    """Return a word as a part of a file's name; where letters are left out, a hash follows."""
     text = re.sub(r"[^A-Za-z0-9._=-]", "_", word)
     if text == word and len(text) <= 40:
         return text

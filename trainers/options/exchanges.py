@@ -25,8 +25,8 @@ class Exchange(Checked):
         return False
 
     def count_contributors(self, workers: int) -> int:
-        """How many workers' contributions are in what a worker takes a step with, its own included: its degree in
-        the graph of those who exchange. Where all exchange with all, as many as there are."""
+        """Return how many workers contribute to the step of a worker, itself included; all, where all exchange with
+        all."""
         return workers
 
 

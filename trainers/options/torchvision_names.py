@@ -12,7 +12,7 @@ _REGISTERED = re.compile(r"^@register_model\(\)\n(?:@.*\n)*def (\w+)\(", re.MULT
 
 @functools.cache
 def list_classifiers() -> tuple[str, ...]:
-    """All of them in alphabetical order; empty where they cannot be told, as without torchvision."""
+    """Return the names in alphabetical order; none without torchvision or its sources."""
     spec = importlib.util.find_spec("torchvision")
     folders = spec.submodule_search_locations if spec is not None else None
     if not folders:

@@ -50,7 +50,7 @@ def _describe_memories(compressor: Compressor) -> list[str]:
     """Return a cell for each memory, over the exchanges that can carry the compressor, without gossip."""
     cells = []
     exchanges = {name: cls for name, cls in _exchanges().items() if cls is not Gossip}
-    for name in memories.registry():
+    for name in memories.REGISTRY:
         every = {exchange: Combination(compressor, cls(), memories.build(name)) for exchange, cls in exchanges.items()}
         possible = {exchange: one for exchange, one in every.items() if not _list_broken(one, RULES)}
         cells.append(_describe({exchange: _list_broken(one, MEMORY_RULES) for exchange, one in possible.items()}))
@@ -92,7 +92,7 @@ def build_page() -> str:
         "And with the memories, as far as the first table allows; where only some exchanges work, they are named. With "
         f"exchange=gossip only memory=none works ({_NUMBERS[MEMORY_RULES[-1]]}).",
         "",
-        *_build_table([f"memory={name}" for name in memories.registry()], _describe_memories),
+        *_build_table([f"memory={name}" for name in memories.REGISTRY], _describe_memories),
         "",
         *(f"{number}. {rule.describe()}" for rule, number in _NUMBERS.items()),
         "",

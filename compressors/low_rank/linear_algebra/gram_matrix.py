@@ -16,10 +16,10 @@ def row_length(count: int) -> int:
 
 
 def gram(a: torch.Tensor) -> torch.Tensor:
-    """Lower triangle of a @ a.T (what lies above the diagonal blocks is zero); `a` is (m, n).
+    """Return the lower triangle of a @ a.T for `a` (m, n), with zeros above the diagonal blocks.
 
-    Half the work of a full product: only the blocks on and below the diagonal are multiplied. Its rows lie
-    `row_length` apart, so that it can be made tridiagonal in place.
+    Only the blocks on and below the diagonal are multiplied, half the work of a full product. The rows lie
+    `row_length` apart, so that the matrix can be made tridiagonal in place.
     """
     rows = a.shape[0]
     out = a.new_zeros(rows, row_length(rows))[:, :rows]

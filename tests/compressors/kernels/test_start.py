@@ -31,7 +31,7 @@ def test_checking_configs_loads_nothing_heavy() -> None:
         "for name, cls in compressors.registry().items():\n"
         "    compressors.build(name).payload_bound((300, 20))\n"
         "    compressors.build(name).payload_size((300, 20))\n"
-        "[compressors.memories.build(name) for name in compressors.memories.registry()]\n"
+        "[compressors.memories.build(name) for name in compressors.memories.REGISTRY]\n"
         "print(*sys.modules)"
     ).split()
     assert "compressors.memories.base" in loaded and "compressors.quantisation.qsgd_terngrad_onebit" in loaded

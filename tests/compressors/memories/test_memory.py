@@ -19,9 +19,9 @@ from tests.compressors.cases import every_compressor, fresh, gaussian, in_turn, 
 
 SHAPE = (24, 40)
 
-every_memory = pytest.mark.parametrize("name", memories.registry())
+every_memory = pytest.mark.parametrize("name", memories.REGISTRY)
 every_keeping_memory = pytest.mark.parametrize(
-    "name", [name for name, member in memories.registry().items() if issubclass(member, UnitMemory)]
+    "name", [name for name, member in memories.REGISTRY.items() if issubclass(member, UnitMemory)]
 )
 
 
@@ -67,7 +67,7 @@ class Telling(Largest):
 
 
 @every_compressor
-@in_turn(name=list(memories.registry()))
+@in_turn(name=list(memories.REGISTRY))
 def test_the_gradient_is_only_read_and_not_kept(name: str, compressor: Compressor) -> None:
     """The flat gradient buffer is overwritten by the next backward: with it or with a copy, the same."""
     flat = torch.zeros(7 + math.prod(SHAPE))
@@ -140,7 +140,7 @@ def test_tensors_have_to_be_tensors(name: str) -> None:
 
 @every_keeping_memory
 def test_the_state_of_another_memory_is_refused(name: str) -> None:
-    for other in memories.registry():
+    for other in memories.REGISTRY:
         theirs = memories.build(other)
         step(theirs, build("qsgd", levels=1), gaussian(SHAPE), 0)
         state = theirs.state_dict()
@@ -153,7 +153,7 @@ def test_the_state_of_another_memory_is_refused(name: str) -> None:
 
 @every_memory
 def test_out_of_range_is_refused(name: str) -> None:
-    for field in dataclasses.fields(memories.registry()[name]):
+    for field in dataclasses.fields(memories.REGISTRY[name]):
         valid = field.metadata["valid"]
         refused = [value for value in ("word", None, math.nan, -1, -0.5, True) if not valid.test(value)]
         assert refused

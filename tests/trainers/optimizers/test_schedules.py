@@ -14,7 +14,7 @@ from gradsweep.options.parameters import InvalidParameter
 from tests.trainers.configs import compose_config
 from trainers.config import groups
 from trainers.config import run_config as configs
-from trainers.config.epochs import Epochs
+from trainers.config.epochs import Epochs, Stretch
 from trainers.optimizers import schedules
 from trainers.optimizers.schedules import Schedule
 from trainers.options import schedules as options
@@ -23,8 +23,12 @@ from trainers.rules.resolve import resolve
 from trainers.topology import count_contributors
 
 
+def equal_epochs(steps: int, per_epoch: int) -> Epochs:
+    return Epochs(steps, (Stretch(0, 0, per_epoch),))
+
+
 def factors(config: options.Schedule, steps: int, per_epoch: int) -> list[float]:
-    schedule = Schedule(config, 1.0, Epochs.from_length(steps, per_epoch))
+    schedule = Schedule(config, 1.0, equal_epochs(steps, per_epoch))
     return [schedule.factor(step) for step in range(1, steps + 1)]
 
 
@@ -112,12 +116,12 @@ def test_plateau_is_torchs() -> None:
     config = options.Plateau(factor=0.3, patience=2, minimum=0.02)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.3, patience=2, min_lr=0.02, eps=0.0)
-    ours = Schedule(config, 1.0, Epochs.from_length(100, 1))
+    ours = Schedule(config, 1.0, equal_epochs(100, 1))
     drops = set()
     for epoch, loss in enumerate(losses, 1):
         assert ours.rate(epoch) == pytest.approx(optimizer.param_groups[0]["lr"]), epoch
         theirs.step(loss)
-        again = Schedule(config, 1.0, Epochs.from_length(100, 1))
+        again = Schedule(config, 1.0, equal_epochs(100, 1))
         again.load_state_dict(ours.state_dict())
         ours = again
         ours.observe(loss)
@@ -126,7 +130,7 @@ def test_plateau_is_torchs() -> None:
 
 
 def test_a_state_of_another_schedule_is_refused() -> None:
-    plateau, cosine = (Schedule(one(), 1.0, Epochs.from_length(9, 3)) for one in (options.Plateau, options.Cosine))
+    plateau, cosine = (Schedule(one(), 1.0, equal_epochs(9, 3)) for one in (options.Plateau, options.Cosine))
     assert cosine.state_dict() == {}
     cosine.load_state_dict({})
     for schedule, state in (
@@ -144,11 +148,11 @@ def test_a_regime_sets_what_a_phase_names_until_another_does() -> None:
         {"epoch": 2, "lr": 0.01, "momentum": None},
         {"epoch": 3, "weight_decay": 0},
     ]
-    schedule = Schedule(options.Regime(phases=phases), 123.0, Epochs.from_length(8, 2), scale=2.0)
+    schedule = Schedule(options.Regime(phases=phases), 123.0, equal_epochs(8, 2), scale=2.0)
     assert [schedule.rate(step) for step in range(1, 9)] == pytest.approx([0.2] * 4 + [0.02] * 4)
     assert schedule.settings(4) == {"momentum": 0.9, "weight_decay": 1e-4} == schedule.settings(5)
     assert schedule.settings(7) == {"momentum": 0.9, "weight_decay": 0.0}
-    assert Schedule(options.Constant(), 1.0, Epochs.from_length(8, 2)).settings(1) == {}
+    assert Schedule(options.Constant(), 1.0, equal_epochs(8, 2)).settings(1) == {}
 
 
 DGC = {
@@ -285,20 +289,20 @@ PUBLISHED: list[tuple[str, dict[str, Any], int, int, dict[float, float]]] = [
 )
 def test_published_rates(changes: dict[str, Any], workers: int, per_epoch: int, rates: dict[float, float]) -> None:
     run = configs.parse(resolve(compose_config(**changes, workers=workers)))
-    schedule = schedules.build(run, Epochs.from_length(run.epochs * per_epoch, per_epoch))
+    schedule = schedules.build(run, equal_epochs(run.epochs * per_epoch, per_epoch))
     found = {epoch: schedule.rate(round(epoch * per_epoch) + 1) for epoch in rates}
     assert found == pytest.approx(rates, rel=1e-9)
 
 
 def test_dgc_warm_up_factors() -> None:
     run = configs.parse(compose_config(**DGC, workers=8))
-    schedule = schedules.build(run, Epochs.from_length(200 * 10, 10))
+    schedule = schedules.build(run, equal_epochs(200 * 10, 10))
     assert [schedule.factor(10 * epoch + 1) for epoch in range(6)] == pytest.approx([0.125, 0.3, 0.475, 0.65, 0.825, 1])
 
 
 def scaled(exchange: str | dict[str, Any], by: str) -> float:
     run = configs.parse(compose_config(workers=16, exchange=exchange, scaling={"rule": "linear", "by": by}))
-    return schedules.build(run, Epochs.from_length(100, 10)).rate(1)
+    return schedules.build(run, equal_epochs(100, 10)).rate(1)
 
 
 def test_the_degree_is_of_how_many_workers_what_they_send_is_averaged() -> None:
@@ -323,7 +327,7 @@ def test_among_neighbours_the_degree_is_how_many_there_are_and_oneself(topology:
         scaling = {"rule": "linear", "by": by, "base_batch": 64}
         run = configs.parse(resolve(compose_config(**changes, scaling=scaling)))
         assert count_contributors(run) == largest
-        assert schedules.build(run, Epochs.from_length(100, 10)).rate(1) == pytest.approx(0.1 * times), by
+        assert schedules.build(run, equal_epochs(100, 10)).rate(1) == pytest.approx(0.1 * times), by
 
 
 def test_scaling() -> None:
@@ -339,7 +343,7 @@ def test_scaling() -> None:
     ]  # of all: by batch
     shrunk = compose_config(scaling={"rule": "linear", "by": "batch", "warmup_from_base": True}, batch={"size": 32})
     shrunk["schedule"]["warmup_epochs"] = 1.0
-    schedule = schedules.build(configs.parse(shrunk), Epochs.from_length(100, 10))
+    schedule = schedules.build(configs.parse(shrunk), equal_epochs(100, 10))
     assert {schedule.rate(step) for step in (1, 5, 50)} == {0.025}  # nothing rises where the rate was scaled down
 
 

@@ -17,7 +17,7 @@ from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import main
 from trainers import data
 from trainers.config import run_config as configs
-from trainers.config.epochs import Epochs
+from trainers.config.epochs import Epochs, Stretch
 from trainers.config.run_config import RunConfig
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch, Feed
@@ -50,7 +50,7 @@ class Run:
         self.feed = Shard(random_arrays(7 * 48 + 5, 40), 48, 3, COMM.rank, COMM.size)
         self.replica, self.watch = Replica(self.config, self.feed.shape, 10, COMM), Stopwatch()
         self.algorithm = assembly.build_algorithm(self.config, COMM, self.replica, self.watch)
-        self.schedule = schedules.build(self.config, Epochs.from_length(STEPS, self.feed.plan.steps))
+        self.schedule = schedules.build(self.config, Epochs(STEPS, (Stretch(0, 0, self.feed.plan.steps),)))
         self.batches = [batch for epoch in (1, 2, 3) for batch in self.feed.read_epoch(epoch)]
         self.values, self.gradients = self.replica.flat.values, self.replica.flat.gradients
 

@@ -221,7 +221,7 @@ class Plain:
 
 def changing() -> None:
     """The mean of every step against a computation of all workers in one process."""
-    for name in memories.registry():
+    for name in memories.REGISTRY:
         for exchange_name in ("mixed", "allgather"):
             units = new_units(BODY)
             member = compressors.build("topk", ratio=0.1)
