@@ -188,8 +188,7 @@ class Worker:
         """Return ||x - Q(x)|| / ||x|| of the first step, which calls every kernel for the first time."""
         self.encode()
         self.gradients.mean.zero_()
-        for unit, (payload, mean) in enumerate(zip(self.payloads, self.gradients.means, strict=True)):
-            self.compressor.decompress_add(payload, mean, Key(0, 0, self.step, unit), self.weights[unit])
+        self.decode()
         x = self.gradients.flat[self.step % 2]
         error = float(torch.linalg.vector_norm(self.gradients.mean - x) / torch.linalg.vector_norm(x))
         self.gradients.mean.zero_()

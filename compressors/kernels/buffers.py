@@ -24,9 +24,9 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.dtype is torch.float32 and tensor.is_contiguous() and tensor.data_ptr() % _FLOAT32_BYTES == 0
 
 
-def _is_aligned(payload: torch.Tensor) -> bool:
-    """Tell whether a payload can be viewed as float32."""
-    return payload.data_ptr() % _FLOAT32_BYTES == 0 and payload.storage_offset() % _FLOAT32_BYTES == 0
+def is_aligned(payload: torch.Tensor, width: int = _FLOAT32_BYTES) -> bool:
+    """Tell whether a payload can be viewed as numbers of `width` bytes, float32 by default."""
+    return payload.data_ptr() % width == 0 and payload.storage_offset() % width == 0
 
 
 def as_float32(x: torch.Tensor) -> torch.Tensor:
@@ -123,7 +123,7 @@ def write_floats(x: torch.Tensor, payload: torch.Tensor) -> None:
     if is_plain(x) and x.device.type == payload.device.type == "cpu":
         # memcpy aligns its stores, copy_ does not: behind a payload of odd length, that takes 2.5 times as long.
         payload.numpy()[:] = x.detach().numpy().reshape(-1).view(np.uint8)
-    elif _is_aligned(payload):
+    elif is_aligned(payload):
         payload.view(torch.float32).view(x.shape).copy_(x.detach())
     else:
         payload.copy_(as_float32(x).view(torch.uint8))
@@ -132,11 +132,7 @@ def write_floats(x: torch.Tensor, payload: torch.Tensor) -> None:
 @contextlib.contextmanager
 def floats_of(payload: torch.Tensor, count: int, dtype: str) -> Iterator[torch.Tensor]:
     """Yield `count` float32 to fill, which end up in `payload` as `dtype`: its own memory where possible."""
-    if (
-        dtype == "float32"
-        and payload.data_ptr() % _FLOAT32_BYTES == 0
-        and payload.storage_offset() % _FLOAT32_BYTES == 0
-    ):
+    if dtype == "float32" and is_aligned(payload):
         yield payload.view(torch.float32)
         return
     values = torch.empty(count, dtype=torch.float32, device=payload.device)
@@ -146,6 +142,6 @@ def floats_of(payload: torch.Tensor, count: int, dtype: str) -> Iterator[torch.T
 
 def read_floats(payload: torch.Tensor) -> torch.Tensor:
     """Return what `write_floats` wrote, 1-D: a view of `payload` where it is aligned."""
-    if not _is_aligned(payload):
+    if not is_aligned(payload):
         payload = payload.clone()
     return payload.view(torch.float32)

@@ -63,20 +63,12 @@ class Policy(Checked):
             raise InvalidParameter("warmup_epochs", 0, "an integer from 1 up with warmup=exponential")
         if self.warmup != "none" and self.accordion.option is not None:
             raise InvalidParameter("warmup", self.warmup, "none where accordion.option is given")
-        self.build_exceptions()
+        patterns.build_exceptions(self.patterns)
 
     @property
     def looks_at_tensors(self) -> bool:
         """Whether the choice for a unit may depend on its name, its shape or its norm."""
         return bool(self.patterns) or self.dense_1d or self.min_elements > 1 or self.accordion.option is not None
-
-    def build_exceptions(self) -> list[tuple[str, Compressor]]:
-        """Return the entries of `patterns`: a regular expression and the compressor for what it finds.
-
-        Raises:
-            InvalidParameter: one of them cannot be built.
-        """
-        return patterns.build_exceptions(self.patterns)
 
     def check(self, compressor: Compressor) -> None:
         """Refuse what this compressor has no option for.
@@ -167,7 +159,7 @@ class Policy(Checked):
         gated = self.min_elements > 1 or self.dense_1d or self.start_step > 1
         fully = any(ratio >= 1 for ratio in self.warmup_ratios)
         fully = fully or (self.warmup == "exponential" and self.warmup_coefficient == 1)
-        others = [exception for _, exception in self.build_exceptions()]
+        others = [exception for _, exception in patterns.build_exceptions(self.patterns)]
         return [compressor, *others, *([dense] if gated or fully else [])]
 
 
@@ -207,7 +199,7 @@ class Selector:
         patterns.check_names(policy.patterns, [name for name, _ in units])
         self.policy, self.compressor, self.units, self.workers = policy, compressor, units, workers
         self._dense = compressors.build("none")
-        self._exceptions = policy.build_exceptions()
+        self._exceptions = patterns.build_exceptions(policy.patterns)
         self._variants: dict[str, Compressor] = {}  # by what they are: each keeps its own state
         self._saved: dict[str, Any] = {}  # states of variants that are still to come
         self._regimes = Regimes(policy.accordion, [shape for _, shape in units])

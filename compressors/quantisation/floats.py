@@ -94,7 +94,7 @@ class _Halves(Compressor):
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         values = buffers.as_float32(x)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
-        in_place = self._is_aligned(payload)
+        in_place = buffers.is_aligned(payload, 2)
         halves = (payload if in_place else torch.empty_like(payload)).view(getattr(torch, self.sum_dtype))
         for first, last in self._pieces(values):
             rounded = halves[first:last].copy_(values[first:last])
@@ -121,12 +121,7 @@ class _Halves(Compressor):
     def _halves(self, payload: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """Return the numbers of a payload of a tensor like `like`, (n,)."""
         payload = buffers.receive(payload, like.device, self.payload_bound(like.shape))
-        return (payload if self._is_aligned(payload) else payload.clone()).view(getattr(torch, self.sum_dtype))
-
-    @staticmethod
-    def _is_aligned(payload: torch.Tensor) -> bool:
-        """Tell whether a payload can be viewed as numbers of 16 bits."""
-        return payload.data_ptr() % 2 == 0 and payload.storage_offset() % 2 == 0
+        return (payload if buffers.is_aligned(payload, 2) else payload.clone()).view(getattr(torch, self.sum_dtype))
 
     def _pieces(self, x: torch.Tensor) -> Iterator[tuple[int, int]]:
         size = _PIECE if x.device.type == "cpu" else max(1, x.numel())

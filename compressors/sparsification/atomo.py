@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import struct
 from collections.abc import Sequence
 from types import ModuleType
 from typing import ClassVar
@@ -13,11 +12,11 @@ from compressors.base import EXACT, Compressor, CorruptPayload, Law, count_eleme
 from compressors.kernels import backend, buffers
 from compressors.lazy import torch
 from compressors.random_key import Key
-from compressors.sparsification import positions
+from compressors.sparsification import magnitudes, positions
 from gradsweep.options.parameters import choice, number
 
 _MIXED, _ALL_LARGE = 1, 2
-_MAGNITUDE, _INFINITY = 0x7FFFFFFF, 0x7F800000
+_MAGNITUDE = 0x7FFFFFFF
 _LARGEST = 3.4028234663852886e38
 
 
@@ -86,9 +85,9 @@ class Atomo(Compressor):
         scale = self.scale(kernels, flat)
         kept = torch.zeros(0, dtype=torch.int64, device=x.device)
         if scale > 0.0:
-            kept = kernels.draw_kept(flat, key.mix(), scale, _bits(scale), self._count_expected(n))
+            kept = kernels.draw_kept(flat, key.mix(), scale, magnitudes.bits_of(scale), self._count_expected(n))
         values = flat[kept]
-        is_large, large, negative = _part(values, _bits(scale) if kept.numel() else 0)
+        is_large, large, negative = _part(values, magnitudes.bits_of(scale) if kept.numel() else 0)
         plan = positions.plan(sparse, kept, n, self.indices, None)
         extra = 0 if not len(large) else _MIXED if len(negative) else _ALL_LARGE
         sizes = [positions.HEADER, plan.size, 4, -(-len(kept) // 8) if extra == _MIXED else 0]
@@ -107,22 +106,22 @@ class Atomo(Compressor):
     def scale(self, kernels: ModuleType, x: torch.Tensor) -> float:
         """Return t for `x` (n,) float32; 0 for a tensor of zeros, NaN where it holds NaN or Inf."""
         expected = self._count_expected(len(x))
-        large, rest, largest = kernels.split_at(x, _INFINITY)
+        large, rest, largest = kernels.split_at(x, magnitudes.INFINITY)
         if large:
             return math.nan
         if rest == 0.0:
             return 0.0
         if expected >= len(x):
-            return _number(1)
+            return magnitudes.value_of(1)
         scale = math.inf
         while rest > 0.0 and large < expected:
-            found = _round_up(rest / (expected - large))
+            found = min(magnitudes.value_of(magnitudes.bits_of(rest / (expected - large))), _LARGEST)
             if found >= scale:
                 break  # by rounding alone: the exact ones fall
             scale = found
-            if largest < _bits(scale):
+            if largest < magnitudes.bits_of(scale):
                 break  # nothing changes sides
-            large, rest, largest = kernels.split_at(x, _bits(scale))
+            large, rest, largest = kernels.split_at(x, magnitudes.bits_of(scale))
         return scale
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
@@ -184,22 +183,3 @@ def _read_values(kernels: ModuleType, payload: torch.Tensor, count: int, scale: 
         part[mask], exact = exact[:found], exact[found:]
         part[~mask], signs = torch.where(signs[: len(part) - found], -scale, scale), signs[len(part) - found :]
     return values
-
-
-def _bits(value: float) -> int:
-    """Return the bits of the float32 `value`, as an integer."""
-    return int.from_bytes(struct.pack("<f", value), "little")
-
-
-def _number(bits: int) -> float:
-    """Return the inverse of `_bits`."""
-    (value,) = struct.unpack("<f", bits.to_bytes(4, "little"))
-    return float(value)
-
-
-def _round_up(value: float) -> float:
-    """Return the smallest float32 that is not below `value`, above zero; the largest one for what is beyond it."""
-    if value >= _LARGEST:
-        return _LARGEST
-    nearest = _bits(value)
-    return _number(max(1, nearest if _number(nearest) >= value else nearest + 1))

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from compressors.base import Cooperative, CorruptPayload, Law, Reduction, Sum, Swap
 from compressors.kernels import backend, buffers
-from compressors.lazy import torch
+from compressors.lazy import np, torch
 from compressors.random_key import Key
 from compressors.sparsification import counts, positions
 from compressors.sparsification.topk import TopK
@@ -221,17 +221,16 @@ def _unify_nan(values: torch.Tensor) -> torch.Tensor:
 
 def _pack_bits(mask: torch.Tensor) -> torch.Tensor:
     """Pack (n,) bool into (ceil(n / 8),) uint8, the lowest bit first."""
-    padded = torch.nn.functional.pad(mask.long(), (0, -len(mask) % 8)).view(-1, 8)
-    return (padded << torch.arange(8, device=mask.device)).sum(1).to(torch.uint8)
+    return torch.from_numpy(np.packbits(mask.cpu().numpy(), bitorder="little")).to(mask.device)
 
 
 def _unpack_bits(payload: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the inverse of `_bits`.
+    """Return the inverse of `_pack_bits`, (count,) bool.
 
     Raises:
         CorruptPayload: there are fewer bits.
     """
-    bits = (payload[:, None] >> torch.arange(8, dtype=torch.uint8, device=payload.device)) & 1
-    if bits.numel() < count:
-        raise CorruptPayload(f"{bits.numel()} bits for {count} elements")
-    return bits.flatten()[:count] == 1
+    if 8 * len(payload) < count:
+        raise CorruptPayload(f"{8 * len(payload)} bits for {count} elements")
+    bits = np.unpackbits(payload.cpu().numpy(), count=count, bitorder="little")
+    return torch.from_numpy(bits).bool().to(payload.device)

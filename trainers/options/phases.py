@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradsweep.options.parameters import Checked, InvalidParameter, boolean, integer, number
+from gradsweep.options.parameters import Checked, InvalidParameter, boolean, from_mapping, integer, number
 
 WORDS = (
     "a list of {epoch, size, batch, scale, rectangular}, by epoch from 0 up: image side in pixels from 8 to 4096, "
@@ -40,10 +40,8 @@ def is_phase(item: Any) -> bool:
     """Tell whether an item has an epoch, and something of the rest, in range."""
     if not isinstance(item, Mapping) or item.get("epoch") is None:
         return False
-    if not set(item) <= {field.name for field in dataclasses.fields(Phase)}:
-        return False
     try:
-        Phase(**item)
+        from_mapping(Phase, dict(item))
     except InvalidParameter:
         return False
     return True
