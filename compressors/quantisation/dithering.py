@@ -40,7 +40,6 @@ class NaturalCompression(Bucketed):
     aliases: ClassVar[tuple[str, ...]] = ("natural_compression",)
     paper: ClassVar[str] = "Horvath et al., Natural Compression for Distributed Deep Learning, MSML 2022"
     kernel: ClassVar[str] = "natural"
-    takes_arrays: ClassVar[bool] = True
     flaw: ClassVar[str] = "a scale is not a power of two"
 
     bucket_size: int | None = buckets.option(None)
@@ -70,7 +69,6 @@ class LogarithmicDithering(Levelled):
     """
 
     kernel: ClassVar[str] = "dithering"
-    takes_arrays: ClassVar[bool] = True
 
     bucket_size: int | None = buckets.option(None)
     norm: str = choice("l2", "max", "l2")

@@ -92,6 +92,7 @@ class Elementwise(Compressor):
 class Bucketed(Elementwise):
     """A payload with a head for every bucket of `bucket_size` elements (null: the unit is one), then its codes."""
 
+    takes_arrays: ClassVar[bool] = True
     head: ClassVar[int] = 4
     """Bytes of the head of a bucket."""
     width: ClassVar[int] = 8

@@ -44,7 +44,6 @@ class Int8(Bucketed):
     name: ClassVar[str] = "int8"
     paper: ClassVar[str] = "Gan et al., BAGUA, VLDB 2022"
     kernel: ClassVar[str] = "integers"
-    takes_arrays: ClassVar[bool] = True
     flaw: ClassVar[str] = (
         "a bucket's bounds are not in order, negative or infinite, or a code is above the highest level"
     )
@@ -108,7 +107,6 @@ class Dynamic8(Bucketed):
     aliases: ClassVar[tuple[str, ...]] = ("u8bit",)
     paper: ClassVar[str] = "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016"
     kernel: ClassVar[str] = "dynamic"
-    takes_arrays: ClassVar[bool] = True
     flaw: ClassVar[str] = "a norm is negative or infinite"
 
     bucket_size: int | None = buckets.option(4096)

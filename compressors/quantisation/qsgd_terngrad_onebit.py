@@ -58,7 +58,6 @@ class QSGD(Levelled):
     }
     paper: ClassVar[str] = "Alistarh et al., QSGD, NeurIPS 2017"
     kernel: ClassVar[str] = "qsgd"
-    takes_arrays: ClassVar[bool] = True
 
     levels: int = integer(7, low=1, high=32767)
     bucket_size: int | None = buckets.option(512)
@@ -158,7 +157,6 @@ class TernGrad(Bucketed):
     name: ClassVar[str] = "terngrad"
     paper: ClassVar[str] = "Wen et al., TernGrad, NeurIPS 2017"
     kernel: ClassVar[str] = "terngrad"
-    takes_arrays: ClassVar[bool] = True
     flaw: ClassVar[str] = "a scale is negative or infinite, or a code is above 2"
     width: ClassVar[int] = 2
 
@@ -228,7 +226,6 @@ class OneBit(Bucketed):
     name: ClassVar[str] = "onebit"
     paper: ClassVar[str] = "Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech 2014"
     kernel: ClassVar[str] = "onebit"
-    takes_arrays: ClassVar[bool] = True
     flaw: ClassVar[str] = "a mean is infinite or has the other sign"
     head: ClassVar[int] = 8
     width: ClassVar[int] = 1

@@ -29,13 +29,11 @@ def read(run: Any, key: str, default: Any = None) -> Any:
         run: a RunConfig, something with the same attributes, or a resolved config.
     """
     value = run
-    if isinstance(run, Mapping):
-        for step in key.split("."):
-            value = value.get(step, _MISSING) if isinstance(value, Mapping) else _MISSING
-        return default if value is _MISSING else value.get("name", value) if isinstance(value, Mapping) else value
     for step in key.split("."):
-        value = getattr(value, step, _MISSING)
-    return default if value is _MISSING else NAMES.get(type(value), value)
+        value = value.get(step, _MISSING) if isinstance(value, Mapping) else getattr(value, step, _MISSING)
+    if value is _MISSING:
+        return default
+    return value.get("name", value) if isinstance(value, Mapping) else NAMES.get(type(value), value)
 
 
 def _fill(text: str, run: Any) -> str:
