@@ -8,7 +8,6 @@ import datetime
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -34,77 +33,71 @@ from gradsweep.options.parameters import InvalidParameter
 PART = "bench"
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What was asked for."""
-
-    names: list[str]
-    model: str
-    elements: int
-    threads: int
-    repeats: int
-    device: str
-    kernels: str
-    output: Path | None
-    into: Path | None
-
-
-def run(**typed: Any) -> int:
+def run(
+    names: list[str],
+    model: str,
+    elements: int,
+    threads: int,
+    repeats: int,
+    device: str,
+    kernels: str,
+    output: Path | None,
+    into: Path | None,
+) -> int:
     """Measure, print a table, and write bench.csv and bench.png, or fill a page."""
-    options = Options(**typed)
-    compressors = parse_all(options.names)
-    if options.device == "cuda" and not torch.cuda.is_available():
+    compressors = parse_all(names)
+    if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: torch finds no CUDA device")
-    folder = options.output or Path("output", "bench", datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S"))
-    if options.into is not None:
-        markdown_sections.read(options.into, PART)  # that it is there, before minutes of measuring
+    folder = output or Path("output", "bench", datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S"))
+    if into is not None:
+        markdown_sections.read(into, PART)  # that it is there, before minutes of measuring
     else:
         _make_folder(folder)
-    with _set_up(options):
-        where = describe_machine(options.threads, options.device)
-        rows = measure(compressors, options)
-    if options.kernels != "auto":
-        where += f", kernels {options.kernels}"
+    with _set_up(threads, kernels, elements):
+        where = describe_machine(threads, device)
+        rows = measure(compressors, model, elements, repeats, device)
+    if kernels != "auto":
+        where += f", kernels {kernels}"
     heading = (
-        f"{where}; {options.repeats} interleaved repetitions, medians; normal noise of the standard deviation 0.001; "
+        f"{where}; {repeats} interleaved repetitions, medians; normal noise of the standard deviation 0.001; "
         f"memory copy of {4 * rows[0].elements / 1e6:.0f} MB: {1e3 * rows[0].encode_s:.2f} ms"
     )
     table = build_table(rows)
     tables.print_table(table)
     tables.print_line(heading, style="dim")
-    if options.into is not None:
-        markdown_sections.fill(options.into, PART, f"{heading}.\n\n{tables.format_markdown(table)}")
+    if into is not None:
+        markdown_sections.fill(into, PART, f"{heading}.\n\n{tables.format_markdown(table)}")
         return 0
     _write(folder, rows, where, heading)
     return 0
 
 
 @contextlib.contextmanager
-def _set_up(options: Options) -> Iterator[None]:
+def _set_up(threads: int, kernels: str, elements: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(threads)
     try:
-        with backend.use(options.kernels):
+        with backend.use(kernels):
             yield
     except InvalidParameter as error:
         raise UsageError(str(error)) from error
     except (RuntimeError, MemoryError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class of its own for the CPU
             raise
-        raise UsageError(f"--elements {options.elements}: more than the memory holds") from error
+        raise UsageError(f"--elements {elements}: more than the memory holds") from error
     finally:
         torch.set_num_threads(before)
 
 
-def measure(compressors: Sequence[Compressor], options: Options) -> list[Row]:
+def measure(compressors: Sequence[Compressor], model: str, elements: int, repeats: int, device: str) -> list[Row]:
     """Return a row for the memory copy, then one for each method."""
     layers = resnet18_shapes()
-    flat: list[tuple[int, ...]] = [(options.elements,)]
+    flat: list[tuple[int, ...]] = [(elements,)]
     kinds = {
-        "layers": lambda: Gradients(layers, options.device),
-        "flat": lambda: Gradients(flat, options.device),
+        "layers": lambda: Gradients(layers, device),
+        "flat": lambda: Gradients(flat, device),
     }
-    wanted = ["layers" if options.model == "resnet18" or one.needs_matrix else "flat" for one in compressors]
+    wanted = ["layers" if model == "resnet18" or one.needs_matrix else "flat" for one in compressors]
     rooms = {kind: make() for kind, make in kinds.items() if kind in wanted}
     workers = [Worker(one, rooms[kind]) for one, kind in zip(compressors, wanted, strict=True)]
     times: dict[str, Times] = {}
@@ -113,7 +106,7 @@ def measure(compressors: Sequence[Compressor], options: Options) -> list[Row]:
         for number_, worker in enumerate(workers):
             if worker.gradients is room:
                 operations |= {f"{number_}/encode": worker.encode, f"{number_}/decode": worker.decode_and_finish}
-        taken = time_interleaved(operations, room.copy, options.repeats, options.device)
+        taken = time_interleaved(operations, room.copy, repeats, device)
         times |= {name if name != "copy" else f"{kind}/copy": one for name, one in taken.items()}
     main = "flat" if "flat" in rooms else "layers"
     rows = [_build_copy_row(times[f"{main}/copy"], main, rooms[main])]

@@ -175,7 +175,7 @@ class PowerSGD(Cooperative, Stateful):
             if self.warm_start:
                 self.kept.update({batch[number][1].unit: {"q": q} for number, q in work.right.items()})
             return [
-                Reduction(_bytes(units[number]), _bytes(work.dense[number]), 1.0 / workers)
+                Reduction(units[number].view(torch.uint8), work.dense[number].view(torch.uint8), 1.0 / workers)
                 if number in work.dense
                 else _build_reduction(work.left[number], local[number], work.right[number])
                 for number in range(len(batch))
@@ -237,14 +237,11 @@ def _draw(q: torch.Tensor, key: Key, number: int) -> torch.Tensor:
     return thin_products.gaussian(splitmix64(key.share().mix() ^ number), q.shape[0], q.shape[1], q.device)
 
 
-def _bytes(values: torch.Tensor) -> torch.Tensor:
-    return values.view(torch.uint8)
-
-
 def _build_reduction(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> Reduction:
     """Return the payloads of P with this worker's Q and with the mean of all."""
-    mean = _bytes(torch.cat((left.reshape(-1), right.reshape(-1))))
-    return Reduction(mean if local is right else _bytes(torch.cat((left.reshape(-1), local.reshape(-1)))), mean)
+    mean = torch.cat((left.reshape(-1), right.reshape(-1))).view(torch.uint8)
+    own = mean if local is right else torch.cat((left.reshape(-1), local.reshape(-1))).view(torch.uint8)
+    return Reduction(own, mean)
 
 
 @contextlib.contextmanager

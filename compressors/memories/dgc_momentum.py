@@ -56,7 +56,8 @@ class DGC(UnitMemory):
         return self.clip is not None and self.clip_per == "model"
 
     def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
-        self._step.begin(workers, norm)
+        self._step.workers, self._step.norm = workers, functools.cache(norm)
+        self._step.exact.clear()
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         gradient = gradient.detach()
@@ -103,24 +104,16 @@ class DGC(UnitMemory):
             momentum.masked_fill_(sent != 0, 0.0)
 
 
+def _no_norm() -> float:
+    raise RuntimeError("begin must be called before every step: the whole gradient is clipped")
+
+
+@dataclasses.dataclass
 class _Step:
     """The state of the current step."""
 
-    def __init__(self) -> None:
-        self.workers = 1
-        self.exact: set[int] = set()
-        self._compute_norm: Callable[[], float] | None = None
-        self._norm: float | None = None
-
-    def begin(self, workers: int, compute_norm: Callable[[], float]) -> None:
-        """Start another step."""
-        self.workers, self._compute_norm, self._norm = workers, compute_norm, None
-        self.exact.clear()
-
-    def norm(self) -> float:
-        """Return the l2 norm of the whole gradient, which is computed at the first call."""
-        if self._norm is None:
-            if self._compute_norm is None:
-                raise RuntimeError("begin must be called before every step: the whole gradient is clipped")
-            self._norm = self._compute_norm()
-        return self._norm
+    workers: int = 1
+    norm: Callable[[], float] = _no_norm
+    """Returns the l2 norm of the whole gradient."""
+    exact: set[int] = dataclasses.field(default_factory=set)
+    """Units that are sent exactly."""

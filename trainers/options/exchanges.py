@@ -59,9 +59,7 @@ class Mixed(Overlapping):
     """What the network can sum goes by allreduce, the rest by allgather."""
 
 
-def _second_memory() -> str:
-    memory: str = choice("auto", "auto", "none", "residual", "scaled_residual")
-    return memory
+_SECOND_MEMORIES = ("auto", "none", "residual", "scaled_residual")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Sharded(Exchange):
     """Each worker reduces one shard of the units: payloads to the shard's owner, its mean, compressed again, to all."""
 
     second: str = choice("same", "same", "none")
-    second_memory: str = _second_memory()
+    second_memory: str = choice("auto", *_SECOND_MEMORIES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +93,7 @@ class ParameterServer(Exchange):
     mode: str = choice("synchronous", "synchronous", "asynchronous")
     staleness: int = integer(4, low=0, high=1000)
     answer: str = choice("dense", "dense", "compressed")
-    second_memory: str = _second_memory()
+    second_memory: str = choice("auto", *_SECOND_MEMORIES)
     backup: int = integer(0, low=0, high=4095)
 
     def __post_init__(self) -> None:

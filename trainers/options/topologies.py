@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gradsweep.options.parameters import Checked, boolean, choice, integer
 
@@ -13,8 +13,7 @@ class NoTopology(Checked):
     """All workers have the same parameters: what every run has whose algorithm is not decentralised."""
 
 
-def _weights(default: str) -> Any:
-    return choice(default, "uniform", "metropolis_hastings", "local_degree")
+_WEIGHTS = ("uniform", "metropolis_hastings", "local_degree")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Topology(Checked):
     fixed: ClassVar[bool] = True
     """The graph is the same in every step."""
 
-    weights: str = _weights("uniform")
+    weights: str = choice("uniform", *_WEIGHTS)
     lazy: bool = boolean(False)
 
 
@@ -96,7 +95,7 @@ class Expander(Topology):
     0 has a loop, and so have 1 and -1, which are their own inverses: with `local_degree` all weights are 1/3.
     """
 
-    weights: str = _weights("local_degree")
+    weights: str = choice("local_degree", *_WEIGHTS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,14 +105,14 @@ class Margulis(Topology):
     Links that it has several times count once; it has loops, which `local_degree` heeds.
     """
 
-    weights: str = _weights("local_degree")
+    weights: str = choice("local_degree", *_WEIGHTS)
 
 
 @dataclasses.dataclass(frozen=True)
 class Social(Topology):
     """The 32 nodes of Davis's women of the South and the events that they took part in, for 32 workers."""
 
-    weights: str = _weights("local_degree")
+    weights: str = choice("local_degree", *_WEIGHTS)
 
 
 @dataclasses.dataclass(frozen=True)
