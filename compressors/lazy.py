@@ -20,8 +20,9 @@ class _LazyModule:
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
     import torch
 else:
-    np, torch = _LazyModule("numpy"), _LazyModule("torch")
+    np, npt, torch = map(_LazyModule, ("numpy", "numpy.typing", "torch"))
 
-__all__ = ["np", "torch"]
+__all__ = ["np", "npt", "torch"]

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from compressors.lazy import np, torch
+from compressors.lazy import np, npt, torch
 from compressors.random_key import Key
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _FLOAT32_BYTES = 4
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from compressors.lazy import torch
-
-if TYPE_CHECKING:
-    Tensors = Mapping[int, Mapping[str, torch.Tensor]]
 
 
 class Stateless:
@@ -58,7 +55,7 @@ class Stateful(Stateless):
         self.kept.update(taken)
 
 
-def copy_state(tensors: Tensors) -> dict[str, Any]:
+def copy_state(tensors: Mapping[int, Mapping[str, torch.Tensor]]) -> dict[str, Any]:
     """Return a copy of `tensors` with strings for keys."""
     return {str(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in tensors.items()}
 

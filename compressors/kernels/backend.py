@@ -11,13 +11,10 @@ import importlib
 import importlib.util
 from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING
 
+from compressors.lazy import torch
 from gradsweep.options.hints import did_you_mean
 from gradsweep.options.parameters import InvalidParameter
-
-if TYPE_CHECKING:
-    import torch
 
 CHOICES = ("auto", "numba", "triton", "torch")
 PACKAGES = {"numba": "cpu", "triton": "cuda", "torch": "reference"}

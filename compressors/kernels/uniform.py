@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from compressors.lazy import np
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+from compressors.lazy import np, npt
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX1 = 0xBF58476D1CE4E5B9

@@ -7,19 +7,16 @@ import importlib
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from compressors.base import EXACT, Compressor, CorruptPayload, Law, count_elements
 from compressors.kernels import backend, buffers, threads
 from compressors.kernels.uniform import uniform
-from compressors.lazy import np, torch
+from compressors.lazy import np, npt, torch
 from compressors.low_rank.linear_algebra import gram_svd
 from compressors.message import Decode, Message
 from compressors.random_key import Key
 from gradsweep.options.parameters import integer, number
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:

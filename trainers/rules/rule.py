@@ -1,6 +1,6 @@
 """The one shape of all rules: a rule's check, its error line and its line in the docs come from the same object.
 
-    Rule(option("algorithm", "local_sgd"), given("clip.local_norm"),
+    Rule(has("algorithm", "local_sgd"), given("clip.local_norm"),
          why="gradients are not exchanged", instead="clip.norm, of every worker's own gradient")
 
 refuses a run in which both hold, with

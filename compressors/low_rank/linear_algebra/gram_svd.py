@@ -14,14 +14,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from compressors.kernels import backend
-from compressors.lazy import np, torch
+from compressors.lazy import np, npt, torch
 from compressors.low_rank.linear_algebra.gram_matrix import gram
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _SMALL = 64
 _SAFE_LENGTH = (1e-15, 1e17)
