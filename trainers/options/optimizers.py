@@ -7,20 +7,8 @@ import dataclasses
 from gradsweep.options.parameters import Checked, InvalidParameter, boolean, integer, number
 
 
-class WithNesterov(Checked):
-    """Options of which `nesterov` needs a `momentum`."""
-
-    momentum: float
-    nesterov: bool
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.nesterov and self.momentum == 0:
-            raise InvalidParameter("nesterov", True, "false where momentum is 0")
-
-
 @dataclasses.dataclass(frozen=True)
-class SGD(WithNesterov):
+class SGD(Checked):
     """Stochastic gradient descent with momentum, in PyTorch's convention (dampening 0)."""
 
     lr: float = number(0.1, 0.0)
@@ -29,16 +17,18 @@ class SGD(WithNesterov):
     weight_decay: float = number(5e-4, 0.0)
     decay_1d: bool = boolean(True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nesterov and self.momentum == 0:
+            raise InvalidParameter("nesterov", True, "false where momentum is 0")
+
 
 @dataclasses.dataclass(frozen=True)
-class DGCSGD(WithNesterov):
+class DGCSGD(SGD):
     """What goes with memory=dgc, which has the momentum of the gradient: only weight decay has momentum here."""
 
-    lr: float = number(0.1, 0.0)
-    momentum: float = number(0.9, 0.0, 0.9999)
     nesterov: bool = boolean(False)
     weight_decay: float = number(1e-4, 0.0)
-    decay_1d: bool = boolean(True)
 
 
 @dataclasses.dataclass(frozen=True)
