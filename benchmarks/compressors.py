@@ -12,13 +12,12 @@ options: `python -m compressors bench`.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -26,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from benchmarks import eager  # noqa: E402
+from benchmarks.measuring import make_parser  # noqa: E402
 from compressors import registry  # noqa: E402
 from compressors.commands import bench_timing  # noqa: E402
 from compressors.commands.bench_timing import Gradients, Operation, Times, Worker  # noqa: E402
@@ -34,17 +34,8 @@ from gradsweep.cli import markdown_sections, tables  # noqa: E402
 from gradsweep.cli.arguments import parse_positive  # noqa: E402
 from gradsweep.cli.tables import Column, Table  # noqa: E402
 
-PART = "speed"
 SLOW = ("svd",)  # whose eager version takes seconds: a third of the repetitions
 MEMORY_PERCENT = 5.0
-
-
-class Pair(Protocol):
-    """Encodes and decodes one gradient."""
-
-    def encode(self) -> None: ...
-
-    def decode(self) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +45,7 @@ class Case:
     method: str  # NAME[,option=value...]
     copies: float | None  # encode and decode take at most so many memory copies
     faster: float  # and are at least so many times as fast as the eager version
-    eager: Callable[[Gradients], Pair]
+    eager: Callable[[Gradients], Any]  # builds the eager version, with methods `encode` and `decode`
     layers: bool = False
 
     @property
@@ -62,7 +53,7 @@ class Case:
         return self.method.partition(",")[0]
 
 
-def _flat(name: str, **options: float) -> Callable[[Gradients], Pair]:
+def _flat(name: str, **options: float) -> Callable[[Gradients], eager.Eager]:
     """Return the eager version of `name` with these options."""
     write, read = eager.FLAT[name]
     return lambda room: eager.Eager(room.flat[0], room.mean, lambda x: write(x, **options), read)
@@ -108,19 +99,16 @@ class Result:
     @property
     def missed(self) -> str:
         """The promises that do not hold."""
-        return ", ".join(
-            name
-            for name, is_missed in {
-                "copy": self.case.copies is not None and self.copies > self.case.copies,
-                "eager": self.faster < self.case.faster,
-                "memory": self.memory is not None and self.memory > MEMORY_PERCENT,
-            }.items()
-            if is_missed
-        )
+        is_missed = {
+            "copy": self.case.copies is not None and self.copies > self.case.copies,
+            "eager": self.faster < self.case.faster,
+            "memory": self.memory is not None and self.memory > MEMORY_PERCENT,
+        }
+        return ", ".join(name for name in is_missed if is_missed[name])
 
 
 def measure(cases: Sequence[Case], room: Gradients, repeats: int) -> list[Result]:
-    """Return all cases interleaved on the same gradients."""
+    """Measure all cases interleaved on the same gradients."""
     workers = {case: Worker(parse(case.method), room) for case in cases}
     operations: dict[str, Operation] = {}
     for case, worker in workers.items():
@@ -142,7 +130,7 @@ def measure(cases: Sequence[Case], room: Gradients, repeats: int) -> list[Result
 
 
 def extra_memory(case: Case, room: Gradients) -> float | None:
-    """Measure the percent of the gradient that a step needs beyond its payload, measured in a process of its own."""
+    """Measure in a process of its own how many percent of the gradient a step needs beyond its payload."""
     shape = "resnet18" if case.layers else str(room.elements)
     command = [sys.executable, str(ROOT / "benchmarks" / "memory.py"), case.method, shape]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -150,7 +138,7 @@ def extra_memory(case: Case, room: Gradients) -> float | None:
 
 
 def table(results: Sequence[Result]) -> Table:
-    """Return a row for each case; a promise stands beside the figure."""
+    """Return a table with a row for each case; promises stand beside the figures."""
     headings = ("bits", "encode, ms", "decode, ms", "x copy", "at most", "x eager", "at least", "memory, %", "at most")
     columns = [Column("method"), *(Column(name, is_number=True) for name in headings), Column("missed")]
     return Table(columns, [_cells(result) for result in results])
@@ -174,7 +162,7 @@ def _cells(result: Result) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--elements", type=parse_positive, default=11_200_000, help="default: %(default)s")
     parser.add_argument("--repeats", type=parse_positive, default=9, help="counted repetitions (default: %(default)s)")
     names = [case.name for case in CASES if case.name in registry()]
@@ -184,24 +172,21 @@ def main() -> None:
 
     torch.set_num_threads(1)
     torch.manual_seed(1)  # the gradients are drawn from a generator that starts at 0
-    chosen = [case for case in CASES if case.name in options.method]
+    groups: dict[tuple[bool, bool], list[Case]] = {}
+    for case in CASES:
+        if case.name in options.method:
+            groups.setdefault((case.layers, case.name in SLOW), []).append(case)
     results = []
-    for group, repeats in (
-        ([case for case in chosen if not case.layers], options.repeats),
-        ([case for case in chosen if case.layers and case.name not in SLOW], options.repeats),
-        ([case for case in chosen if case.name in SLOW], max(3, options.repeats // 3)),
-    ):
-        if group:
-            shapes = bench_timing.resnet18_shapes() if group[0].layers else [(options.elements,)]
-            results += measure(group, Gradients(shapes), repeats)
-    heading = (
-        f"{bench_timing.describe_machine(1)}; {options.elements} float32, {options.repeats} interleaved repetitions"
-    )
-    found = table(results)
-    tables.print_table(found)
+    for (layers, is_slow), cases in groups.items():
+        shapes = bench_timing.resnet18_shapes() if layers else [(options.elements,)]
+        results += measure(cases, Gradients(shapes), max(3, options.repeats // 3) if is_slow else options.repeats)
+    repetitions = f"{options.repeats} interleaved repetitions"
+    heading = f"{bench_timing.describe_machine(1)}; {options.elements} float32, {repetitions}"
+    filled = table(results)
+    tables.print_table(filled)
     tables.print_line(heading)
     if options.into is not None:
-        markdown_sections.fill(options.into, PART, f"{heading}.\n\n{tables.format_markdown(found)}")
+        markdown_sections.fill(options.into, "speed", f"{heading}.\n\n{tables.format_markdown(filled)}")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
+from benchmarks.measuring import make_parser  # noqa: E402
 from compressors import Compressor  # noqa: E402
 from compressors.commands import method_specs  # noqa: E402
 from trainers.config.groups import get_name  # noqa: E402
@@ -60,19 +61,19 @@ SETTINGS = (  # title, compressor of plain gossip, that of CHOCO, share of the i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--iterations", type=int, default=3000, help="of sparse messages; a quarter of others")
     parser.add_argument("--picture", type=Path, default=ROOT / "docs/images/consensus.png")
     parser.add_argument("--stepsizes", type=Path, help="draw what the stepsize does, in place of the other picture")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.stepsizes:
-        picture.draw_remainders([_remainders(topology) for topology in (Ring(), Torus())], given.stepsizes)
+        picture.draw_remainders([_measure_remainders(topology) for topology in (Ring(), Torus())], given.stepsizes)
     else:
         _draw_courses(given)
 
 
-def _remainders(topology: Any) -> picture.Remainders:
+def _measure_remainders(topology: Any) -> picture.Remainders:
     mixing, stepsizes, lines = build(topology, SMALLER), STEPSIZES[1::2], {}
     for name, (scheme, text) in COMPARED.items():
         left = [_measure_remainder(scheme, mixing, method_specs.parse(text), stepsize) for stepsize in stepsizes]
@@ -96,10 +97,8 @@ def _draw_courses(given: argparse.Namespace) -> None:
         lines = {}
         for scheme, name in NAMES.items():
             text = contracting if scheme == "choco" else plain
-            iterations = round(share * given.iterations)
-            if scheme in ("q1", "q2"):
-                iterations = min(iterations, STALLED)
-            stepsize, course = _course(scheme, text, iterations)
+            iterations = min(round(share * given.iterations), STALLED if scheme in ("q1", "q2") else sys.maxsize)
+            stepsize, course = _run_scheme(scheme, text, iterations)
             lines[scheme] = f"{name}, γ = {stepsize:.2g}", course
             end = "diverges" if course.diverged else f"{course.errors[-1] / course.errors[0]:.1e} of the start"
             print(f"{title}: {name}, stepsize {stepsize:g}: distance x {course.factor:.5f} a step, {end}", flush=True)
@@ -108,7 +107,8 @@ def _draw_courses(given: argparse.Namespace) -> None:
     picture.draw(panels, given.picture)
 
 
-def _course(scheme: str, text: str, iterations: int) -> tuple[float, Course]:
+def _run_scheme(scheme: str, text: str, iterations: int) -> tuple[float, Course]:
+    """Return the stepsize of a scheme with a compressor, and its course."""
     mixing, compressor = build(Ring(), WORKERS), method_specs.parse(text)
     stepsize = tune_stepsize(None, mixing, compressor, [(DIMENSION,)], SEED) if scheme == "choco" else 1.0
     start = draw_start_vectors(WORKERS, DIMENSION, SEED)

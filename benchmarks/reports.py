@@ -2,7 +2,7 @@
 
     python benchmarks/reports.py [--runs 1000 10000] [--into docs/design/benchmarks.md]
 
-Makes sweeps of so many runs of 1,000 steps (benchmarks/fabricated.py; 0.33 MB a run), reports on each, adds one more
+Makes sweeps of so many runs of 1,000 steps (benchmarks/fabricated.py; 0.3 MB a run), reports on each, adds one more
 run and reports again. Memory is that of all processes of the command together, what they share counted once, at its
 highest.
 """
@@ -59,7 +59,7 @@ def measure(runs: int, steps: int, folder: Path) -> Iterator[Finding]:
     yield Finding(f"{what}: report", seconds, "s", ASKED_S.get(runs), more)
     yield Finding(f"{what}: memory", peak / MB, "MB", 2_000.0 if runs >= 10_000 else None)
     yield Finding(f"{what}: report.html", (sweep / "report.html").stat().st_size / MB, "MB", 20.0)
-    run_python(MAKE, "add_run", sweep, runs, steps)
+    run_python(MAKE, "add_run", sweep, runs)
     seconds, more, _ = observe(report)
     yield Finding(f"{what}: report again after one more run", seconds, "s", 3.0, more)
     yield Finding(f"{what}: in Python, all but `steps`, again", float(run_python(COLLECT, sweep)), "s")

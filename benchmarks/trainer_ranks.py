@@ -13,92 +13,87 @@ from __future__ import annotations
 import itertools
 import os
 import resource
+import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import compressors
+from benchmarks.measuring import read_memory
+from compressors import Key
+from trainers import models
+from trainers.algorithms.base import Algorithm
+from trainers.algorithms.gossiping import Gossiping
+from trainers.config import groups
+from trainers.config import run_config as configs
+from trainers.data.feeds import Batch
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.gossip import Shadow
+from trainers.gradients.flat import Unit
+from trainers.lanes.gathering import GatherLane
+from trainers.lanes.parcel import Parcel
+from trainers.lanes.summing import SumLane
+from trainers.replica.replica import Replica
+from trainers.training import assembly
 
 SHAPE, CLASSES = (3, 32, 32), 10
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
 
 Answer = dict[str, Any]
 Step = Callable[[int], Answer]
-"""Does so many steps; the seconds by name."""
+"""Does so many steps; returns the seconds by name."""
 
 
-def built(told: dict[str, Any], config: Any) -> Any:
-    """The model of a config; with a batch of 0 no more than the shapes of its parameters.
+class Shapes(nn.Module):
+    """The parameters of a model without the model.
 
-    Then what is computed is a sum of all parameters, each times a fixed number, for one sample: gradients of the
-    shapes of the model at the cost of one look at each of them. So a step is little but exchange and update.
+    The outputs are a sum of all parameters, each times a fixed number, for one sample: gradients of the shapes of the
+    model at the cost of one look at each of them. So a step is little but exchange and update.
     """
-    import torch
-    from torch import nn
 
-    from trainers import models
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(model.parameters())
+        self.factors = [torch.randn_like(weight) for weight in self.weights]
 
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        total = sum(torch.dot(w.flatten(), f.flatten()) for w, f in zip(self.weights, self.factors, strict=True))
+        return total * torch.arange(CLASSES, dtype=torch.float32) * 1e-3 + inputs.flatten(1)[:, :CLASSES]
+
+
+def build_model(asked: dict[str, Any], config: configs.RunConfig) -> nn.Module:
+    """Build the model of a config; with a batch of 0 only the shapes of its parameters."""
     torch.manual_seed(config.seed)
     model = models.build(config.model, SHAPE, CLASSES)
-    if told["batch"]:
-        return model
-
-    class Shapes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weights = nn.ParameterList(model.parameters())
-            self.factors = [torch.randn_like(weight) for weight in self.weights]
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            total = sum(torch.dot(w.flatten(), f.flatten()) for w, f in zip(self.weights, self.factors, strict=True))
-            return total * torch.arange(CLASSES, dtype=torch.float32) * 1e-3 + inputs.flatten(1)[:, :CLASSES]
-
-    return Shapes()
+    return model if asked["batch"] else Shapes(model)
 
 
-def ours(told: dict[str, Any]) -> Step:
-    """Steps as trainers/training/loop.py does them, on one batch that lies in memory."""
-    from trainers.config import run_config as configs
-    from trainers.mpi.process import limit_threads
-
-    limit_threads(1)
-    import torch
+def ours(asked: dict[str, Any]) -> Step:
+    """Set up steps as trainers/training/loop.py takes them, on one batch that lies in memory."""
     from mpi4py import MPI
 
-    from trainers import models
-    from trainers.data.feeds import Batch, Feed
-    from trainers.devices.stopwatch import Stopwatch
-    from trainers.replica.replica import Replica
-    from trainers.training import assembly
-
-    torch.set_num_threads(1)
-    comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
-    samples = told["batch"] or 1
-    batch = Batch(*_batch(samples, comm.rank), samples * comm.size)
-
-    class InMemory(Feed):
-        shape, classes, samples, steps_per_epoch = SHAPE, CLASSES, batch.total * 10**6, 10**6
-
-        def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-            return itertools.repeat(batch)
-
-        def read_test_set(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-            return iter(())
-
-    model = built(told, config)
+    comm, config = MPI.COMM_WORLD, configs.parse(asked["config"])
+    samples = asked["batch"] or 1
+    batch = Batch(*draw_batch(samples, comm.rank), samples * comm.size)
+    model = build_model(asked, config)
     models.build = lambda *_: model
-    replica, watch, feed = Replica(config, SHAPE, CLASSES, comm), Stopwatch(), InMemory()
+    replica, watch = Replica(config, SHAPE, CLASSES, comm), Stopwatch()
     algorithm = assembly.build_algorithm(config, comm, replica, watch)
-    replica.model.train()
     numbers = itertools.count(1)
 
     def steps(count: int) -> Answer:
         seconds: Answer = {}
         began, used = time.perf_counter(), time.process_time()
-        for one in watch.time_steps("data", itertools.islice(feed.read_epoch(1), count)):
+        for _ in watch.time_steps("data", itertools.repeat(batch, count)):
             algorithm.begin(next(numbers), 1, 0.001, False)
-            replica.compute_gradient(one, watch, algorithm.on_last_backward)
+            replica.compute_gradient(batch, watch, algorithm.on_last_backward)
             algorithm.finish()
             for phase, passed in watch.seconds.items():
                 seconds[phase] = seconds.get(phase, 0.0) + passed
@@ -107,25 +102,19 @@ def ours(told: dict[str, Any]) -> Step:
     return steps
 
 
-def ddp(told: dict[str, Any]) -> Step:
-    """Steps of DistributedDataParallel over gloo, with one of its own communication hooks."""
-    import torch
+def ddp(asked: dict[str, Any]) -> Step:
+    """Set up steps of DistributedDataParallel over gloo, with one of its own communication hooks."""
     import torch.distributed
-    import torch.nn.functional as F
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
     from torch.nn.parallel import DistributedDataParallel
 
-    from trainers.config import groups
-    from trainers.config import run_config as configs
-
-    torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
-    config = configs.parse(told["config"])
+    config = configs.parse(asked["config"])
     name, sgd = groups.get_name(config.compressor), config.optimizer
     # With several buckets torch's PowerSGD starts sums from callbacks, whose order differs between the ranks: gloo then
     # ends with "received data size doesn't match expected size". So it gets one bucket.
     buckets: dict[str, Any] = {"bucket_cap_mb": 4096} if name == "powersgd" else {}
-    model = DistributedDataParallel(built(told, config), gradient_as_bucket_view=True, **buckets)
+    model = DistributedDataParallel(build_model(asked, config), gradient_as_bucket_view=True, **buckets)
     if name == "fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif name == "powersgd":
@@ -136,7 +125,7 @@ def ddp(told: dict[str, Any]) -> Step:
     optimizer = torch.optim.SGD(
         model.parameters(), 0.001, momentum=sgd.momentum, nesterov=sgd.nesterov, weight_decay=sgd.weight_decay
     )
-    inputs, labels = _batch(told["batch"] or 1, torch.distributed.get_rank())
+    inputs, labels = draw_batch(asked["batch"] or 1, torch.distributed.get_rank())
     model.train()
 
     def steps(count: int) -> Answer:
@@ -152,29 +141,20 @@ def ddp(told: dict[str, Any]) -> Step:
     return steps
 
 
-def exchange(told: dict[str, Any]) -> Step:
-    """A sum and a gathering of a message that is encoded already, by a lane and by bare mpi4py on the same memory."""
-    import torch
+def exchange(asked: dict[str, Any]) -> Step:
+    """Set up sums or gatherings of an encoded message, by a lane and by bare mpi4py on the same memory."""
     from mpi4py import MPI
 
-    import compressors
-    from compressors import Key
-    from trainers.devices.stopwatch import Stopwatch
-    from trainers.gradients.flat import Unit
-    from trainers.lanes.gathering import GatherLane
-    from trainers.lanes.parcel import Parcel
-    from trainers.lanes.summing import SumLane
-
     comm, watch, compressor = MPI.COMM_WORLD, Stopwatch(), compressors.build("none")
-    x = torch.zeros(int(told["mib"] * 2**18))
-    lane = SumLane(comm, watch, "float32") if told["kind"] == "allreduce" else GatherLane(comm, watch)
+    x = torch.zeros(int(asked["mib"] * 2**18))
+    lane = SumLane(comm, watch, "float32") if asked["kind"] == "allreduce" else GatherLane(comm, watch)
     lane.reserve(x.nbytes)
-    everyone = torch.empty(0 if told["kind"] == "allreduce" else comm.size * x.numel())
+    everyone = torch.empty(0 if asked["kind"] == "allreduce" else comm.size * x.numel())
     parcel = Parcel(Unit(0, "message", x, x), compressor, Key(0, 0, 1, 0), x)
 
     def bare() -> None:
         message = lane.message.numpy()[: x.nbytes].view("float32")
-        if told["kind"] == "allreduce":
+        if asked["kind"] == "allreduce":
             comm.Allreduce(MPI.IN_PLACE, message)
         else:
             comm.Allgather(message, everyone.numpy())
@@ -194,28 +174,18 @@ def exchange(told: dict[str, Any]) -> Step:
                 began = time.perf_counter()
                 communicate()
                 seconds[name].append(time.perf_counter() - began)
-        return {name: sorted(each)[count // 2] for name, each in seconds.items()}
+        return {name: statistics.median(times) for name, times in seconds.items()}
 
     return steps
 
 
-def memory(told: dict[str, Any]) -> Step:
-    """Steps without a forward and a backward: what the buffers of a rank and everything around a payload take."""
-    import torch
+def memory(asked: dict[str, Any]) -> Step:
+    """Set up steps without forward and backward: what the buffers of a rank and everything around a payload take."""
     from mpi4py import MPI
 
-    from benchmarks.measuring import read_memory
-    from trainers.algorithms.base import Algorithm
-    from trainers.config import groups
-    from trainers.config import run_config as configs
-    from trainers.devices.stopwatch import Stopwatch
-    from trainers.replica.replica import Replica
-    from trainers.training import assembly
+    comm, config = MPI.COMM_WORLD, configs.parse(asked["config"])
 
-    torch.set_num_threads(1)
-    comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
-
-    def ready(config: configs.RunConfig) -> tuple[Replica, Algorithm]:
+    def build(config: configs.RunConfig) -> tuple[Replica, Algorithm]:
         replica = Replica(config, SHAPE, CLASSES, comm)
         return replica, assembly.build_algorithm(config, comm, replica, Stopwatch())
 
@@ -224,14 +194,14 @@ def memory(told: dict[str, Any]) -> Step:
         replica.flat.gradients.uniform_(-1, 1)
         return algorithm.finish().payload_bytes
 
-    replica, algorithm = ready(configs.parse(told["small"]))  # what libraries take once
+    replica, algorithm = build(configs.parse(asked["small"]))  # what libraries take once
     step(replica, algorithm, 1)
     del replica, algorithm
 
     def steps(count: int) -> Answer:
         before = read_memory()["VmRSS"]
         Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
-        replica, algorithm = ready(config)
+        replica, algorithm = build(config)
         payload = max(step(replica, algorithm, number) for number in range(1, count + 1))
         received = 0.0 if groups.get_name(config.exchange) == "allreduce" else payload * comm.size
         flat = replica.flat
@@ -243,22 +213,13 @@ def memory(told: dict[str, Any]) -> Step:
     return steps
 
 
-def gossip(told: dict[str, Any]) -> Step:
-    """A mixing step of a decentralised algorithm, and on the same message what it is made of: encoding it, sending it
+def gossip(asked: dict[str, Any]) -> Step:
+    """Set up mixing steps of a decentralised algorithm, and on the same message their parts: encoding it, sending it
     to all neighbours by bare mpi4py, decoding one that has come, and what the algorithm does with its own parameters
     and its own message (of CHOCO-SGD the difference to the estimate, the estimate, and the step)."""
-    import torch
     from mpi4py import MPI
 
-    from trainers.algorithms.gossiping import Gossiping
-    from trainers.config import run_config as configs
-    from trainers.devices.stopwatch import Stopwatch
-    from trainers.exchange.gossip import Shadow
-    from trainers.replica.replica import Replica
-    from trainers.training import assembly
-
-    torch.set_num_threads(1)
-    comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
+    comm, config = MPI.COMM_WORLD, configs.parse(asked["config"])
     replica = Replica(config, SHAPE, CLASSES, comm)
     algorithm = assembly.build_algorithm(config, comm, replica, Stopwatch())
     assert isinstance(algorithm, Gossiping)
@@ -294,18 +255,18 @@ def gossip(told: dict[str, Any]) -> Step:
             algorithm.on_encoded(unit)
             algorithm.mix(unit)
 
-    def alone(part: Callable[[], None]) -> float:
-        """Seconds of a part without neighbours, after which all is as before."""
-        remembered = [algorithm.values, *algorithm.kept.values()]
-        before, others = [each.clone() for each in remembered], lane.others
+    def time_alone(part: Callable[[], None]) -> float:
+        """Return the seconds of a part without neighbours; the state is restored afterwards."""
+        state = [algorithm.values, *algorithm.kept.values()]
+        before, others = [tensor.clone() for tensor in state], lane.others
         lane.others = []
-        seconds = timed(part)
+        seconds = time_part(part)
         lane.others = others
-        for each, values in zip(remembered, before, strict=True):
-            each.copy_(values)
+        for tensor, values in zip(state, before, strict=True):
+            tensor.copy_(values)
         return seconds
 
-    def timed(part: Callable[[], None]) -> float:
+    def time_part(part: Callable[[], None]) -> float:
         comm.Barrier()
         began = time.perf_counter()
         part()
@@ -318,35 +279,34 @@ def gossip(told: dict[str, Any]) -> Step:
         seconds: dict[str, list[float]] = {"own": [], "all": [], "encode": [], "send": [], "decode": []}
         for _ in range(count):
             for name, part in (("all", mix), ("encode", encode), ("send", send), ("decode", decode)):
-                seconds[name].append(timed(part))
+                seconds[name].append(time_part(part))
             with torch.no_grad():
-                seconds["own"].append(alone(own))
-        return {name: sorted(each)[count // 2] for name, each in seconds.items()}
+                seconds["own"].append(time_alone(own))
+        return {name: statistics.median(times) for name, times in seconds.items()}
 
     return steps
 
 
-def _batch(samples: int, rank: int) -> tuple[Any, Any]:
-    """Normal noise of CIFAR's shape with any labels."""
-    import torch
-
+def draw_batch(samples: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw normal noise of CIFAR's shape with any labels."""
     generator = torch.Generator().manual_seed(rank)
     inputs = torch.randn(samples, *SHAPE, generator=generator)
     return inputs, torch.randint(CLASSES, (samples,), generator=generator)
 
 
-def serve(told: Connection, side: str) -> None:
-    """Set up what is asked for, then do steps until the benchmark hangs up."""
-    told.send((side, int(next(os.environ[name] for name in RANKS if name in os.environ))))
-    steps = {"ours": ours, "ddp": ddp, "exchange": exchange, "memory": memory, "gossip": gossip}[side](told.recv())
+def serve(benchmark: Connection, side: str) -> None:
+    """Set up what the benchmark asks for, then do as many steps as it says until it hangs up."""
+    torch.set_num_threads(1)
+    benchmark.send((side, int(next(os.environ[name] for name in RANKS if name in os.environ))))
+    set_up = {"ours": ours, "ddp": ddp, "exchange": exchange, "memory": memory, "gossip": gossip}[side]
+    steps = set_up(benchmark.recv())
     used = resource.getrusage(resource.RUSAGE_SELF)
-    told.send({"cpu": used.ru_utime + used.ru_stime})
-    while (count := told.recv()) is not None:
-        told.send(steps(count))
+    benchmark.send({"cpu": used.ru_utime + used.ru_stime})
+    while (count := benchmark.recv()) is not None:
+        benchmark.send(steps(count))
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     with Client(sys.argv[2]) as connection:
         serve(connection, sys.argv[1])
     from trainers.training.rank import exit_rank

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from compressors.lazy import torch
@@ -89,7 +89,7 @@ def read_state(
     return taken
 
 
-def require_keys(owner: str, state: Any, keys: Sequence[str]) -> None:
+def require_keys(owner: str, state: Any, keys: Collection[str]) -> None:
     """Refuse a state that is not a mapping with exactly these keys.
 
     Raises:
@@ -113,7 +113,7 @@ def require_alike(owner: str, state: Any, mine: Mapping[str, torch.Tensor]) -> N
     for name, tensor in mine.items():
         given = state[name]
         if not isinstance(given, torch.Tensor):
-            raise ValueError(f"{expected}, but was given {_kind(given)} for {name}")
+            raise ValueError(f"{owner} keeps {', '.join(mine)}, but was given {_kind(given)} for {name}")
         if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
             raise ValueError(f"{owner} keeps {name} as {_form(tensor)}, but was given {_form(given)}")
 

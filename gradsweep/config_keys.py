@@ -24,6 +24,15 @@ def paths(config: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield from paths(value, f"{above}{key}.")
 
 
+def flatten(config: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
+    """Return all values by their paths; an empty mapping is a value."""
+    values: dict[str, Any] = {}
+    for key, value in config.items():
+        path = f"{above}{key}"
+        values |= flatten(value, f"{path}.") if isinstance(value, Mapping) and value else {path: value}
+    return values
+
+
 def take_out(section: dict[str, Any], path: str) -> None:
     """Remove a key from a mapping or, copying these, from the mappings in it."""
     key, _, rest = path.partition(".")

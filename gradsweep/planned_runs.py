@@ -1,8 +1,8 @@
-"""The runs that a sweep is to have: name, signature and config of each, in one file beside their directories.
+"""The record of a sweep's planned runs: name, signature and config of each, in one file beside their directories.
 
-It is written before the directories are: one that somebody removes, or that was never made, is known to be missing, and
-is laid out from here. Sweeps of earlier versions have none, and none is as good as a damaged one: then what is there is
-all. Standard library only.
+The file is written before the directories: a run whose directory was removed or never made is known to be missing, and
+is laid out from the file. Sweeps of earlier versions have no such file; without it, or with a damaged one, only
+existing directories count. Standard library only.
 """
 
 from __future__ import annotations
@@ -44,28 +44,31 @@ def entry(name: str, signature: str, overrides: Iterable[str], config: Mapping[s
 def read(sweep: Path) -> dict[str, Recorded]:
     """Return the recorded runs by their signatures; what is damaged is not among them."""
     try:
-        known = files.read_json(sweep / FILE) or {}
+        content = files.read_json(sweep / FILE) or {}
     except OSError:
         return {}
-    base, runs = known.get("base"), known.get("runs")
+    base, runs = content.get("base"), content.get("runs")
     if not isinstance(base, dict) or not isinstance(runs, dict):
         return {}
-    found = {signature: _parse_run(signature, each, base) for signature, each in runs.items()}
-    return {signature: each for signature, each in found.items() if each is not None}
+    parsed = {signature: _parse_run(signature, entry, base) for signature, entry in runs.items()}
+    return {signature: run for signature, run in parsed.items() if run is not None}
 
 
-def _parse_run(signature: str, found: object, base: Mapping[str, Any]) -> Recorded | None:
-    if not isinstance(found, dict):
+def _parse_run(signature: str, entry: object, base: Mapping[str, Any]) -> Recorded | None:
+    """Return the run of an entry in the file; None where it is damaged."""
+    if not isinstance(entry, dict):
         return None
-    name, changes = found.get("name"), found.get("changes")
-    overrides, lacks = found.get("overrides"), found.get("lacks", [])
+    name, changes = entry.get("name"), entry.get("changes")
+    overrides, lacks = entry.get("overrides"), entry.get("lacks", [])
     if not isinstance(name, str) or not isinstance(changes, dict):
         return None
     if not name or Path(name).name != name or name.startswith("."):  # it would lie elsewhere
         return None
-    if not all(isinstance(each, list) and all(isinstance(word, str) for word in each) for each in (overrides, lacks)):
+    if not isinstance(overrides, list) or not isinstance(lacks, list):
         return None
-    return Recorded(name, signature, tuple(overrides or ()), base, changes, tuple(lacks))
+    if not all(isinstance(word, str) for word in (*overrides, *lacks)):
+        return None
+    return Recorded(name, signature, tuple(overrides), base, changes, tuple(lacks))
 
 
 def note(sweep: Path, runs: Collection[Recorded]) -> None:
@@ -73,11 +76,11 @@ def note(sweep: Path, runs: Collection[Recorded]) -> None:
 
     The sections of a config that all have in common stand there once: of ten thousand points it is a few megabytes.
     """
-    known = read(sweep)
-    base = next(iter(known.values())).base if known else next((each.config for each in runs), {})
-    known |= {each.signature: each for each in runs}
+    recorded = read(sweep)
+    base = next(iter(recorded.values())).base if recorded else next((run.config for run in runs), {})
+    recorded |= {run.signature: run for run in runs}
     texts = {key: json.dumps(value) for key, value in base.items()}
-    written = {signature: _content(each, base, texts) for signature, each in known.items()}
+    written = {signature: _content(run, base, texts) for signature, run in recorded.items()}
     content = {"format": run_directory.FORMAT, "base": base, "runs": written}
     files.write_text(sweep / FILE, json.dumps(content, separators=(",", ":")) + "\n")
 
@@ -113,6 +116,5 @@ def flaw(sweep: Path) -> str | None:
 
 
 def missing(sweep: Path, there: Collection[str]) -> list[Recorded]:
-    """Return the recorded runs that are not among those that are `there`, of which either names or signatures are
-    given."""
-    return [each for each in read(sweep).values() if each.signature not in there and each.name not in there]
+    """Return the recorded runs that are not `there`, a collection of names or of signatures."""
+    return [run for run in read(sweep).values() if run.signature not in there and run.name not in there]

@@ -26,11 +26,8 @@ FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that 
 STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was
 JOB = "job.json"  # in the run's directory, where a scheduler runs it: {"cluster": "slurm", "id": "123_4"}
 CHECKPOINT = "checkpoint"  # in the run's directory, see docs/guide/checkpoints.md
-EMULATION = (
-    "emulation.json"  # likewise, of an emulated network, before it starts: what was built, and what could not be
-)
-NETWORK = "network.json"  # likewise, by rank 0 where the network is measured, before its first step; a probe's is in
-# the probe's directory
+EMULATION = "emulation.json"  # likewise, of an emulated network, before it starts: what was built, and what failed
+NETWORK = "network.json"  # likewise, by rank 0 where the network is measured; of a probe in the probe's directory
 PROVENANCE = "provenance.json"  # likewise, before it starts: command, commit, packages, machine, environment
 OTHER_NODES = "other_nodes"  # in it, by name: what is not as on the first one of an allocation
 STDOUT = "stdout.log"
@@ -110,7 +107,7 @@ class Run:
             there = regular_files.real_directories(self.directory)
         except OSError:
             return []
-        return sorted(int(found[1]) for name in there if (found := _ATTEMPT.fullmatch(name)))
+        return sorted(int(match[1]) for name in there if (match := _ATTEMPT.fullmatch(name)))
 
     def state(self) -> dict[str, Any]:
         """Return the content of state.json; a run without a readable one is pending."""
@@ -127,39 +124,38 @@ class Run:
         return read_json(self.path(RESULT))
 
     def contributors(self) -> list[int]:
-        """See `contributors`."""
+        """Return the numbers of the attempts whose steps are in the run's figures, see the function."""
         return contributors(self, self.state()["attempts"], self.result())
 
     def records(self) -> list[dict[str, Any]]:
         """Return the provenance of the contributing attempts; empty where that of one is missing."""
-        found = [read_json(self.attempt(number) / PROVENANCE) for number in self.contributors()]
-        return [] if None in found else [record for record in found if record is not None]
+        records = [read_json(self.attempt(number) / PROVENANCE) for number in self.contributors()]
+        return [] if None in records else [record for record in records if record is not None]
 
     def status(self) -> str:
         return str(self.state().get("status", PENDING))
 
 
 def contributors(run: Run, attempts: Sequence[Mapping[str, Any]], result: Mapping[str, Any] | None) -> list[int]:
-    """Return the numbers of the attempts whose steps are in a run's figures: the last, and those it has gone on from.
+    """Return the numbers of the attempts whose steps are in a run's figures: the last, and those that it continues.
 
-    That it has gone on from a checkpoint stands in its result (`resumed_after`), from whose does not: then all that
-    have begun count.
+    A result says whether its run continued from a checkpoint (`resumed_after`), but not from whose: then all attempts
+    that have begun count.
 
     Args:
-        attempts: of its state.
-        result: of it; None: there is none.
+        attempts: those of the run's state.
+        result: of the run, if it has one.
     """
-    numbers = [each["number"] for each in attempts if isinstance(each.get("number"), int)]
+    numbers = [attempt["number"] for attempt in attempts if isinstance(attempt.get("number"), int)]
     earlier = numbers[:-1] if (result or {}).get("resumed_after") else []
     return [number for number in earlier if os.path.exists(run.attempt(number) / PROVENANCE)] + numbers[-1:]
 
 
 def nodes_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what an attempt recorded of each node that it was on, the first one first; nothing where it recorded
-    none."""
+    """Return the provenance of each node of an attempt, the first node first."""
     others = record.get(OTHER_NODES)
-    said = [node for node in others.values() if isinstance(node, dict)] if isinstance(others, dict) else []
-    return [{**record, **node} for node in ({}, *said)]
+    changes = [node for node in others.values() if isinstance(node, dict)] if isinstance(others, dict) else []
+    return [{**record, **node} for node in ({}, *changes)]
 
 
 def runs_of(sweep: Path, folder: str = RUNS) -> list[Run]:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from gradsweep.options.hints import did_you_mean, one_of
 
-_MOST_THREADS, _MOST_ELEMENTS = 1024, 10**12
+
+def _make_integer_type(words: str, low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return a type of arguments: integers from `low` to `high`, with 1_000 and 1e6 for large ones."""
+
+    def parse(text: str) -> int:
+        value = float(text)
+        if not value.is_integer() or value < low or (high is not None and value > high):
+            raise ValueError(text)
+        return int(value)
+
+    parse.__name__ = words  # as argparse calls it in "invalid ... value"
+    return parse
 
 
-def parse_positive(text: str) -> int:
-    """Parse an integer from 1 up, with 1_000 and 1e6 for large ones."""
-    value = float(text)
-    if value < 1 or not value.is_integer():
-        raise ValueError(text)
-    return int(value)
-
-
-def parse_draws(text: str) -> int:
-    """Parse an integer from 30 up: fewer draws say nothing of their own spread."""
-    value = parse_positive(text)
-    if value < 30:
-        raise ValueError(text)
-    return value
+parse_positive = _make_integer_type("positive integer", 1)
+parse_draws = _make_integer_type("integer from 30 up", 30)  # fewer say nothing of their own spread
+parse_elements = _make_integer_type(f"integer from 1 to {10**12}", 1, 10**12)
+parse_threads = _make_integer_type("integer from 1 to 1024", 1, 1024)
 
 
 def parse_probability(text: str) -> float:
@@ -35,26 +37,6 @@ def parse_probability(text: str) -> float:
     return value
 
 
-def parse_elements(text: str) -> int:
-    """Parse a number of elements that a tensor may have."""
-    value = parse_positive(text)
-    if value > _MOST_ELEMENTS:
-        raise ValueError(text)
-    return value
-
-
-def parse_threads(text: str) -> int:
-    """Parse a number of threads that a machine may have."""
-    value = parse_positive(text)
-    if value > _MOST_THREADS:
-        raise ValueError(text)
-    return value
-
-
-parse_positive.__name__ = "positive integer"  # how argparse calls them in "invalid ... value"
-parse_draws.__name__ = "integer from 30 up"
-parse_elements.__name__ = f"integer from 1 to {_MOST_ELEMENTS}"
-parse_threads.__name__ = f"integer from 1 to {_MOST_THREADS}"
 parse_probability.__name__ = "probability"
 
 
@@ -87,10 +69,10 @@ class Command(Parser):
     """Parse the arguments of a subcommand, which refuses what it does not know itself, with its own usage."""
 
     def parse_known_args(self, *given: Any, **more: Any) -> Any:
-        found, rest = super().parse_known_args(*given, **more)
+        arguments, rest = super().parse_known_args(*given, **more)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
-        return found, rest
+        return arguments, rest
 
 
 class Version(argparse.Action):

@@ -11,19 +11,14 @@ _QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zµ]+)\s*")
 
 
 def bits_per_second(text: object) -> float | None:
-    """Return the bandwidth that a text such as `1gbit`, `100 Mbit/s` or `2.5Gbps` names, in bit/s; None where it names
-    none.
+    """Return the bandwidth that a text such as `1gbit`, `100 Mbit/s` or `2.5Gbps` names, in bit/s, or None.
 
     Prefixes are decimal, as those of network rates are; a number without a unit names none, and neither do bytes a
     second (`125MBps`).
     """
     if re.search(r"B(ps|PS)\s*$", str(text)):
         return None
-    lower = str(text).lower().strip()
-    for end in ("/s", "ps"):
-        if lower.endswith(f"bit{end}") or (end == "ps" and lower.endswith("bps")):
-            lower = lower.removesuffix(end) if lower.endswith(f"bit{end}") else f"{lower.removesuffix('bps')}bit"
-    return _quantity(lower, _BITS)
+    return _quantity(re.sub(r"(bit/s|bitps|bps)$", "bit", str(text).lower().strip()), _BITS)
 
 
 def seconds(text: object) -> float | None:
@@ -37,8 +32,8 @@ def byte_count(text: object) -> float | None:
 
 
 def _quantity(text: str, units: dict[str, float]) -> float | None:
-    found = _QUANTITY.fullmatch(text)
-    return float(found[1]) * units[found[2]] if found and found[2] in units else None
+    match = _QUANTITY.fullmatch(text)
+    return float(match[1]) * units[match[2]] if match and match[2] in units else None
 
 
 def format_bandwidth(rate: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import timed_steps
+from gradsweep import config_keys, timed_steps
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import CONFIG, Run
 from gradsweep.text import one_line
@@ -30,13 +30,9 @@ def read_config(run: Run) -> dict[str, Any]:
     raise UsageError(f"{path}: no config can be read ({one_line(why)})")
 
 
-def flatten(found: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(found: Mapping[Any, Any]) -> dict[str, Any]:
     """Return nested mappings as dotted keys; of `{model: {name: m, depth: 3}}` they are model and model.depth."""
-    keys: dict[str, Any] = {}
-    for name, value in found.items():
-        key = prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"
-        keys |= flatten(value, f"{key}.") if isinstance(value, Mapping) and value else {key: value}
-    return keys
+    return {path.removesuffix(".name"): value for path, value in config_keys.flatten(found).items()}
 
 
 def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import platform
-import re
 import shlex
 import socket
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 from gradsweep.source_tree import ROOT
 from sweep.provenance import calibration, code_snapshot, git_state
-from sweep.provenance.secrets import hide_in_word
+from sweep.provenance.secrets import hide_in_word, is_secret
 from sweep.system.processes import read_text
 
 PATIENCE_S = 20.0
@@ -41,8 +40,6 @@ ENVIRONMENT = (
     "UCX_",
 )
 """Beginnings of the names of environment variables that may change a result or its speed."""
-SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
-"""Names that are never recorded, whatever they begin with."""
 
 
 def read_command_line() -> list[str]:
@@ -81,11 +78,9 @@ def list_gpus() -> list[str]:
 
 
 def select_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that may be recorded."""
+    """Return the variables that may be recorded: those of ENVIRONMENT that are no secrets by their names."""
     return {
-        name: value
-        for name, value in sorted(variables.items())
-        if name.startswith(ENVIRONMENT) and not SECRET.search(name)
+        name: value for name, value in sorted(variables.items()) if name.startswith(ENVIRONMENT) and not is_secret(name)
     }
 
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from trainers.algorithms.base import Algorithm, AlgorithmSetup
 from trainers.options import algorithms as options
 
+METHODS: dict[type, str] = {
+    options.Synchronous: "synchronous.Synchronous",
+    options.LocalSGD: "local_sgd.LocalSGD",
+    options.DPSGD: "dpsgd.DPSGD",
+    options.Choco: "choco.Choco",
+    options.DeepSqueeze: "deep_squeeze.DeepSqueeze",
+    options.DCD: "copied.DCD",
+    options.ECD: "copied.ECD",
+    options.SGP: "sgp.SGP",
+}
+"""Module and class of an algorithm, by its options."""
+
 
 def build(config: Any, setup: AlgorithmSetup, *, asynchronous: bool = False) -> Algorithm:
-    """Build the algorithm that `config` describes; with `asynchronous`, the server takes the steps of algorithm=sgd."""
-    if asynchronous and isinstance(config, options.Synchronous):
-        from trainers.algorithms.asynchronous import Asynchronous
+    """Build the algorithm that `config` describes; with `asynchronous`, the server takes the steps of algorithm=sgd.
 
-        return Asynchronous(setup)
-    if isinstance(config, options.Synchronous):
-        from trainers.algorithms.synchronous import Synchronous
-
-        return Synchronous(setup)
-    if isinstance(config, options.LocalSGD):
-        from trainers.algorithms.local_sgd import LocalSGD
-
-        return LocalSGD(config, setup)
-    if isinstance(config, options.Decentralised):
-        from trainers.algorithms.decentralised import build_decentralised
-
-        return build_decentralised(config, setup)
-    raise TypeError(f"no algorithm is built from {config!r}")
+    All workers call this. For decentralised algorithms, the exchange of `setup` is a Gossip.
+    """
+    is_served = asynchronous and isinstance(config, options.Synchronous)
+    module, name = ("asynchronous.Asynchronous" if is_served else METHODS[type(config)]).split(".")
+    algorithm: Algorithm = getattr(importlib.import_module(f"trainers.algorithms.{module}"), name)(config, setup)
+    return algorithm

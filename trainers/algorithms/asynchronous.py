@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from compressors import unit_state
 from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.synchronous import Synchronous
 from trainers.exchange.base import Traffic
@@ -24,8 +24,8 @@ class Asynchronous(Synchronous):
 
     replicated = False
 
-    def __init__(self, setup: AlgorithmSetup) -> None:
-        super().__init__(setup)
+    def __init__(self, config: Any, setup: AlgorithmSetup) -> None:
+        super().__init__(config, setup)
         assert isinstance(setup.exchange, Dedicated)
         self.exchange = setup.exchange
 
@@ -53,11 +53,5 @@ class Asynchronous(Synchronous):
         return {"exchange": self.exchange.state_dict()}  # the server has the optimizer's state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
-
-        Raises:
-            ValueError: it is the state of something else.
-        """
-        if not isinstance(state, Mapping) or set(state) != {"exchange"}:
-            raise ValueError("the state of asynchronous SGD has the key exchange only")
+        unit_state.require_keys("asynchronous SGD", state, ("exchange",))
         self.exchange.load_state_dict(state["exchange"])

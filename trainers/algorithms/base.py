@@ -40,8 +40,8 @@ class Algorithm(ABC):
     replicated = True
     """Whether all workers have the same parameters after every step."""
 
-    def __init__(self, setup: AlgorithmSetup) -> None:
-        self.setup = setup
+    def __init__(self, config: Any, setup: AlgorithmSetup) -> None:
+        self.config, self.setup = config, setup
 
     @abstractmethod
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:

@@ -22,8 +22,8 @@ class Copied(Gossiping):
     Tang, Gan, Zhang, Zhang and Liu, "Communication compression for decentralized training" (NeurIPS 2018).
     """
 
-    def __init__(self, setup: AlgorithmSetup) -> None:
-        super().__init__(setup)
+    def __init__(self, config: Any, setup: AlgorithmSetup) -> None:
+        super().__init__(config, setup)
         self.copy = self.keep("copy", self.values.clone())
         self.pull = self.keep("pull", torch.zeros_like(self.values))
         self._is_pending = False  # a message is on its way
@@ -79,8 +79,8 @@ class ECD(Copied):
     what compression loses is divided by t (algorithm 2 of the paper). Needs an unbiased compressor that loses little.
     """
 
-    def __init__(self, setup: AlgorithmSetup) -> None:
-        super().__init__(setup)
+    def __init__(self, config: Any, setup: AlgorithmSetup) -> None:
+        super().__init__(config, setup)
         self._before = Shadow(setup.units, torch.empty_like(self.values))
 
     def prepare_step(self) -> None:

@@ -28,8 +28,8 @@ class Gossiping(Algorithm):
 
     replicated = False
 
-    def __init__(self, setup: AlgorithmSetup) -> None:
-        super().__init__(setup)
+    def __init__(self, config: Any, setup: AlgorithmSetup) -> None:
+        super().__init__(config, setup)
         self.gossip = cast(Gossip, setup.exchange)
         self.values = setup.flat.values
         self.mine = Shadow(setup.units, self.values)
@@ -103,14 +103,9 @@ class Gossiping(Algorithm):
         return {**super().state_dict(), "kept": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
-
-        Raises:
-            ValueError: it is the state of something else.
-        """
         unit_state.require_keys("a decentralised algorithm", state, ("exchange", "optimizer", "kept"))
         unit_state.require_alike("a decentralised algorithm", state["kept"], self.kept)
-        super().load_state_dict(dict(state))
+        super().load_state_dict(state)
         for name, values in self.kept.items():
             values.copy_(state["kept"][name])
 
@@ -128,7 +123,7 @@ class Ordered(Gossiping):
     """
 
     def __init__(self, config: options.Ordered, setup: AlgorithmSetup, scheme: str) -> None:
-        super().__init__(setup)
+        super().__init__(config, setup)
         self.early = config.order == "combine_then_adapt"
         self.stepsize = torch.ones(1, dtype=torch.float64)
         if config.consensus_stepsize != "tune":

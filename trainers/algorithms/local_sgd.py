@@ -37,8 +37,7 @@ class LocalSGD(Synchronous):
     replicated = False
 
     def __init__(self, config: options.LocalSGD, setup: AlgorithmSetup) -> None:
-        super().__init__(setup)
-        self.config = config
+        super().__init__(config, setup)
         self._anchor: torch.Tensor | None = None  # x, from the first local step on
         self._local = 0  # steps since x
         self._wanted = False  # whether the next averaging is measured
@@ -97,11 +96,6 @@ class LocalSGD(Synchronous):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
-
-        Raises:
-            ValueError: it is the state of something else.
-        """
         unit_state.require_keys("local_sgd", state, ("exchange", "optimizer", "outer", "anchor", "local", "wanted"))
         anchor, local = state["anchor"], state["local"]
         if anchor is not None and getattr(anchor, "shape", None) != self.setup.flat.values.shape:

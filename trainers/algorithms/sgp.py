@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from trainers.algorithms.base import AlgorithmSetup
@@ -18,8 +20,8 @@ class SGP(Gossiping):
     "Stochastic gradient push for distributed deep learning" (ICML 2019), algorithm 1.
     """
 
-    def __init__(self, setup: AlgorithmSetup) -> None:
-        super().__init__(setup)
+    def __init__(self, config: Any, setup: AlgorithmSetup) -> None:
+        super().__init__(config, setup)
         self.pushed = self.keep("pushed", self.values.clone())
         self.weight = self.kept["weight"] = torch.ones(1, dtype=torch.float64)
         self.gossip.lane.carry(self.weight)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trainers.algorithms.base import Algorithm, AlgorithmSetup
 from trainers.exchange.base import Traffic
 from trainers.gradients.arrivals import Arrivals
@@ -12,8 +14,8 @@ from trainers.optimizers.base import Optimizer
 class Synchronous(Algorithm):
     """All workers take the same step along the mean of their compressed gradients."""
 
-    def __init__(self, setup: AlgorithmSetup) -> None:
-        super().__init__(setup)
+    def __init__(self, config: Any, setup: AlgorithmSetup) -> None:
+        super().__init__(config, setup)
         prepares = type(setup.optimizer).prepare is not Optimizer.prepare
         self._arrivals = Arrivals(setup.flat, setup.units, self._submit if prepares else setup.exchange.submit)
 

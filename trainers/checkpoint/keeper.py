@@ -46,11 +46,8 @@ class Keeper:
 
     def __init__(self, config: RunConfig, comm: MPI.Comm, directory: Path, training: Training, began: float) -> None:
         self.comm, self.directory, self.training = comm, directory, training
-        self.config, self.described, self.decentralised = (
-            config.checkpoint,
-            describe_config(config),
-            config.decentralised,
-        )
+        self.config, self.decentralised = config.checkpoint, config.decentralised
+        self.described = describe_config(config)
         self.root = directory / CHECKPOINT
         self._saved_at, self._began = time.monotonic(), began
         self._earlier_s = 0.0
@@ -94,10 +91,8 @@ class Keeper:
         if error is None:
             self._last = position
         else:
-            last = files.find_checkpoints(self.root)
-            line = f"checkpoint of step {position.step}: {error}; the last complete one is " + (
-                str(last[-1]) if last else "none"
-            )
+            last = next(reversed(files.find_checkpoints(self.root)), "none")
+            line = f"checkpoint of step {position.step}: {error}; the last complete one is {last}"
             if required:
                 raise UsageError(line)
             if self.comm.rank == 0:
@@ -215,10 +210,9 @@ class Keeper:
             theirs = meta["config"]
             keys = [key for key in {**self.described, **theirs} if theirs.get(key) != self.described.get(key)]
             if keys:
-                words = [
-                    f"{key}={theirs.get(key, '(none)')} (here {self.described.get(key, '(none)')})" for key in keys
-                ]
-                raise Damaged(f"it is that of another config: {', '.join(words)}")
+                values = [(key, theirs.get(key, "(none)"), self.described.get(key, "(none)")) for key in keys]
+                differences = ", ".join(f"{key}={its} (here {ours})" for key, its, ours in values)
+                raise Damaged(f"it is that of another config: {differences}")
             if meta["workers"] != self.comm.size:
                 raise Damaged(f"it is that of {meta['workers']} workers, not of {self.comm.size}")
             return path, Position(**meta["position"]), meta

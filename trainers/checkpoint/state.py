@@ -13,7 +13,7 @@ import torch
 from compressors import unit_state
 from gradsweep.signature import ADDED, NOT_IN_SIGNATURE
 from trainers.algorithms.base import Algorithm
-from trainers.config.groups import GROUPS, get_name
+from trainers.config.groups import flatten_options
 from trainers.config.run_config import RunConfig
 from trainers.optimizers.schedules import Schedule
 from trainers.recording.recorder import Recorder
@@ -116,23 +116,10 @@ def describe_config(config: RunConfig) -> dict[str, str]:
 
     Paths and similar options are left out, and so are sections whose default earlier versions did not write.
     """
-    keys: dict[str, str] = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name in GROUPS:
-            if ADDED.get(field.name) == {"name": get_name(value)}:
-                continue
-            keys[field.name] = get_name(value)
-        is_part = dataclasses.is_dataclass(value) and not isinstance(value, type)
-        _flatten(field.name, dataclasses.asdict(value) if is_part else value, keys)
-    return keys
-
-
-def _flatten(prefix: str, value: Any, keys: dict[str, str]) -> None:
-    if prefix in NOT_IN_SIGNATURE:
-        return
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            _flatten(f"{prefix}.{key}", item, keys)
-    else:
-        keys[prefix] = value if isinstance(value, str) else json.dumps(value, default=str)
+    options = flatten_options(config)
+    left_out = {*NOT_IN_SIGNATURE, *(name for name, default in ADDED.items() if default == {"name": options[name]})}
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, default=str)
+        for key, value in options.items()
+        if key.partition(".")[0] not in left_out and value != {}
+    }

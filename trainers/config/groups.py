@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import compressors
 from compressors import memories
+from gradsweep import config_keys
 from trainers.options.algorithms import ALGORITHMS
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import EXCHANGES
@@ -37,3 +39,17 @@ NAMES = {cls: name for group in GROUPS.values() for name, cls in group.items()}
 def get_name(part: Any) -> str:
     """Return the name under which a part was chosen."""
     return NAMES[type(part)]
+
+
+def flatten_options(config: Any) -> dict[str, Any]:
+    """Return all options of a RunConfig as dotted keys with plain values; a group goes by its name."""
+    options: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name in GROUPS:
+            options[field.name] = get_name(value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            options |= config_keys.flatten(dataclasses.asdict(value), f"{field.name}.")
+        else:
+            options[field.name] = value
+    return options

@@ -44,14 +44,14 @@ def choose_gpu(config: RunConfig, rank: int, node_rank: int, visible: int) -> in
 
 
 def list_own_gpus(visible: int) -> list[int]:
-    """The GPUs that are the run's, of those that torch sees: all, but in a world of many runs
-    (trainers/packed/worker.py)."""
+    """List the run's GPUs of those that torch sees: all, unless a packed world (trainers/packed/worker.py) shares them
+    out."""
     given = [int(number) for number in os.environ.get(GPUS_VARIABLE, "").split(",") if number]
     return given or list(range(visible))
 
 
 def choose(config: RunConfig, comm: MPI.Comm) -> torch.device:
-    """This rank's device, made the current one; all ranks call it together. On the CPU it costs nothing.
+    """Return the device that this rank computes on, and make it the current one. All ranks call this together.
 
     Raises:
         UsageError: the config asks for a GPU that is not there, or the ranks would train on different kinds of device.
@@ -67,9 +67,8 @@ def choose(config: RunConfig, comm: MPI.Comm) -> torch.device:
             raise bad_value("device", "auto", "cpu or cuda where torch sees a GPU on some of the nodes only")
     if not available:
         if config.device == "cuda":
-            why = (
-                "was built without CUDA" if torch.version.cuda is None and torch.version.hip is None else "sees no GPU"
-            )
+            is_cpu_build = torch.version.cuda is None and torch.version.hip is None
+            why = "was built without CUDA" if is_cpu_build else "sees no GPU"
             raise UsageError(f"device=cuda: this torch ({torch.__version__}) {why}; valid is cpu or auto")
         return torch.device("cpu")
     if config.kernels == "numba":

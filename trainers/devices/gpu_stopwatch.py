@@ -1,16 +1,14 @@
-"""Where the time of a step goes on a GPU, whose work is not done when the call that asks for it returns."""
+"""A stopwatch for work on a GPU, which is not done when the call that asks for it returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from trainers.devices.stopwatch import MEASURE, Stopwatch
-
-T = TypeVar("T")
 
 
 def _cuda_event() -> Any:
@@ -18,13 +16,13 @@ def _cuda_event() -> Any:
 
 
 class EventStopwatch(Stopwatch):
-    """Notes an event in the GPU's queue where a phase begins and ends; they are read when somebody asks for seconds.
+    """Puts an event into the GPU's queue at the beginning and end of a phase; `seconds` reads the events.
 
-    What the host does meanwhile (MPI, data) counts, too, as the GPU comes to the end of a phase only after it. A phase
-    within a phase takes its time away from the outer one. Asking waits for the GPU, once a step.
+    Work of the host in a phase (MPI, data) counts too, because the GPU reaches the end of the phase only after it. A
+    phase within a phase takes its time away from the outer one. Reading waits for the GPU, once a step.
 
     Args:
-        event: makes one, with `record()`, `synchronize()` and `elapsed_time(later)` in milliseconds.
+        event: makes an event with `record()`, `synchronize()` and `elapsed_time(later)` in milliseconds.
     """
 
     def __init__(self, event: Callable[[], Any] = _cuda_event) -> None:
@@ -45,7 +43,7 @@ class EventStopwatch(Stopwatch):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """By phase, of all that has ended in this step."""
+        """Seconds by phase, of all phases that have ended in this step."""
         if self._pieces:
             self._pieces[-1][2].synchronize()
         for phase, start, end in self._pieces:
@@ -58,7 +56,6 @@ class EventStopwatch(Stopwatch):
         self._seconds = value
 
     def _begin(self) -> None:
-        """A new step: what was noted before is forgotten, and its events may be used again."""
         self._pieces.clear()
         self._seconds.clear()
         self._spare, self._used = self._spare + self._used, []
@@ -77,16 +74,6 @@ class EventStopwatch(Stopwatch):
             self._pieces.append((*self._open.pop(), end))
             if self._open:
                 self._open[-1] = (self._open[-1][0], end)
-
-    def time_steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
-        iterator = iter(items)
-        while True:
-            self._begin()
-            with self(phase):
-                item = next(iterator, None)
-            if item is None:
-                return
-            yield item
 
     def measure_step(self) -> float:
         end = self._now()

@@ -1,4 +1,4 @@
-"""Where the time of a step goes."""
+"""A stopwatch for the phases of a step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 MEASURE = "measure"
-"""The phase of what is done only to be written down; it is not part of a step's time."""
+"""The phase of measurements, which are not part of a step's time."""
 
 
 class Stopwatch:
@@ -35,12 +35,16 @@ class Stopwatch:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + elapsed - self._within
             self._within = around + elapsed
 
+    def _begin(self) -> None:
+        """Begin a step."""
+        self.seconds.clear()
+        self._started = time.perf_counter()
+
     def time_steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
         """Start a step for every item; fetching the item counts as `phase`."""
         iterator = iter(items)
         while True:
-            self.seconds.clear()
-            self._started = time.perf_counter()
+            self._begin()
             with self(phase):
                 item = next(iterator, None)
             if item is None:
@@ -48,5 +52,5 @@ class Stopwatch:
             yield item
 
     def measure_step(self) -> float:
-        """Seconds of the present step so far, without what was only measured."""
+        """Return the seconds of the present step so far, without the phase MEASURE."""
         return time.perf_counter() - self._started - self.seconds.get(MEASURE, 0.0)

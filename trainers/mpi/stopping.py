@@ -121,29 +121,24 @@ class Agreement:
         if len(self._asked) <= self._behind:
             return NOTHING
         wanted = self._take()
-        if self._saved:
-            self._saved -= 1
-            return STOP if wanted == STOP else NOTHING
         if wanted == SAVE:
             self._saved = len(self._asked)
         return wanted
 
     def answer_all(self) -> int:
         """Return the largest answer to all questions so far; all workers are at the same step."""
-        wanted = NOTHING
-        while self._asked:
-            answer = self._take()
-            if self._saved:
-                self._saved -= 1
-                answer = STOP if answer == STOP else NOTHING
-            wanted = max(wanted, answer)
+        wanted = max((self._take() for _ in range(len(self._asked))), default=NOTHING)
         self._saved = 0
         return wanted
 
     def _take(self) -> int:
+        """Return the answer to the oldest question, but no request to save that the last save has met."""
         request, _, most = self._asked.popleft()
         request.Wait()
-        return most[0]
+        if not self._saved:
+            return most[0]
+        self._saved -= 1
+        return STOP if most[0] == STOP else NOTHING
 
     def close(self) -> None:
         """Wait for the answers that were not taken. All workers must have asked equally often."""

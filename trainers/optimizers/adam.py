@@ -17,12 +17,10 @@ class Adam(Optimizer):
     As torch.optim.Adam and AdamW compute it.
     """
 
-    name = "adam"
+    buffers = ("momentum", "variance")
 
-    def __init__(self, flat: Flat, config: options.Adam) -> None:
+    def __init__(self, flat: Flat, config: options.Adam | options.OneBitAdam) -> None:
         super().__init__(flat, config)
-        self.kept["momentum"] = torch.zeros_like(flat.values)
-        self.kept["variance"] = torch.zeros_like(flat.values)
         self.kept["steps"] = torch.zeros((), dtype=torch.int64)
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from compressors import unit_state
+from trainers.config.groups import get_name
 from trainers.gradients.flat import Flat, Unit
 
 
@@ -43,13 +44,14 @@ class Optimizer(ABC):
     changes them (`adjust`).
     """
 
-    name: ClassVar[str]
+    buffers: ClassVar[tuple[str, ...]] = ()
+    """Names of tensors in `kept` that are as long as the parameters, and 0 at first."""
 
     def __init__(self, flat: Flat, config: Any) -> None:
         self.flat, self.config = flat, config
         self.momentum: float = getattr(config, "momentum", 0.0)
         self.weight_decay: float = config.weight_decay
-        self.kept: dict[str, torch.Tensor] = {}
+        self.kept = {name: torch.zeros_like(flat.values) for name in self.buffers}
         self._decaying = find_decaying(flat, config.decay_1d)
 
     def adjust(self, *, momentum: float | None = None, weight_decay: float | None = None) -> None:
@@ -92,6 +94,6 @@ class Optimizer(ABC):
         Raises:
             ValueError: it is not the state of this optimizer on these parameters; nothing has been changed.
         """
-        unit_state.require_alike(self.name, state, self.kept)
+        unit_state.require_alike(get_name(self.config), state, self.kept)
         for name, tensor in self.kept.items():
             tensor.copy_(state[name])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer
-from trainers.options import optimizers as options
 
 
 class DGCSGD(Optimizer):
@@ -17,11 +15,7 @@ class DGCSGD(Optimizer):
     Where nothing is withheld, the sum is that of SGD with the same momentum.
     """
 
-    name = "dgc_sgd"
-
-    def __init__(self, flat: Flat, config: options.DGCSGD) -> None:
-        super().__init__(flat, config)
-        self.kept["decay"] = torch.zeros_like(flat.values)
+    buffers = ("decay",)
 
     @torch.no_grad()
     def step(self, lr: float) -> None:

@@ -19,11 +19,10 @@ class LARS(Optimizer):
     trust * |w| / (|g| + weight_decay * |w|). It is 1 for 1-D tensors, and where w or g is 0.
     """
 
-    name = "lars"
+    buffers = ("momentum",)
 
     def __init__(self, flat: Flat, config: options.LARS) -> None:
         super().__init__(flat, config)
-        self.kept["momentum"] = torch.zeros_like(flat.values)
         self._tensors = find_tensors(flat)
         norms.squares(flat.values[:1])  # loads the kernels
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from trainers.gradients.flat import Flat, Unit
-from trainers.optimizers.base import Optimizer
-from trainers.options import optimizers as options
+from trainers.gradients.flat import Unit
+from trainers.optimizers.adam import Adam
 
 
-class OneBitAdam(Optimizer):
+class OneBitAdam(Adam):
     """Tang et al., "1-bit Adam: communication efficient large-scale training with Adam's convergence speed", ICML 2021.
 
     In the first `freeze_steps`, Adam without correction of the biases, as in the paper's Algorithm 1:
@@ -22,14 +21,6 @@ class OneBitAdam(Optimizer):
     that are hardly ever active: with eps = 1e-8, as in the paper, an MLP on the digits diverges after 12 or 20 steps of
     warm-up, with 1e-4 (the default) it does not.
     """
-
-    name = "onebit_adam"
-
-    def __init__(self, flat: Flat, config: options.OneBitAdam) -> None:
-        super().__init__(flat, config)
-        self.kept["momentum"] = torch.zeros_like(flat.values)
-        self.kept["variance"] = torch.zeros_like(flat.values)
-        self.kept["steps"] = torch.zeros((), dtype=torch.int64)
 
     @property
     def frozen(self) -> bool:

@@ -103,7 +103,7 @@ def interpolate(knots: Sequence[Sequence[float]], at: float, *, jumped: bool = T
 
 
 def piecewise(config: options.Piecewise, now: ScheduledStep) -> float:
-    """Without knots, those of the DAWNBench entry for CIFAR-10: up for 5/24 of the run, then down to 0."""
+    """Follow the knots, by default those of the DAWNBench entry for CIFAR-10: up for 5/24 of the run, then to 0."""
     end = now.epochs.length
     return now.interpolate(config.knots or [[0, 0], [end * 5 / 24, 1], [end, 0]], config.per)
 

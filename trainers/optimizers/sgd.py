@@ -18,8 +18,6 @@ class SGD(Optimizer):
     (Sutskever et al., ICML 2013, in the form that applies the learning rate to the whole step.)
     """
 
-    name = "sgd"
-
     def __init__(self, flat: Flat, config: options.SGD) -> None:
         super().__init__(flat, config)
         if config.momentum:

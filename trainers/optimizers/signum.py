@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer
-from trainers.options import optimizers as options
 
 
 class Signum(Optimizer):
@@ -16,11 +14,7 @@ class Signum(Optimizer):
     `decoupled` weight decay is added to g instead. Where m is 0, w moves by its decay only.
     """
 
-    name = "signum"
-
-    def __init__(self, flat: Flat, config: options.Signum) -> None:
-        super().__init__(flat, config)
-        self.kept["momentum"] = torch.zeros_like(flat.values)
+    buffers = ("momentum",)
 
     @torch.no_grad()
     def step(self, lr: float) -> None:

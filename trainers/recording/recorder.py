@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from compressors import unit_state
 from gradsweep import timed_steps
 from gradsweep.csv_columns import EPOCH_COLUMNS, LOCAL_EPOCH_COLUMNS, LOCAL_MODEL_COLUMNS, PHASES, STEP_COLUMNS
 from gradsweep.files import append_rows
@@ -51,13 +52,13 @@ class Diverged(Exception):
 
 
 class Listener(Protocol):
-    """Gets on rank 0 the rows that have just been written; NaN stands for values that were not measured."""
+    """Receives on rank 0 the rows that have just been written; NaN stands for values that were not measured."""
 
     def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Rows of steps.csv."""
+        """Receive rows of steps.csv."""
 
     def on_epoch(self, row: Mapping[str, float]) -> None:
-        """A row of epochs.csv."""
+        """Receive a row of epochs.csv."""
 
 
 class Recorder:
@@ -67,7 +68,7 @@ class Recorder:
         gradient_bytes: of the uncompressed fp32 gradient.
         warmup_steps: at the beginning of every attempt, left out of the throughput.
         whole_epochs: combine the rows at the end of an epoch only, where asynchronous workers meet.
-        listeners: told on rank 0 what has just been written.
+        listeners: receive on rank 0 the rows that have just been written.
     """
 
     def __init__(
@@ -133,8 +134,7 @@ class Recorder:
         """Combine the rows recorded since the last call; all workers call this after the same step."""
         if not self._local:
             return
-        rows = np.array(self._local)
-        rows = self._combine_rows(rows)
+        rows = self._combine_rows(np.array(self._local))
         pending = self._pending
         self._pending, self._local = [], []
         # every worker holds the same sums, so all come to the same decision
@@ -290,10 +290,9 @@ class Recorder:
         Raises:
             ValueError: it is something else; nothing has been changed.
         """
-        if not isinstance(state, Mapping) or set(state) != set(self.state_dict()):
-            raise ValueError(f"it is no state of a recorder, which has the keys {', '.join(self.state_dict())}")
-        if set(state["sums"]) != set(self._sums) or set(state["left_out"]) != set(self._sums):
-            raise ValueError(f"the state of the recorder has other sums than {', '.join(self._sums)}")
+        unit_state.require_keys("a recorder", state, self.state_dict())
+        for sums in (state["sums"], state["left_out"]):
+            unit_state.require_keys("a recorder's sums", sums, self._sums)
         self._steps, self._steps_left_out = state["steps"], state["steps_left_out"]
         self._sums, self._left_out = dict(state["sums"]), dict(state["left_out"])
         self._errors = state["errors"].tolist()

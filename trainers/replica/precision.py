@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from compressors import unit_state
 from trainers.mpi.message_sizes import allreduce_bytes
 from trainers.options.sections import LossScale
 
@@ -84,8 +85,6 @@ class LossScaler:
         Raises:
             ValueError: it is something else.
         """
-        if set(state) != set(self.state_dict()):
-            keys = ", ".join(self.state_dict())
-            raise ValueError(f"the state of a loss scaler has the keys {keys}, but was given {sorted(state)}")
+        unit_state.require_keys("a loss scaler", state, self.state_dict())
         self.scale, self.good, self.skipped = float(state["scale"]), int(state["good"]), int(state["skipped"])
         self.unmeasured = bool(state["unmeasured"])

@@ -9,32 +9,27 @@ from typing import Any
 
 
 class Tracker(ABC):
-    """`start` once, then `log` and `epoch` as the run goes on, then `finish`. May raise: it is then asked no more.
+    """Takes `start` once, then `log` while the run trains, then `finish`. After an exception it is not called again.
 
-    The curve of a run goes over its steps, that of the epochs, too. Names begin with `step/` or `epoch/`.
+    All curves of a run go over its steps, those of the epochs too.
     """
 
     @abstractmethod
     def start(self, config: Mapping[str, Any], directory: Path, after: int) -> None:
         """Begin a run with these options (dotted keys); `directory` exists and is this tracker's own.
 
-        An earlier attempt may have left something there: what it says of steps behind `after` is computed again.
+        An earlier attempt may have left files there: steps behind `after` in them are computed again.
         """
 
     @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Means, up to this step, of columns of steps.csv; about once a second."""
+        """Write values at this step.
 
-    @abstractmethod
-    def log_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        """The columns of epochs.csv for this epoch; `step` is one of them."""
+        Args:
+            values: by `step/COLUMN` means of columns of steps.csv, about once a second; or a row of epochs.csv, by
+                `epoch/COLUMN`.
+        """
 
     @abstractmethod
     def finish(self, status: str) -> None:
-        """The run has ended: `done` or another status of gradsweep/run_directory.py. Write what has not been
-        written."""
-
-
-def prefix_columns(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
-    """Return the columns, prefixed, without the step, which is where a value stands, not what it is."""
-    return {f"{prefix}/{name}": value for name, value in values.items() if name != "step"}
+        """Write the rest and the run's status: `done` or another one of gradsweep/run_directory.py."""

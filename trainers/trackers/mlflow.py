@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep.tracking.mlflow_store import Store
-from trainers.trackers.base import Tracker, prefix_columns
+from trainers.trackers.base import Tracker
 
 
 class MLflow(Tracker):
@@ -18,15 +18,9 @@ class MLflow(Tracker):
         self._store = Store(directory)
         self._run = self._store.begin_run(directory.parent.parent.name, config)
 
-    def _log(self, step: int, values: Mapping[str, float]) -> None:
+    def log(self, step: int, values: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
         self._store.log_metrics(self._run, [(name, value, now, step) for name, value in values.items()])
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._log(step, prefix_columns("step", values))
-
-    def log_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        self._log(int(values["step"]), prefix_columns("epoch", values))
 
     def finish(self, status: str) -> None:
         self._store.client.set_tag(self._run, "status", status)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep.tracking.tensorboard_events import EventFile
-from trainers.trackers.base import Tracker, prefix_columns
+from trainers.trackers.base import Tracker
 
 FLUSH_S = 10.0
 """Between two times that what was written is to be seen."""
@@ -25,17 +25,11 @@ class TensorBoard(Tracker):
             self._events.restart(after + 1)
         self._events.add_options(config)
 
-    def _log(self, step: int, values: Mapping[str, float]) -> None:
+    def log(self, step: int, values: Mapping[str, float]) -> None:
         self._events.add_scalars(step, values)
         if time.monotonic() >= self._flush_at:
             self._events.flush()
             self._flush_at = time.monotonic() + FLUSH_S
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._log(step, prefix_columns("step", values))
-
-    def log_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        self._log(int(values["step"]), prefix_columns("epoch", values))
 
     def finish(self, status: str) -> None:
         self._events.add_text("status", status)

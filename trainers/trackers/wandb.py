@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainers.trackers.base import Tracker, prefix_columns
+from trainers.trackers.base import Tracker
 
 
 class WandB(Tracker):
@@ -32,10 +32,7 @@ class WandB(Tracker):
         )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(prefix_columns("step", values), step=step)
-
-    def log_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        self._run.log(prefix_columns("epoch", values), step=int(values["step"]))
+        self._run.log(dict(values), step=step)
 
     def finish(self, status: str) -> None:
         self._run.summary["status"] = status

@@ -20,7 +20,7 @@ from gradsweep.errors import UsageError
 from tests.trainers.configs import compose_config
 from tests.trainers.recording.test_recorder import Twins, note
 from trainers import trackers
-from trainers.config import run_config
+from trainers.config import groups, run_config
 from trainers.options.sections import TRACKERS
 from trainers.recording.progress import Progress
 from trainers.recording.recorder import Recorder
@@ -44,10 +44,7 @@ class Remembered(Tracker):
         self._note("start", dict(config), directory)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._note("log", step, dict(values))
-
-    def log_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        self._note("epoch", epoch, dict(values))
+        self._note("epoch" if "epoch/epoch" in values else "log", step, dict(values))
 
     def finish(self, status: str) -> None:
         self._note("finish", status)
@@ -111,17 +108,17 @@ def test_a_tracker_is_told_all(remembered: type[Remembered], tmp_path: Path) -> 
     assert log[:2] == ("log", 4)
     assert log[2] == pytest.approx(
         {
-            "epoch": 2,
-            "lr": 0.3,
-            "samples": 8,
-            "loss": (1 + 0.5 + 0.25) / 3,
-            "accuracy": 0.5,
-            "step_s": 0.25,
-            "sent_bytes": 2e6,
-            "compression_error": 0.5,
+            "step/epoch": 2,
+            "step/lr": 0.3,
+            "step/samples": 8,
+            "step/loss": (1 + 0.5 + 0.25) / 3,
+            "step/accuracy": 0.5,
+            "step/step_s": 0.25,
+            "step/sent_bytes": 2e6,
+            "step/compression_error": 0.5,
         }
     )
-    assert epoch[:2] == ("epoch", 1) and "test_loss" not in epoch[2] and epoch[2]["test_accuracy"] == 0.875
+    assert epoch[:2] == ("epoch", 4) and "epoch/test_loss" not in epoch[2] and epoch[2]["epoch/test_accuracy"] == 0.875
     assert finish == ("finish", "done")
 
 
@@ -273,7 +270,7 @@ def test_rank_0_tells_what_it_writes(rank: int, remembered: type[Remembered], tm
     kinds = [call[0] for call in remembered.calls]
     assert kinds == ([] if rank else ["log"] * (len(kinds) - 1) + ["epoch"])
     if rank == 0:
-        assert remembered.calls[-2][1] == 3 and remembered.calls[0][2]["compression_error"] == 0.5
+        assert remembered.calls[-2][1] == 3 and remembered.calls[0][2]["step/compression_error"] == 0.5
 
 
 def test_lines_of_progress() -> None:
@@ -311,7 +308,7 @@ def test_progress_needs_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options_are_plain(tmp_path: Path) -> None:
-    options = trackers.flatten_options(
+    options = groups.flatten_options(
         run_config.parse(compose_config(memory="dgc", optimizer={"momentum": 0.0, "nesterov": False}))
     )
     json.dumps(options)
