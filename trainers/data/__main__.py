@@ -30,8 +30,8 @@ def main() -> int:
         prog="python -m trainers.data",
         description="Download data sets and make their arrays ready before ranks start; quick where they are.",
     )
-    known = GROUPS["dataset"]
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
+    datasets = GROUPS["dataset"]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(datasets))
     parser.add_argument("--root", type=Path, default=Path("data"), help="where data sets are kept (default: data)")
     parser.add_argument("--download", action="store_true", help="fetch what is missing, where its publisher offers it")
     parser.add_argument("--runs", action="store_true", help="the configs of runs are on standard input, as JSON")
@@ -39,10 +39,10 @@ def main() -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s")
     try:
         if not arguments.names and not arguments.runs:
-            raise UsageError(f"NAME: missing; valid is {one_of(known, LISTED_BY)}")
+            raise UsageError(f"NAME: missing; valid is {one_of(datasets, LISTED_BY)}")
         for name in arguments.names:
-            if name not in known:
-                raise bad_value("NAME", name, one_of(known, LISTED_BY), did_you_mean(name, known))
+            if name not in datasets:
+                raise bad_value("NAME", name, one_of(datasets, LISTED_BY), did_you_mean(name, datasets))
         for name in arguments.names:
             prepare(GROUPS["dataset"][name](), arguments.root, arguments.download)
         if arguments.runs:
@@ -68,12 +68,12 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
             prepared.add(data)
         use = repr((run.model, run.dataset, run.data.root, run.batch, run.phases, run.workers, run.partition))
         if use not in samples:
-            found = build_feed(run, 0, run.workers)
-            for shape in found.shapes:
-                check_fits(run.model, shape, found.classes, run.dataset.kind)
-                models.try_out(run.model, shape, found.classes)
-            samples[use] = found.samples
-            _note_large_batches(run, found.samples)
+            feed = build_feed(run, 0, run.workers)
+            for shape in feed.shapes:
+                check_fits(run.model, shape, feed.classes, run.dataset.kind)
+                models.try_out(run.model, shape, feed.classes)
+            samples[use] = feed.samples
+            _note_large_batches(run, feed.samples)
         check_length(run, samples[use])
 
 

@@ -67,11 +67,11 @@ def _ratios(images: Any) -> np.ndarray:
     """Return width over height of all images of a part (N,), by their files' headers; 1 for a file that is no image."""
     from PIL import Image, UnidentifiedImageError
 
-    found = np.ones(len(images.samples))
+    ratios = np.ones(len(images.samples))
     for place, (path, _) in enumerate(images.samples):
         with contextlib.suppress(OSError, UnidentifiedImageError, SyntaxError, ValueError), Image.open(path) as image:
-            found[place] = image.width / image.height
-    return found
+            ratios[place] = image.width / image.height
+    return ratios
 
 
 def find_rectangles(ratios: np.ndarray, size: int, together: int) -> tuple[list[np.ndarray], np.ndarray]:

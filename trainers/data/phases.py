@@ -62,7 +62,7 @@ class Phased(Feed):
 
     def _enter_phase(self, epoch: int) -> tuple[Phase, Feed]:
         """Return the phase of an epoch (from 1) and its feed; close the feed of another phase."""
-        phase = next(one for one in reversed(self.config.completed_phases) if one.epoch < epoch)
+        phase = next(candidate for candidate in reversed(self.config.completed_phases) if candidate.epoch < epoch)
         if phase != self._phase:
             self._feed.close()
             self._phase, self._feed = phase, self.of(self.config.adapt_to(phase))

@@ -118,21 +118,21 @@ SETS: dict[type, Published] = {
 }
 
 
-def check(one: Published, root: Path) -> None:
+def check(published: Published, root: Path) -> None:
     """Refuse a set whose files are missing, without loading torch.
 
     Raises:
         UsageError: where they are looked for and how to get them.
     """
-    folder = (root / one.folder).absolute()
-    missing = one.list_missing(root)
-    if one.verify is not None:  # whose archives do as well
+    folder = (root / published.folder).absolute()
+    missing = published.list_missing(root)
+    if published.verify is not None:  # whose archives do as well
         missing = [name for name in missing if not (folder / f"{name}.gz").is_file()]
     if missing:
         raise UsageError(
-            f"dataset={one.name}: not found: {', '.join(missing)} in {folder}; valid is {one.archive} there (or "
-            f"data.root=DIR where it is), which data.download=true or "
-            f"`python -m trainers.data --root {root} --download {one.name}` fetches"
+            f"dataset={published.name}: not found: {', '.join(missing)} in {folder}; valid is {published.archive} "
+            f"there (or data.root=DIR where it is), which data.download=true or "
+            f"`python -m trainers.data --root {root} --download {published.name}` fetches"
         )
 
 
@@ -175,13 +175,13 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     return from_images(images[0], labels[0], images[1], labels[1], one.classes).to_prepared(sources)
 
 
-def _find_damaged(one: Published, cls: Any, folder: Path) -> list[str]:
+def _find_damaged(published: Published, cls: Any, folder: Path) -> list[str]:
     """Return the files whose MD5 is not the one that torchvision has for them."""
-    published = [*getattr(cls, "train_list", ()), *getattr(cls, "test_list", ())]
-    published += [entry[1:] for entry in getattr(cls, "split_list", {}).values()]
+    checksums = [*getattr(cls, "train_list", ()), *getattr(cls, "test_list", ())]
+    checksums += [entry[1:] for entry in getattr(cls, "split_list", {}).values()]
     if meta := getattr(cls, "meta", None):
-        published.append([meta["filename"], meta["md5"]])
-    sums = dict(published)
+        checksums.append([meta["filename"], meta["md5"]])
+    sums = dict(checksums)
 
     def matches(name: str) -> bool:
         with (folder / name).open("rb") as file:
@@ -190,7 +190,7 @@ def _find_damaged(one: Published, cls: Any, folder: Path) -> list[str]:
                 digest.update(piece)
         return digest.hexdigest() == sums[name]
 
-    there = [name for name in one.files if name in sums and (folder / name).is_file()]
+    there = [name for name in published.files if name in sums and (folder / name).is_file()]
     return [name for name in there if not matches(name)]
 
 

@@ -252,7 +252,7 @@ class GroupRoundsLane(RoundsLane):
 
 def _exchange(partner: int, sent: torch.Tensor, received: torch.Tensor) -> None:
     operations: list[tuple[Callable[..., Any], torch.Tensor]] = [(dist.isend, sent), (dist.irecv, received)]
-    wanted = [dist.P2POp(operation, one, partner) for operation, one in operations if one.numel()]
+    wanted = [dist.P2POp(operation, tensor, partner) for operation, tensor in operations if tensor.numel()]
     if wanted:
         for work in dist.batch_isend_irecv(wanted):
             work.wait()

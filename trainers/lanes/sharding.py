@@ -63,11 +63,11 @@ class ShardLane(TwoPhaseLane):
 
         workers, rank = self.comm.size, self.comm.rank
         bundles = [self.bundles[owner] for owner in range(workers)]
-        known = find_fixed_sizes(self.parcels)
+        fixed_sizes = find_fixed_sizes(self.parcels)
         others = [int(worker != rank) for worker in range(workers)]  # a worker's own payloads are not sent
         lengths = [list(bundles[rank].sizes)] * workers
         with self.watch("communicate"):
-            if known is None:
+            if fixed_sizes is None:
                 mine = len(bundles[rank].parcels)
                 own = encode_sizes([size for bundle in bundles for size in bundle.sizes])
                 theirs = np.zeros((workers, mine), dtype=np.uint32)
@@ -96,7 +96,7 @@ class ShardLane(TwoPhaseLane):
                 [incoming.numpy(), list(map(count_words, received)), received_at, MPI.INT32_T],
             )
         for owner, bundle in enumerate(bundles):
-            size = bundle.used + (0 if known is not None else 4 * len(bundle.parcels))
+            size = bundle.used + (0 if fixed_sizes is not None else 4 * len(bundle.parcels))
             self.payload_bytes += size
             self.sent_bytes += size if owner != rank else 0
         messages = [incoming[low:high] for low, high in zip(starts, starts[1:], strict=False)]
@@ -108,11 +108,11 @@ class ShardLane(TwoPhaseLane):
         from mpi4py import MPI
 
         workers = self.comm.size
-        known = [find_fixed_sizes(parcels) for parcels in self.answered]
+        fixed_sizes = [find_fixed_sizes(parcels) for parcels in self.answered]
         counts = [len(parcels) for parcels in self.answered]
         own = self.answer.used
         with self.watch("communicate"):
-            if None in known:
+            if None in fixed_sizes:
                 everyone = np.empty(sum(counts), dtype=np.uint32)
                 self.collectives.count("sizes")
                 self.comm.Allgatherv(encode_sizes(self.answer.sizes), [everyone, counts, MPI.UINT32_T])
@@ -120,7 +120,7 @@ class ShardLane(TwoPhaseLane):
                 self._lengths = [everyone[low:high].tolist() for low, high in zip(edges, edges[1:], strict=False)]
                 own += 4 * len(self.answer.sizes)
             else:
-                self._lengths = [lengths for lengths in known if lengths is not None]
+                self._lengths = [lengths for lengths in fixed_sizes if lengths is not None]
             received = [sum(map(align, of_message)) for of_message in self._lengths]
             self._starts = list(accumulate(received, initial=0))
             count_words(self._starts[-1])

@@ -48,9 +48,9 @@ def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> 
     from trainers.models.torchvision_import import import_torchvision
 
     zoo = import_torchvision().models
-    if config.arch not in (known := zoo.list_models(module=zoo)):
-        valid = one_of(known, options.ARCHS_LISTED_BY)
-        raise bad_value("model.arch", config.arch, valid, did_you_mean(config.arch, known))
+    if config.arch not in (archs := zoo.list_models(module=zoo)):
+        valid = one_of(archs, options.ARCHS_LISTED_BY)
+        raise bad_value("model.arch", config.arch, valid, did_you_mean(config.arch, archs))
     if shape[0] not in (1, CHANNELS):
         raise UsageError(f"model.arch={config.arch} with images of {shape[0]} channels: valid are 1 and {CHANNELS}")
     try:

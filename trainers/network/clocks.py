@@ -55,14 +55,14 @@ class CommonClock:
                     self.comm.recv(source=rank)
                     self.comm.send(time.perf_counter(), dest=rank)
             elif self.comm.rank == rank:
-                found = []
+                comparisons = []
                 for _ in range(ROUNDS):
                     sent = time.perf_counter()
                     self.comm.send(None, dest=0)
                     theirs = self.comm.recv(source=0)
                     back = time.perf_counter()
-                    found.append((back - sent, theirs - (sent + back) / 2))
-                self._offset = min(found)[1]
+                    comparisons.append((back - sent, theirs - (sent + back) / 2))
+                self._offset = min(comparisons)[1]
         self._again = time.perf_counter() + (time.perf_counter() - began) / SHARE
 
     def wait_until(self, moment: float) -> None:

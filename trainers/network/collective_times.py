@@ -71,10 +71,10 @@ class Point:
 
 def read_algorithm(collective: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the algorithm that Open MPI was told to use; None if it chooses by itself, or with another MPI."""
-    name, known = ALGORITHMS[collective]
+    name, algorithms = ALGORITHMS[collective]
     if environment.get("OMPI_MCA_coll_tuned_use_dynamic_rules") not in ("1", "true"):
         return None
-    chosen, names = environment.get(f"OMPI_MCA_coll_tuned_{name}_algorithm", ""), known.split()
+    chosen, names = environment.get(f"OMPI_MCA_coll_tuned_{name}_algorithm", ""), algorithms.split()
     return chosen if chosen in names else dict(zip("123456789", names, strict=False)).get(chosen)
 
 
@@ -142,12 +142,12 @@ class Probe:
         least = self._least(names, end)
         if sum(least.values()) * len(sizes) * FEW > SLOW * self.seconds:
             sizes = [size for place, size in enumerate(sizes) if size > SHORT or place % 4 == 0]
-        found = {}
+        figures = {}
         for place, name in enumerate(names):
             left = end - time.perf_counter()
             fits = 2 * least.get(name, math.inf) <= left
-            found[name] = self.measure_collective(name, sizes, left / (len(names) - place), fits)
-        return {name: found[name] for name in ALGORITHMS}
+            figures[name] = self.measure_collective(name, sizes, left / (len(names) - place), fits)
+        return {name: figures[name] for name in ALGORITHMS}
 
     def measure_collective(
         self, name: str, sizes: Sequence[int], seconds: float, any_of_it: bool = True

@@ -144,20 +144,22 @@ def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> t
 def measure_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Measure, and where something is marked measure again; returns what network.json says, on rank 0 only.
 
-    The try with the fewest marks counts. All ranks call it.
+    The attempt with the fewest marks counts. All ranks call it.
 
     Args:
         network: options of the group `network`.
         emulation: what emulation.json says, known to rank 0; None where nothing was emulated.
     """
     wanted = compute_expected(network, 2, emulation)
-    found: list[dict[str, Any]] = []
+    attempts: list[dict[str, Any]] = []
     while True:
         hosts, links = measure(comm, lambda latency: correct_latency(latency, wanted.latency_s if wanted else None))
         if comm.rank == 0:
-            found.append(describe(network, hosts, links, emulation))
-        if comm.bcast(not found or not found[-1]["marks"] or len(found) == TRIES):
-            return {**min(found, key=lambda one: len(one["marks"])), "tries": len(found)} if found else None
+            attempts.append(describe(network, hosts, links, emulation))
+        if comm.bcast(not attempts or not attempts[-1]["marks"] or len(attempts) == TRIES):
+            if not attempts:
+                return None
+            return {**min(attempts, key=lambda attempt: len(attempt["marks"])), "tries": len(attempts)}
 
 
 def correct_latency(latency: float, wanted: float | None) -> bool:
@@ -214,19 +216,19 @@ def find_marks(measured: Links, wanted: Expected | None, usable: float | None = 
     """
     if wanted is None:
         return []
-    found = []
+    marks = []
     if _is_off(measured.latency_s, wanted.latency_s):
-        found.append("latency")
+        marks.append("latency")
     pairs = ((measured.bandwidth, wanted.bandwidth), (measured.ring_bandwidth, wanted.ring_bandwidth))
     if any(_is_off(*pair) for pair in pairs):
-        found.append("bandwidth")
+        marks.append("bandwidth")
     cores = min(usable or math.inf, measured.cores or 1)
     is_busy = measured.busy_cores is not None and (
         measured.busy_cores >= ALL_BUSY * cores or (measured.busiest_core or 0.0) >= ONE_BUSY
     )
     if is_busy and any(_is_off(is_rate, rate) and is_rate < (rate or 0.0) for is_rate, rate in pairs):
-        found.append("cpu")
-    return found
+        marks.append("cpu")
+    return marks
 
 
 def _is_off(value: float, wanted: float | None) -> bool:
@@ -364,14 +366,14 @@ def _core_times() -> list[tuple[float, float]]:
         lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
     except OSError:
         return []
-    found = []
+    ticks_of_cores = []
     for line in lines:
         name, *ticks = line.split()
         if name.startswith("cpu") and name != "cpu":
             user, nice, system, idle, waiting, irq, softirq = map(float, ticks[:7])
             busy = user + nice + system + irq + softirq
-            found.append((busy, busy + idle + waiting))
-    return found
+            ticks_of_cores.append((busy, busy + idle + waiting))
+    return ticks_of_cores
 
 
 def _count_busy(

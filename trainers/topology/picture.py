@@ -158,14 +158,14 @@ def _across(options: Torus, workers: int) -> dict[tuple[int, int], np.ndarray]:
     """Return the direction of each link of a torus that leaves the grid, where a side has more than two workers."""
     rows, columns = compute_sides(options, workers)
     step = 0.6 * 1.7 / max(rows, columns)
-    found = {}
+    directions = {}
     for column in range(columns if rows > 2 else 0):
         top, bottom = column, (rows - 1) * columns + column
-        found[top, bottom], found[bottom, top] = np.array([0, step]), np.array([0, -step])
+        directions[top, bottom], directions[bottom, top] = np.array([0, step]), np.array([0, -step])
     for row in range(rows if columns > 2 else 0):
         left, right = row * columns, (row + 1) * columns - 1
-        found[left, right], found[right, left] = np.array([-step, 0]), np.array([step, 0])
-    return found
+        directions[left, right], directions[right, left] = np.array([-step, 0]), np.array([step, 0])
+    return directions
 
 
 def _levels(workers: int) -> Points:
