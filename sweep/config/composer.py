@@ -126,14 +126,14 @@ class Composer:
 
     def _group_alike(self, points: Sequence[Sequence[str]]) -> list[list[int]]:
         """Group the numbers of points that choose the same groups, in the order of the first of each."""
-        found: dict[tuple[str, ...], list[int]] = {}
+        groups: dict[tuple[str, ...], list[int]] = {}
         for number, lines in enumerate(count_through("points read", points, silent=self.silent)):
             try:
                 choice = tuple(line for line in lines if self._read_word(line).group)
             except Exception:  # the point is not in Hydra's grammar
                 choice = ("", str(number))
-            found.setdefault(choice, []).append(number)
-        return list(found.values())
+            groups.setdefault(choice, []).append(number)
+        return list(groups.values())
 
     def _read_word(self, line: str) -> _Word:
         if line not in self._words:

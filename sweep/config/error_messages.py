@@ -51,14 +51,16 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
     innermost = causes[-1]
     if isinstance(innermost, OmegaConfBaseException) and innermost.full_key:
         return _explain_key(innermost, arguments)
-    if isinstance(error, OSError) and error.filename is not None and not _passes_through(error, "sweep"):
+    is_ours = any(module.split(".")[0] == "sweep" for module in _list_modules(error))
+    if isinstance(error, OSError) and error.filename is not None and not is_ours:
         return f"hydra.sweep.dir={error.filename}: {error.strerror}; valid is a directory that can be written"
-    if (of_launcher := _explain_launcher(innermost, arguments)) is not None:
-        return of_launcher
-    if (said := explain_override(str(innermost), arguments, _describe_valid)) is not None:
-        return said
-    theirs = ("hydra", "omegaconf", "optuna")
-    if isinstance(error, (HydraException, OmegaConfBaseException)) or _is_raised_in(innermost, theirs):
+    if (line := _explain_launcher(innermost, arguments)) is not None:
+        return line
+    if (line := explain_override(str(innermost), arguments, _describe_valid)) is not None:
+        return line
+    modules = _list_modules(innermost)
+    by_libraries = bool(modules) and modules[-1].split(".")[0] in ("hydra", "omegaconf", "optuna")
+    if by_libraries or isinstance(error, (HydraException, OmegaConfBaseException)):
         return _prepend_words(" ".join(str(innermost).split()), arguments)
     return None
 
@@ -183,14 +185,6 @@ def _find_valid(prefix: str, cls: type, key: str) -> Iterator[str]:
                 yield words
 
 
-def _passes_through(error: BaseException, package: str) -> bool:
-    return any(name.split(".")[0] == package for name in _list_modules(error))
-
-
-def _is_raised_in(error: BaseException, packages: tuple[str, ...]) -> bool:
-    modules = _list_modules(error)
-    return bool(modules) and modules[-1].split(".")[0] in packages
-
-
 def _list_modules(error: BaseException) -> list[str]:
+    """Return the modules through which an error has passed, that which raised it last."""
     return [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]

@@ -67,9 +67,11 @@ def explain_grammar(error: OverrideParseException, arguments: Sequence[str], val
 
 _SWEPT = re.compile(r"Ambiguous value for argument '(.*)'$")
 _NO_NAME = re.compile(r"Config group override must be a string or a list\. Got (\w+)$")
-_THERE = re.compile(r"Could not append to config\. An item is already at '(.*)'\.$")
+_ADDED = (
+    (re.compile(r"Could not append to config\. An item is already at '(.*)'\.$"), "is there"),
+    (re.compile(r"Multiple values for (.*)\. To override a value use"), "one is chosen"),
+)
 _ABSENT = re.compile(r"Could not delete(?: from config)?\. '(.*)' does not exist\.$")
-_TWICE = re.compile(r"Multiple values for (.*)\. To override a value use")
 _NO_DEFAULT = re.compile(r"(?:Could not override|Could not delete) '(.*)'\.")
 
 
@@ -90,12 +92,10 @@ def explain_override(
         for word in arguments:
             if _lacks_name(word) and word.partition("=")[0].lstrip("+~").partition("@")[0] in list_groups():
                 return f"{word}: valid is one of the names that `{LISTED_BY}` lists"
-    if (match := _THERE.match(first)) is not None:
-        typed = next((word for word in arguments if word.partition("=")[0] == f"+{match[1]}"), f"+{match[1]}")
-        return f"{typed}: is there already; valid is {typed[1:]}"
-    if (match := _TWICE.match(first)) is not None:
-        typed = next((word for word in arguments if word.partition("=")[0] == f"+{match[1]}"), f"+{match[1]}")
-        return f"{typed}: one is chosen already; valid is {typed[1:]}"
+    for pattern, why in _ADDED:
+        if (match := pattern.match(first)) is not None:
+            typed = next((word for word in arguments if word.partition("=")[0] == f"+{match[1]}"), f"+{match[1]}")
+            return f"{typed}: {why} already; valid is {typed[1:]}"
     if (match := _ABSENT.match(first)) is not None:
         return f"~{match[1]}: unknown key; valid is a key of the config, as `python multirun.py --cfg job` prints it"
     if (match := _NO_DEFAULT.match(first)) is not None:

@@ -131,14 +131,14 @@ class Estimator:
         )
         unique = {Path(os.path.realpath(path)) for path in found if regular_files.is_regular(path)}
         latest = sorted(unique, key=_read_mtime, reverse=True)[:MOST]
-        return [one for path in latest if (one := _read_finished(Run(path.parent))) is not None]
+        return [run for path in latest if (run := _read_finished(Run(path.parent))) is not None]
 
     @functools.cached_property
     def _like(self) -> dict[tuple[int, str], list[FinishedRun]]:
         found: dict[tuple[int, str], list[FinishedRun]] = {}
-        for one in self.finished:
-            for level, key in enumerate(one.keys):
-                found.setdefault((level, key), []).append(one)
+        for run in self.finished:
+            for level, key in enumerate(run.keys):
+                found.setdefault((level, key), []).append(run)
         return found
 
     def estimate(self, config: Mapping[str, Any]) -> Estimate | None:
@@ -152,24 +152,24 @@ class Estimator:
         workers = int(config["workers"])
         for level, (likeness, key) in enumerate(zip(LIKENESS, _build_keys(config), strict=True)):
             like = self._like.get((level, key), [])
-            whole = [one for one in like if one.whole]
+            whole = [run for run in like if run.whole]
             nearest = _select_nearest(like, workers)
-            for found in ([one for one in nearest if one.whole], nearest, _select_nearest(whole, workers)):
-                scaled_runs = [self._scale(config, one) for one in found]
-                seconds = _estimate_duration(config, [one for one, _ in scaled_runs])
+            for found in ([run for run in nearest if run.whole], nearest, _select_nearest(whole, workers)):
+                scaled_runs = [self._scale(config, run) for run in found]
+                seconds = _estimate_duration(config, [run for run, _ in scaled_runs])
                 if seconds is not None:
-                    scaled = any(one.workers != workers or change != 1 for one, change in scaled_runs)
+                    scaled = any(run.workers != workers or change != 1 for run, change in scaled_runs)
                     return Estimate(
                         seconds, len(found), likeness, scaled, min(change for _, change in scaled_runs) > FAR
                     )
         return None
 
-    def _scale(self, config: Mapping[str, Any], one: FinishedRun) -> tuple[FinishedRun, float]:
+    def _scale(self, config: Mapping[str, Any], run: FinishedRun) -> tuple[FinishedRun, float]:
         """Return the times of a finished run scaled to this one, and the ratio of their ranks per core."""
         cores = self._count_cores(config["launcher"])
-        crew = Parallelism.from_config(config, cores, one.device)
-        own = one.parallelism or Parallelism.from_config({**config, "workers": one.workers}, cores, one.device)
-        return one.scale_to(
+        crew = Parallelism.from_config(config, cores, run.device)
+        own = run.parallelism or Parallelism.from_config({**config, "workers": run.workers}, cores, run.device)
+        return run.scale_to(
             crew, look_up(config, "batch.per") == "global", own
         ), crew.ranks_per_core / own.ranks_per_core
 
@@ -191,20 +191,20 @@ class Estimator:
 def _estimate_duration(config: Mapping[str, Any], found: Sequence[FinishedRun]) -> float | None:
     if not found:
         return None
-    overhead = statistics.median(one.overhead_s for one in found)
-    whole = [one.epoch_s for one in found if one.whole]
+    overhead = statistics.median(run.overhead_s for run in found)
+    whole = [run.epoch_s for run in found if run.whole]
     full = config["epochs"] * statistics.median(whole) if whole else math.inf
     cut = math.inf
     if config["max_steps"] is not None:
-        cut = config["max_steps"] * statistics.median(one.step_s for one in found)
+        cut = config["max_steps"] * statistics.median(run.step_s for run in found)
     shorter = min(full, cut)
     return overhead + shorter if math.isfinite(shorter) else None
 
 
 def _select_nearest(found: Sequence[FinishedRun], workers: int) -> list[FinishedRun]:
     """Return the runs whose number of workers is nearest, by its ratio."""
-    distances = [abs(math.log(one.workers / workers)) for one in found]
-    return [one for one, distance in zip(found, distances, strict=True) if distance == min(distances)]
+    distances = [abs(math.log(run.workers / workers)) for run in found]
+    return [run for run, distance in zip(found, distances, strict=True) if distance == min(distances)]
 
 
 def _build_keys(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,9 +60,7 @@ def find_refusal_of_batch(way: str, refused: Mapping[int, UsageError], worked: b
 
 def summarise(taken_out: Sequence[TakenOut]) -> list[dict[str, Any]]:
     """Return why points are left out, and how many for each reason, in the order of the points."""
-    counts: dict[str, int] = {}
-    for each in taken_out:
-        counts[each.why] = counts.get(each.why, 0) + 1
+    counts = collections.Counter(point.why for point in taken_out)
     return [{"points": count, "why": why} for why, count in counts.items()]
 
 
