@@ -63,7 +63,7 @@ def without_data_and_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have commands in this process prepare no digits and write no report."""
     monkeypatch.setattr("sweep.commands.resume.prepare_data", lambda configs: None)
     monkeypatch.setattr("sweep.launch.execute.prepare_data", lambda configs: None)
-    monkeypatch.setattr("sweep.launch.conclude.conclude", lambda session: 0)
+    monkeypatch.setattr("sweep.commands.resume.conclude", lambda session: 0)
 
 
 def lay_out(directory: Path, scripts: Sequence[str], **sweep: Any) -> list[Run]:
