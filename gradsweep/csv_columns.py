@@ -53,3 +53,15 @@ LOCAL_MODEL_COLUMNS = (
     "test_accuracy",
     "distance",  # ||x_i - mean x||
 )
+
+# race.csv: a row a block of steps. Times are means over its timed steps and the workers.
+RACE_COLUMNS = (
+    "heat",  # from 1: where not all runs fit into memory together there are several, each with the baseline
+    "round",  # from 1
+    "turn",  # of the run in this round, from 1
+    "run",  # name of its directory
+    "step",  # the last one of the block, by the run's own count
+    "steps",  # that were timed; the one before them was not
+    "step_s",
+    *(f"{phase}_s" for phase in PHASES),
+)

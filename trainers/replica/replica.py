@@ -15,6 +15,7 @@ from gradsweep.errors import UsageError
 from trainers import models
 from trainers.config.run_config import RunConfig
 from trainers.data.feeds import IGNORED, Batch, Feed
+from trainers.devices.generators import get_generators, set_generators
 from trainers.devices.stopwatch import Stopwatch
 from trainers.gradients.flat import Flat
 from trainers.replica import batch_norm
@@ -249,16 +250,13 @@ class Replica:
         fp16), `carried` (hidden state of a model with methods `copy_carried` and `carry`), and `rng`, the states of
         torch's generators, which dropout draws from.
         """
-        rng = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            rng["cuda"] = torch.cuda.get_rng_state(self.device)
         model: Any = self.model
         carried = model.copy_carried() if hasattr(model, "copy_carried") else {}
         return {
             "buffers": {name: buffer.clone() for name, buffer in self.model.named_buffers()},
             "scaler": {} if self.scaler is None else self.scaler.state_dict(),
             "carried": {name: tensor.clone() for name, tensor in carried.items()},
-            "rng": rng,
+            "rng": get_generators(self.device),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -281,9 +279,7 @@ class Replica:
         model: Any = self.model
         if hasattr(model, "carry"):
             model.carry({name: tensor.to(self.device, copy=True) for name, tensor in state["carried"].items()})
-        torch.set_rng_state(state["rng"]["cpu"].cpu())
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["rng"]["cuda"].cpu(), self.device)
+        set_generators(state["rng"], self.device)
 
 
 def split_batch(batch: Batch, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:

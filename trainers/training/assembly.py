@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -17,10 +17,10 @@ from trainers.checkpoint.keeper import Keeper
 from trainers.checkpoint.state import Training
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
-from trainers.data.feeds import Feed
+from trainers.data.feeds import Batch, Feed
 from trainers.devices import choose
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange.base import Exchange
+from trainers.exchange.base import Exchange, Traffic
 from trainers.exchange.build import build_exchange
 from trainers.mpi.stopping import Agreement
 from trainers.optimizers import schedules
@@ -39,9 +39,21 @@ if TYPE_CHECKING:
     from trainers.lanes.server_link import Link
 
 
+class StepOutcome(NamedTuple):
+    """A worker's shares of a step's mean loss and accuracy, and its traffic."""
+
+    loss: float
+    accuracy: float
+    traffic: Traffic
+
+
+NOTHING_SENT = Traffic(0.0, 0.0, None)
+"""The traffic of a step that is skipped because its gradient overflowed."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Assembly:
-    """Everything that one worker trains with; `steps` are those of the whole run."""
+class Worker:
+    """Everything that one worker computes its steps with; `steps` are those of the whole run."""
 
     config: RunConfig
     device: torch.device
@@ -51,10 +63,23 @@ class Assembly:
     watch: Stopwatch
     algorithm: Algorithm
     schedule: Schedule
-    recorder: Recorder
-    keeper: Keeper
-    agreement: Agreement
-    trackers: Trackers | None
+
+    def take_step(self, step: int, epoch: int, batch: Batch, lr: float, measure: bool) -> StepOutcome:
+        """Take an optimizer step, from the batch to the new parameters. All workers call this.
+
+        Args:
+            step: from 1.
+            epoch: from 1.
+            lr: learning rate of the step.
+            measure: compute the compression error, too.
+        """
+        self.optimizer.adjust(**self.schedule.settings(step))
+        self.algorithm.begin(step, epoch, lr, measure)
+        loss, accuracy = self.replica.compute_gradient(batch, self.watch, self.algorithm.on_last_backward)
+        usable = self.replica.check_usable(self.watch, measure)
+        traffic = self.algorithm.finish() if usable else NOTHING_SENT
+        sent_bytes = traffic.sent_bytes + self.replica.take_extra_bytes()
+        return StepOutcome(loss, accuracy, dataclasses.replace(traffic, sent_bytes=sent_bytes))
 
     @property
     def exchange(self) -> Exchange:
@@ -65,6 +90,16 @@ class Assembly:
     def optimizer(self) -> Optimizer:
         """The optimizer that the algorithm updates parameters with."""
         return self.algorithm.setup.optimizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Assembly(Worker):
+    """A worker with everything that records, saves and stops its run."""
+
+    recorder: Recorder
+    keeper: Keeper
+    agreement: Agreement
+    trackers: Trackers | None
 
     def build_result(self, status: str, reason: str | None) -> dict[str, Any]:
         """Return the content of result.json."""
@@ -86,6 +121,26 @@ class Assembly:
         }
 
 
+def build_worker(config: RunConfig, comm: MPI.Comm, link: Link | None = None) -> Worker:
+    """Build what a worker computes its steps with, ready for the first step.
+
+    Args:
+        comm: the workers, without a dedicated server, to which `link` leads.
+
+    Raises:
+        UsageError: the data set, the device or an option does not go with the others.
+    """
+    feed = data.build_feed(config, comm.rank, comm.size)
+    lengths = config.compute_epochs(feed.samples)
+    training.check_length(config, feed.samples)
+    backend.choose(config.kernels)
+    device = choose.choose(config, comm)
+    replica = Replica(config, feed.shape, feed.classes, comm, device)
+    watch = choose.create_stopwatch(device)
+    algorithm = build_algorithm(config, comm, replica, watch, link)
+    return Worker(config, device, feed, lengths.steps, replica, watch, algorithm, schedules.build(config, lengths))
+
+
 def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | None = None) -> Assembly:
     """Build everything that a worker trains with, ready for the first step or to restore a checkpoint.
 
@@ -96,19 +151,12 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
         UsageError: the data set, the device or an option does not go with the others.
     """
     began = time.monotonic()
-    feed = data.build_feed(config, comm.rank, comm.size)
-    lengths = config.compute_epochs(feed.samples)
-    training.check_length(config, feed.samples)
-    backend.choose(config.kernels)
-    device = choose.choose(config, comm)
-    replica = Replica(config, feed.shape, feed.classes, comm, device)
-    watch = choose.create_stopwatch(device)
-    algorithm = build_algorithm(config, comm, replica, watch, link)
-    schedule = schedules.build(config, lengths)
+    worker = build_worker(config, comm, link)
+    replica, algorithm = worker.replica, worker.algorithm
     trackers = Trackers(config, directory) if comm.rank == 0 else None
     listeners: list[Listener] = []
     if trackers is not None:
-        listeners = [_build_progress(config, replica, lengths.steps), trackers]
+        listeners = [_build_progress(config, replica, worker.steps), trackers]
     recorder = Recorder(
         comm,
         directory,
@@ -117,11 +165,9 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
         whole_epochs=config.exchange.asynchronous,
         listeners=listeners,
     )
-    keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
+    keeper = Keeper(config, comm, directory, Training(replica, algorithm, worker.schedule, recorder), began)
     agreement = Agreement(comm, algorithm.setup.exchange.may_lag)
-    return Assembly(
-        config, device, feed, lengths.steps, replica, watch, algorithm, schedule, recorder, keeper, agreement, trackers
-    )
+    return Assembly(**vars(worker), recorder=recorder, keeper=keeper, agreement=agreement, trackers=trackers)
 
 
 def build_algorithm(

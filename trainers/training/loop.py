@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import time
 from pathlib import Path
@@ -14,7 +13,6 @@ from trainers.checkpoint.keeper import Position
 from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Batch
 from trainers.devices.stopwatch import MEASURE
-from trainers.exchange.base import Traffic
 from trainers.mpi.stopping import NOTHING, STOP
 from trainers.recording.recorder import Diverged
 from trainers.replica.precision import ScaleExhausted
@@ -23,9 +21,6 @@ from trainers.training.evaluation import evaluate
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-NOTHING_SENT = Traffic(0.0, 0.0, None)
-"""The traffic of a step that is skipped because its gradient overflowed."""
 
 
 class Stopped(Exception):
@@ -110,17 +105,13 @@ def _train_step(run: Assembly, position: Position, batch: Batch, lr: float) -> N
     step = position.step
     run.agreement.ask(run.keeper.is_overdue())
     measure = (step - 1) % run.config.measure_every == 0 or run.replica.owes_measurement
-    run.optimizer.adjust(**run.schedule.settings(step))
-    run.algorithm.begin(step, position.epoch, lr, measure)
-    loss, accuracy = run.replica.compute_gradient(batch, run.watch, run.algorithm.on_last_backward)
-    usable = run.replica.check_usable(run.watch, measure)
-    traffic = run.algorithm.finish() if usable else NOTHING_SENT
-    traffic = dataclasses.replace(traffic, sent_bytes=traffic.sent_bytes + run.replica.take_extra_bytes())
+    taken = run.take_step(step, position.epoch, batch, lr, measure)
     wanted = run.agreement.answer()
     with run.watch(MEASURE):
         withheld = run.algorithm.measure_withheld() if measure else None
         if run.algorithm.replicated and run.config.check_every and step % run.config.check_every == 0:
             run.replica.require_same(f"step {step}: the weights")
+    loss, accuracy, traffic = taken
     run.recorder.record_step(step, position.epoch, lr, batch.total, loss, accuracy, run.watch, traffic, withheld)
     _save_or_stop(run, position, wanted, run.keeper.is_due(step))
 

@@ -1,0 +1,15 @@
+"""`mpirun -n W python -m trainers.race DIRECTORY`: one rank of a race.
+
+Reads DIRECTORY/plan.json and the config.yaml of each run in it; writes race.csv, ratios.json and result.json. SIGUSR1
+ends it early: ratios.json has what was measured until then.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from trainers.race.race import run_race
+from trainers.training.rank import main
+
+if __name__ == "__main__":
+    main(sys.argv[1:], run_race, "trainers.race", "DIRECTORY")

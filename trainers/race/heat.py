@@ -1,0 +1,183 @@
+"""A heat: runs that are set up side by side in one MPI world take their blocks of steps in turns.
+
+The order of the runs is drawn anew in every round, the same on all ranks. A heat ends when every ratio to the baseline
+is known as precisely as was asked for, or when its time is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradsweep.csv_columns import PHASES
+from trainers.mpi import stopping
+from trainers.race.plan import Plan
+from trainers.race.racer import TIMED_STEPS, Racer
+from trainers.race.ratios import estimate_ratios
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+LEAST_ROUNDS = 3
+MOST_ROUND = 0.1
+"""Part of a heat's time that a round may take; blocks are shorter where it would take more."""
+REPORT_EVERY_S = 0.5
+
+Report = Callable[[dict[str, Any], list[dict[str, Any]]], None]
+"""Gets on rank 0 the figures so far (see `Heat.compute_figures`) and the blocks since the last call."""
+
+
+class RunFailed(Exception):
+    """A run has failed in a race on this rank; other ranks may wait for it, so that the world has to end."""
+
+    def __init__(self, run: str, error: BaseException) -> None:
+        super().__init__(f"{run}: {type(error).__name__}: {error}")
+        self.run = run
+
+
+@contextmanager
+def blame(run: str) -> Iterator[None]:
+    """Name the run whose code fails within the block.
+
+    Raises:
+        RunFailed: in place of any other exception.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise RunFailed(run, error) from error
+
+
+class Heat:
+    """The turns of some runs, as one rank takes them. All ranks call `run` together.
+
+    Args:
+        comm: one rank for each worker.
+        racers: by name of the run; the first is the baseline.
+        plan: how long and how precisely to measure.
+        random: draws the order of turns, in the same state on all ranks.
+        report: called on rank 0 about twice a second, and at the end.
+    """
+
+    def __init__(
+        self, comm: MPI.Comm, racers: Mapping[str, Racer], plan: Plan, random: np.random.Generator, report: Report
+    ) -> None:
+        self.comm, self.racers, self.plan, self._random, self._report = comm, dict(racers), plan, random, report
+        self.left: dict[str, str] = {}
+        """Why runs have left the heat, by name."""
+        self._means: dict[str, list[np.ndarray]] = {name: [] for name in racers}
+        """By run, for each round the mean over steps and workers of the seconds of a step and of its phases."""
+        self._timed = {name: racer.count_timed_steps(TIMED_STEPS) for name, racer in racers.items()}
+        self._rounds = 0
+        self._rows: list[dict[str, Any]] = []
+
+    def run(self) -> bool:
+        """Take turns until the heat is over; return whether that was because a signal asked for it.
+
+        Raises:
+            RunFailed: a run has failed on this rank.
+        """
+        self._shorten_blocks()
+        began = reported = time.monotonic()
+        over = stopped = False
+        while not over:
+            stopped = self._take_round()
+            now = time.monotonic()
+            over = stopped or len(self.racers) < 2 or now - began > self.plan.seconds
+            if self.comm.rank == 0 and (over or now - reported > REPORT_EVERY_S):
+                figures = self.compute_figures()
+                over = over or all(figure["precision"] <= self.plan.precision for figure in figures["runs"].values())
+                self._report(figures, self._rows)
+                self._rows, reported = [], time.monotonic()
+            over = self.comm.bcast(over and (stopped or self._rounds >= LEAST_ROUNDS))
+        if self.comm.rank == 0:
+            self._report(self.compute_figures(), self._rows)
+        return stopped
+
+    def _shorten_blocks(self) -> None:
+        """Time fewer steps in a block where a round would take too long."""
+        from mpi4py import MPI
+
+        seconds = np.array([racer.warm_step_s for racer in self.racers.values()])
+        self.comm.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
+        lengths = np.array([1 + self._timed[name] for name in self.racers])
+        if seconds @ lengths > MOST_ROUND * self.plan.seconds:
+            self._timed = {name: racer.count_timed_steps(1) for name, racer in self.racers.items()}
+
+    def _take_round(self) -> bool:
+        """Let every run take a block; return whether a rank was asked to stop."""
+        from mpi4py import MPI
+
+        names = list(self.racers)
+        means = np.zeros((len(names), 1 + len(PHASES)))
+        order = [int(place) for place in self._random.permutation(len(names))]
+        for place in order:
+            with blame(names[place]):
+                means[place] = self.racers[names[place]].take_block(self._timed[names[place]])
+        flags = np.array([stopping.is_requested(), *(racer.is_lost for racer in self.racers.values())], dtype="i4")
+        self.comm.Allreduce(MPI.IN_PLACE, flags, MPI.MAX)
+        self.comm.Allreduce(MPI.IN_PLACE, means, MPI.SUM)
+        means /= self.comm.size
+        self._rounds += 1
+        for place, name in enumerate(names):
+            if flags[1 + place]:
+                self._leave(name, f"the loss is not finite at step {self.racers[name].step}")
+            else:
+                self._note_block(name, order.index(place) + 1, means[place])
+        return bool(flags[0])
+
+    def _note_block(self, name: str, turn: int, means: np.ndarray) -> None:
+        self._means[name].append(means)
+        about = {"round": self._rounds, "turn": turn, "run": name}
+        steps = {"step": self.racers[name].step, "steps": self._timed[name]}
+        seconds = zip(("step_s", *(f"{phase}_s" for phase in PHASES)), means.tolist(), strict=True)
+        self._rows.append({**about, **steps, **dict(seconds)})
+
+    def _leave(self, name: str, reason: str) -> None:
+        """Take a run out of the heat; where it is the baseline, the next run becomes it."""
+        self.left[name] = reason
+        del self.racers[name], self._means[name]
+
+    def compute_figures(self) -> dict[str, Any]:
+        """Return what was measured so far.
+
+        `baseline` is the name of a run; `runs` has by name the seconds of a step and its phases, and the ratio of the
+        run's speed to the baseline's with its interval; `pairs` has the ratio of the second run's speed to the first's
+        for all pairs. Means over rounds are geometric, so that the quotient of two runs' speeds is their ratio.
+        """
+        names = list(self.racers)
+        if not self._rounds or not names:
+            return {"baseline": None, "runs": {}, "pairs": []}
+        means = np.array([self._means[name] for name in names])  # (runs, rounds, 1 + phases)
+        times = means[:, :, 0].T
+        step_s = np.exp(np.log(times).mean(0))
+        phases_s = means[:, :, 1:].mean(1) * (step_s / times.mean(0))[:, None]
+        ratios = estimate_ratios(times, 0)
+        runs = {
+            name: {
+                "step_s": step_s[place],
+                "phases_s": dict(zip(PHASES, phases_s[place].tolist(), strict=True)),
+                "ratio": ratios[place].value,
+                "ratio_low": ratios[place].low,
+                "ratio_high": ratios[place].high,
+                "precision": ratios[place].precision,
+                "blocks": self._rounds,
+                "timed_steps": self._rounds * self._timed[name],
+                "last_step": self.racers[name].step,
+            }
+            for place, name in enumerate(names)
+        }
+        return {"baseline": names[0], "runs": runs, "pairs": _compare_pairs(names, times)}
+
+
+def _compare_pairs(names: Sequence[str], times: np.ndarray) -> list[dict[str, Any]]:
+    """Return for each pair of runs how many times as fast the second is as the first."""
+    pairs = []
+    for place, name in enumerate(names):
+        for other, ratio in zip(names[place + 1 :], estimate_ratios(times, place)[place + 1 :], strict=True):
+            pairs.append({"runs": [name, other], "ratio": ratio.value, "low": ratio.low, "high": ratio.high})
+    return pairs

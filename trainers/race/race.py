@@ -1,0 +1,148 @@
+"""The race of runs that need the same place: one heat, or several where not all fit into memory side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradsweep.csv_columns import RACE_COLUMNS
+from gradsweep.files import append_rows, now, write_json
+from gradsweep.run_directory import CONFIG, DONE, FORMAT, PREEMPTED, RACE, RATIOS, RESULT, STOPPED
+from trainers.config import run_config
+from trainers.config.run_config import RunConfig
+from trainers.devices import memory
+from trainers.mpi.process import limit_threads
+from trainers.race.heat import Heat, blame
+from trainers.race.plan import Plan
+from trainers.race.racer import Racer, explain_unraceable
+from trainers.training.rank import check_size_and_pin, find_attempt_directory
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+FREE = 0.1
+"""Part of the free memory that stays free."""
+
+
+def run_race(directory: Path, comm: MPI.Intracomm | None = None) -> None:
+    """Race the runs in the plan of `directory`, and leave race.csv, ratios.json and result.json there.
+
+    A signal ends it early: then stopped.json of the attempt says so, and ratios.json has what was measured until then.
+
+    Args:
+        comm: one rank for each worker; None: all ranks.
+
+    Raises:
+        UsageError: the directory has no plan, or `comm` has the wrong size.
+        RunFailed: a run has failed on this rank.
+    """
+    plan = Plan.load(directory)
+    config = run_config.load(plan.runs[0] / CONFIG)
+    if comm is None:
+        limit_threads(config.threads_per_worker)
+        from mpi4py import MPI
+
+        comm = MPI.COMM_WORLD
+    check_size_and_pin(config, comm, config.workers)
+
+    import torch
+
+    torch.set_num_threads(config.threads_per_worker)
+    race = Race(comm, directory, plan)
+    stopped = race.run()
+    if comm.rank == 0:
+        if stopped:
+            reason = "stopped: ratios.json has what was measured until then"
+            write_json(
+                find_attempt_directory(directory) / STOPPED, {"status": PREEMPTED, "reason": reason, "time": now()}
+            )
+        else:
+            write_json(directory / RESULT, {"format": FORMAT, "status": DONE, "reason": None})
+
+
+class Race:
+    """The heats of a race, as one rank computes them. All ranks call `run` together.
+
+    Args:
+        comm: one rank for each worker.
+        directory: where rank 0 writes race.csv and ratios.json.
+        plan: the runs, and how long and how precisely to measure.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, directory: Path, plan: Plan) -> None:
+        self.comm, self.directory, self.plan = comm, directory, plan
+        self._random = np.random.default_rng(plan.seed)
+        self._heats: list[dict[str, Any]] = []
+        self._left_out: dict[str, str] = {}
+
+    def run(self) -> bool:
+        """Race all runs; return whether a signal has ended that early.
+
+        Raises:
+            RunFailed: a run has failed on this rank.
+        """
+        if self.comm.rank == 0:
+            (self.directory / RACE).unlink(missing_ok=True)
+        configs = {run.name: run_config.load(run / CONFIG) for run in self.plan.runs}
+        self._left_out = {name: why for name, config in configs.items() if (why := explain_unraceable(config))}
+        names = [name for name in configs if name not in self._left_out]
+        stopped = False
+        while len(names) > 1 and not stopped:
+            racers = self._set_up({name: configs[name] for name in names})
+            rest = names[len(racers) :]
+            if len(racers) == 1:
+                self._left_out[rest.pop(0)] = f"no memory for it beside {names[0]}"
+            else:
+                stopped = self._run_heat(racers)
+            for racer in racers.values():
+                racer.close()
+            names = [names[0], *rest]
+        self._write()
+        return stopped
+
+    def _set_up(self, configs: Mapping[str, RunConfig]) -> dict[str, Racer]:
+        """Build the first of these runs, and more of them while there is memory."""
+        racers: dict[str, Racer] = {}
+        largest = 0
+        for name, config in configs.items():
+            if racers and not self._has_room(next(iter(racers.values())), largest):
+                break
+            with blame(name):
+                racers[name] = Racer(config, self.comm)
+                racers[name].warm_up()
+            largest = max(largest, racers[name].bytes)
+        return racers
+
+    def _run_heat(self, racers: Mapping[str, Racer]) -> bool:
+        number = len(self._heats) + 1
+
+        def report(figures: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
+            append_rows(self.directory / RACE, RACE_COLUMNS, [{"heat": number, **row} for row in rows])
+            self._heats[number - 1 :] = [{"heat": number, **figures}]
+            self._write()
+
+        heat = Heat(self.comm, racers, self.plan, self._random, report)
+        stopped = heat.run()
+        self._left_out |= heat.left
+        return stopped
+
+    def _has_room(self, racer: Racer, largest: float) -> bool:
+        """Tell whether one more run fits into memory on every rank, if it needs as much as the largest so far."""
+        from mpi4py import MPI
+
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        wanted = node.allreduce(largest)
+        node.Free()
+        free = memory.measure_free_bytes(racer.worker.device)
+        return bool(self.comm.allreduce(wanted < (1 - FREE) * free, MPI.LAND))
+
+    def _write(self) -> None:
+        """Write ratios.json; on rank 0."""
+        if self.comm.rank == 0:
+            about = {"format": FORMAT, "workers": self.comm.size}
+            write_json(
+                self.directory / RATIOS, {**about, "heats": self._heats, "left_out": self._left_out}, durable=False
+            )

@@ -1,0 +1,136 @@
+"""A run in a race: it takes its steps in blocks, and the other runs of its heat take theirs in between."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from compressors.kernels import backend
+from gradsweep.csv_columns import PHASES
+from trainers.config.run_config import RunConfig
+from trainers.devices import memory
+from trainers.devices.generators import get_generators, set_generators
+from trainers.options.algorithms import LocalSGD
+from trainers.training.assembly import build_worker
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from trainers.config.epochs import Epochs
+
+TIMED_STEPS = 4
+"""Steps of a block whose times count, at least; the one before them, in which caches are cold, does not count."""
+
+
+def find_first_step(config: RunConfig, epochs: Epochs) -> int:
+    """Return the first step (from 1) from which on nothing of the run's schedule changes what a step costs.
+
+    Before it the policy may send all or more than later, images may be smaller, and post-local SGD synchronises.
+    """
+    policy = config.policy
+    warmup = {"none": 0, "exponential": policy.warmup_epochs, "list": len(policy.warmup_ratios)}[policy.warmup]
+    epoch = max(warmup, config.completed_phases[-1].epoch)
+    local = config.algorithm.from_step if isinstance(config.algorithm, LocalSGD) else 1
+    return max(round(epochs.count_steps_until(epoch)) + 1, policy.start_step, local)
+
+
+def explain_unraceable(config: RunConfig) -> str | None:
+    """Return the setting for which a run cannot race, and why; None if it can."""
+    if config.exchange.asynchronous:
+        return "exchange.mode=asynchronous: its workers do not take turns"
+    if config.exchange.servers:
+        return "exchange.placement=dedicated: its server has a rank of its own"
+    if getattr(config.exchange, "backup", 0):
+        return f"exchange.backup={config.exchange.backup}: its workers may be in different steps"
+    if config.policy.accordion.option is not None:
+        return "policy.accordion: how it compresses depends on the course of a whole training"
+    return None
+
+
+class Racer:
+    """One run, as this worker computes it in the turns that it is given.
+
+    It computes what it would compute alone, to the bit: it has its own replica, memories, data and communicator, and
+    the state of the process (torch's generators, the choice of kernels) is its own while its turn lasts. All workers
+    call each method together.
+
+    Args:
+        config: of the run.
+        comm: one rank for each worker.
+
+    Raises:
+        UsageError: the run cannot be built.
+    """
+
+    def __init__(self, config: RunConfig, comm: MPI.Intracomm) -> None:
+        self.config, self._comm = config, comm.Dup()
+        self._generators: dict[str, torch.Tensor] = {}
+        self._bytes_before = memory.measure_used_bytes()
+        with self._turn():
+            self.worker = build_worker(config, self._comm)
+        self._period = config.algorithm.steps if isinstance(config.algorithm, LocalSGD) else 1
+        self.step = find_first_step(config, self.worker.schedule.epochs) - 1
+        """The last step that was taken."""
+        self.is_lost = False
+        """Whether this worker's share of a loss was not finite."""
+        self.warm_step_s = 0.0
+        self.bytes = 0
+        """Of the memory of its device that it takes, about."""
+        self._steps = self._take_steps()
+
+    def count_timed_steps(self, least: int) -> int:
+        """Return how many steps of a block are timed: at least `least`, and whole periods between two exchanges."""
+        return -(-least // self._period) * self._period
+
+    def warm_up(self) -> None:
+        """Take steps that do not count: they load and compile kernels, and allocate what steps need."""
+        self.take_block(max(self.config.warmup_steps - 2, 1))
+        self.warm_step_s = float(self.take_block(1)[0])
+        kind = self.worker.device.type
+        self.bytes = memory.measure_used_bytes()[kind] - self._bytes_before[kind]
+
+    def take_block(self, timed: int) -> np.ndarray:
+        """Take a step that does not count and `timed` more; return the mean of these, (1 + phases,).
+
+        The first column is the seconds of a step, the others are those of its phases, in the order of PHASES.
+        """
+        with self._turn():
+            next(self._steps)
+            return np.mean([next(self._steps) for _ in range(timed)], axis=0)
+
+    def _take_steps(self) -> Generator[list[float]]:
+        """Take step after step, also beyond the end of the run; yield the seconds of each, and those of its phases."""
+        worker = self.worker
+        epochs = worker.schedule.epochs
+        while True:
+            epoch = epochs.count_done(self.step + 1) + 1
+            start = self.step - round(epochs.count_steps_until(epoch - 1))
+            for batch in worker.watch.time_steps("data", worker.feed.read_epoch(epoch, start)):
+                self.step += 1
+                lr = worker.schedule.rate(min(self.step, worker.steps))
+                taken = worker.take_step(self.step, epoch, batch, lr, measure=False)
+                seconds = worker.watch.measure_step()
+                self.is_lost |= not math.isfinite(taken.loss)
+                yield [seconds, *(worker.watch.seconds.get(phase, 0.0) for phase in PHASES)]
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Within the block, give the process the state that this run has left it in."""
+        if self._generators:
+            set_generators(self._generators, self.worker.device)
+        with backend.use(self.config.kernels):
+            yield
+        self._generators = get_generators(self.worker.device)
+
+    def close(self) -> None:
+        """Free the run's memory, threads and communicator."""
+        self._steps.close()
+        self.worker.exchange.close()
+        self.worker.feed.close()
+        del self.worker
+        self._comm.Free()
