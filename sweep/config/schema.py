@@ -16,6 +16,7 @@ from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean
 from sweep.config import hydra_patches, optuna_defaults
 from sweep.settings.mpi import MpiSettings
+from sweep.settings.race import RaceSettings
 from sweep.settings.sweep import SweepSettings
 
 LAUNCHER = "hydra/launcher"
@@ -60,7 +61,7 @@ def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     """Register the types of the whole config, `run` with `sweep` and `mpi`, and of its `groups` with Hydra."""
     hydra_patches.apply_speedups()
     store = ConfigStore.instance()
-    TYPES[:] = [("", run), ("sweep.", SweepSettings)]
+    TYPES[:] = [("", run), ("sweep.", SweepSettings), ("race.", RaceSettings)]
     for group, members in groups.items():
         MEMBERS[group] = members
     whole = [
@@ -70,6 +71,7 @@ def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     own = [
         ("sweep", SweepSettings, dataclasses.field(default_factory=SweepSettings)),
         ("mpi", MpiSettings, dataclasses.field(default_factory=MpiSettings)),
+        ("race", RaceSettings, dataclasses.field(default_factory=RaceSettings)),
     ]
     optuna_defaults.register_defaults()
     store.store(group="schema", name="run", node=dataclasses.make_dataclass("Config", [*whole, *parts, *own]))

@@ -12,6 +12,7 @@ from sweep.driver.drive import Drive
 from sweep.driver.request_handler import RequestHandler
 from sweep.launch import detach
 from sweep.launch.opening import open_runs
+from sweep.launch.races import run_races
 from sweep.launch.session import Session
 from sweep.launch.sweep_events import SweepEvents
 from sweep.settings.resolved_point import ResolvedPoint
@@ -83,3 +84,8 @@ def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]
     finally:
         if began:
             session.runs.extend(drive.points)  # also those that were added meanwhile
+    try:
+        run_races(sweep.directory, drive.points, opening.tasks, events.verbosity, session.fork_servers)
+    except Interrupted as interrupted:
+        events.end(session.runs, int(interrupted.code or 1))
+        raise

@@ -18,6 +18,7 @@ from sweep.planning.conditions import PointFilter
 from sweep.planning.invalid_points import TakenOut
 from sweep.settings.launcher import Options, parse_options
 from sweep.settings.mpi import MpiSettings
+from sweep.settings.race import RaceSettings, parse_race
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.settings.sweep import REFUSE, SweepSettings, parse_settings
 
@@ -90,12 +91,13 @@ def check_points(
         raise refusal
     taken_out += [TakenOut(overrides[number], str(why), impossible=True) for number, why in refused.items()]
     settings, mpi = parse_settings(configs[0])
+    race = parse_race(configs[0])
     worked, typed = list(resolved.values()), [overrides[number] for number in resolved]
     if idle is not None:
         if whole:  # what a search tries next may need it
             idling.refuse(worked, typed, idle)
         idling.refuse_settings(settings, worked, overrides[0], search=not whole)
-    points = _build_points(worked, typed, [*earlier, *typed], settings, mpi)
+    points = _build_points(worked, typed, [*earlier, *typed], settings, mpi, race)
     return Points(points, typed, list(resolved), taken_out, settings, mpi, find_swept_keys([*earlier, *typed]))
 
 
@@ -105,6 +107,7 @@ def _build_points(
     among: Sequence[Mapping[str, str]],
     settings: SweepSettings,
     mpi: MpiSettings,
+    race: RaceSettings,
 ) -> list[ResolvedPoint]:
     """Return points with names and launcher's options, once the launcher has checked that it can start them.
 
@@ -125,7 +128,9 @@ def _build_points(
                 )
         check_run(options, named.config, settings)
         points.append(
-            ResolvedPoint(named.config, named.swept, named.overrides, settings=settings, mpi=mpi, options=options)
+            ResolvedPoint(
+                named.config, named.swept, named.overrides, settings=settings, mpi=mpi, race=race, options=options
+            )
         )
     return points
 
@@ -133,7 +138,7 @@ def _build_points(
 def _check_alike(configs: Sequence[Mapping[str, Any]]) -> None:
     """Raise UsageError for points that differ in what all runs of a sweep share."""
     for config in configs:
-        for place in ("sweep", "mpi"):
+        for place in ("sweep", "race", "mpi"):
             if config[place] != configs[0][place]:
                 differ = (key for key, value in configs[0][place].items() if config[place].get(key) != value)
                 name = ".".join([place, *differ][:2])

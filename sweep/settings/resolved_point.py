@@ -9,6 +9,7 @@ from typing import Any
 from sweep.directory.run_identity import Point
 from sweep.settings.launcher import Options, parse_options
 from sweep.settings.mpi import MpiSettings
+from sweep.settings.race import RaceSettings, parse_race
 from sweep.settings.sweep import SweepSettings, parse_settings
 
 
@@ -18,6 +19,7 @@ class ResolvedPoint(Point):
 
     settings: SweepSettings
     mpi: MpiSettings
+    race: RaceSettings
     options: Options
     """The launcher's."""
 
@@ -29,4 +31,6 @@ def parse_point(config: Mapping[str, Any]) -> ResolvedPoint:
         UsageError: a value out of range, or an MPI launcher that does not exist.
     """
     settings, mpi = parse_settings(config)
-    return ResolvedPoint(dict(config), {}, settings=settings, mpi=mpi, options=parse_options(config["launcher"]))
+    return ResolvedPoint(
+        dict(config), {}, settings=settings, mpi=mpi, race=parse_race(config), options=parse_options(config["launcher"])
+    )

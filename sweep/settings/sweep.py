@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gradsweep.errors import LISTED_BY, UsageError, bad_value
-from gradsweep.options.hints import did_you_mean, one_of
+from gradsweep.errors import bad_value
 from gradsweep.options.parameters import InvalidParameter, Valid, boolean, check, choice, integer, number
 from sweep.console import on_end as notify
 from sweep.provenance import secrets
 from sweep.settings import metrics
 from sweep.settings.limits import MEGABYTE, Limits
 from sweep.settings.mpi import MpiSettings
+from sweep.settings.sections import parse_section
 
 INVALID = CORNERS, REFUSE, SKIP = "corners", "refuse", "skip"
 """The values of sweep.invalid."""
@@ -119,15 +119,7 @@ def parse_settings(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSetting
     Raises:
         UsageError: a value out of range, or an MPI launcher that does not exist.
     """
-    for section, cls in (("sweep", SweepSettings), ("mpi", MpiSettings)):
-        if not isinstance(config.get(section), Mapping):
-            raise UsageError(f"{section}: missing from the config")
-        known = [field.name for field in dataclasses.fields(cls)]
-        for key in config[section]:
-            if key not in known:
-                meant = did_you_mean(f"{section}.{key}", [f"{section}.{each}" for each in known])
-                raise UsageError(f"{section}.{key}: unknown key; {meant}valid is {one_of(known, LISTED_BY, 'keys')}")
-    sweep, mpi = SweepSettings(**config["sweep"]), MpiSettings(**config["mpi"])
+    sweep, mpi = parse_section(config, "sweep", SweepSettings), parse_section(config, "mpi", MpiSettings)
     sweep.check()
     mpi.check()
     mpi.resolve_command()

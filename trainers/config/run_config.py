@@ -129,7 +129,7 @@ MISSING = object()
 SECTIONS = _sections_of(RunConfig)
 """Parts of a run that every run has, and that have no name."""
 
-OTHER_SECTIONS = ("sweep", "mpi", "launcher")
+OTHER_SECTIONS = ("sweep", "race", "mpi", "launcher")
 """Sections of a config that are the launcher's business."""
 
 

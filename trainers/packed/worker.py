@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MESSAGE_BYTES = 1 << 20
 """Size of an order, at most."""
+RACE = "trainers.race"
+"""The module of an order to race runs; others are to train one."""
 
 
 class Control:
@@ -189,7 +191,12 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
         stopping.write_stacks_into(Path(order["attempt"]), comm.rank)
         threads = threading.active_count()
         try:
-            rank.train_run(configs.load(directory / "config.yaml"), comm, directory)
+            if order["module"] == [RACE]:
+                from trainers.race.race import run_race
+
+                run_race(directory, comm)
+            else:
+                rank.train_run(configs.load(directory / "config.yaml"), comm, directory)
             failed = None
         except BaseException as error:
             rank.wait_for_mpirun(error)

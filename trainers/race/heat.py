@@ -18,6 +18,7 @@ from trainers.mpi import stopping
 from trainers.race.plan import Plan
 from trainers.race.racer import TIMED_STEPS, Racer
 from trainers.race.ratios import estimate_ratios
+from trainers.training.failure_cause import RunFailed
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -29,14 +30,6 @@ REPORT_EVERY_S = 0.5
 
 Report = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 """Gets on rank 0 the figures so far (see `Heat.compute_figures`) and the blocks since the last call."""
-
-
-class RunFailed(Exception):
-    """A run has failed in a race on this rank; other ranks may wait for it, so that the world has to end."""
-
-    def __init__(self, run: str, error: BaseException) -> None:
-        super().__init__(f"{run}: {type(error).__name__}: {error}")
-        self.run = run
 
 
 @contextmanager

@@ -15,6 +15,19 @@ from gradsweep.failure_causes import DISK, ERROR, INPUT, MEMORY
 _NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc")
 
 
+class RunFailed(Exception):
+    """A run has failed in a race on this rank; other ranks may wait for it, so that the world has to end.
+
+    Args:
+        run: its name.
+        error: why; it is raised from this.
+    """
+
+    def __init__(self, run: str, error: BaseException) -> None:
+        super().__init__(f"{run}: {type(error).__name__}: {error}")
+        self.run = run
+
+
 def find_cause(error: BaseException) -> str:
     """Return the cause of `error`, or of an exception that it was raised from."""
     for link in _chain(error):

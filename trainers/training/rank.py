@@ -155,7 +155,7 @@ def report_failure(directory: Path, error: BaseException, rank: int) -> None:
     from gradsweep.errors import UsageError
     from gradsweep.files import now, write_json
     from gradsweep.run_directory import FAILURE
-    from trainers.training.failure_cause import find_cause
+    from trainers.training.failure_cause import RunFailed, find_cause
 
     if isinstance(error, UsageError):
         reason = str(error)
@@ -166,6 +166,7 @@ def report_failure(directory: Path, error: BaseException, rank: int) -> None:
     folder = find_attempt_directory(directory)
     with contextlib.suppress(OSError):  # a full disk must not hide what is on stderr
         report = {"rank": rank, "reason": reason, "cause": find_cause(error), "time": now()}
+        report |= {"run": error.run} if isinstance(error, RunFailed) else {}
         write_json(folder / FAILURE.format(rank=rank), report)
 
 

@@ -249,7 +249,12 @@ class PackedWorld:
                 rank.run, rank.warm = self._numbers, True
             self.groups[self._numbers] = Group(self.waiting.pop(0), chosen)
             run = {"directory": str(Path(member.task.directory).absolute()), "attempt": str(member.directory)}
-            order = {**run, "ranks": [rank.number for rank in chosen], **member.describe_place()}
+            order = {
+                **run,
+                "module": member.task.module,
+                "ranks": [rank.number for rank in chosen],
+                **member.describe_place(),
+            }
             self._send_order(self._numbers, "train", member.list_descriptors(), **order)
             member.on_handed_over()
 

@@ -1,0 +1,145 @@
+"""The races of a sweep, after its runs or instead of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from gradsweep import files, run_directory
+from gradsweep.run_directory import Run
+from gradsweep.signature import signature
+from gradsweep.text import plural
+from sweep.attempts.build_task import TaskBuilder
+from sweep.console.console import Verbosity
+from sweep.console.messages import print_line
+from sweep.directory.run_layout import RunLocation, create_runs
+from sweep.executors.base import POLL_S, RunExecutor
+from sweep.executors.packed.fork_server import ForkServers
+from sweep.launchers.launchers import choose_launcher
+from sweep.planning.races import RaceGroup, group_runs
+from sweep.settings import race
+from sweep.settings.resolved_point import ResolvedPoint
+from sweep.system import signals
+
+MODULE = "trainers.race"
+
+
+def run_races(
+    directory: Path,
+    points: Mapping[Run, ResolvedPoint],
+    tasks: TaskBuilder,
+    verbosity: Verbosity,
+    fork_servers: ForkServers | None = None,
+) -> bool:
+    """Race the runs of a sweep that were not raced yet, one race after the other; return whether all went well.
+
+    Args:
+        directory: of the sweep, whose lock this process holds.
+        points: of all its runs.
+        tasks: builds tasks that run the sweep's code.
+        fork_servers: that have loaded torch for packed runs.
+
+    Raises:
+        Interrupted: by a signal; what was measured until then is kept.
+    """
+    settings = next(iter(points.values())).race
+    if settings.mode == race.OFF:
+        return True
+    wanted = {run: point for run, point in points.items() if settings.mode == race.ONLY or _is_done(run)}
+    missing = [group for group in group_runs(directory, wanted) if not _is_raced(group)]
+    if not missing:
+        return True
+    first = points[missing[0].baseline]
+    is_local = first.config["launcher"]["cluster"] == "local"
+    executor = choose_launcher(first.options).build_executor(
+        directory, dataclasses.replace(first.settings, pack=first.settings.pack or is_local), fork_servers=fork_servers
+    )
+    went_well = True
+    try:
+        for number, group in enumerate(missing, 1):
+            went_well &= _run_race(executor, tasks, group, points, f"race {number}/{len(missing)}", verbosity)
+    finally:
+        executor.cancel_all("interrupted")
+    return went_well
+
+
+def _is_done(run: Run) -> bool:
+    return run.status() == run_directory.DONE
+
+
+def _is_raced(group: RaceGroup) -> bool:
+    """Tell whether a race of these runs has come to its end."""
+    return group.is_planned() and Run(group.directory).result() is not None
+
+
+def _run_race(
+    executor: RunExecutor,
+    tasks: TaskBuilder,
+    group: RaceGroup,
+    points: Mapping[Run, ResolvedPoint],
+    title: str,
+    verbosity: Verbosity,
+) -> bool:
+    """Run one race, again without a run that fails in it; return whether any were compared."""
+    point = points[group.baseline]
+    settings, workers = point.race, plural(point.config["workers"], "worker")
+    print_line(verbosity.info(), f"{title}  {plural(len(group.racers), 'run')} with {workers}, {settings.seconds:g} s")
+    without: dict[str, str] = {}
+    while len(group.racers) - len(without) > 1:
+        run = _lay_out(group, points, settings, without)
+        task = tasks(run, dataclasses.replace(point, settings=dataclasses.replace(point.settings, time_minutes=None)))
+        (job,) = executor.submit_runs([dataclasses.replace(task, module=[MODULE])])
+        with signals.defer_interrupts():
+            while not job.ended:
+                signals.raise_deferred()
+                executor.poll()
+                time.sleep(POLL_S)
+        if job.status == run_directory.DONE:
+            print_line(verbosity.info(), describe_ratios(group.directory))
+            return True
+        failed = _find_culprit(run)
+        print_line(verbosity.errors(), f"{title}  {job.status}: {job.reason}", "yellow")
+        if failed is None:
+            return False
+        without[failed] = str(job.reason)
+    return False
+
+
+def _lay_out(
+    group: RaceGroup, points: Mapping[Run, ResolvedPoint], settings: race.RaceSettings, without: Mapping[str, str]
+) -> Run:
+    """Make the race's directory; it looks like that of a run with the baseline's config."""
+    run, point = Run(group.directory), points[group.baseline]
+    run.directory.mkdir(parents=True, exist_ok=True)
+    for name in (run_directory.RESULT, run_directory.RATIOS, run_directory.RACE):
+        run.path(name).unlink(missing_ok=True)
+    create_runs([RunLocation(point, run, signature(point.config), is_laid_out=False)])
+    files.write_json(run.path(run_directory.RACE_PLAN), group.build_plan(settings.seconds, settings.precision, without))
+    return run
+
+
+def _find_culprit(run: Run) -> str | None:
+    """Return the name of the run that has failed in the last attempt at a race; None where no rank names one."""
+    for number in run.attempt_numbers()[-1:]:
+        for path in sorted(run.attempt(number).glob(run_directory.FAILURE.format(rank="*"))):
+            name = (files.read_json(path) or {}).get("run")
+            if isinstance(name, str):
+                return name
+    return None
+
+
+def describe_ratios(directory: Path) -> str:
+    """Return a line with the ratios of a race to its baseline."""
+    ratios = files.read_json(directory / run_directory.RATIOS) or {}
+    words = []
+    for heat in ratios.get("heats", []):
+        for name, figures in heat["runs"].items():
+            if name == heat["baseline"]:
+                words.append(f"{name} {1 / figures['step_s']:.4g} it/s")
+            else:
+                words.append(f"{name} {figures['ratio']:.3f} [{figures['ratio_low']:.3f}, {figures['ratio_high']:.3f}]")
+    words += [f"{name} left out: {why}" for name, why in ratios.get("left_out", {}).items()]
+    return f"{os.path.basename(directory)}: " + ", ".join(words)
