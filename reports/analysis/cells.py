@@ -13,7 +13,7 @@ import pandas as pd
 
 from gradsweep import run_directory
 from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, is_method_key
-from reports.analysis.measures import THROUGHPUT_TOPIC, Measure, find_partners
+from reports.analysis.measures import STEP_TOPIC, THROUGHPUT_TOPIC, Measure, find_partners
 from reports.analysis.statistics import Difference, Summary, compare_cells, correct_differences, summarize_cells
 from reports.analysis.table import LEVEL, MARKS, MISSING, STAR, TableCell, find_marks, is_true
 from reports.reading.text import format_setting, format_settings, format_spread, shorten_list
@@ -35,6 +35,7 @@ class CellFigures:
         absent: by word (`failed`, `missing`, `not measured`), the number of runs that are not in the summary.
         difference: from the baseline; None for the baseline itself and where there is none.
         marked: by the columns in `MARKS` that are known of some run, the number of runs for which they are true.
+        is_raced: the number is that of a race, which measures one run for all seeds.
     """
 
     summary: Summary
@@ -42,6 +43,7 @@ class CellFigures:
     absent: Mapping[str, int]
     difference: Difference | None
     marked: Mapping[str, int]
+    is_raced: bool = False
 
     @property
     def is_significant(self) -> bool:
@@ -111,6 +113,9 @@ class Cells:
         self.missing = np.maximum(self._seeds - sizes, 0)
         self.partner = find_baselines(grid, runs, against) if partner is None else partner
         self._few = is_true(runs["few_steps"])
+        is_raced = runs["raced_by"].notna().to_numpy(bool)
+        self._raced = np.bincount(self.numbers, is_raced, len(self.keys)) > 0
+        self._raced_elsewhere = is_raced & (runs["raced_by"] != runs["run"]).fillna(False).to_numpy(bool)
         self._marked = {
             mark: np.bincount(self.numbers, is_true(runs[mark]), len(self.keys)).astype(int)
             for mark in find_marks(runs)
@@ -120,11 +125,14 @@ class Cells:
         """Return the figures of every cell for a measure."""
         done = (self.runs["status"] == run_directory.DONE).to_numpy(bool)
         values = np.where(done, self.runs[measure.column].to_numpy("float64", na_value=np.nan), np.nan)
-        is_known = np.isfinite(values)
+        is_timed = measure.topic in (THROUGHPUT_TOPIC, STEP_TOPIC)
+        counts_once = self._raced_elsewhere if is_timed else np.zeros(len(values), bool)
+        is_known = np.isfinite(values) & ~counts_once
         found = summarize_cells(self._split_by_cell(values[:, None], is_known))
         absent: list[collections.Counter[str]] = [collections.Counter() for _ in self.keys]
         words = self.runs["status"].where(~done, measure.absent)
-        for number, word in zip(self.numbers[~is_known], words[~is_known], strict=True):
+        is_absent = ~is_known & ~(counts_once & done)
+        for number, word in zip(self.numbers[is_absent], words[is_absent], strict=True):
             absent[number][str(word)] += 1
         is_tested = is_known & ~self._few if measure.topic == THROUGHPUT_TOPIC else is_known
         gaps = self._compute_differences(values, is_tested) if measure.is_tested else [None] * len(self.keys)
@@ -134,7 +142,8 @@ class Cells:
                 absent[number][MISSING] = int(self.missing[number])
             best = summary.least if measure.lower_is_better else summary.most
             marked = {mark: int(counts[number]) for mark, counts in self._marked.items()}
-            cells.append(CellFigures(summary, best, absent[number], gap, marked))
+            is_raced = is_timed and bool(self._raced[number])
+            cells.append(CellFigures(summary, best, absent[number], gap, marked, is_raced))
         return cells
 
     def get_first_values(self, column: str) -> list[float | None]:
@@ -171,7 +180,7 @@ class Cells:
         else:
             text = measure.format(summary.mean)
         text += "".join(marks)
-        if with_count and (summary.n != self.expected or words):
+        if with_count and (words or (summary.n != self.expected and not figures.is_raced)):
             text += f" ({', '.join([f'n={summary.n}', *words])})"
         return TableCell(summary.mean, text, said=(*marks, *figures.absent))
 

@@ -23,9 +23,11 @@ NO_BASELINE = "no baseline"
 NOT_EVALUATED = "not evaluated"
 NOT_REACHED = "not reached"
 ONE_MODEL = "one model"
+NOT_RACED = "not raced"
 
 LEVEL = 0.05
 STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW, PARALLEL = "*", "†", "‡", "§", "¶", "‖"
+ALIKE = "≈"
 MARKS = {
     "oversubscribed": DAGGER,
     "shared_cores": DOUBLE_DAGGER,
@@ -46,6 +48,8 @@ MEANINGS = {
     PILCROW: "the CPUs, not the network, were the limit when all hosts sent at once: it/s and times are not those of "
     "such a network",
     PARALLEL: f"fewer than {timed_steps.FEW} timed steps: it/s and times of a step say little, and are not compared",
+    ALIKE: "cannot be told apart from the baseline: the 95 % interval has 1 in it",
+    NOT_RACED: "the race is still to be run, or left the run out; races/*/ratios.json says which",
     run_directory.PENDING: "not started",
     run_directory.RUNNING: "not finished when this report was written",
     run_directory.DIVERGED: "the loss was no longer a finite number",

@@ -20,11 +20,13 @@ from reports.analysis.grid import Grid, lay_out_runs
 from reports.analysis.measures import MEASURES
 from reports.analysis.table import ReportTable
 from reports.reading.find_runs import is_sweep
+from reports.reading.races import read_pairs
 from reports.reading.report import Report
 from reports.reading.run_files import LeftOut
 from reports.tables import file_formats
 from reports.tables.formats import save_table
 from reports.tables.pivot import check_against
+from reports.tables.race_table import build_race_table
 from reports.tables.sweep_tables import build_tables
 
 if TYPE_CHECKING:
@@ -60,7 +62,9 @@ class BuiltReport:
 
     @functools.cached_property
     def tables(self) -> Sequence[ReportTable]:
-        return [*build_tables(self.grid, self.report.epochs, self.targets, self.against), *self.more]
+        race = build_race_table(self.grid, read_pairs(self.report.sweeps))
+        made = build_tables(self.grid, self.report.epochs, self.targets, self.against)
+        return [*([race] if race else []), *made, *self.more]
 
     @property
     def page(self) -> Path:

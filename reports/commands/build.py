@@ -144,7 +144,7 @@ def _print_report(built: BuiltReport) -> None:
 
     out = console()
     print_line(f"{find_runs.get_sweep_name(built.directory)}: {write_headline(built.grid)}", "bold")
-    chosen = [table for table in built.tables if table.name in ("throughput", "accuracy")]
+    chosen = [table for table in built.tables if table.name in terminal.SHOWN]
     failures = build_unfinished_table(built.grid)
     terminal.print_tables([*chosen, failures] if failures.rows else chosen)
     for entry in built.left_out:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from reports.analysis.table import ReportTable
 
 add_arguments = watch.add_arguments
-SHOWN = ("throughput", "accuracy")
 FEW = 10  # least number of lines for the runs and their heading
 
 
@@ -37,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
 def read_tables(directory: Path) -> list[ReportTable]:
     """Return the tables of a sweep's present state."""
     from reports.building.sweep_report import read_report
+    from reports.tables.terminal import SHOWN
 
     return [table for table in read_report([directory], directory).tables if table.name in SHOWN]
 

@@ -49,6 +49,14 @@ RUN_COLUMNS = {
     "train_loss": "float64",
     "iterations_per_second": "float64",  # after warm-up
     "samples_per_second": "float64",  # after warm-up, all workers together
+    "trained_iterations_per_second": "float64",  # of its training, where the throughput is that of a race
+    "throughput_ratio": "float64",  # of a race: times as fast as its baseline
+    "throughput_ratio_low": "float64",  # 95 % interval of the ratio
+    "throughput_ratio_high": "float64",
+    "race_blocks": "Int64",  # blocks of steps that were timed in the race
+    "race": "string",  # name of its directory
+    "race_baseline": "string",  # name of the run that the ratio is to
+    "raced_by": "string",  # name of the run that was raced for this one, which costs the same
     "time_s": "float64",  # training, without evaluation
     "evaluate_s": "float64",
     "total_s": "float64",

@@ -26,6 +26,7 @@ from reports.reading.columns import (
     make_run_frame,
 )
 from reports.reading.find_runs import get_sweep_name, list_run_names
+from reports.reading.races import apply_race, read_races
 from reports.reading.run_files import DirectoryFiles, LeftOut
 from reports.reading.text import clean
 
@@ -122,8 +123,9 @@ class Report:
         for missing in planned_runs.missing(sweep, there):
             self._leave_out(LeftOut(sweep / run_directory.RUNS / missing.name, f"missing: {planned_runs.GONE}"))
         place, name = os.fspath(sweep / run_directory.RUNS), get_sweep_name(sweep)
+        raced = read_races(sweep, self._leave_out)
         return [
-            {"sweep": name, "run": clean(run), "directory": os.path.join(place, run), **row}
+            {"sweep": name, "run": clean(run), "directory": os.path.join(place, run), **apply_race(row, raced.get(run))}
             for run, row in zip(names, found, strict=True)
             if row is not None
         ]

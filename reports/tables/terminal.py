@@ -15,6 +15,9 @@ from gradsweep.cli.tables import console, print_line
 from reports.analysis.table import ReportTable
 from reports.reading.text import join_words, shorten_list
 
+SHOWN = ("race", "throughput", "accuracy")
+"""The tables of a sweep that are printed when its report is written."""
+
 _GAP = 3  # characters between two columns
 _FEW = 8  # characters to which a column of names may be squeezed
 

@@ -18,7 +18,7 @@ from sweep.console.messages import print_line
 from sweep.directory.run_layout import RunLocation, create_runs
 from sweep.executors.base import POLL_S, RunExecutor
 from sweep.executors.packed.fork_server import ForkServers
-from sweep.launchers.launchers import choose_launcher
+from sweep.launchers.launchers import build_executor
 from sweep.planning.races import RaceGroup, group_runs
 from sweep.settings import race
 from sweep.settings.resolved_point import ResolvedPoint
@@ -30,7 +30,6 @@ MODULE = "trainers.race"
 def run_races(
     directory: Path,
     points: Mapping[Run, ResolvedPoint],
-    tasks: TaskBuilder,
     verbosity: Verbosity,
     fork_servers: ForkServers | None = None,
 ) -> bool:
@@ -39,24 +38,23 @@ def run_races(
     Args:
         directory: of the sweep, whose lock this process holds.
         points: of all its runs.
-        tasks: builds tasks that run the sweep's code.
         fork_servers: that have loaded torch for packed runs.
 
     Raises:
         Interrupted: by a signal; what was measured until then is kept.
     """
-    settings = next(iter(points.values())).race
-    if settings.mode == race.OFF:
+    mode = next(iter(points.values())).race.mode
+    if mode == race.OFF:
         return True
-    wanted = {run: point for run, point in points.items() if settings.mode == race.ONLY or _is_done(run)}
+    wanted = {run: point for run, point in points.items() if mode == race.ONLY or _is_done(run)}
     missing = [group for group in group_runs(directory, wanted) if not _is_raced(group)]
     if not missing:
         return True
     first = points[missing[0].baseline]
     is_local = first.config["launcher"]["cluster"] == "local"
-    executor = choose_launcher(first.options).build_executor(
-        directory, dataclasses.replace(first.settings, pack=first.settings.pack or is_local), fork_servers=fork_servers
-    )
+    settings = dataclasses.replace(first.settings, pack=first.settings.pack or is_local)
+    executor = build_executor(first.options, directory, settings, fork_servers=fork_servers)
+    tasks = TaskBuilder(directory, keep_code=first.settings.snapshot)
     went_well = True
     try:
         for number, group in enumerate(missing, 1):

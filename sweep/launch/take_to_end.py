@@ -85,7 +85,7 @@ def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]
         if began:
             session.runs.extend(drive.points)  # also those that were added meanwhile
     try:
-        run_races(sweep.directory, drive.points, opening.tasks, events.verbosity, session.fork_servers)
+        run_races(sweep.directory, drive.points, events.verbosity, session.fork_servers)
     except Interrupted as interrupted:
         events.end(session.runs, int(interrupted.code or 1))
         raise

@@ -1,0 +1,122 @@
+"""Read the races of a sweep: the throughput of runs that took their steps in turns (docs/guide/races.md)."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gradsweep import csv_columns, run_directory
+from gradsweep.disk import regular_files
+from reports.reading.json_values import as_list, as_mapping, as_number
+from reports.reading.run_files import DirectoryFiles, LeftOut
+from reports.reading.text import clean
+
+
+class Pair(NamedTuple):
+    """How many times as fast the run `second` is as the run `first`, with its 95 % interval."""
+
+    race: str
+    first: str
+    second: str
+    ratio: float
+    low: float
+    high: float
+    has_baseline: bool
+
+
+def read_pairs(sweeps: Iterable[Path]) -> list[Pair]:
+    """Return the ratios of all pairs of runs that races of these sweeps have compared."""
+    pairs = []
+    for sweep in sweeps:
+        for name, _, heats in _read_files(sweep, lambda entry: None):
+            for heat in map(as_mapping, heats):
+                for pair in map(as_mapping, as_list(heat.get("pairs"))):
+                    runs = [clean(str(run)) for run in as_list(pair.get("runs"))]
+                    if len(runs) == 2:
+                        ratio, low, high = (as_number(pair.get(key)) for key in ("ratio", "low", "high"))
+                        has_baseline = clean(str(heat.get("baseline"))) in runs
+                        pairs.append(Pair(name, runs[0], runs[1], ratio, low, high, has_baseline))
+    return pairs
+
+
+def read_races(sweep: Path, leave_out: Callable[[LeftOut], None]) -> dict[str, dict[str, Any]]:
+    """Return what the races of a sweep have measured, by the name of the run: columns of `Report.runs`.
+
+    A race measures a run for all that cost the same; `raced_by` has its name.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, racers, heats in _read_files(sweep, leave_out):
+        found |= _read_race(name, racers, heats)
+    return found
+
+
+def _read_files(
+    sweep: Path, leave_out: Callable[[LeftOut], None]
+) -> Iterator[tuple[str, Mapping[str, Any], list[Any]]]:
+    """Yield for each race of a sweep its name, what plan.json says of its racers, and the heats of ratios.json."""
+    directory = sweep / run_directory.RACES
+    try:
+        names = sorted(regular_files.real_directories(directory))
+    except OSError:
+        return
+    for name in names:
+        files = DirectoryFiles(directory / name)
+        plan, ratios = files.read_json(run_directory.RACE_PLAN), files.read_json(run_directory.RATIOS)
+        for entry in files.left_out:
+            leave_out(entry)
+        if plan and ratios:
+            yield clean(name), as_mapping(plan.get("racers")), as_list(ratios.get("heats"))
+
+
+def _read_race(race: str, racers: Mapping[str, Any], heats: list[Any]) -> dict[str, dict[str, Any]]:
+    """Return the figures of one race by run; of a baseline that was in several heats, those of the first count."""
+    found: dict[str, dict[str, Any]] = {}
+    baseline_s = math.nan
+    for heat in map(as_mapping, heats):
+        baseline, runs = heat.get("baseline"), as_mapping(heat.get("runs"))
+        step_s = as_number(as_mapping(runs.get(str(baseline))).get("step_s"))
+        baseline_s = step_s if math.isnan(baseline_s) else baseline_s
+        for name, figures in runs.items():
+            columns = _make_columns(as_mapping(figures), baseline_s / step_s)
+            if columns is None:
+                continue
+            about = {"race": race, "race_baseline": clean(str(baseline)), "raced_by": clean(str(name))}
+            for served in as_list(racers.get(name)):
+                found.setdefault(os.path.basename(str(served)), {**about, **columns})
+    return found
+
+
+def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | None:
+    """Return the columns that a run has from a race; None where it has no time of a step.
+
+    Args:
+        scale: from this heat's times to those of the first, by the baseline, which is in both.
+    """
+    step_s = as_number(figures.get("step_s")) * scale
+    if not 0 < step_s < math.inf:
+        return None
+    phases = as_mapping(figures.get("phases_s"))
+    return {
+        "iterations_per_second": 1 / step_s,
+        "step_s": step_s,
+        **{f"{phase}_s": as_number(phases.get(phase)) * scale for phase in csv_columns.PHASES},
+        "throughput_ratio": as_number(figures.get("ratio")),
+        "throughput_ratio_low": as_number(figures.get("ratio_low")),
+        "throughput_ratio_high": as_number(figures.get("ratio_high")),
+        "race_blocks": as_number(figures.get("blocks")),
+        "timed_steps": as_number(figures.get("timed_steps")),
+        "few_steps": False,
+    }
+
+
+def apply_race(row: Mapping[str, Any], raced: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return a row of `Report.runs` with the times of its race, if any, in place of those of its training."""
+    if raced is None:
+        return row
+    trained = as_number(row.get("iterations_per_second"))
+    samples = as_number(row.get("samples_per_second")) / trained if trained else math.nan
+    rates = {"trained_iterations_per_second": trained, "samples_per_second": samples * raced["iterations_per_second"]}
+    return {**row, **raced, **rates}

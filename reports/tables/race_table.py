@@ -1,0 +1,96 @@
+"""The table of a sweep's races: how many times as fast as the baseline, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from gradsweep.text import plural
+from reports.analysis.grid import Grid
+from reports.analysis.measures import THROUGHPUT_TOPIC
+from reports.analysis.table import ALIKE, NOT_RACED, ReportTable, TableCell, TableColumn, make_text_cell
+from reports.reading.races import Pair
+from reports.reading.text import format_number, format_setting, join_words, shorten_list
+
+NAME = "race"
+
+
+def build_race_table(grid: Grid, pairs: Sequence[Pair] = ()) -> ReportTable | None:
+    """Return the table of the ratios that races have measured; None where nothing was raced.
+
+    Args:
+        grid: its layout; columns are numbers of workers.
+        pairs: of runs, of all races.
+    """
+    runs = grid.runs
+    raced = runs[runs["throughput_ratio"].notna()].drop_duplicates("cell")
+    if raced.empty:
+        return None
+    keys = ["label", *grid.keys]
+    places = [tuple(map(format_setting, place)) for place in zip(*(raced[key] for key in keys), strict=True)]
+    found = dict(zip(zip(places, raced["workers"], strict=True), raced.to_dict("records"), strict=True))
+    rows = []
+    for place in dict.fromkeys(places):
+        cells = [_format_ratio(found.get((place, workers))) for workers in grid.workers]
+        rows.append((*map(make_text_cell, place), *cells))
+    heads = [TableColumn("compressor" if key == "label" else key) for key in keys]
+    heads += [TableColumn(plural(format_setting(workers) or "?", "worker"), "x", "x") for workers in grid.workers]
+    baselines = {_name_run(grid, run) for run in raced["race_baseline"].unique()}
+    title = f"Throughput in the race, times that of {join_words(sorted(baselines))}"
+    records = [
+        {**dict(zip(keys, place, strict=True)), "workers": workers, **_make_record(row)}
+        for (place, workers), row in found.items()
+    ]
+    return ReportTable(
+        NAME,
+        title,
+        tuple(heads),
+        len(keys),
+        tuple(rows),
+        grid.caption,
+        tuple(_write_remarks(grid, pairs)),
+        tuple(records),
+        THROUGHPUT_TOPIC,
+    )
+
+
+def _format_ratio(row: dict[str, Any] | None) -> TableCell:
+    """Return what a person reads: `0.93 [0.90, 0.96]`."""
+    if row is None:
+        return TableCell(NOT_RACED, NOT_RACED, is_word=True, said=(NOT_RACED,))
+    ratio, low, high = (row[f"throughput_ratio{end}"] for end in ("", "_low", "_high"))
+    if row["run"] == row["race_baseline"] or (low == high == 1):
+        return TableCell(ratio, "1")
+    is_alike = low <= 1 <= high
+    text = f"{format_number(ratio)} [{format_number(low)}, {format_number(high)}]{ALIKE * is_alike}"
+    return TableCell(ratio, text, said=(ALIKE,) if is_alike else ())
+
+
+def _make_record(row: dict[str, Any]) -> dict[str, Any]:
+    columns = ("iterations_per_second", "throughput_ratio", "throughput_ratio_low", "throughput_ratio_high")
+    return {**{column: row[column] for column in columns}, "race_blocks": row["race_blocks"], "race": row["race"]}
+
+
+def _write_remarks(grid: Grid, pairs: Sequence[Pair]) -> list[str]:
+    """Return how the ratios were measured, and which runs besides the baseline cannot be told apart."""
+    said = ["runs took blocks of steps in turns, in random order; in brackets the 95 % interval of the ratio"]
+    alike = [
+        f"{_name_run(grid, pair.first)} and {_name_run(grid, pair.second)}"
+        for pair in pairs
+        if pair.low <= 1 <= pair.high and not pair.has_baseline
+    ]
+    if alike:
+        said.append(f"cannot be told apart either: {join_words(shorten_list(alike))}")
+    return said
+
+
+def _name_run(grid: Grid, run: str) -> str:
+    """Return the label of a run, with the keys that tell it apart from others."""
+    row = grid.runs[grid.runs["run"] == run]
+    if row.empty:
+        return run
+    first: pd.Series = row.iloc[0]
+    names = [first["label"], *(f"{key}={format_setting(first[key]) or 'null'}" for key in grid.keys)]
+    return " ".join(map(str, names))
