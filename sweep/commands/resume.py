@@ -29,6 +29,7 @@ from sweep.directory.requests import RESUME, Request, describe_sender
 from sweep.directory.sweep_directory import Sweep
 from sweep.launch.conclude import conclude, report_interrupted
 from sweep.launch.prepare_data import prepare_data
+from sweep.launch.races import race_sweep
 from sweep.launch.session import Session
 from sweep.launch.take_to_end import run_or_leave
 from sweep.launchers import schedulers
@@ -158,10 +159,13 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
             run_or_leave(session, sweep, points, wait=options.wait)
             if not options.wait:
                 return int(bool(flaws))
+        else:
+            race_sweep(session, directory, {})
     finally:
         sweep.close()
     status = conclude(session)
-    return int(bool(status or flaws) or any(each.status() not in run_directory.FINE for each in runs))
+    fine = (*run_directory.FINE, *(() if session.trains else (run_directory.PENDING,)))
+    return int(bool(status or flaws) or any(each.status() not in fine for each in runs))
 
 
 def _report_left_out(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], verbosity: Verbosity) -> None:

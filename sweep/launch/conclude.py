@@ -38,7 +38,8 @@ def _show(session: Session, events: SweepEvents) -> bool:
     """Write the report and show failures; return whether it was written and every run ended well."""
     directory, verbosity = events.directory, events.verbosity
     is_written = write_report(directory, verbosity)
-    unfinished = [run for run in dict.fromkeys(session.runs) if run.status() not in run_directory.FINE]
+    fine = (*run_directory.FINE, *(() if session.trains else (run_directory.PENDING,)))
+    unfinished = [run for run in dict.fromkeys(session.runs) if run.status() not in fine]
     show_failures(unfinished, verbosity.errors(), session.build_resume_command(directory))
     best = events.name_best(session.runs) if session.is_growing else None  # the points of a grid are no search
     if best is not None:
@@ -73,9 +74,8 @@ def _is_report_current(directory: Path) -> bool:
     """Tell whether there is a report that is newer than the state of every run."""
     try:
         written = (directory / REPORT).stat().st_mtime_ns
-        return all(
-            run.path(run_directory.STATE).stat().st_mtime_ns < written for run in run_directory.runs_of(directory)
-        )
+        runs = [*run_directory.runs_of(directory), *run_directory.runs_of(directory, run_directory.RACES)]
+        return all(run.path(run_directory.STATE).stat().st_mtime_ns < written for run in runs)
     except OSError:
         return False
 
@@ -86,7 +86,8 @@ def report_interrupted(interrupted: Interrupted, session: Session) -> None:
     if interrupted.reported or directory is None or not (directory / run_directory.SWEEP).is_file():
         return
     interrupted.reported = True
-    finished = not session.is_growing and all(map(completion.is_complete, run_directory.runs_of(directory)))
+    goes_on = session.is_growing or session.is_racing
+    finished = not goes_on and all(map(completion.is_complete, run_directory.runs_of(directory)))
     if finished and not restore_runs.list_missing(directory):
         what, command = "interrupted; all runs are computed. To report on them", build_report_command(directory)
     else:

@@ -15,7 +15,7 @@ from sweep.directory import completion
 from sweep.directory.sweep_directory import Sweep
 from sweep.launch.conclude import conclude, report_interrupted
 from sweep.launch.session import Session
-from sweep.launch.take_to_end import take_to_end
+from sweep.launch.take_to_end import run_or_leave
 from sweep.planning.load_point import load_point
 from sweep.system.signals import Interrupted, raise_on_signals
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         points = {run: load_point(run) for run in completion.list_unfinished(runs)}
         session.directory = directory
         if points:
-            take_to_end(session, sweep, points)
+            run_or_leave(session, sweep, points, wait=True)
         return conclude(session)
     except Interrupted as interrupted:
         report_interrupted(interrupted, session)

@@ -6,9 +6,11 @@ import dataclasses
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from gradsweep import files, run_directory
+from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from gradsweep.signature import signature
 from gradsweep.text import plural
@@ -17,51 +19,60 @@ from sweep.console.console import Verbosity
 from sweep.console.messages import print_line
 from sweep.directory.run_layout import RunLocation, create_runs
 from sweep.executors.base import POLL_S, RunExecutor
-from sweep.executors.packed.fork_server import ForkServers
+from sweep.launch.session import Session
 from sweep.launchers.launchers import build_executor
+from sweep.planning.load_point import load_point
 from sweep.planning.races import RaceGroup, group_runs
-from sweep.settings import race
+from sweep.settings.race import AUTO, OFF, ONLY, RaceSettings
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.system import signals
+from sweep.system.signals import Interrupted
 
 MODULE = "trainers.race"
 
 
-def run_races(
-    directory: Path,
-    points: Mapping[Run, ResolvedPoint],
-    verbosity: Verbosity,
-    fork_servers: ForkServers | None = None,
-) -> bool:
-    """Race the runs of a sweep that were not raced yet, one race after the other; return whether all went well.
+def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedPoint]) -> None:
+    """Race the runs of a sweep that were not raced yet, one race after the other.
 
     Args:
         directory: of the sweep, whose lock this process holds.
-        points: of all its runs.
-        fork_servers: that have loaded torch for packed runs.
+        points: of its runs, as far as they were parsed before.
 
     Raises:
         Interrupted: by a signal; what was measured until then is kept.
     """
-    mode = next(iter(points.values())).race.mode
-    if mode == race.OFF:
-        return True
-    wanted = {run: point for run, point in points.items() if mode == race.ONLY or _is_done(run)}
-    missing = [group for group in group_runs(directory, wanted) if not _is_raced(group)]
+    known = dict(points)
+    for run in run_directory.runs_of(directory):
+        with suppress(UsageError):  # a damaged one, of which a report tells
+            known.setdefault(run, load_point(run))
+    missing = find_missing_races(directory, known)
     if not missing:
-        return True
-    first = points[missing[0].baseline]
+        return
+    first = known[missing[0].baseline]
+    events = session.open_events(directory, first.settings)
     is_local = first.config["launcher"]["cluster"] == "local"
     settings = dataclasses.replace(first.settings, pack=first.settings.pack or is_local)
-    executor = build_executor(first.options, directory, settings, fork_servers=fork_servers)
-    tasks = TaskBuilder(directory, keep_code=first.settings.snapshot)
-    went_well = True
+    session.is_racing = True
     try:
-        for number, group in enumerate(missing, 1):
-            went_well &= _run_race(executor, tasks, group, points, f"race {number}/{len(missing)}", verbosity)
-    finally:
-        executor.cancel_all("interrupted")
-    return went_well
+        executor = build_executor(first.options, directory, settings, fork_servers=session.fork_servers)
+        tasks = TaskBuilder(directory, keep_code=settings.snapshot)
+        try:
+            for number, group in enumerate(missing, 1):
+                title = f"race {number}/{len(missing)}"
+                _run_race(executor, tasks, group, known, title, events.verbosity)
+        finally:
+            executor.cancel_all("interrupted")
+    except Interrupted as interrupted:
+        events.end(session.runs, int(interrupted.code or 1))
+        raise
+    session.is_racing = False
+
+
+def find_missing_races(directory: Path, points: Mapping[Run, ResolvedPoint]) -> list[RaceGroup]:
+    """Return the races of a sweep that are still to be run, or to be run again."""
+    mode = next((point.race.mode for point in points.values()), OFF)
+    wanted = {run: point for run, point in points.items() if mode == ONLY or (mode == AUTO and _is_done(run))}
+    return [group for group in group_runs(directory, wanted) if not _is_raced(group)]
 
 
 def _is_done(run: Run) -> bool:
@@ -107,7 +118,7 @@ def _run_race(
 
 
 def _lay_out(
-    group: RaceGroup, points: Mapping[Run, ResolvedPoint], settings: race.RaceSettings, without: Mapping[str, str]
+    group: RaceGroup, points: Mapping[Run, ResolvedPoint], settings: RaceSettings, without: Mapping[str, str]
 ) -> Run:
     """Make the race's directory; it looks like that of a run with the baseline's config."""
     run, point = Run(group.directory), points[group.baseline]

@@ -29,6 +29,8 @@ class Session:
         typed: overrides of all points so far.
         left_out: points that were taken out of the batches so far.
         runs: all that the command was asked for and that it has begun to compute.
+        trains: it computes runs to their end, and does not only race them.
+        is_racing: a race is under way.
         events: what it reports of the sweep, once it computes something.
         fork_servers: that load torch before the runs of a packed sweep are submitted.
     """
@@ -41,6 +43,8 @@ class Session:
         self.typed: list[Mapping[str, str]] = []
         self.left_out: list[TakenOut] = []
         self.runs: list[Run] = []
+        self.trains = True
+        self.is_racing = False
         self.events: SweepEvents | None = None
         self.fork_servers: ForkServers | None = None
         if self.flags.trust:
@@ -67,6 +71,14 @@ class Session:
         if settings is None:
             return Verbosity(quiet, json)
         return Verbosity(quiet or settings.quiet, json or settings.json)
+
+    def open_events(self, directory: Path, settings: SweepSettings) -> SweepEvents:
+        """Return what the command reports of the sweep; the first call writes that it has begun."""
+        from sweep.launch.sweep_events import SweepEvents
+
+        if self.events is None:
+            self.events = SweepEvents(directory, settings, self.choose_verbosity(settings))
+        return self.events
 
     def build_resume_command(self, directory: Path) -> str:
         """Return the command line that computes what is missing: this one again where only it knows all points."""

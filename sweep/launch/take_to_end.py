@@ -12,17 +12,23 @@ from sweep.driver.drive import Drive
 from sweep.driver.request_handler import RequestHandler
 from sweep.launch import detach
 from sweep.launch.opening import open_runs
-from sweep.launch.races import run_races
+from sweep.launch.races import race_sweep
 from sweep.launch.session import Session
-from sweep.launch.sweep_events import SweepEvents
+from sweep.settings.race import ONLY
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.system.signals import Interrupted
 
 
 def run_or_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint], *, wait: bool) -> None:
-    """Compute the runs of an open sweep; without `wait`, leave them to SLURM or to a process of its own."""
-    if wait:
+    """Compute the runs of an open sweep, and race them; without `wait`, leave them to SLURM or another process."""
+    if next(iter(points.values())).race.mode == ONLY:
+        session.runs.extend(points)
+        session.trains = False
+        race_sweep(session, sweep.directory, points)
+    elif wait:
         take_to_end(session, sweep, points)
+        if not session.is_growing:  # a search goes by the results of its runs
+            race_sweep(session, sweep.directory, points)
     elif next(iter(points.values())).config["launcher"]["cluster"] == "local":
         detach.start_detached(session, sweep, points)
     else:
@@ -57,9 +63,7 @@ def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]
         Interrupted: by a signal; what was started has been ended, or SLURM's jobs go on.
     """
     settings = next(iter(points.values())).settings
-    if session.events is None:
-        session.events = SweepEvents(sweep.directory, settings, session.choose_verbosity(settings))
-    events = session.events
+    events = session.open_events(sweep.directory, settings)
     tasks, executor = open_runs(sweep.directory, points, events.verbosity.info(), session.fork_servers)
     drive = Drive(
         sweep.directory,
@@ -84,8 +88,3 @@ def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]
     finally:
         if began:
             session.runs.extend(drive.points)  # also those that were added meanwhile
-    try:
-        run_races(sweep.directory, drive.points, events.verbosity, session.fork_servers)
-    except Interrupted as interrupted:
-        events.end(session.runs, int(interrupted.code or 1))
-        raise

@@ -16,6 +16,7 @@ from sweep.launchers.launchers import check_run
 from sweep.planning import invalid_points
 from sweep.planning.conditions import PointFilter
 from sweep.planning.invalid_points import TakenOut
+from sweep.planning.races import refuse_nothing_to_race
 from sweep.settings.launcher import Options, parse_options
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.race import RaceSettings, parse_race
@@ -98,6 +99,8 @@ def check_points(
             idling.refuse(worked, typed, idle)
         idling.refuse_settings(settings, worked, overrides[0], search=not whole)
     points = _build_points(worked, typed, [*earlier, *typed], settings, mpi, race)
+    if whole:
+        refuse_nothing_to_race(points)
     return Points(points, typed, list(resolved), taken_out, settings, mpi, find_swept_keys([*earlier, *typed]))
 
 

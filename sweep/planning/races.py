@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from gradsweep.errors import bad_value
 from gradsweep.files import read_json
 from gradsweep.run_directory import RACE_PLAN, RACES, Run
 from gradsweep.signature import canonical
+from sweep.settings.race import ONLY
 from sweep.settings.resolved_point import ResolvedPoint
+
+K = TypeVar("K")
+
+BASELINE = "none"
+"""The compressor of the run that others are compared with."""
 
 SHARED = (
     *("workers", "threads_per_worker", "device", "gpus", "gpus_per_node", "network", "mpi", "launcher"),
@@ -65,21 +72,39 @@ class RaceGroup:
         return bool(plan.get("racers") == self.build_plan(0, 0, {})["racers"])
 
 
+def refuse_nothing_to_race(points: Sequence[ResolvedPoint]) -> None:
+    """Refuse race=only where no two points can be compared.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if points and points[0].race.mode == ONLY and not _group(dict(enumerate(points))):
+        raise bad_value("race", ONLY, "auto, or a grid of at least two methods with the same model and workers")
+
+
 def group_runs(sweep: Path, points: Mapping[Run, ResolvedPoint]) -> list[RaceGroup]:
     """Return the races of these runs of a sweep; runs that nothing can be compared with are in none."""
-    groups: dict[str, dict[str, list[Run]]] = {}
-    for run, point in points.items():
-        place = canonical({key: point.config.get(key) for key in SHARED})
-        groups.setdefault(place, {}).setdefault(_describe_costs(point.config), []).append(run)
     races = []
-    for place, costs in groups.items():
-        racers = [tuple(runs) for runs in costs.values()]
-        racers.sort(key=lambda runs: points[runs[0]].config["compressor"]["name"] != "none")  # stable: grid's order
-        if len(racers) > 1:
-            workers = points[racers[0][0]].config["workers"]
-            name = f"workers={workers}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
-            races.append(RaceGroup(sweep / RACES / name, {runs[0]: runs for runs in racers}))
+    for place, racers in _group(points).items():
+        workers = points[racers[0][0]].config["workers"]
+        name = f"workers={workers}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+        races.append(RaceGroup(sweep / RACES / name, {runs[0]: runs for runs in racers}))
     return races
+
+
+def _group(points: Mapping[K, ResolvedPoint]) -> dict[str, list[tuple[K, ...]]]:
+    """Return by place the points that race against each other, the baseline first; those that cost the same in one."""
+    groups: dict[str, dict[str, list[K]]] = {}
+    for key, point in points.items():
+        place = canonical({section: point.config.get(section) for section in SHARED})
+        groups.setdefault(place, {}).setdefault(_describe_costs(point.config), []).append(key)
+    found = {}
+    for place, costs in groups.items():
+        racers = [tuple(keys) for keys in costs.values()]
+        racers.sort(key=lambda keys: points[keys[0]].config["compressor"]["name"] != BASELINE)  # stable
+        if len(racers) > 1:
+            found[place] = racers
+    return found
 
 
 def _describe_costs(config: Mapping[str, Any]) -> str:
