@@ -52,9 +52,13 @@ class Program:
 
     Args:
         without: what the test does not look at, of which torch or matplotlib takes seconds; see tests/without.py.
+
+    A grid is not raced unless the test asks for it: that would take ten seconds.
     """
 
     def __init__(self, cwd: Path, *arguments: str, without: Sequence[str] = (), **environment: str) -> None:
+        if "-m" in arguments and not any(word.startswith("race") for word in arguments):
+            arguments = (*arguments, "race=off")
         program = [str(ROOT / "tests/without.py"), ",".join(without)] if without else [str(ROOT / "multirun.py")]
         self.process = subprocess.Popen(
             [sys.executable, *program, *arguments],

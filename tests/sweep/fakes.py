@@ -23,6 +23,7 @@ from sweep.planning.load_point import load_point
 from sweep.settings.launcher import parse_options
 from sweep.settings.local_launcher import LocalOptions
 from sweep.settings.mpi import MpiSettings
+from sweep.settings.race import WITHOUT, RaceSettings
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import eventually
@@ -49,10 +50,13 @@ def config(seed: int, script: str = SUCCEED, **sweep: Any) -> dict[str, Any]:
     }
 
 
-def resolved(config: dict[str, Any], settings: SweepSettings | None = None) -> ResolvedPoint:
+def resolved(
+    config: dict[str, Any], settings: SweepSettings | None = None, race: RaceSettings = WITHOUT
+) -> ResolvedPoint:
     """A point with as much of a config as a test needs, without the checks."""
     options = parse_options(config["launcher"]) if "launcher" in config else LocalOptions()
-    return ResolvedPoint(config, {}, settings=settings or SweepSettings(), mpi=MpiSettings(), options=options)
+    settings = settings or SweepSettings()
+    return ResolvedPoint(config, {}, settings=settings, mpi=MpiSettings(), race=race, options=options)
 
 
 def load_points(runs: Sequence[Run]) -> dict[Run, ResolvedPoint]:

@@ -53,7 +53,7 @@ def _summarise(differences: np.ndarray, seed: int) -> list[Ratio]:
     means = differences.mean(0)
     margins = _compute_standard_errors(differences, seed) * _compute_quantile(len(differences) - 1)
     return [
-        Ratio(math.exp(mean), math.exp(mean - margin), math.exp(min(mean + margin, 700.0)))
+        Ratio(math.exp(mean), math.exp(mean - margin), math.exp(mean + margin) if margin < math.inf else math.inf)
         for mean, margin in zip(means.tolist(), margins.tolist(), strict=True)
     ]
 

@@ -1,0 +1,109 @@
+"""Which runs of a sweep race against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradsweep.errors import UsageError
+from gradsweep.files import write_json
+from gradsweep.run_directory import RACE_PLAN, Run
+from sweep.planning.races import group_runs, refuse_nothing_to_race
+from sweep.settings.race import ONLY, WITHOUT, RaceSettings, parse_race
+from sweep.settings.resolved_point import ResolvedPoint
+from tests.sweep.fakes import resolved
+from tests.trainers.configs import compose_config
+
+PLACE = {"mpi": {}, "launcher": {"cluster": "local"}}
+
+
+def points(*changes: dict[str, Any], race: RaceSettings = WITHOUT) -> dict[Run, ResolvedPoint]:
+    return {
+        Run(Path(f"runs/run-{number}")): resolved({**compose_config(**change), **PLACE}, race=race)
+        for number, change in enumerate(changes)
+    }
+
+
+def names(*changes: dict[str, Any]) -> list[list[str]]:
+    """By race, the runs that race, the baseline first, each with those that it stands for."""
+    races = group_runs(Path(), points(*changes))
+    return [["+".join(run.name[4:] for run in served) for served in race.racers.values()] for race in races]
+
+
+def test_points_of_one_place_race_and_the_baseline_is_first() -> None:
+    changes = [{"compressor": name, "workers": workers} for name in ("qsgd", "none", "svd") for workers in (2, 4)]
+    assert names(*changes) == [["2", "0", "4"], ["3", "1", "5"]]
+
+
+def test_without_a_baseline_it_is_the_first_point() -> None:
+    assert names({"compressor": "svd"}, {"compressor": "qsgd"}) == [["0", "1"]]
+
+
+def test_one_races_for_all_that_cost_the_same() -> None:
+    same = [{"seed": 1}, {"epochs": 3}, {"optimizer": {"lr": 0.5}}, {"schedule": "cosine"}]
+    assert names({}, *same) == []
+    assert names({}, {"compressor": "qsgd"}, *same) == [["0+2+3+4+5", "1"]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": "logistic"},
+        {"batch": {"size": 32}},
+        {"threads_per_worker": 2},
+        {"dataset": "mnist"},
+        {"precision": "bf16"},
+    ],
+)
+def test_other_work_is_another_race(other: dict[str, Any]) -> None:
+    assert names({}, {"compressor": "qsgd"}, other, {"compressor": "qsgd", **other}) == [["0", "1"], ["2", "3"]]
+
+
+@pytest.mark.parametrize(
+    "other", [{"memory": "residual"}, {"algorithm": "local_sgd"}, {"exchange": {"overlap": True}}, {"kernels": "torch"}]
+)
+def test_other_methods_race(other: dict[str, Any]) -> None:
+    assert names({}, other) == [["0", "1"]]
+
+
+def test_a_race_with_another_run_is_another_race(tmp_path: Path) -> None:
+    two, three = points({}, {"compressor": "qsgd"}), points({}, {"compressor": "qsgd"}, {"compressor": "svd"})
+    (before,), (after,) = group_runs(tmp_path, two), group_runs(tmp_path, three)
+    assert before.directory == after.directory and not before.is_planned()
+    before.directory.mkdir(parents=True)
+    write_json(before.directory / RACE_PLAN, before.build_plan(5, 0.1, {"run-1": "failed"}))
+    assert before.is_planned() and not after.is_planned()
+
+
+def test_a_run_that_failed_in_a_race_is_left_out_of_the_plan() -> None:
+    (race,) = group_runs(Path(), points({}, {"compressor": "qsgd"}, {"compressor": "svd"}))
+    plan = race.build_plan(5, 0.1, {"run-1": "no memory"})
+    assert plan["runs"] == ["../../runs/run-0", "../../runs/run-2"] and list(plan["racers"]) == [
+        "run-0",
+        "run-1",
+        "run-2",
+    ]
+    assert plan["without"] == {"run-1": "no memory"} and (plan["seconds"], plan["precision"]) == (5, 0.1)
+
+
+def test_a_race_of_nothing_is_refused() -> None:
+    only = RaceSettings(ONLY)
+    refuse_nothing_to_race(list(points({}, {"compressor": "qsgd"}, race=only).values()))
+    refuse_nothing_to_race(list(points({}).values()))
+    for alone in ([{}], [{}, {"seed": 1}], [{}, {"compressor": "qsgd", "workers": 4}]):
+        with pytest.raises(UsageError, match="race=only: valid is auto, or a grid of at least two methods"):
+            refuse_nothing_to_race(list(points(*alone, race=only).values()))
+
+
+def test_settings() -> None:
+    assert parse_race({"race": {"mode": "only", "seconds": 2, "precision": 0.1}}) == RaceSettings("only", 2, 0.1)
+    assert parse_race({}).mode == "off", "a sweep of a version that could not race"
+    for key, value, valid in (
+        ("seconds", 0, "a number above 0"),
+        ("precision", 1.5, "above 0 to 1"),
+        ("mode", "on", "auto"),
+    ):
+        with pytest.raises(UsageError, match=f"race.{key}={value}: .*valid is .*{valid}"):
+            parse_race({"race": {key: value}})

@@ -1,0 +1,15 @@
+"""Races on real ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainers.start_ranks import run_ranks
+
+NAMES = ("alone", "whole", "heats", "stop", "failing", "lost", "first_step")
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_races(workers: int) -> None:
+    words = [word for name in NAMES for word in ("+", name)][1:]
+    run_ranks(workers, *words, module="tests.trainers.ranks.race")

@@ -1,0 +1,224 @@
+"""Races on real ranks: `mpirun -n W python -m tests.trainers.ranks.race NAME`."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from gradsweep.csv_columns import PHASES, RACE_COLUMNS
+from gradsweep.files import read_json, write_json
+from gradsweep.run_directory import CONFIG, RACE, RACE_PLAN, RATIOS, RESULT, STOPPED
+from tests.trainers.configs import compose_config
+from tests.trainers.ranks.checkpoint import COMM, folder
+from tests.trainers.ranks.exchange import main
+from trainers.config import run_config
+from trainers.devices import memory
+from trainers.mpi import stopping
+from trainers.race import heat, race
+from trainers.race.racer import Racer, find_first_step
+from trainers.rules.resolve import resolve
+from trainers.training.failure_cause import RunFailed
+
+DROPOUT = {"name": "wideresnet", "depth": 10, "dropout": 0.5}
+METHODS: dict[str, dict[str, Any]] = {
+    "none": {"model": DROPOUT},
+    "topk": {"compressor": {"name": "topk", "ratio": 0.1}, "memory": "residual", "model": DROPOUT},
+    "powersgd": {"compressor": {"name": "powersgd", "rank": 2}, "memory": "residual", "exchange": {"overlap": True}},
+    "local": {"algorithm": {"name": "local_sgd", "steps": 3}},
+    "choco": {"algorithm": "choco", "compressor": {"name": "topk", "ratio": 0.2}},
+}
+TURNS = (1, 4, 2, 3)
+
+
+def compose(name: str, **changes: Any) -> dict[str, Any]:
+    given = {"batch": {"size": 32}, "epochs": 3, "warmup_steps": 0, "kernels": "torch" if name == "topk" else "auto"}
+    return dict(resolve(compose_config(workers=COMM.size, **{**given, **METHODS[name], **changes})))
+
+
+def take_steps(racer: Racer) -> None:
+    for timed in TURNS:
+        racer.take_block(timed)
+
+
+def state(racer: Racer) -> bytes:
+    """Parameters, the optimizer's state and the memory's, to the bit."""
+    buffer: list[bytes] = []
+
+    def collect(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            buffer.append(value.detach().cpu().numpy().tobytes())
+        elif isinstance(value, dict):
+            for key in sorted(value):
+                collect(value[key])
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                collect(item)
+
+    collect(racer.worker.replica.flat.values)
+    collect(racer.worker.algorithm.state_dict())
+    return b"".join(buffer)
+
+
+def alone() -> None:
+    """What a run computes between others is what it computes alone, to the bit, beyond the end of the run, too."""
+    expected = {}
+    for name in METHODS:
+        racer = Racer(run_config.parse(compose(name)), COMM)
+        take_steps(racer)
+        expected[name] = state(racer)
+        racer.close()
+    racers = {name: Racer(run_config.parse(compose(name)), COMM) for name in METHODS}  # memories are anew, too
+    random = np.random.default_rng(7)
+    for timed in TURNS:
+        for place in random.permutation(len(racers)):
+            torch.rand(3)  # what others draw does no harm
+            means = list(racers.values())[place].take_block(timed)
+            assert means.shape == (1 + len(PHASES),) and means[0] >= means[1:].sum() > 0
+    for name, racer in racers.items():
+        assert racer.step == sum(TURNS) + len(TURNS) and state(racer) == expected[name], name
+        racer.close()
+
+
+def lay_out(directory: Path, **runs: dict[str, Any]) -> Path:
+    """The directory of a race of these configs, the first of which is the baseline."""
+    place = directory / "races" / "race"
+    if COMM.rank == 0:
+        place.mkdir(parents=True)
+        for name, config in runs.items():
+            (directory / "runs" / name).mkdir(parents=True)
+            (directory / "runs" / name / CONFIG).write_text(yaml.safe_dump(config))
+        names = [f"../../runs/{name}" for name in runs]
+        write_json(place / RACE_PLAN, {"runs": names, "seconds": 0.5, "precision": 1e-6, "seed": 3})
+    COMM.Barrier()
+    return place
+
+
+def whole() -> None:
+    """Rows, ratios and the result of a race; runs that cannot race are left out by name."""
+    with folder() as directory:
+        configs = {name: compose(name) for name in ("none", "topk", "local")}
+        backup = compose("none", exchange={"name": "parameter_server", "backup": 1}) if COMM.size > 2 else {}
+        place = lay_out(directory, **configs, **({"backup": backup} if backup else {}))
+        race.run_race(place, COMM)
+        COMM.Barrier()
+        ratios = read_json(place / RATIOS)
+        with (place / RACE).open() as file:
+            rows = list(csv.DictReader(file))
+        assert ratios is not None and tuple(rows[0]) == RACE_COLUMNS
+        (only,) = ratios["heats"]
+        assert only["baseline"] == "none" and list(only["runs"]) == ["none", "topk", "local"]
+        assert list(ratios["left_out"]) == (["backup"] if backup else [])
+        rounds = only["runs"]["none"]["blocks"]
+        assert rounds >= heat.LEAST_ROUNDS and len(rows) == 3 * rounds
+        for number in range(1, rounds + 1):
+            turns = [row for row in rows if row["round"] == str(number)]
+            assert sorted(row["turn"] for row in turns) == ["1", "2", "3"]
+            assert {row["run"]: int(row["steps"]) % 3 for row in turns}["local"] == 0, "whole periods"
+        logs = {name: [np.log(float(row["step_s"])) for row in rows if row["run"] == name] for name in only["runs"]}
+        for name, figures in only["runs"].items():
+            assert np.isclose(figures["step_s"], np.exp(np.mean(logs[name])))
+            assert np.isclose(figures["ratio"], np.exp(np.mean(logs["none"]) - np.mean(logs[name])))
+            assert figures["ratio_low"] <= figures["ratio"] <= figures["ratio_high"]
+            assert sum(figures["phases_s"].values()) <= figures["step_s"] * (1 + 1e-9)
+        assert [pair["runs"] for pair in only["pairs"]] == [["none", "topk"], ["none", "local"], ["topk", "local"]]
+        assert (read_json(place / RESULT) or {})["status"] == "done"
+
+
+def heats() -> None:
+    """Where memory has room for two runs there are two heats, and the baseline is in both; a run too large is left."""
+    with folder() as directory:
+        place = lay_out(directory, **{name: compose(name) for name in ("none", "topk", "local")})
+        free, race.memory.measure_free_bytes = memory.measure_free_bytes, lambda device: rooms.pop(0)  # type: ignore
+        try:
+            rooms = [1e12, 0.0, 1e12]
+            race.run_race(place, COMM)
+            COMM.Barrier()
+            names = [list(each["runs"]) for each in (read_json(place / RATIOS) or {})["heats"]]
+            assert names == [["none", "topk"], ["none", "local"]]
+            rooms = [0.0, 1e12]
+            race.run_race(place, COMM)
+            COMM.Barrier()
+            ratios = read_json(place / RATIOS) or {}
+            assert [list(each["runs"]) for each in ratios["heats"]] == [["none", "local"]]
+            assert ratios["left_out"] == {"topk": "no memory for it beside none"}
+        finally:
+            race.memory.measure_free_bytes = free
+
+
+def stop() -> None:
+    """A signal to one rank ends the race of all; what was measured is kept, and there is no result."""
+    with folder() as directory:
+        place = lay_out(directory, **{name: compose(name) for name in ("none", "topk")})
+        stopping.listen()
+        if COMM.rank == 0:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        os.environ["GRADSWEEP_ATTEMPT"] = str(place)
+        race.run_race(place, COMM)
+        stopping.forget()
+        COMM.Barrier()
+        ratios = read_json(place / RATIOS) or {}
+        assert ratios["heats"][0]["runs"]["topk"]["blocks"] == 1 and not (place / RESULT).exists()
+        assert (read_json(place / STOPPED) or {})["status"] == "preempted"
+
+
+def failing() -> None:
+    """A run that fails is named, for whoever starts the race again without it."""
+    with folder() as directory:
+        place = lay_out(directory, none=compose("none"), topk=compose("topk"))
+
+        def fail(racer: Racer, timed: int) -> np.ndarray:
+            if racer.config.kernels == "torch":
+                raise ZeroDivisionError("no")
+            return take(racer, timed)
+
+        take, Racer.take_block = Racer.take_block, fail  # type: ignore[method-assign, assignment]
+        try:
+            race.run_race(place, COMM)
+        except RunFailed as error:
+            assert error.run == "topk" and "ZeroDivisionError: no" in str(error)
+        else:
+            raise AssertionError("nothing has failed")
+        finally:
+            Racer.take_block = take  # type: ignore[method-assign]
+        COMM.Barrier()
+
+
+def lost() -> None:
+    """A run whose loss is no number leaves the others to race."""
+    with folder() as directory:
+        config = compose("topk")
+        config["optimizer"] = {**config["optimizer"], "lr": 1e30}
+        place = lay_out(directory, none=compose("none"), topk=config, local=compose("local"))
+        race.run_race(place, COMM)
+        COMM.Barrier()
+        ratios = read_json(place / RATIOS) or {}
+        assert list(ratios["heats"][0]["runs"]) == ["none", "local"]
+        assert ratios["left_out"]["topk"].startswith("the loss is not finite at step ")
+
+
+def first_step() -> None:
+    """A race begins where the policy, the phases and post-local SGD no longer change."""
+    per_epoch = 10
+
+    def find(**changes: Any) -> int:
+        config = run_config.parse(dict(resolve(compose_config(workers=COMM.size, epochs=9, **changes))))
+        return find_first_step(config, config.compute_epochs(per_epoch * config.global_batch))
+
+    topk = {"compressor": {"name": "topk", "ratio": 0.1}}
+    assert find() == 1 and find(policy={"start_step": 7}, **topk) == 7
+    assert find(policy={"warmup": "exponential", "warmup_epochs": 4}, **topk) == 41
+    assert find(policy={"warmup": "list", "warmup_ratios": [0.5, 0.2]}, **topk) == 21
+    assert find(algorithm={"name": "local_sgd", "from_step": 25}) == 25
+
+
+FUNCTIONS = [alone, whole, heats, stop, failing, lost, first_step]
+
+if __name__ == "__main__":
+    main({function.__name__: function for function in FUNCTIONS})
