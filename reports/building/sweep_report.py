@@ -20,7 +20,7 @@ from reports.analysis.grid import Grid, lay_out_runs
 from reports.analysis.measures import MEASURES
 from reports.analysis.table import ReportTable
 from reports.reading.find_runs import is_sweep
-from reports.reading.races import read_pairs
+from reports.reading.races import read_notes
 from reports.reading.report import Report
 from reports.reading.run_files import LeftOut
 from reports.tables import file_formats
@@ -62,7 +62,7 @@ class BuiltReport:
 
     @functools.cached_property
     def tables(self) -> Sequence[ReportTable]:
-        race = build_race_table(self.grid, read_pairs(self.report.sweeps))
+        race = build_race_table(self.grid, read_notes(self.report.sweeps))
         made = build_tables(self.grid, self.report.epochs, self.targets, self.against)
         return [*([race] if race else []), *made, *self.more]
 

@@ -27,19 +27,33 @@ class Pair(NamedTuple):
     has_baseline: bool
 
 
-def read_pairs(sweeps: Iterable[Path]) -> list[Pair]:
-    """Return the ratios of all pairs of runs that races of these sweeps have compared."""
-    pairs = []
+class RaceNotes(NamedTuple):
+    """What the races of sweeps say besides the figures of runs.
+
+    Attributes:
+        pairs: all pairs of runs that were compared.
+        left_out: by name, the runs that did not race to the end, and why.
+    """
+
+    pairs: list[Pair]
+    left_out: dict[str, str]
+
+
+def read_notes(sweeps: Iterable[Path]) -> RaceNotes:
+    """Return what the races of these sweeps say of pairs of runs, and of those that were left out."""
+    notes = RaceNotes([], {})
     for sweep in sweeps:
-        for name, _, heats in _read_files(sweep, lambda entry: None):
-            for heat in map(as_mapping, heats):
+        for race in _read_files(sweep, lambda entry: None):
+            for name, why in race.left_out.items():
+                notes.left_out[clean(str(name))] = clean(str(why))
+            for heat in race.heats:
                 for pair in map(as_mapping, as_list(heat.get("pairs"))):
                     runs = [clean(str(run)) for run in as_list(pair.get("runs"))]
                     if len(runs) == 2:
                         ratio, low, high = (as_number(pair.get(key)) for key in ("ratio", "low", "high"))
                         has_baseline = clean(str(heat.get("baseline"))) in runs
-                        pairs.append(Pair(name, runs[0], runs[1], ratio, low, high, has_baseline))
-    return pairs
+                        notes.pairs.append(Pair(race.name, runs[0], runs[1], ratio, low, high, has_baseline))
+    return notes
 
 
 def read_races(sweep: Path, leave_out: Callable[[LeftOut], None]) -> dict[str, dict[str, Any]]:
@@ -48,15 +62,21 @@ def read_races(sweep: Path, leave_out: Callable[[LeftOut], None]) -> dict[str, d
     A race measures a run for all that cost the same; `raced_by` has its name.
     """
     found: dict[str, dict[str, Any]] = {}
-    for name, racers, heats in _read_files(sweep, leave_out):
-        found |= _read_race(name, racers, heats)
+    for race in _read_files(sweep, leave_out):
+        found |= _read_figures(race)
     return found
 
 
-def _read_files(
-    sweep: Path, leave_out: Callable[[LeftOut], None]
-) -> Iterator[tuple[str, Mapping[str, Any], list[Any]]]:
-    """Yield for each race of a sweep its name, what plan.json says of its racers, and the heats of ratios.json."""
+class _Race(NamedTuple):
+    name: str
+    racers: Mapping[str, Any]
+    """By the name of a run that races, the names of all runs that it stands for."""
+    heats: list[Mapping[str, Any]]
+    left_out: Mapping[str, Any]
+
+
+def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_Race]:
+    """Yield what plan.json and ratios.json of each race of a sweep say."""
     directory = sweep / run_directory.RACES
     try:
         names = sorted(regular_files.real_directories(directory))
@@ -68,23 +88,25 @@ def _read_files(
         for entry in files.left_out:
             leave_out(entry)
         if plan and ratios:
-            yield clean(name), as_mapping(plan.get("racers")), as_list(ratios.get("heats"))
+            left_out = {**as_mapping(plan.get("without")), **as_mapping(ratios.get("left_out"))}
+            heats = [as_mapping(heat) for heat in as_list(ratios.get("heats"))]
+            yield _Race(clean(name), as_mapping(plan.get("racers")), heats, left_out)
 
 
-def _read_race(race: str, racers: Mapping[str, Any], heats: list[Any]) -> dict[str, dict[str, Any]]:
+def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
     """Return the figures of one race by run; of a baseline that was in several heats, those of the first count."""
     found: dict[str, dict[str, Any]] = {}
     baseline_s = math.nan
-    for heat in map(as_mapping, heats):
-        baseline, runs = heat.get("baseline"), as_mapping(heat.get("runs"))
-        step_s = as_number(as_mapping(runs.get(str(baseline))).get("step_s"))
+    for heat in race.heats:
+        baseline, runs = str(heat.get("baseline")), as_mapping(heat.get("runs"))
+        step_s = as_number(as_mapping(runs.get(baseline)).get("step_s"))
         baseline_s = step_s if math.isnan(baseline_s) else baseline_s
         for name, figures in runs.items():
-            columns = _make_columns(as_mapping(figures), baseline_s / step_s)
+            columns = _make_columns(as_mapping(figures), baseline_s / step_s if step_s else math.nan)
             if columns is None:
                 continue
-            about = {"race": race, "race_baseline": clean(str(baseline)), "raced_by": clean(str(name))}
-            for served in as_list(racers.get(name)):
+            about = {"race": race.name, "race_baseline": clean(baseline), "raced_by": clean(str(name))}
+            for served in as_list(race.racers.get(name)):
                 found.setdefault(os.path.basename(str(served)), {**about, **columns})
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,18 +10,18 @@ from gradsweep.text import plural
 from reports.analysis.grid import Grid
 from reports.analysis.measures import THROUGHPUT_TOPIC
 from reports.analysis.table import ALIKE, NOT_RACED, ReportTable, TableCell, TableColumn, make_text_cell
-from reports.reading.races import Pair
+from reports.reading.races import RaceNotes
 from reports.reading.text import format_number, format_setting, join_words, shorten_list
 
 NAME = "race"
 
 
-def build_race_table(grid: Grid, pairs: Sequence[Pair] = ()) -> ReportTable | None:
+def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
     """Return the table of the ratios that races have measured; None where nothing was raced.
 
     Args:
         grid: its layout; columns are numbers of workers.
-        pairs: of runs, of all races.
+        notes: what the races say of pairs of runs.
     """
     runs = grid.runs
     raced = runs[runs["throughput_ratio"].notna()].drop_duplicates("cell")
@@ -50,7 +49,7 @@ def build_race_table(grid: Grid, pairs: Sequence[Pair] = ()) -> ReportTable | No
         len(keys),
         tuple(rows),
         grid.caption,
-        tuple(_write_remarks(grid, pairs)),
+        tuple(_write_remarks(grid, notes)),
         tuple(records),
         THROUGHPUT_TOPIC,
     )
@@ -73,16 +72,19 @@ def _make_record(row: dict[str, Any]) -> dict[str, Any]:
     return {**{column: row[column] for column in columns}, "race_blocks": row["race_blocks"], "race": row["race"]}
 
 
-def _write_remarks(grid: Grid, pairs: Sequence[Pair]) -> list[str]:
+def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
     """Return how the ratios were measured, and which runs besides the baseline cannot be told apart."""
     said = ["runs took blocks of steps in turns, in random order; in brackets the 95 % interval of the ratio"]
     alike = [
         f"{_name_run(grid, pair.first)} and {_name_run(grid, pair.second)}"
-        for pair in pairs
+        for pair in notes.pairs
         if pair.low <= 1 <= pair.high and not pair.has_baseline
     ]
     if alike:
         said.append(f"cannot be told apart either: {join_words(shorten_list(alike))}")
+    absent = [f"{_name_run(grid, run)} ({why})" for run, why in notes.left_out.items()]
+    if absent:
+        said.append(f"left out of the race: {join_words(shorten_list(absent))}")
     return said
 
 

@@ -1,0 +1,149 @@
+"""Tables and figures of races."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reports
+from gradsweep import csv_columns, files, run_directory
+from reports.analysis.grid import lay_out_runs
+from reports.analysis.table import ReportTable
+from reports.building.sweep_report import read_report
+from reports.reading.races import read_notes
+from reports.tables.race_table import build_race_table
+from tests.reports import fabricate
+
+STEP_S = {"none": 0.010, "qsgd": 0.0125, "svd": 0.02}
+
+
+def figures(name: str, scale: float = 1.0, width: float = 0.02) -> dict[str, Any]:
+    step_s = STEP_S[name] * scale
+    ratio = STEP_S["none"] / STEP_S[name]
+    margin = 0.0 if name == "none" else width
+    phases = {phase: step_s / 8 for phase in csv_columns.PHASES}
+    ends = {"ratio": ratio, "ratio_low": ratio - margin, "ratio_high": ratio + margin}
+    return {"step_s": step_s, "phases_s": phases, **ends, "blocks": 40, "timed_steps": 160}
+
+
+def race(sweep: Path, workers: int = 2, *heats: dict[str, float], **more: Any) -> Path:
+    """The race of a fabricated sweep's runs with so many workers: by heat, compressors and a factor of their times."""
+    runs = [run.name for run in run_directory.runs_of(sweep)]
+    begins = {name: f"compressor={name},workers={workers}-" for name in STEP_S}
+    named = {name: [run for run in runs if run.startswith(begin)] for name, begin in begins.items()}
+    directory = sweep / run_directory.RACES / f"workers={workers}-0123abcd"
+    directory.mkdir(parents=True)
+    plan = {"racers": {served[0]: served for served in named.values()}, "without": more.pop("without", {})}
+    files.write_json(directory / run_directory.RACE_PLAN, plan)
+    found = []
+    for heat in heats or ({"none": 1.0, "qsgd": 1.0, "svd": 1.0},):
+        width = more.get("width", 0.02)
+        named_figures = {named[name][0]: figures(name, scale, width) for name, scale in heat.items()}
+        pair = {"runs": [named["qsgd"][0], named["svd"][0]], "ratio": 0.9, "low": 0.7, "high": 1.1}
+        found.append({"baseline": named["none"][0], "runs": named_figures, "pairs": [pair]})
+    left_out = {named[name][0]: why for name, why in more.get("left_out", {}).items()}
+    files.write_json(directory / run_directory.RATIOS, {"format": 1, "heats": found, "left_out": left_out})
+    return directory
+
+
+def table(sweep: Path) -> ReportTable:
+    found = build_race_table(lay_out_runs(reports.load(sweep).runs), read_notes([sweep]))
+    assert found is not None
+    return found
+
+
+def texts(made: ReportTable) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in made.rows]
+
+
+def test_throughput_and_phases_are_those_of_the_race(tmp_path: Path) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    before = reports.load(sweep).runs.set_index(["compressor", "workers"])
+    race(sweep)
+    after = reports.load(sweep).runs.set_index(["compressor", "workers"])
+    for name, step_s in STEP_S.items():
+        row, was = after.loc[(name, 2)], before.loc[(name, 2)]
+        assert row["iterations_per_second"] == pytest.approx(1 / step_s) and row["step_s"] == pytest.approx(step_s)
+        assert row["encode_s"] == pytest.approx(step_s / 8) and row["race_blocks"] == 40
+        assert row["trained_iterations_per_second"] == was["iterations_per_second"]
+        batch = was["samples_per_second"] / was["iterations_per_second"]
+        assert row["samples_per_second"] == pytest.approx(batch / step_s) and row["accuracy"] == was["accuracy"]
+    assert after.loc[("none", 4)]["iterations_per_second"] == before.loc[("none", 4)]["iterations_per_second"]
+    assert after["throughput_ratio"].notna().sum() == 3
+
+
+def test_the_table_has_ratios_with_intervals(tmp_path: Path) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    race(sweep, 2)
+    race(sweep, 4, width=0.3, left_out={"svd": "no memory for it beside none"})
+    made = table(sweep)
+    assert made.title == "Throughput in the race, times that of none"
+    assert texts(made) == [
+        ["none", "1", "1", "not raced"],
+        ["qsgd", "0.800 [0.780, 0.820]", "0.800 [0.500, 1.10]≈", "not raced"],
+        ["svd", "0.500 [0.480, 0.520]", "0.500 [0.200, 0.800]", "not raced"],
+    ]
+    assert "cannot be told apart either: qsgd and svd" in " ".join(made.remarks)
+    assert "left out of the race: svd (no memory for it beside none)" in made.remarks
+    assert sorted({round(record["throughput_ratio"], 6) for record in made.records}) == [0.5, 0.8, 1.0]
+    assert any(note.startswith("≈: cannot be told apart") for note in made.notes)
+
+
+def test_a_report_begins_with_the_race(tmp_path: Path) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    assert "race" not in [made.name for made in read_report([sweep], sweep).tables]
+    race(sweep)
+    assert read_report([sweep], sweep).tables[0].name == "race"
+
+
+def test_times_of_two_heats_are_brought_together_by_their_baseline(tmp_path: Path) -> None:
+    """In the second heat the machine was half as fast."""
+    sweep = fabricate.nine(tmp_path / "sweep")
+    race(sweep, 2, {"none": 1.0, "qsgd": 1.0}, {"none": 2.0, "svd": 2.0})
+    runs = reports.load(sweep).runs.set_index(["compressor", "workers"])
+    assert [runs.loc[(name, 2)]["step_s"] for name in STEP_S] == pytest.approx(list(STEP_S.values()))
+
+
+def test_one_run_is_raced_for_all_seeds_and_counts_once(tmp_path: Path) -> None:
+    configs = [fabricate.config(name, seed=seed) for seed in (0, 1, 2) for name in STEP_S]
+    sweep = fabricate.sweep(tmp_path / "sweep", configs, swept=["compressor", "seed"])
+    race(sweep)
+    tables = {made.name: made for made in read_report([sweep], sweep).tables}
+    assert texts(tables["throughput"]) == [["none", "100"], ["qsgd", "80.0"], ["svd", "50.0"]]
+    assert all("±" in cell for _, cell in texts(tables["accuracy"]))
+    assert len(tables["race"].rows) == 3 and texts(tables["race"])[0] == ["none", "1"]
+
+
+def test_runs_that_only_raced_have_ratios(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [])
+    for name in STEP_S:
+        fabricate.run(sweep, fabricate.config(name), run_directory.PENDING)
+    race(sweep)
+    assert [row[1] for row in texts(table(sweep))] == ["1", "0.800 [0.780, 0.820]", "0.500 [0.480, 0.520]"]
+
+
+@pytest.mark.parametrize("name", [run_directory.RACE_PLAN, run_directory.RATIOS])
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"heats": 3, "racers": [1], "left_out": 5}', '{"heats": [7, {"runs": 1}]}', '{"format": 99}'],
+)
+def test_damaged_files_of_a_race_harm_nothing_else(tmp_path: Path, name: str, content: str) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    (race(sweep) / name).write_text(content)
+    assert (
+        len(read_report([sweep], sweep).report.runs) == 9
+        and build_race_table(lay_out_runs(reports.load(sweep).runs), read_notes([sweep])) is None
+    )
+
+
+def test_figures_that_are_none_are_left_out(tmp_path: Path) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    path = race(sweep) / run_directory.RATIOS
+    ratios = files.read_json(path) or {}
+    for name, figure in ratios["heats"][0]["runs"].items():
+        if "svd" in name:
+            figure["step_s"] = "fast"
+    files.write_json(path, ratios)
+    assert [row[0] for row in texts(table(sweep))] == ["none", "qsgd"]

@@ -1,0 +1,78 @@
+"""Sweeps that end with a race, or are nothing but one."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sweep.__main__
+from gradsweep import run_directory
+from tests.conftest import Program, eventually
+
+pytestmark = pytest.mark.thorough
+
+Multirun = Callable[..., tuple[int, str, str]]
+GRID = ("-m", "compressor=none,qsgd,topk", "workers=2", "model=mlp", "max_steps=40", "hydra.sweep.dir=out")
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def find_races(directory: Path) -> list[Path]:
+    return sorted((directory / run_directory.RACES).iterdir())
+
+
+def test_a_sweep_ends_with_a_race(tmp_path: Path, multirun: Multirun) -> None:
+    """A second command races nothing again, but what has changed."""
+    code, out, err = multirun(*GRID, "race.seconds=1")
+    assert code == 0, err
+    (race,) = find_races(tmp_path / "out")
+    (heat,) = read(race / run_directory.RATIOS)["heats"]
+    names = [name.rpartition("-")[0] for name in heat["runs"]]
+    assert names == ["compressor=none", "compressor=qsgd", "compressor=topk"]
+    assert "race 1/1  3 runs with 2 workers, 1 s" in out and "Throughput in the race, times that of none" in out
+    with (tmp_path / "out" / run_directory.SUMMARY).open() as file:
+        rows = {row["compressor"]: row for row in csv.DictReader(file)}
+    for name, figures in zip(("none", "qsgd", "topk"), heat["runs"].values(), strict=True):
+        assert float(rows[name]["throughput_ratio"]) == pytest.approx(figures["ratio"])
+        assert float(rows[name]["iterations_per_second"]) == pytest.approx(1 / figures["step_s"])
+        assert float(rows[name]["accuracy"]) > 0.3, "all was trained"
+    written = (race / run_directory.RATIOS).stat().st_mtime_ns
+    code, out, err = multirun(*GRID, "race.seconds=1", "sweep.resume=out")
+    assert code == 0 and "race 1/1" not in out and (race / run_directory.RATIOS).stat().st_mtime_ns == written
+
+
+def test_only_a_race(tmp_path: Path, multirun: Multirun) -> None:
+    code, out, err = multirun(*GRID, "race=only", "race.seconds=1")
+    assert code == 0, err
+    assert "Throughput in the race, times that of none" in out
+    assert {run.status() for run in run_directory.runs_of(tmp_path / "out")} == {run_directory.PENDING}
+    assert not list((tmp_path / "out").glob("runs/*/attempt-*"))
+    code, out, err = multirun(*GRID, "race=auto", "race.seconds=1", "sweep.resume=out")
+    assert code == 0, err
+    assert {run.status() for run in run_directory.runs_of(tmp_path / "out")} == {run_directory.DONE}
+
+
+def test_ctrl_c_keeps_what_was_measured_and_a_resume_goes_on(
+    tmp_path: Path, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = start(*GRID, "race=only", "race.seconds=600", "race.precision=1e-6")
+    (ratios,) = eventually(lambda: list(tmp_path.glob("out/races/*/ratios.json")))  # type: ignore[misc]
+    program.process.send_signal(signal.SIGINT)
+    code, _, err = program.end()
+    assert code == 130 and "python -m sweep resume out" in err
+    assert read(ratios)["heats"][0]["runs"] and not (ratios.parent / run_directory.RESULT).exists()
+    for config in tmp_path.glob("out/runs/*/config.yaml"):
+        config.write_text(config.read_text().replace("seconds: 600", "seconds: 1"))
+    monkeypatch.chdir(tmp_path)
+    assert sweep.__main__.main(["resume", "out"]) == 0
+    assert (ratios.parent / run_directory.RESULT).exists()
+    assert {run.status() for run in run_directory.runs_of(tmp_path / "out")} == {run_directory.PENDING}
