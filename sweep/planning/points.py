@@ -142,7 +142,7 @@ def _check_alike(configs: Sequence[Mapping[str, Any]]) -> None:
     """Raise UsageError for points that differ in what all runs of a sweep share."""
     for config in configs:
         for place in ("sweep", "race", "mpi"):
-            if config[place] != configs[0][place]:
+            if config.get(place) != configs[0].get(place):
                 differ = (key for key, value in configs[0][place].items() if config[place].get(key) != value)
                 name = ".".join([place, *differ][:2])
                 raise UsageError(f"{name}: cannot be swept; valid is one value for all runs of a sweep")
