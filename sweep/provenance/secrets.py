@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from gradsweep.errors import UsageError
 
-_ANYWHERE = "token|secret|password|passwd|passphrase|credential|apikey"
+_ANYWHERE = "token|secret|password|passwd|passphrase|credential|apikey|authorization"
 _ALONE = "key|pass|auth"
 _SECRET = re.compile(rf"(?:{_ANYWHERE}|(?<![a-z])(?:{_ALONE}))s?(?![a-z])", re.IGNORECASE)
 _NO_SECRET = re.compile(r"[_-](?:file|path|dir)$", re.IGNORECASE)  # the name of a file with a secret
