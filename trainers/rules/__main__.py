@@ -89,23 +89,24 @@ def build_page() -> str:
     lines = [
         *_build_table([f"exchange={name}" for name in _exchanges()], _describe_exchanges),
         "",
-        "And with the memories, as far as the first table allows; where only some exchanges work, they are named. With "
-        f"exchange=gossip only memory=none works ({_NUMBERS[MEMORY_RULES[-1]]}).",
+        "The next table has the memories, for the exchanges that the first table allows. A cell names the exchanges "
+        f"if only some of them work. With exchange=gossip only memory=none works ({_NUMBERS[MEMORY_RULES[-1]]}).",
         "",
         *_build_table([f"memory={name}" for name in memories.REGISTRY], _describe_memories),
         "",
         *(f"{number}. {rule.describe()}" for rule, number in _NUMBERS.items()),
         "",
-        "Options can change that: `compressor.values=fp16` has sums of 16 bits, too. Whatever the compressor is:",
+        "Other options may break further rules: `compressor.values=fp16` has sums of 16 bits, too. The following "
+        "rules hold for every compressor:",
         "",
         *(f"- {rule.describe()}" for rule in others),
         "",
-        "Values that depend on others are refused, too:",
+        "These values, which depend on other values, are also refused:",
         "",
         *(f"- {line}" for line in (*check.LINES, *phases.LINES, *validity.LINES)),
         "",
-        "Options that decide nothing where another has some value are refused where they are typed and decide nothing "
-        "at any point of the grid that has them; in a preset, and as a default, they may stand:",
+        "The following options have an effect only together with other values. A typed option is refused if it has "
+        "no effect at any point of the grid that has it. Presets and defaults may contain such options:",
         "",
         *(f"- {rule.when.words}: {rule.instead}" for rule in idle_options.RULES),
     ]

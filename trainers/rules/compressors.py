@@ -66,7 +66,7 @@ _EF21 = has("memory", "ef21")
 _A_MEMORY = has_other("memory", "none")
 
 _AGREEMENT = "all workers agree on a scale before they encode, so that"
-_DRIFTS = "what all workers hold in common would drift away for good from what each of them has sent"
+_DRIFTS = "the common mean of the estimates would drift away from the sent values"
 _NO_REST = "it sends directions only, so what was not sent cannot be told"
 _SUM_OF_ALL = "the mean of all estimates takes the messages of all workers"
 
@@ -92,7 +92,7 @@ RULES = (
     Rule(
         _MOVES,
         _ANSWERS_COMPRESSED,
-        "who gets a mean that is compressed again cannot know its scale",
+        "a worker cannot know the scale of a mean that is compressed again",
         "exchange.second=none with exchange=sharded, exchange.answer=dense with exchange=parameter_server",
     ),
     Rule(_AGREES, _DROPS, f"{_AGREEMENT} none could be left behind", "exchange.backup=0"),
@@ -138,7 +138,7 @@ MEMORY_RULES = (
             lambda one: read(one, "memory.momentum_masking", False) and one.memory.momentum > 0.0,
             "{memory=}",
         ),
-        "momentum is cleared where something was sent, which is almost everywhere in every step",
+        "momentum is cleared for sent elements, which are almost all elements in every step",
         f"memory.momentum_masking=false, or a sparsifier ({list_compressors(lambda compressor: compressor.sparse)})",
     ),
     Rule(
@@ -180,7 +180,7 @@ MEMORY_RULES = (
     Rule(
         _A_MEMORY,
         _GOSSIP,
-        "it keeps what was not sent of gradients, and parameters are sent",
+        "it keeps the unsent part of gradients, but parameters are sent",
         "memory=none, with algorithm=choco or deep_squeeze, which keep that themselves, or algorithm=sgd",
     ),
 )

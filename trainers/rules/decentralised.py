@@ -25,7 +25,7 @@ _DIRECTED_FILE = Condition(
 )
 _OVERLAP = has("exchange.overlap", True)
 _BOTH_WAYS = has("algorithm", "choco", "deep_squeeze", "dcd", "ecd")
-_ONE_WAY = "neighbours must hear of each other both ways"
+_ONE_WAY = "neighbours must exchange messages in both directions"
 _WAITS = "the next gradient is that of mixed parameters, so that nothing is sent while it is computed"
 _ORDER = "{algorithm=}, {algorithm.order=}"
 
@@ -50,7 +50,7 @@ RULES = (
     Rule(
         has("workers", 1),
         _DECENTRALISED,
-        "a worker has nobody to exchange parameters with",
+        "a worker alone has no neighbours",
         f"workers=2 or more, or algorithm={_OTHERS}",
     ),
     Rule(
@@ -62,10 +62,10 @@ RULES = (
     Rule(
         _DECENTRALISED,
         has("batch_norm", "synchronised"),
-        "the workers' models differ, so that samples would be normalised by what other models make of others",
+        "the workers' models differ, so that samples would be normalised by statistics of other models",
         "batch_norm=averaged or local",
     ),
-    Rule(_DECENTRALISED, ACCORDION, "it goes by the mean gradient, which nobody has", "policy.accordion.option=null"),
+    Rule(_DECENTRALISED, ACCORDION, "it uses the mean gradient, which no worker has", "policy.accordion.option=null"),
     Rule(
         _DECENTRALISED,
         has("optimizer", "onebit_adam"),
@@ -84,7 +84,7 @@ TOPOLOGY_RULES = (
     Rule(
         has("algorithm", "choco", "dcd", "ecd"),
         has("topology", "one_peer_exponential"),
-        "neighbours remember each other from step to step, so that they must stay the same",
+        "neighbours keep state of each other, so they must stay the same",
         f"topology={_FIXED}",
     ),
     Rule(_BOTH_WAYS, _DIRECTED_FILE, _ONE_WAY, f"topology={_SYMMETRIC}"),
@@ -96,8 +96,8 @@ TOPOLOGY_RULES = (
             lambda run: _DIRECTED_FILE.test(run) and not topology.build(run.topology, run.workers).doubly_stochastic,
             _DIRECTED_FILE.words,
         ),
-        "some workers count more than others, so that the mean moves",
-        "algorithm=sgp, or as much coming to every worker as leaves it",
+        "some workers have more weight than others, so the mean moves",
+        "algorithm=sgp, or equal incoming and outgoing weights of every worker",
     ),
     Rule(
         has("algorithm.order", "combine_then_adapt", shown=_ORDER),
@@ -125,7 +125,7 @@ COMPRESSOR_RULES = (
     Rule(
         has_other("compressor", "none"),
         has("algorithm", "sgp"),
-        "push-sum's weights are those of what was sent as it is",
+        "push-sum needs uncompressed messages",
         "compressor=none",
     ),
 )

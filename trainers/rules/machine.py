@@ -17,7 +17,7 @@ RULES = (
     Rule(
         Condition("compile=true", lambda run: run.compile),
         has("batch_norm", "synchronised"),
-        "no compiler looks into MPI",
+        "torch.compile cannot compile calls of MPI",
         "compile=false, or batch_norm=averaged or local",
     ),
     Rule(Condition("gpus", lambda run: bool(run.gpus), "{gpus=}"), _ON_CPU, "", "device=cuda or auto"),

@@ -11,7 +11,7 @@ _SYNCHRONISED = has("batch_norm", "synchronised")
 _FP16 = has("precision", "fp16")
 _LOCAL_STATISTICS = "batch_norm=averaged or local"
 _OTHER_PRECISION = "precision=bf16 or fp32"
-_UNSEEN = "the server does not see what decides the workers' compressors"
+_UNSEEN = "the server does not see the values that choose the workers' compressors"
 
 RULES = (
     Rule(_ASYNCHRONOUS, has("algorithm", "local_sgd"), "the server takes every step", "algorithm=sgd"),
@@ -23,7 +23,7 @@ RULES = (
     ),
     Rule(_ASYNCHRONOUS, _SYNCHRONISED, "workers would wait for each other in every layer", _LOCAL_STATISTICS),
     Rule(_ASYNCHRONOUS, _FP16, "all workers leave a step out together", _OTHER_PRECISION),
-    Rule(_ASYNCHRONOUS, ACCORDION, "it goes by the mean gradient, which nobody has", "policy.accordion.option=null"),
+    Rule(_ASYNCHRONOUS, ACCORDION, "it uses the mean gradient, which no worker has", "policy.accordion.option=null"),
     Rule(_DEDICATED, ACCORDION & has("memory", "ef21"), _UNSEEN, "exchange.placement=colocated"),
     Rule(_DEDICATED, ACCORDION & _FP16, _UNSEEN, "exchange.placement=colocated"),
     Rule(_BACKUP, _SYNCHRONISED, "workers would wait for the last one in every layer", _LOCAL_STATISTICS),

@@ -18,8 +18,8 @@ _LOCAL_SGD = has("algorithm", "local_sgd")
 _ONEBIT_ADAM = has("optimizer", "onebit_adam")
 _LATE = has_above("algorithm.from_step", 1)
 _TWO_MOMENTA = "the memory has the momentum"
-_MOMENTUM_CLIPPED = "what is exchanged is a momentum"
-_OTHER_UNITS = "what it keeps of gradients is no part of what workers have moved"
+_MOMENTUM_CLIPPED = "the exchanged values are momenta"
+_OTHER_UNITS = "it keeps a part of gradients, which is no part of the workers' movement"
 
 
 def _is_kept_compressed(run: RunConfig) -> bool:
@@ -67,15 +67,15 @@ RULES = (
     Rule(given("clip.norm"), _ONEBIT_ADAM, _MOMENTUM_CLIPPED, "clip.local_norm"),
     Rule(given("clip.value"), _ONEBIT_ADAM, _MOMENTUM_CLIPPED, "clip.local_norm"),
     Rule(_LOCAL_SGD, _ONEBIT_ADAM, "it exchanges momenta, not what workers have moved", "optimizer=adam"),
-    Rule(_LOCAL_SGD, _DGC, "what the workers have moved has momentum already", "another memory, or algorithm=sgd"),
+    Rule(_LOCAL_SGD, _DGC, "the workers' movement has momentum already", "another memory, or algorithm=sgd"),
     Rule(
         _LOCAL_SGD, given("clip.local_norm"), "gradients are not exchanged", "clip.norm, of every worker's own gradient"
     ),
-    Rule(_LOCAL_SGD, has("exchange.overlap", True), "nothing leaves while backward goes on", "exchange.overlap=false"),
+    Rule(_LOCAL_SGD, has("exchange.overlap", True), "no message is sent during backward", "exchange.overlap=false"),
     Rule(
         _LOCAL_SGD,
         has("batch_norm", "synchronised"),
-        "the workers' models differ, so that samples would be normalised by what other models make of others",
+        "the workers' models differ, so that samples would be normalised by statistics of other models",
         "batch_norm=averaged or local",
     ),
     Rule(_LATE, has("memory", "ef21"), _OTHER_UNITS, "memory=none or scaled_residual"),

@@ -29,18 +29,18 @@ MOST = 4096
 """Workers of a run at most (`RunConfig.workers`): larger numbers are not suggested."""
 
 LINES = (
-    "topology=torus with a prime number of workers: it makes no grid; valid is topology=ring, topology.rows=1, or "
-    "another number",
+    "topology=torus with a prime number of workers: a prime number has no grid; valid is topology=ring, "
+    "topology.rows=1, or another number",
     "topology.rows that does not divide the workers",
-    "topology=hypercube where workers is no power of two, margulis where it is no square, expander where it is no "
-    f"prime, social where it is not {SOCIAL}",
+    "topology=hypercube if workers is no power of two, margulis if it is no square, expander if it is no prime, "
+    f"social if it is not {SOCIAL}",
     "topology=random_regular with as many neighbours as workers, or with degree times workers odd",
-    "topology=edges whose file cannot be read, has a worker that is not there, gives a link two weights, leaves a "
-    "worker less than nothing, or is not connected",
+    "topology=edges if its file cannot be read, names an unknown worker, gives a link two weights, leaves a worker a "
+    "negative own weight, or is not connected",
     "topology=exponential, one_peer_exponential or a directed edges with topology.weights=metropolis_hastings or "
-    "local_degree: these are for links without direction",
-    "topology.weights=local_degree, or weights of a file, where workers keep nothing of their own and what they have "
-    "goes to and fro (a ring of an even number): valid is topology.lazy=true",
+    "local_degree: these weights are for undirected links",
+    "topology.weights=local_degree, or weights of a file, if all own weights are 0 and the graph is periodic (a ring "
+    "of an even number): valid is topology.lazy=true",
 )
 """The rules in words, for docs/reference/compatibility.md."""
 

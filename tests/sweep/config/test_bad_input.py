@@ -209,7 +209,7 @@ BAD_INPUT = [
     ("-m sweep.name=a,b", "sweep.name: cannot be swept; valid is one value for all runs of a sweep"),
     ("topology=torus", "topology=torus: valid is together with algorithm=dpsgd,.*; here algorithm=sgd"),
     ("-m topology=ring,torus algorithm=sgd,local_sgd", "topology=ring: valid is together with algorithm=dpsgd,.*"),
-    ("algorithm=choco workers=1", "workers=1 with algorithm=choco: a worker has nobody to .*; valid is workers=2 .*"),
+    ("algorithm=choco workers=1", "workers=1 with algorithm=choco: a worker alone has no .*; valid is workers=2 .*"),
     ("sweep.zip=[[workers,seed]]", r"sweep.zip=\[\[workers,seed\]\]: valid is left out of a single run; with -m .*"),
     ("sweep.prune=median", "sweep.prune=median: (valid is left out of a single run; .*|needs Optuna .*)"),
     ("hydra/sweeper=basic", "hydra/sweeper=basic: valid is left out of a single run; with -m it is for a grid"),

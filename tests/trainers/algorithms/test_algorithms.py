@@ -41,7 +41,7 @@ LOCAL = {"algorithm": "local_sgd"}
         ),
         (
             {**LOCAL, "memory": "dgc", "optimizer": "dgc_sgd"},
-            "algorithm=local_sgd with memory=dgc: what the workers have m",
+            "algorithm=local_sgd with memory=dgc: the workers' m",
         ),
         (
             {**LOCAL, "clip": {"local_norm": 1.0}},
@@ -61,8 +61,8 @@ LOCAL = {"algorithm": "local_sgd"}
         ),
         (
             {"algorithm": {"name": "local_sgd", "from_step": 9}, "memory": "residual", "compressor": "topk"},
-            "algorithm.from_step=9 with memory=residual: what it keeps of gradients is no part of what workers have "
-            "moved; valid is memory=none or scaled_residual, or policy.start_step=9",
+            "algorithm.from_step=9 with memory=residual: it keeps a part of gradients, which is no part of the "
+            "workers' movement; valid is memory=none or scaled_residual, or policy.start_step=9",
         ),
         (
             {"algorithm": {"name": "local_sgd", "from_step": 9}, "memory": "ef21", "compressor": "topk"},

@@ -79,7 +79,7 @@ def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any],
         ),
         (
             {"compressor": {"name": "randomk", "values": "fp16"}, "memory": "ef21", "exchange": "mixed"},
-            "16 bits, and what all workers hold in common would drift away for good from what each of them has sent; "
+            "16 bits, and the common mean of the estimates would drift away from the sent values; "
             "valid is exchange=allgather, or another memory",
         ),
         (
@@ -88,7 +88,7 @@ def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any],
         ),
         (
             {"compressor": "qsgd", "memory": "dgc", "optimizer": NO_MOMENTUM},
-            "compressor=qsgd with memory=dgc: momentum is cleared where something was sent, which is almost everywhere "
+            "compressor=qsgd with memory=dgc: momentum is cleared for sent elements, which are almost all elements "
             "in every step; valid is memory.momentum_masking=false, or a sparsifier (adaptive_threshold,atomo,",
         ),
         (

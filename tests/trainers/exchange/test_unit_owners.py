@@ -70,12 +70,12 @@ def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> N
         ({"compressor": "gtopk", "exchange": "parameter_server"}, "rounds of its own; valid is exchange=allreduce"),
         (
             {"compressor": "intsgd", "exchange": "sharded"},
-            "compressor=intsgd with exchange=sharded, exchange.second=same: who gets a mean that is compressed again "
-            "cannot know its scale; valid is exchange.second=none",
+            "compressor=intsgd with exchange=sharded, exchange.second=same: a worker cannot know the scale of a mean "
+            "that is compressed again; valid is exchange.second=none",
         ),
         (
             {"compressor": "intsgd", "exchange": {"name": "parameter_server", "answer": "compressed"}},
-            "exchange.answer=compressed: who gets",
+            "exchange.answer=compressed: a worker cannot",
         ),
         (
             {"compressor": "intsgd", "exchange": {"name": "parameter_server", "backup": 1}},
@@ -87,8 +87,8 @@ def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> N
                 "memory": "ef21",
                 "exchange": {"name": "sharded", "second_memory": "none"},
             },
-            "memory=ef21 with exchange=sharded, exchange.second_memory=none: what all workers hold in common would "
-            "drift away for good from what each of them has sent; valid is exchange.second_memory=residual",
+            "memory=ef21 with exchange=sharded, exchange.second_memory=none: the common mean of the estimates would "
+            "drift away from the sent values; valid is exchange.second_memory=residual",
         ),
         (
             {"compressor": "topk", "memory": "ef21", "exchange": {"name": "parameter_server", "backup": 1}},

@@ -318,7 +318,7 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         ({**ONEBIT, "max_steps": 7}, "optimizer.freeze_steps=7: valid is an integer below the number of steps (7)"),
         (
             {**ONEBIT, "clip": {"norm": 1.0}},
-            "clip.norm=1.0 with optimizer=onebit_adam: what is exchanged is a momentum",
+            "clip.norm=1.0 with optimizer=onebit_adam: the exchanged values are momenta",
         ),
         (
             {**ONEBIT, "precision": "fp16"},

@@ -66,23 +66,23 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
         ),
         (
             {"workers": 1},
-            "workers=1 with algorithm=choco: a worker has nobody to exchange parameters with; valid is workers=2 or "
+            "workers=1 with algorithm=choco: a worker alone has no neighbours; valid is workers=2 or "
             "more, or algorithm=sgd,local_sgd",
         ),
         ({"clip": {"local_norm": 1.0}}, "algorithm=choco with clip.local_norm: gradients are not exchanged; valid is"),
         ({"batch_norm": "synchronised"}, "algorithm=choco with batch_norm=synchronised: the workers' models differ"),
         (
             {"compressor": "topk", "policy": {"accordion": {"option": "ratio", "relaxed": 0.1, "interval": 3}}},
-            "algorithm=choco with policy.accordion: it goes by the mean gradient, which nobody has; valid is",
+            "algorithm=choco with policy.accordion: it uses the mean gradient, which no worker has; valid is",
         ),
         ({"optimizer": "onebit_adam"}, "algorithm=choco with optimizer=onebit_adam: it steps along one momentum of"),
         ({"optimizer": "dgc_sgd", "memory": "dgc"}, "algorithm=choco with optimizer=dgc_sgd: its momentum is that of"),
         (
             {"compressor": "topk", "memory": "residual"},
-            "memory=residual with exchange=gossip: it keeps what was not sent of gradients, and parameters are sent; "
+            "memory=residual with exchange=gossip: it keeps the unsent part of gradients, but parameters are sent; "
             "valid is memory=none, with algorithm=choco or deep_squeeze, which keep that themselves, or algorithm=sgd",
         ),
-        ({"compressor": "topk", "memory": "ef21"}, "memory=ef21 with exchange=gossip: it keeps what was not sent"),
+        ({"compressor": "topk", "memory": "ef21"}, "memory=ef21 with exchange=gossip: it keeps the unsent part"),
         (
             {"compressor": "sign"},
             "compressor=sign with exchange=gossip: it sends directions only, so how far parameters are from each other "
@@ -139,7 +139,7 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
         ),
         (
             {"algorithm": "sgp", "compressor": "qsgd"},
-            "compressor=qsgd with algorithm=sgp: push-sum's weights are those of what was sent as it is; valid is "
+            "compressor=qsgd with algorithm=sgp: push-sum needs uncompressed messages; valid is "
             "compressor=none",
         ),
     ],
@@ -177,7 +177,7 @@ def test_ecd_works_with_what_its_line_names(compressor: str) -> None:
 )
 def test_both_ways_is_how_neighbours_hear_of_each_other(algorithm: str, topology: dict[str, Any], words: str) -> None:
     assert refusal(algorithm=algorithm, topology=topology, workers=8) == (
-        f"algorithm={algorithm} with {words}: neighbours must hear of each other both ways; valid is "
+        f"algorithm={algorithm} with {words}: neighbours must exchange messages in both directions; valid is "
         f"topology={SYMMETRIC}"
     )
 
@@ -185,8 +185,8 @@ def test_both_ways_is_how_neighbours_hear_of_each_other(algorithm: str, topology
 def test_with_dpsgd_nobody_counts_more_than_others() -> None:
     topology = {"name": "edges", "links": f"{CYCLE};0 4", "directed": True}
     assert refusal(algorithm="dpsgd", topology=topology, workers=8) == (
-        "algorithm=dpsgd with topology=edges, topology.directed=true: some workers count more than others, so that the "
-        "mean moves; valid is algorithm=sgp, or as much coming to every worker as leaves it"
+        "algorithm=dpsgd with topology=edges, topology.directed=true: some workers have more weight than others, so "
+        "the mean moves; valid is algorithm=sgp, or equal incoming and outgoing weights of every worker"
     )
 
 
@@ -218,8 +218,8 @@ def test_a_topology_that_so_many_workers_cannot_have(topology: Any, workers: int
 @pytest.mark.parametrize("algorithm", ["choco", "dcd", "ecd"])
 def test_who_remembers_neighbours_keeps_them(algorithm: str) -> None:
     assert refusal(algorithm=algorithm, topology="one_peer_exponential", workers=8) == (
-        f"algorithm={algorithm} with topology=one_peer_exponential: neighbours remember each other from step to step, "
-        f"so that they must stay the same; valid is topology={SYMMETRIC}"
+        f"algorithm={algorithm} with topology=one_peer_exponential: neighbours keep state of each other, so they "
+        f"must stay the same; valid is topology={SYMMETRIC}"
     )
 
 

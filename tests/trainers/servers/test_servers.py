@@ -124,7 +124,7 @@ def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
                 "compressor": "qsgd",
                 "policy": {"accordion": {"option": "levels", "relaxed": 127, "interval": 1}},
             },
-            "policy.accordion: it goes by the mean gradient",
+            "policy.accordion: it uses the mean gradient",
         ),
         (
             {"exchange": ASYNCHRONOUS, "compressor": {"name": "terngrad", "share_scale": True}},
