@@ -58,7 +58,8 @@ class Program:
 
     def __init__(self, cwd: Path, *arguments: str, without: Sequence[str] = (), **environment: str) -> None:
         if "-m" in arguments and not any(word.startswith("race") for word in arguments):
-            arguments = (*arguments, "race=off")
+            place = arguments.index("-m") + 1
+            arguments = (*arguments[:place], "race=off", *arguments[place:])
         program = [str(ROOT / "tests/without.py"), ",".join(without)] if without else [str(ROOT / "multirun.py")]
         self.process = subprocess.Popen(
             [sys.executable, *program, *arguments],

@@ -14,7 +14,7 @@ from gradsweep.text import one_line
 from sweep.directory.run_identity import is_blocked
 from sweep.directory.run_state import reconcile_abandoned
 
-SETTINGS = ("sweep", "race", "mpi", "launcher")  # sections of a config that say how it is run
+SETTINGS = ("sweep", "mpi", "launcher")  # sections of a config that say how it is run
 
 
 def load_config(run: Run) -> dict[str, Any]:

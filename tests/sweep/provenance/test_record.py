@@ -61,7 +61,7 @@ def test_a_sweep_and_each_of_its_runs_say_all_that_is_to_be_known(
     multirun: Multirun, tmp_path: Path, packed: bool
 ) -> None:
     typed = ["-m", "experiment=quick", "workers=1", "seed=1,2", "hydra.sweep.dir=s", "mpi.environment.OMPI_MCA_btl=tcp"]
-    typed += commands(tmp_path, packed)
+    typed += ["race=off", *commands(tmp_path, packed)]
     (tmp_path / "go").touch()
     shell = {"OMP_SCHEDULE": "static", "NCCL_SECRET": "hush", "MINE": "mine", "FAKE_GO": str(tmp_path / "go")}
     code, out, err = multirun(*typed, without=PLAYED, **shell)
