@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from compressors.base import Compressor, CorruptPayload, Law, compute_packed_size, count_elements
-from compressors.kernels import backend, buffers, omega
+from compressors.kernels import backend, buffers, elias_omega
 from compressors.lazy import torch
 from compressors.message import Decode
 from compressors.quantisation import buckets
@@ -75,7 +75,7 @@ class QSGD(Levelled):
 
         A larger gap g takes less than the elements that it skips could: its code has at most 2g - 1 bits.
         """
-        return 2 + omega.length(self.levels)
+        return 2 + elias_omega.length(self.levels)
 
     def length_bytes(self, shape: Sequence[int]) -> int:
         """Return bytes of the length of a bucket's stream: what the longest possible one needs."""

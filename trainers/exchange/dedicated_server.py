@@ -8,7 +8,7 @@ from typing import Any
 from trainers.exchange.base import ExchangeSetup
 from trainers.exchange.unit_owners import TwoPhase, build_second_memory
 from trainers.lanes.pushing import ParametersLane, PushLane
-from trainers.lanes.second import SecondPhase
+from trainers.lanes.second_phase import SecondPhase
 from trainers.lanes.server_link import LOAD, STATE, Head, Link
 from trainers.options import exchanges as options
 

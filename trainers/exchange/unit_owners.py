@@ -10,7 +10,7 @@ from compressors.base import Cooperative
 from compressors.memories.base import Memory
 from trainers.exchange.base import Exchange, ExchangeSetup
 from trainers.lanes.base import Lane
-from trainers.lanes.second import SecondPhase
+from trainers.lanes.second_phase import SecondPhase
 from trainers.lanes.serving import FURTHEST_BEHIND, ServerLane
 from trainers.lanes.sharding import ShardLane, assign_owners
 from trainers.lanes.two_phase import TwoPhaseLane

@@ -10,7 +10,7 @@ import torch
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.second import SecondPhase
+from trainers.lanes.second_phase import SecondPhase
 from trainers.lanes.server_link import FLAG_BYTES, HEAD_BYTES, Head, Link
 from trainers.lanes.serving import SERVER, ServerLane
 

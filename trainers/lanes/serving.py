@@ -19,7 +19,7 @@ from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.bundles import Room, find_fixed_sizes, sum_bounds
 from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.second import SecondPhase
+from trainers.lanes.second_phase import SecondPhase
 from trainers.lanes.two_phase import TwoPhaseLane
 from trainers.mpi import staging
 from trainers.mpi.message_sizes import ALIGNMENT

@@ -15,7 +15,7 @@ from trainers.lanes.base import Lane
 from trainers.lanes.bundles import Bundle
 from trainers.lanes.decoding import Decoders
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.second import SecondPhase
+from trainers.lanes.second_phase import SecondPhase
 from trainers.mpi.message_sizes import align
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.unit_owners import build_second_memory
 from trainers.lanes.bundles import Room
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.second import SecondPhase
+from trainers.lanes.second_phase import SecondPhase
 from trainers.lanes.server_link import FLAG_BYTES, Head
 from trainers.lanes.serving import FURTHEST_BEHIND, SERVER, ServerLane
 from trainers.optimizers.update import UpdateSetup

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compressors.kernels import omega
+from compressors.kernels import elias_omega
 from compressors.kernels.cpu.elias_writer import reverse_bits
 from compressors.kernels.cpu.primitives.arrays import Float32s, Uint8s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper
@@ -21,7 +21,7 @@ STAGE = 512
 GUARD = 4
 """Words behind them that a symbol may reach into: it has at most 2 (64 + _LONGEST_GROUP) + 1 bits."""
 _0, _1, _63 = np.uint64(0), np.uint64(1), np.uint64(63)
-_SYMBOLS = np.array(omega.symbols(_PEEK), np.uint16)
+_SYMBOLS = np.array(elias_omega.symbols(_PEEK), np.uint16)
 
 
 @helper

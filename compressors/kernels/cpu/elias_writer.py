@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compressors.kernels import omega
+from compressors.kernels import elias_omega
 from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, Uint16s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper
 from compressors.kernels.cpu.primitives.packing import BLOCK
@@ -15,7 +15,7 @@ from compressors.kernels.cpu.qsgd import round_block
 
 _TABLE = 256  # numbers whose codes are looked up
 _SHORT = np.array(
-    [int(omega.code(max(1, n))[::-1], 2) << 8 | omega.length(max(1, n)) for n in range(_TABLE)], np.uint64
+    [int(elias_omega.code(max(1, n))[::-1], 2) << 8 | elias_omega.length(max(1, n)) for n in range(_TABLE)], np.uint64
 )
 """code << 8 | length"""
 _LIMIT, _BYTE = np.uint64(_TABLE), np.uint64(0xFF)

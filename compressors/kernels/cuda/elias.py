@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels import omega as codes
+from compressors.kernels import elias_omega as codes
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.cuda.primitives.buckets import tiling
 from compressors.kernels.cuda.primitives.elias_codes import GUARD, omega, or_bits, peek, read_omega

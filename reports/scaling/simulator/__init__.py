@@ -21,7 +21,7 @@ messages, and marks all other results as not exact.
 
 from reports.scaling.simulator import graphs, schedules
 from reports.scaling.simulator.cluster import Cluster, Link
-from reports.scaling.simulator.course import Course
+from reports.scaling.simulator.result import Course
 from reports.scaling.simulator.schedules import Round, Schedule
 from reports.scaling.simulator.simulation import simulate
 from reports.scaling.simulator.step import Asynchronous, Compute, Step

@@ -7,8 +7,8 @@ from collections import deque
 import numpy as np
 
 from reports.scaling.simulator.cluster import Cluster
-from reports.scaling.simulator.course import Course
 from reports.scaling.simulator.events import Action, Events
+from reports.scaling.simulator.result import Course
 from reports.scaling.simulator.step import Asynchronous
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reports.scaling.simulator import asynchronous, playing, rounds
+from reports.scaling.simulator import asynchronous, event_engine, round_engine
 from reports.scaling.simulator.cluster import Cluster
-from reports.scaling.simulator.course import Course
+from reports.scaling.simulator.result import Course
 from reports.scaling.simulator.step import Asynchronous, Step
 
 MOST_EVENTS = 12_000
@@ -37,10 +37,10 @@ def simulate(cluster: Cluster, step: Step | Asynchronous, steps: int, seed: int 
     if needed > cluster.endpoints:
         raise ValueError(f"the exchange is one of {needed} endpoints, the cluster has {cluster.endpoints}")
     if engine == "events":
-        return playing.play(cluster, step, steps, seed)
-    course = rounds.play(cluster, step, steps, seed)
+        return event_engine.play(cluster, step, steps, seed)
+    course = round_engine.play(cluster, step, steps, seed)
     schedules = step.schedules
     events = sum(schedules[number % len(schedules)].messages for number in range(steps))
     if engine == "rounds" or course.exact or events > MOST_EVENTS:
         return course
-    return playing.play(cluster, step, steps, seed)
+    return event_engine.play(cluster, step, steps, seed)

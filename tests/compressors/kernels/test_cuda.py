@@ -27,7 +27,7 @@ import torch
 
 from compressors import Compressor, CorruptPayload, build
 from compressors.kernels import backend
-from compressors.kernels import omega as codes
+from compressors.kernels import elias_omega as codes
 from tests.compressors.arithmetic import LINEAR_ALGEBRA, Arithmetic
 from tests.compressors.cases import CASES, case_name, fresh, gaussian, key
 

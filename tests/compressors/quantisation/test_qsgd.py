@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload
-from compressors.kernels import backend, omega
+from compressors.kernels import backend, elias_omega
 from compressors.kernels.cpu.primitives import packing
 from compressors.kernels.cpu.primitives.jit import kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK
@@ -240,12 +240,12 @@ ELIAS = [QSGD(coding="elias"), QSGD(coding="elias", levels=1, norm="l2"), QSGD(c
     [(1, "0"), (2, "100"), (3, "110"), (4, "101000"), (7, "101110"), (8, "1110000"), (16, "10100100000")],
 )
 def test_omega_codes_are_those_of_elias(value: int, bits: str) -> None:
-    assert omega.code(value) == bits and omega.length(value) == len(bits)
+    assert elias_omega.code(value) == bits and elias_omega.length(value) == len(bits)
 
 
 def test_a_gap_takes_less_than_the_elements_that_it_skips_could() -> None:
     """What the bound of the payload rests on."""
-    lengths = [omega.length(value) for value in range(1, 5000)]
+    lengths = [elias_omega.length(value) for value in range(1, 5000)]
     assert all(length <= 2 * gap - 1 for gap, length in enumerate(lengths, 1))
     assert lengths == sorted(lengths)
 
@@ -255,7 +255,7 @@ def stream(steps: list[int]) -> bytes:
     bits, before = "", -1
     for place, step in enumerate(steps):
         if step:
-            bits += omega.code(place - before) + str(int(step < 0)) + omega.code(abs(step))
+            bits += elias_omega.code(place - before) + str(int(step < 0)) + elias_omega.code(abs(step))
             before = place
     bits += "1" * (-len(bits) % 8)
     return bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8))

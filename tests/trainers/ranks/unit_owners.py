@@ -29,7 +29,7 @@ from trainers.exchange import base as exchange
 from trainers.exchange.build import build_exchange
 from trainers.gradients.flat import Flat, Unit
 from trainers.lanes import serving
-from trainers.lanes.second import SecondPhase
+from trainers.lanes.second_phase import SecondPhase
 from trainers.lanes.sharding import assign_owners
 from trainers.mpi import staging, stopping
 from trainers.recording import recorder

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from reports.scaling.simulator.cluster import Cluster, Floats, Ints
-from reports.scaling.simulator.course import Course
 from reports.scaling.simulator.planning import SAME, Plan, PlannedRound, plan_schedule
+from reports.scaling.simulator.result import Course
 from reports.scaling.simulator.schedules import Schedule
 from reports.scaling.simulator.sharing import fair_rates
 from reports.scaling.simulator.step import Step

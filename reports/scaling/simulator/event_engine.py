@@ -9,8 +9,8 @@ from collections import defaultdict
 import numpy as np
 
 from reports.scaling.simulator.cluster import Cluster
-from reports.scaling.simulator.course import Course
 from reports.scaling.simulator.events import Events
+from reports.scaling.simulator.result import Course
 from reports.scaling.simulator.schedules import Schedule
 from reports.scaling.simulator.step import Step
 
