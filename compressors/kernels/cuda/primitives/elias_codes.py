@@ -1,5 +1,7 @@
-"""Elias' omega code of numbers from 1 to 2^32 - 1 in Triton (`kernels.elias_omega`), as bits in 32-bit words: bit i of a
-stream is bit i % 32 of word i // 32. The first bit of a code comes first."""
+"""Elias' omega code of numbers from 1 to 2^32 - 1 in Triton (`kernels.elias_omega`), as bits in 32-bit words.
+
+Bit i of a stream is bit i % 32 of word i // 32. The first bit of a code comes first.
+"""
 
 from __future__ import annotations
 
