@@ -22,7 +22,15 @@ from sweep.directory.description import describe_command
 from sweep.directory.run_layout import RunLocation
 from sweep.provenance import code_snapshot
 
-_FOLDERS = (run_directory.RUNS, run_directory.PROBES, "slurm", "worlds", code_snapshot.STORE, requests.FOLDER)
+_FOLDERS = (
+    run_directory.RUNS,
+    run_directory.PROBES,
+    run_directory.RACES,
+    "slurm",
+    "worlds",
+    code_snapshot.STORE,
+    requests.FOLDER,
+)
 OURS = (*_FOLDERS, run_directory.EVENTS, planned_runs.FILE, run_directory.SWEEP)
 """What a sweep may make in its directory before anything of it is started."""
 LOOKS_S = 0.2  # longer than a process that only looks holds the lock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,15 +15,16 @@ from gradsweep.run_directory import Run
 from gradsweep.signature import signature
 from gradsweep.text import plural
 from sweep.attempts.build_task import TaskBuilder
-from sweep.console.console import Verbosity
+from sweep.console.events import RACE_ENDED, RACE_STARTED
 from sweep.console.messages import print_line
 from sweep.directory.run_layout import RunLocation, create_runs
 from sweep.executors.base import POLL_S, RunExecutor
 from sweep.launch.session import Session
+from sweep.launch.sweep_events import SweepEvents
 from sweep.launchers.launchers import build_executor
 from sweep.planning.load_point import load_point
 from sweep.planning.races import RaceGroup, group_runs
-from sweep.settings.race import AUTO, OFF, ONLY, RaceSettings
+from sweep.settings.race import AUTO, OFF, ONLY
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.system import signals
 from sweep.system.signals import Interrupted
@@ -58,8 +59,7 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
         tasks = TaskBuilder(directory, keep_code=settings.snapshot)
         try:
             for number, group in enumerate(missing, 1):
-                title = f"race {number}/{len(missing)}"
-                _run_race(executor, tasks, group, known, title, events.verbosity)
+                _run_race(executor, tasks, group, known, f"[race {number}/{len(missing)}]", events)
         finally:
             executor.cancel_all("interrupted")
     except Interrupted as interrupted:
@@ -90,43 +90,48 @@ def _run_race(
     group: RaceGroup,
     points: Mapping[Run, ResolvedPoint],
     title: str,
-    verbosity: Verbosity,
-) -> bool:
-    """Run one race, again without a run that fails in it; return whether any were compared."""
+    reports: SweepEvents,
+) -> None:
+    """Run one race, again without a run that fails in it."""
     point = points[group.baseline]
-    settings, workers = point.race, plural(point.config["workers"], "worker")
-    print_line(verbosity.info(), f"{title}  {plural(len(group.racers), 'run')} with {workers}, {settings.seconds:g} s")
+    about = {"race": group.directory.name, "runs": [run.name for run in group.racers]}
+    reports.events.write(RACE_STARTED, **about, workers=point.config["workers"], seconds=point.race.seconds)
     without: dict[str, str] = {}
     while len(group.racers) - len(without) > 1:
-        run = _lay_out(group, points, settings, without)
-        task = tasks(run, dataclasses.replace(point, settings=dataclasses.replace(point.settings, time_minutes=None)))
+        run = _lay_out(group, points, without)
+        task = tasks(run, point)
         (job,) = executor.submit_runs([dataclasses.replace(task, module=[MODULE])])
         with signals.defer_interrupts():
             while not job.ended:
                 signals.raise_deferred()
                 executor.poll()
                 time.sleep(POLL_S)
-        if job.status == run_directory.DONE:
-            print_line(verbosity.info(), describe_ratios(group.directory))
-            return True
-        failed = _find_culprit(run)
-        print_line(verbosity.errors(), f"{title}  {job.status}: {job.reason}", "yellow")
+        failed = None if job.status == run_directory.DONE else _find_culprit(run)
         if failed is None:
-            return False
+            break
         without[failed] = str(job.reason)
-    return False
+    ratios = files.read_json(run.path(run_directory.RATIOS)) or {}
+    heats = ratios.get("heats", []) if job.status == run_directory.DONE else []
+    reports.events.write(RACE_ENDED, **about, status=job.status, reason=job.reason, heats=heats)
+    line = f"{title}  {job.status}  {plural(len(group.racers), 'run')} with {plural(point.config['workers'], 'worker')}"
+    if job.status != run_directory.DONE:
+        print_line(reports.verbosity.errors(), f"{line}  {job.reason}", "bold red")
+        return
+    figures = [figures for heat in heats for figures in heat["runs"].values()]
+    blocks = sum(each["blocks"] for each in figures)
+    worst = max((each["precision"] for each in figures), default=math.nan)
+    print_line(reports.verbosity.info(), f"{line}  {plural(blocks, 'block')}, ratios to ±{100 * worst:.2g} %")
 
 
-def _lay_out(
-    group: RaceGroup, points: Mapping[Run, ResolvedPoint], settings: RaceSettings, without: Mapping[str, str]
-) -> Run:
+def _lay_out(group: RaceGroup, points: Mapping[Run, ResolvedPoint], without: Mapping[str, str]) -> Run:
     """Make the race's directory; it looks like that of a run with the baseline's config."""
     run, point = Run(group.directory), points[group.baseline]
     run.directory.mkdir(parents=True, exist_ok=True)
     for name in (run_directory.RESULT, run_directory.RATIOS, run_directory.RACE):
         run.path(name).unlink(missing_ok=True)
     create_runs([RunLocation(point, run, signature(point.config), is_laid_out=False)])
-    files.write_json(run.path(run_directory.RACE_PLAN), group.build_plan(settings.seconds, settings.precision, without))
+    plan = group.build_plan(point.race.seconds, point.race.precision, without)
+    files.write_json(run.path(run_directory.RACE_PLAN), plan)
     return run
 
 
@@ -138,17 +143,3 @@ def _find_culprit(run: Run) -> str | None:
             if isinstance(name, str):
                 return name
     return None
-
-
-def describe_ratios(directory: Path) -> str:
-    """Return a line with the ratios of a race to its baseline."""
-    ratios = files.read_json(directory / run_directory.RATIOS) or {}
-    words = []
-    for heat in ratios.get("heats", []):
-        for name, figures in heat["runs"].items():
-            if name == heat["baseline"]:
-                words.append(f"{name} {1 / figures['step_s']:.4g} it/s")
-            else:
-                words.append(f"{name} {figures['ratio']:.3f} [{figures['ratio_low']:.3f}, {figures['ratio_high']:.3f}]")
-    words += [f"{name} left out: {why}" for name, why in ratios.get("left_out", {}).items()]
-    return f"{os.path.basename(directory)}: " + ", ".join(words)

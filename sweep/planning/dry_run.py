@@ -27,6 +27,7 @@ from sweep.planning import invalid_points, packing_forecast, reuse
 from sweep.planning.cost import LEAST, SURE, Cost
 from sweep.planning.estimate import Estimator
 from sweep.planning.points import Points
+from sweep.planning.races import describe_races
 from sweep.planning.row import Row
 from sweep.provenance import code_snapshot, record
 from sweep.system import cores
@@ -200,6 +201,8 @@ def print_table(points: Points, directory: Path, console: Console, *, silent: bo
     unpacked = sum(find_emulation(row.config) is not None for row in _select_runs(rows))
     if packs or (unpacked and packs is not None):
         print_line(console, packing_forecast.describe_packs(packs, cluster, unpacked))
+    if races := describe_races(points.points):
+        print_line(console, races)
     for line in cost.describe(sweep_locations.roots_of(directory)):
         print_line(console, line)
 

@@ -12,7 +12,8 @@ from gradsweep.errors import bad_value
 from gradsweep.files import read_json
 from gradsweep.run_directory import RACE_PLAN, RACES, Run
 from gradsweep.signature import canonical
-from sweep.settings.race import ONLY
+from gradsweep.text import plural
+from sweep.settings.race import OFF, ONLY
 from sweep.settings.resolved_point import ResolvedPoint
 
 K = TypeVar("K")
@@ -80,6 +81,15 @@ def refuse_nothing_to_race(points: Sequence[ResolvedPoint]) -> None:
     """
     if points and points[0].race.mode == ONLY and not _group(dict(enumerate(points))):
         raise bad_value("race", ONLY, "auto, or a grid of at least two methods with the same model and workers")
+
+
+def describe_races(points: Sequence[ResolvedPoint]) -> str | None:
+    """Return a line on the races that a sweep of these points would end with; None without any."""
+    groups = _group(dict(enumerate(points))) if points and points[0].race.mode != OFF else {}
+    if not groups:
+        return None
+    when = "instead of training" if points[0].race.mode == ONLY else "after training"
+    return f"{when}: {plural(len(groups), 'race')} of at most {points[0].race.seconds:g} s a heat, and set-up"
 
 
 def group_runs(sweep: Path, points: Mapping[Run, ResolvedPoint]) -> list[RaceGroup]:
