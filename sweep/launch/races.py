@@ -52,7 +52,7 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
     first = known[missing[0].baseline]
     events = session.open_events(directory, first.settings)
     is_local = first.config["launcher"]["cluster"] == "local"
-    settings = dataclasses.replace(first.settings, pack=first.settings.pack or is_local)
+    settings = dataclasses.replace(first.settings, pack=is_local)  # a race is a job of SLURM by itself
     session.is_racing = True
     try:
         executor = build_executor(first.options, directory, settings, fork_servers=session.fork_servers)
