@@ -35,7 +35,7 @@ _TEMPLATE = Path(__file__).parent / "report.html"
 _REST = "Across settings"
 _SECTIONS = {
     # by the topic of the tables: first words of the pictures' names, and the interactive plots
-    measures.THROUGHPUT_TOPIC: (("throughput", "efficiency"), ("scaling",)),
+    measures.THROUGHPUT_TOPIC: (("race", "throughput", "efficiency"), ("scaling",)),
     measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto", "local", "consensus"), ("accuracy", "pareto")),
     measures.TARGET_TOPIC: ((), ()),
     measures.COMMUNICATION_TOPIC: (("compression", "memory"), ("error",)),

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 
 from gradsweep import csv_columns, run_directory
 from gradsweep.text import plural
-from reports.analysis.table import MARKS
+from reports.analysis.table import MARKS, NOT_RACED
 from reports.plots import layout as layouts
 from reports.plots import marks, style
 from reports.plots.layout import GREY, Layout, escape_label
@@ -47,6 +47,29 @@ def draw_ranking(layout: Layout) -> Figure:
     layouts.label_axes(axes, f"throughput with {workers} [it/s]{_format_footnote(layout)}", "", "x")
     marks.draw_legend(figure, [], marks.describe_seeds(layout, "line"), marks.describe_repeats(layout, "stroke"))
     return figure
+
+
+def plot_race(layout: Layout) -> Plot | None:
+    """Plot the ratios of throughput that races have measured, with their 95 % intervals; the baseline is at 1."""
+    if all(runs["throughput_ratio"].isna().all() for _, runs in layout.panels):
+        return None
+    figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
+    for axis, (_, runs) in zip(axes, layout.panels, strict=True):
+        raced = runs[runs["throughput_ratio"].notna()].drop_duplicates("label").set_index("label")
+        axis.axvline(1, color=style.BLACK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1.5)
+        labels = _name_rows(axis, layout, raced["throughput_ratio"].sort_values(ascending=False))
+        for place, label in enumerate(labels):
+            if label not in raced.index:
+                axis.annotate(NOT_RACED, (1, place), (4, 0), textcoords="offset points", va="center", fontsize=7.5)
+                continue
+            ratio, low, high = (float(raced.at[label, f"throughput_ratio{end}"]) for end in ("", "_low", "_high"))
+            axis.plot([low, high], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.4)
+            axis.plot(ratio, place, "o", color=layout.looks[label].colour, markersize=4, zorder=2.5)
+            text = (format_number(ratio), (high, place), (4, 0))
+            axis.annotate(*text, textcoords="offset points", va="center_baseline", fontsize=7.5)
+    layouts.label_axes(axes, "times the throughput of the baseline, 95 %", "", "x")
+    alt = marks.write_alt_text("Throughput in the race", layout, "throughput_ratio", "x")
+    return Plot("race", "Throughput in the race", alt, figure)
 
 
 def plot_breakdown(layout: Layout) -> Plot | None:

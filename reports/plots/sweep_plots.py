@@ -39,6 +39,7 @@ def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict
     time = curves.make_time_axis(epochs["time_s"].max())
     make = functools.partial
     found: dict[str, Maker] = {
+        "race": make(bars.plot_race, apart),
         "throughput": make(scaling.plot_throughput, together),
         "efficiency": make(scaling.plot_efficiency, together),
     }

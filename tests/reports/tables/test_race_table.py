@@ -12,6 +12,7 @@ from gradsweep import csv_columns, files, run_directory
 from reports.analysis.grid import lay_out_runs
 from reports.analysis.table import ReportTable
 from reports.building.sweep_report import read_report
+from reports.plots.sweep_plots import make_plots
 from reports.reading.races import read_notes
 from reports.tables.race_table import build_race_table
 from tests.reports import fabricate
@@ -147,3 +148,16 @@ def test_figures_that_are_none_are_left_out(tmp_path: Path) -> None:
             figure["step_s"] = "fast"
     files.write_json(path, ratios)
     assert [row[0] for row in texts(table(sweep))] == ["none", "qsgd"]
+
+
+def test_ratios_are_drawn_with_their_intervals(tmp_path: Path) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    race(sweep)
+    built = read_report([sweep], sweep)
+    plots = {plot.name: plot for plot in make_plots(built.grid, built.report.epochs, built.report.profile)}
+    first, second, _ = plots["race"].figure.axes
+    ends = sorted(tuple(line.get_xdata()) for line in first.lines if line.get_marker() == "|")
+    assert ends == [pytest.approx(pair) for pair in [(0.48, 0.52), (0.78, 0.82), (1, 1)]]
+    assert [text.get_text() for text in first.texts] == ["1.00", "0.800", "0.500"]
+    assert {text.get_text() for text in second.texts} == {"not raced"}
+    assert "qsgd, 2 workers: 0.800" in plots["race"].alt
