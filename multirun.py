@@ -113,7 +113,7 @@ def find_interruption(error: BaseException | None) -> Interrupted | None:
 
 
 def _replace_answers(words: Sequence[str]) -> None:
-    """Replace the answers that Hydra gives itself, its help and its completions, where one of them is asked for."""
+    """Replace the answers that Hydra gives itself, its help and its completions, if one of them is asked for."""
     if not {"--help", "-h"}.isdisjoint(words):
         from sweep.config.help import help_page
 

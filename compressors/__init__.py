@@ -61,7 +61,7 @@ def registry() -> Mapping[str, type[Compressor]]:
 
 @functools.cache
 def aliases() -> Mapping[str, str]:
-    """Return other names of methods, and the name of the method that each stands for."""
+    """Return the other names of methods, each with the name of its method."""
     found: dict[str, str] = {}
     for name, member in registry().items():
         for alias in member.aliases:
@@ -72,7 +72,7 @@ def aliases() -> Mapping[str, str]:
 
 @functools.cache
 def presets() -> Mapping[str, tuple[str, Mapping[str, Any]]]:
-    """Return names of methods with certain options: the name of the method, and these options."""
+    """Return the names of presets, each with the name of its method and the options that it sets."""
     found: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for name, member in registry().items():
         for preset, options in member.presets.items():
@@ -82,7 +82,7 @@ def presets() -> Mapping[str, tuple[str, Mapping[str, Any]]]:
 
 
 def build(name: str, **values: Any) -> Compressor:
-    """Return the compressor called `name` (an alias, a preset) with the given hyper-parameters.
+    """Return the compressor with this name, alias or preset, and with the given hyper-parameters.
 
     Raises:
         InvalidParameter: the name is not known, a hyper-parameter is not known or out of range.

@@ -56,7 +56,7 @@ EXACT = Law(unbiased=True, omega=0.0, delta=1.0)
 
 @dataclasses.dataclass(frozen=True)
 class Compressor(Checked, Stateless, ABC):
-    """Q: a tensor to a payload and back.
+    """Q: encodes a tensor into a payload, and decodes the payload.
 
     Subclasses are frozen dataclasses whose fields are the hyper-parameters; a value out of range
     raises `parameters.InvalidParameter` with the range when the compressor is constructed.
@@ -121,7 +121,8 @@ class Compressor(Checked, Stateless, ABC):
         """Return what is promised for tensors of `shape`."""
 
     def is_exact(self, shape: Sequence[int], key: Key) -> bool:
-        """Tell whether Q(x) = x for tensors of `shape` in the step of `key`, also if the method is not `lossless`."""
+        """Tell whether Q(x) = x for tensors of `shape` in the step of `key`; a method that is not `lossless` may be
+        exact too."""
         return self.lossless
 
     @abstractmethod
@@ -129,7 +130,7 @@ class Compressor(Checked, Stateless, ABC):
         """Return the most bytes that a tensor of `shape` can need."""
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
-        """Return the bytes of a tensor of `shape`, where they do not depend on its values; else None."""
+        """Return the bytes of the payload of a tensor of `shape`; None if they depend on the tensor's values."""
         return self.payload_bound(shape)
 
     @abstractmethod
@@ -159,8 +160,7 @@ class Compressor(Checked, Stateless, ABC):
         self.decompress_add(payload, out, key, weight)
 
     def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
-        """Return a function that decodes many payloads to `out`, as `decompress_add`, or `decompress_to` with
-        `replace`.
+        """Return a function that decodes many payloads into `out`: it adds them, or with `replace` overwrites `out`.
 
         The result and the errors are the same to the bit. An override decodes faster.
         """
@@ -182,7 +182,7 @@ class Compressor(Checked, Stateless, ABC):
         return ()
 
     def load_modules(self) -> None:
-        """Import what the method needs besides its kernels. Nothing is computed, and no thread started."""
+        """Import the libraries that the method needs besides its kernels; compute nothing and start no thread."""
         return None
 
     def warm_up_libraries(self, device: torch.device | str) -> None:
@@ -202,7 +202,7 @@ class Compressor(Checked, Stateless, ABC):
         return None
 
     def observe_movement(self, unit: int, squared: float, lr: float) -> None:
-        """Take note of a unit's movement; called before every step with `needs_movement`.
+        """Record how far a unit's parameters have moved; called before every step for methods with `needs_movement`.
 
         Args:
             squared: ||x^k - x^(k-1)||^2 of its parameters over the last step.
@@ -211,32 +211,32 @@ class Compressor(Checked, Stateless, ABC):
         return None
 
     def needs_agreement(self, key: Key) -> bool:
-        """Tell whether `agree` must be called before `compress`; the same on all workers."""
+        """Tell whether `agree` must be called before `compress`; the answer is the same on all workers."""
         return False
 
     def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        """Return what the workers have to agree on: (m,) float32, of which `agree` gets the elementwise maximum."""
+        """Return the statistics that the workers agree on: (m,) float32; `agree` gets their elementwise maximum."""
         raise NotImplementedError(f"{self.name} agrees on nothing")
 
     def agree(self, key: Key, largest: torch.Tensor) -> None:
-        """Take the elementwise maximum of the `statistics` of all workers; a single worker agrees with itself."""
+        """Accept the elementwise maximum of the `statistics` of all workers; a single worker passes its own."""
         return None
 
     def finish(self, mean: torch.Tensor, key: Key, workers: int) -> None:
-        """Change the decoded mean in place where the method asks for it (a majority vote takes its sign)."""
+        """Change the decoded mean in place if the method requires this (a majority vote takes its sign)."""
         return None
 
 
 @dataclasses.dataclass(frozen=True)
 class Sum:
-    """A round of a cooperative method: `tensor` (1-D contiguous float32) becomes the sum over the workers, in place."""
+    """A round of a cooperative method: `tensor` (1-D contiguous float32) is replaced by the sum over the workers."""
 
     tensor: torch.Tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class Swap:
-    """A round of a cooperative method: send `payload` (1-D uint8) to `partner` and get what it sends.
+    """A round of a cooperative method: send `payload` (1-D uint8) to `partner` and receive the partner's payload.
 
     A partner of None sends and receives nothing in this round. The partner names this worker in return.
     """
@@ -247,7 +247,7 @@ class Swap:
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """What the rounds of a cooperative method have given for one unit.
+    """The result of a cooperative method's rounds for one unit.
 
     `mean`, decoded and multiplied by `weight`, is the mean over the workers, with the same bits on all of
     them. `own` is what this worker contributed to it: what its memory need not keep.
@@ -269,14 +269,14 @@ class Cooperative(Compressor):
     def rounds(
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
     ) -> Generator[Sum | Swap, torch.Tensor, list[Reduction]]:
-        """Reduce all units of `batch` together: yields what has to be communicated, returns a Reduction each.
+        """Reduce all units of `batch` together: yield each round's communication, and return a Reduction for each unit.
 
         Every yield is a round, which all workers go through in the same order; a Swap is answered with the
         partner's payload (an empty one for a partner of None). The tensors of `batch` are only read.
         """
 
     def reduce_alone(self, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
-        """Return all rounds of a worker without others."""
+        """Run all rounds for a single worker, and return their results."""
         rounds = self.rounds(batch, 0, 1)
         try:
             request = next(rounds)
@@ -288,10 +288,10 @@ class Cooperative(Compressor):
 
 
 def count_elements(shape: Sequence[int]) -> int:
-    """Return number of elements of a tensor of `shape`."""
+    """Return the number of elements of a tensor of `shape`."""
     return math.prod(shape)
 
 
 def compute_packed_size(count: int, width: int) -> int:
-    """Return bytes of `count` codes of `width` bits each, packed without gaps."""
+    """Return the bytes of `count` codes of `width` bits, packed without gaps."""
     return (count * width + 7) // 8

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 
 class _LazyModule:
-    """A module by its name; it loads with the first attribute that is read, and attributes are looked up once."""
+    """A module that loads when its first attribute is read."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -16,7 +16,7 @@ _FLOAT32_BYTES = 4
 
 
 class Message:
-    """Payloads one behind the other, and the views of that memory that decoders take parts of.
+    """A message's payloads in one memory, and views of this memory for decoders.
 
     Args:
         tensor: 1-D uint8, contiguous.
@@ -26,24 +26,25 @@ class Message:
         self.tensor = tensor
 
     def payload(self, start: int, size: int) -> torch.Tensor:
-        """Return `size` bytes from `start` on."""
+        """Return the `size` bytes from `start` on."""
         return self.tensor[start : start + size]
 
     @functools.cached_property
     def array(self) -> npt.NDArray[np.uint8]:
-        """Its bytes, where it is in main memory."""
+        """The message's bytes as an array, if they are in main memory."""
         return self.tensor.numpy()
 
     @functools.cached_property
     def floats(self) -> torch.Tensor | None:
-        """All its whole float32, the first one at its beginning; None where that is no place for one."""
+        """The whole float32 numbers of the message, from its beginning; None if the beginning is not aligned for
+        float32."""
         aligned = self.tensor.data_ptr() % _FLOAT32_BYTES == 0 and self.tensor.storage_offset() % _FLOAT32_BYTES == 0
         whole = self.tensor.numel() // _FLOAT32_BYTES * _FLOAT32_BYTES
         return self.tensor[:whole].view(torch.float32) if aligned else None
 
     def place(self, start: int) -> int | None:
-        """Return the index of the float at byte `start` in the storage of `floats`, for `as_strided`; None: none begins
-        there."""
+        """Return the index of the float at byte `start` in the storage of `floats`, for `as_strided`; None if no float
+        begins there."""
         if start % _FLOAT32_BYTES or self.floats is None:
             return None
         return self._first + start // _FLOAT32_BYTES

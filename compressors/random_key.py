@@ -17,7 +17,7 @@ def splitmix64(state: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """Names one random stream: every draw is a function of the key and a counter, of nothing else.
+    """The name of a random stream: every draw depends on the key and a counter only.
 
     So a run that is repeated, or goes on from its state, draws the same numbers. The global torch RNG is never touched.
     """
@@ -28,12 +28,12 @@ class Key:
     unit: int
 
     def mix(self) -> int:
-        """Return the key as 64 well-mixed bits: what a kernel's generator is started from."""
+        """Return the key as 64 well-mixed bits, from which a kernel's generator starts."""
         state = 0
         for part in (self.seed, self.worker, self.step, self.unit):
             state = splitmix64(state ^ (part & _MASK))
         return state
 
     def share(self) -> Key:
-        """Return the same on all workers: for what they must draw alike."""
+        """Return the key without the worker, for draws that must be the same on all workers."""
         return dataclasses.replace(self, worker=-1)

@@ -10,7 +10,7 @@ from compressors.lazy import torch
 
 
 class Stateless:
-    """Keep nothing from step to step."""
+    """An object that keeps no state from step to step."""
 
     name: ClassVar[str]
     kind: ClassVar[str] = ""
@@ -21,7 +21,7 @@ class Stateless:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
+        """Restore the state that `state_dict` has returned.
 
         Raises:
             ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
@@ -34,7 +34,7 @@ class Stateless:
 
 
 class Stateful(Stateless):
-    """Keep a few tensors by name for every unit: `self.kept[unit][name]`."""
+    """An object that keeps a few tensors for every unit by name: `self.kept[unit][name]`."""
 
     remembers: ClassVar[tuple[str, ...]]
     """The names of the tensors."""
@@ -63,7 +63,7 @@ def copy_state(tensors: Mapping[int, Mapping[str, torch.Tensor]]) -> dict[str, A
 def read_state(
     owner: str, state: Any, names: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[int, dict[str, torch.Tensor]]:
-    """Return a copy of what `copy_state` gave; a unit has all `names`, of which it may lack the `optional` ones.
+    """Return a copy of the tensors from `copy_state`; a unit must have all `names` but the `optional` ones.
 
     A unit can also be empty: one about which nothing is known yet.
 
@@ -101,7 +101,7 @@ def require_keys(owner: str, state: Any, keys: Collection[str]) -> None:
 
 
 def require_alike(owner: str, state: Any, mine: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a state that has not the names, shapes and dtypes of the tensors in `mine`.
+    """Refuse a state unless it has the names, shapes and dtypes of the tensors in `mine`.
 
     Raises:
         ValueError: begins with `owner`.

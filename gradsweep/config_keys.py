@@ -7,7 +7,7 @@ from typing import Any
 
 
 def look_up(config: Mapping[str, Any], path: str, missing: Any = None) -> Any:
-    """Return the value at a path; `missing` where a config has no such key."""
+    """Return the value at a path; `missing` if a config has no such key."""
     value: Any = config
     for key in path.split("."):
         if not isinstance(value, Mapping) or key not in value:

@@ -88,7 +88,7 @@ def _replace_nan(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object at `path`; None where there is no regular file, or it holds none."""
+    """Return the JSON object at `path`; None if there is no regular file, or it holds none."""
     try:
         with disk_errors.add_file_name(path):
             value = json.loads(regular_files.read_text(path))
@@ -98,7 +98,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append rows to a CSV in one write, with a header first where the file is new or empty.
+    """Append rows to a CSV in one write, with a header first if the file is new or empty.
 
     A torn last line, left by a crash, is cut off before anything is added to it.
     """
@@ -173,7 +173,7 @@ def _end_of_last_line(descriptor: int, block: int = 4096) -> int:
 
 
 def complete_text(path: Path) -> str:
-    """Return the text of an append-only file up to its last newline; empty where no regular file is there."""
+    """Return the text of an append-only file up to its last newline; empty if no regular file is there."""
     try:
         with disk_errors.add_file_name(path):
             data = regular_files.read_bytes(path, regular_files.MOST_ROW_BYTES)
@@ -183,7 +183,7 @@ def complete_text(path: Path) -> str:
 
 
 def last_row(path: Path, block: int = 8192) -> dict[str, str] | None:
-    """Return the last complete row of a CSV by column name; None where there is none yet.
+    """Return the last complete row of a CSV by column name; None if there is none yet.
 
     Reads the two ends of the file only: cheap enough to follow hundreds of runs.
 

@@ -55,7 +55,7 @@ def read(sweep: Path) -> dict[str, Recorded]:
 
 
 def _parse_run(signature: str, entry: object, base: Mapping[str, Any]) -> Recorded | None:
-    """Return the run of an entry in the file; None where it is damaged."""
+    """Return the run of an entry in the file; None if it is damaged."""
     if not isinstance(entry, dict):
         return None
     name, changes = entry.get("name"), entry.get("changes")
@@ -100,7 +100,7 @@ def _content(run: Recorded, base: Mapping[str, Any], texts: Mapping[str, str]) -
 
 
 def flaw(sweep: Path) -> str | None:
-    """Say what is wrong with the record of a sweep; None where it is whole, or there is none."""
+    """Say what is wrong with the record of a sweep; None if it is whole, or there is none."""
     if not os.path.lexists(sweep / FILE):
         return None
     try:

@@ -132,7 +132,7 @@ class Run:
         return contributors(self, self.state()["attempts"], self.result())
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the provenance of the contributing attempts; empty where that of one is missing."""
+        """Return the provenance of the contributing attempts; empty if that of one is missing."""
         records = [read_json(self.attempt(number) / PROVENANCE) for number in self.contributors()]
         return [] if None in records else [record for record in records if record is not None]
 

@@ -31,7 +31,7 @@ def after_warmup(steps: int, warmup: int) -> int:
 
 
 def remark(steps: int | None) -> str:
-    """Say that a throughput is of few timed steps, and of how many; empty where they are enough, or not known."""
+    """Say that a throughput is of few timed steps, and of how many; empty if they are enough, or not known."""
     if steps is None or steps >= FEW:
         return ""
     return f"of {plural(steps, 'timed step')}" if steps else "warm-up included"

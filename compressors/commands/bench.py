@@ -44,7 +44,7 @@ def run(
     output: Path | None,
     into: Path | None,
 ) -> int:
-    """Measure, print a table, and write bench.csv and bench.png, or fill a page."""
+    """Measure the methods, print a table, and write bench.csv and bench.png, or fill a page."""
     compressors = parse_all(names)
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: torch finds no CUDA device")
@@ -90,7 +90,7 @@ def _set_up(threads: int, kernels: str, elements: int) -> Iterator[None]:
 
 
 def measure(compressors: Sequence[Compressor], model: str, elements: int, repeats: int, device: str) -> list[Row]:
-    """Return a row for the memory copy, then one for each method."""
+    """Measure a memory copy and then each method; return a row for each."""
     layers = resnet18_shapes()
     flat: list[tuple[int, ...]] = [(elements,)]
     kinds = {
@@ -150,7 +150,7 @@ def find_break_even(dense: int, payload: int, seconds: float) -> float | None:
 
 
 def build_table(rows: Sequence[Row]) -> Table:
-    """Return the table that is printed."""
+    """Return the table that `bench` prints."""
     headings = (
         *("bits per element", "error", "encode, ms", "x copy", "decode, ms", "x copy", "both, x copy", "GB/s"),
         "pays below, Gbit/s",
@@ -177,7 +177,7 @@ def _format_cells(row: Row) -> list[str]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder; raise UsageError where no files can be made in it."""
+    """Make the folder; raise UsageError if no files can be written into it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

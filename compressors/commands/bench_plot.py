@@ -36,7 +36,7 @@ class Row:
 
 
 def draw(rows: Sequence[Row], heading: str, path: Path) -> None:
-    """Write it as PNG. `rows` begins with the memory copy, to which times are relative."""
+    """Draw the picture and write it as PNG. The first of `rows` is the memory copy, to which times are relative."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -42,11 +42,11 @@ class Times:
 
     @property
     def ratio(self) -> float:
-        """Median over the repetitions of the ratio to the copy."""
+        """The median over the repetitions of the time divided by that of the copy."""
         return self.compare_with(self.copy)
 
     def compare_with(self, others: Sequence[float]) -> float:
-        """Return median over the repetitions of this time in units of another."""
+        """Return the median over the repetitions of this time divided by another one."""
         return statistics.median(one / other for one, other in zip(self.seconds, others, strict=True))
 
     def __add__(self, other: Times) -> Times:
@@ -56,7 +56,7 @@ class Times:
 def time_interleaved(
     operations: Mapping[str, Operation], copy: Operation, repeats: int, device: torch.device | str = "cpu"
 ) -> dict[str, Times]:
-    """Time the copy and all operations once in each repetition, so that other work on the machine hits them alike.
+    """Time the copy and all operations once in each repetition, so that other programs slow all of them alike.
 
     One repetition goes before those that count.
     """
@@ -99,7 +99,7 @@ def resnet18_shapes() -> list[tuple[int, ...]]:
 
 
 class Gradients:
-    """The units of a model's gradient, normal noise of the size of a gradient, and room to work with them.
+    """The units of a model's gradient, filled with normal noise of realistic size, and the buffers to process them.
 
     Two gradients take turns, so that a method that compares steps sees something happen. Mean and message
     are shared by all methods that are measured, which use them one after the other.
@@ -129,7 +129,7 @@ class Gradients:
         return list(self._message[: sum(bounds)].split(bounds))
 
     def copy(self) -> None:
-        """Copy one gradient over the mean: the yardstick."""
+        """Copy one gradient over the mean: the copy that other times are compared with."""
         self.mean.copy_(self.flat[0])
 
     def _split_views(self, flat: torch.Tensor) -> list[torch.Tensor]:
@@ -169,7 +169,7 @@ class Worker:
         ]
 
     def decode(self) -> None:
-        """Add what was sent to the mean: once for every worker."""
+        """Decode the payloads into the mean, once for every worker."""
         for unit, (payload, mean) in enumerate(zip(self.payloads, self.gradients.means, strict=True)):
             self.compressor.decompress_add(payload, mean, Key(0, 0, self.step, unit), self.weights[unit])
 
@@ -185,7 +185,7 @@ class Worker:
         return sum(len(payload) for payload in self.payloads)
 
     def _measure_error(self) -> float:
-        """Return ||x - Q(x)|| / ||x|| of the first step, which calls every kernel for the first time."""
+        """Return ||x - Q(x)|| / ||x|| of the first step; the step also loads every kernel."""
         self.encode()
         self.gradients.mean.zero_()
         self.decode()
@@ -196,7 +196,7 @@ class Worker:
 
 
 def describe_machine(threads: int, device: torch.device | str = "cpu") -> str:
-    """Return a line on the machine: processor, threads and versions."""
+    """Return a line that describes the machine: processor, threads and versions."""
     what = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else _find_processor()
     return f"{what}, {plural(threads, 'thread')}, Python {platform.python_version()}, torch {torch.__version__}"
 

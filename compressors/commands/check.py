@@ -27,7 +27,7 @@ _HELD = 1 + 1e-5  # float32 rounding of an absolute error
 
 @dataclasses.dataclass
 class Findings:
-    """What the checks of one method have given: a cell for each, and what is wrong."""
+    """The results of the checks of one method: a table cell for each check, and the problems."""
 
     method: str
     cells: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -35,7 +35,7 @@ class Findings:
 
 
 def run(names: list[str], draws: int, error_level: float) -> int:
-    """Check the methods and print a table; 1 where a promise is broken."""
+    """Check the methods and print a table; 1 if a promise is broken."""
     compressors = parse_all(names)
     level = Level(error_level, measured_laws.count_comparisons(len(compressors)))
     found = [check(compressor, draws, level) for compressor in compressors]
@@ -158,7 +158,7 @@ def check_bias(compressor: Compressor, drawn: list[Draws], level: Level) -> tupl
 
 
 def check_constant(name: str, compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """Check omega or delta: the mean squared error against the one that is promised."""
+    """Check omega or delta: compare the mean squared error with the promised bound."""
     found = []
     is_random = any(bool((one.q != one.q[0]).any()) for one in drawn)
     for one in drawn:
@@ -180,7 +180,7 @@ def check_constant(name: str, compressor: Compressor, drawn: list[Draws], level:
 
 
 def check_kappa(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """Return the absolute error, which no draw may exceed."""
+    """Check that no draw exceeds the promised absolute error."""
     found = []
     for one in drawn:
         if one.law.kappa is not None:

@@ -13,7 +13,7 @@ CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
 
 def get_family(method: type[Compressor]) -> str:
-    """Return the family of a method: the folder that it stands in."""
+    """Return the family of a method: the name of the folder with its code."""
     return method.__module__.rpartition(".")[0].rpartition(".")[2]
 
 
@@ -24,7 +24,7 @@ def format_other_names(method: type[Compressor]) -> str:
 
 
 def format_options(options: Mapping[str, Any]) -> str:
-    """Return options as they are typed behind a name; what is in a mapping as `option.key`."""
+    """Return options as they are typed after a method's name; options in a mapping as `option.key`."""
     flat: dict[str, Any] = {}
     for option, value in options.items():
         flat.update(
@@ -34,19 +34,19 @@ def format_options(options: Mapping[str, Any]) -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value as it is typed."""
+    """Return a value as it is typed on a command line."""
     return next((word for word, meant in CONSTANTS.items() if value is meant), str(value))
 
 
 def format_number(value: float) -> str:
-    """Return three significant digits; whole numbers up to a million without an exponent."""
+    """Return a number with three significant digits; whole numbers up to a million without an exponent."""
     if 1000 <= abs(value) < 1e6:
         return f"{value:.0f}"
     return f"{value:.3g}"
 
 
 def format_law(promise: Law, is_lossless: bool = False) -> str:
-    """Return a law with its constants."""
+    """Return the text of a law with its constants."""
     if is_lossless:
         return "exact"
     parts = ["unbiased"] if promise.unbiased else []
@@ -58,7 +58,7 @@ def format_law(promise: Law, is_lossless: bool = False) -> str:
 
 
 def format_traits(compressor: Compressor) -> str:
-    """Return what a method needs of its users, or lets them do."""
+    """Return in words what a method requires of the workers, or allows them."""
     found = []
     if compressor.sum_dtype is not None:
         found.append(f"sums as {compressor.sum_dtype}")
@@ -78,13 +78,13 @@ def format_traits(compressor: Compressor) -> str:
 
 
 def format_payload_size(compressor: Compressor, shape: Sequence[int]) -> str:
-    """Return the bytes of a payload for a tensor of `shape`, or the most that it can have."""
+    """Return the text of a payload's bytes for a tensor of `shape`, or of their maximum."""
     size = compressor.payload_size(shape)
     return str(size) if size is not None else f"at most {compressor.payload_bound(shape)}"
 
 
 def format_bits(compressor: Compressor, shape: Sequence[int], measured: float | None = None) -> str:
-    """Return bits per element as declared; with a ~ where `measured`, the bytes of a payload, had to be taken."""
+    """Return the text of the bits per element, with a ~ if the size had to be `measured` on a payload."""
     size = compressor.payload_size(shape)
     if size is not None:
         return format_number(8 * size / count_elements(shape))

@@ -48,7 +48,7 @@ def run(names: list[str], into: Path | None) -> int:
 
 
 def build_table(compressors: list[Compressor]) -> Table:
-    """Return a row for each."""
+    """Return the table of the methods, with a row for each."""
     return Table(COLUMNS, [_build_row(compressor) for compressor in compressors])
 
 
@@ -66,7 +66,7 @@ def _build_row(compressor: Compressor) -> list[str]:
 
 
 def _measure_payload(compressor: Compressor) -> float:
-    """Return bytes of a payload, the mean of a few steps."""
+    """Return the bytes of a method's payload, as a mean over a few steps."""
     one = single_worker.copy_without_state(compressor)
     sizes = [
         len(single_worker.encode(one, _draw_noise(step) * GRADIENT, Key(0, 0, step, 0))) for step in range(1, STEPS + 1)
@@ -76,10 +76,10 @@ def _measure_payload(compressor: Compressor) -> float:
 
 @functools.lru_cache(STEPS)
 def _draw_noise(step: int) -> torch.Tensor:
-    """Return standard normal numbers of our own: those of torch may differ between its versions, and the page would."""
+    """Return standard normal numbers from a generator of our own, since torch's may change between versions."""
     return gaussian(Key(1, 0, step, 0).mix(), *SHAPE, torch.device("cpu"))
 
 
 def _quote_names(table: Table) -> Table:
-    """Return names as code."""
+    """Return names in Markdown's code quotes."""
     return Table(table.columns, [[f"`{row[0]}`", *row[1:]] for row in table.rows])

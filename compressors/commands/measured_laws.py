@@ -26,30 +26,31 @@ _HITS = 50  # a mean of draws counts as normal from about this number of rare ev
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """How sure a violation has to be."""
+    """The level of significance at which a deviation counts as a violation."""
 
     error: float
     tests: int
 
     @property
     def z(self) -> float:
-        """Standard errors that one of `tests` normal numbers exceeds, on either side, with probability `error`."""
+        """The number of standard errors that any of `tests` normal numbers exceeds, on either side, with probability
+        `error`."""
         return NormalDist().inv_cdf(1 - self.error / self.tests / 2)
 
     @property
     def surprise(self) -> float:
-        """-ln of the probability that one test has."""
+        """-ln of the probability that one test exceeds the level by chance."""
         return -math.log(self.error / self.tests)
 
 
 def count_comparisons(methods: int) -> int:
-    """Return the number of comparisons for so many methods: the directions, omega and delta, for each input."""
+    """Return the number of tests for so many methods: the directions, omega and delta, for each input."""
     return methods * len(SHAPES) * len(SAMPLES) * (DIRECTIONS + 2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """Many Q(x) of one x."""
+    """Many draws of Q(x) for one x."""
 
     values: str
     x: torch.Tensor  # (n,) float64
@@ -58,7 +59,7 @@ class Draws:
 
     @property
     def name(self) -> str:
-        """The input, for a message."""
+        """The name of the input, for messages."""
         return f"{self.values}, n = {len(self.x)}"
 
     @property
@@ -110,7 +111,7 @@ def _convert_to_normal(t: torch.Tensor, freedom: int) -> torch.Tensor:
 
 
 def _is_stuck(off: torch.Tensor, scale: torch.Tensor, is_constant: torch.Tensor, draws: Draws, level: Level) -> bool:
-    """Tell whether all draws give the same in a direction, and not x.
+    """Tell whether all draws have the same value in a direction, and this value is not that of x.
 
     If Q is there with probability 1 - p and unbiased, its variance is at least off^2 (1 - p) / p; so
     p >= off^2 / (off^2 + omega ||x||^2 ||d||^2), and that many equal draws have the probability (1 - p)^draws.
@@ -124,7 +125,7 @@ def _is_stuck(off: torch.Tensor, scale: torch.Tensor, is_constant: torch.Tensor,
 
 
 def measure_excess(draws: Draws, constant: float, level: Level, is_random: bool) -> tuple[float, bool]:
-    """Return the mean of ||Q(x) - x||^2 / ||x||^2, and whether it is above `constant` by more than chance.
+    """Return the mean of ||Q(x) - x||^2 / ||x||^2, and whether it exceeds `constant` by more than chance.
 
     One element can be all of x, and be kept so seldom that no draw has seen it. An error between 0 and ||x||^2
     with the mean `constant` has at most the variance of a coin (Bhatia and Davis, 2000).

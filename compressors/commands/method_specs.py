@@ -14,7 +14,8 @@ from gradsweep.options.parameters import InvalidParameter, show
 
 
 def parse(text: str, key: str = "name") -> Compressor:
-    """Return the compressor of `NAME` or `NAME,option=value,...`; `option.key=value` is for what is in a mapping.
+    """Return the compressor that `NAME` or `NAME,option=value,...` describes; `option.key=value` sets a key of a
+    mapping.
 
     Args:
         key: what stands in front of a wrong name in the error, such as the option that it was typed for.
@@ -47,12 +48,12 @@ def parse(text: str, key: str = "name") -> Compressor:
 
 
 def parse_all(names: list[str]) -> list[Compressor]:
-    """Return the compressors that were named; all methods with their defaults where none was."""
+    """Return the compressors that the words describe; without words, all methods with their defaults."""
     return [parse(name) for name in names or compressors.registry()]
 
 
 def format_spec(compressor: Compressor) -> str:
-    """Return the form that `parse` takes: the name and the options that are not at their default."""
+    """Return the word that `parse` reads for a compressor: its name, and its options that differ from the defaults."""
     values = {field.name: getattr(compressor, field.name) for field in dataclasses.fields(compressor)}
     default = type(compressor)()
     options = descriptions.format_options(

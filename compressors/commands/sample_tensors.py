@@ -12,24 +12,24 @@ GRADIENT = 1e-3
 
 
 def gaussian(shape: Sequence[int], seed: int = 0) -> torch.Tensor:
-    """Return standard normal numbers, always the same."""
+    """Return standard normal numbers, the same in every call."""
     return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))
 
 
 def heavy_tailed(shape: Sequence[int]) -> torch.Tensor:
-    """Return ratios of normal numbers: a Cauchy distribution, cut off at some thousands."""
+    """Return ratios of normal numbers: a Cauchy distribution, clipped at some thousands."""
     return gaussian(shape) / gaussian(shape, 1).abs().clamp(min=1e-3)
 
 
 def one_hot(shape: Sequence[int]) -> torch.Tensor:
-    """Return one element that is not zero."""
+    """Return a tensor with a single element that is not zero."""
     x = torch.zeros(tuple(shape))
     x.view(-1)[x.numel() // 2] = -3.0
     return x
 
 
 def two_sizes(shape: Sequence[int]) -> torch.Tensor:
-    """Return a sixth of large elements among small ones."""
+    """Return a tensor in which a sixth of the elements are large and the others small."""
     return torch.where(gaussian(shape, 2) > 1, 1.0, 0.01)
 
 

@@ -22,7 +22,7 @@ SHAPES = ((10,), (512,), (64, 3, 3, 3), (1024, 1024), (512, 512, 3, 3), (11_200_
 
 
 def run(name: str) -> int:
-    """Print it."""
+    """Print everything about one method."""
     compressor = parse(name)
     also = descriptions.format_other_names(type(compressor))
     tables.print_line(f"{format_spec(compressor)}{f' (also {also})' if also else ''}", style="bold")
@@ -41,7 +41,7 @@ def run(name: str) -> int:
 
 
 def build_options_table(compressor: Compressor) -> Table:
-    """Return the hyper-parameters: value, default, range and what conf/ says of them."""
+    """Return a table of the hyper-parameters: value, default, range and the comment in conf/."""
     default = type(compressor)()
     comments = read_remarks(CONF / f"{compressor.name}.yaml")
     rows = [
@@ -58,8 +58,7 @@ def build_options_table(compressor: Compressor) -> Table:
 
 
 def read_remarks(path: Path) -> dict[str, str]:
-    """Return the comment behind every key of a YAML file, with the lines that go on below it; empty without the
-    file."""
+    """Return the comment of every key in a YAML file, including its further lines; empty without the file."""
     found: dict[str, str] = {}
     key = ""
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
@@ -72,7 +71,7 @@ def read_remarks(path: Path) -> dict[str, str]:
 
 
 def build_sizes_table(compressor: Compressor) -> Table:
-    """Return payload and law for some shapes."""
+    """Return a table of payload size, bits per element and law, with a row for each of some shapes."""
     columns = [Column("shape"), Column("bytes", is_number=True), Column("bits per element", is_number=True)]
     rows = [
         [
@@ -88,7 +87,7 @@ def build_sizes_table(compressor: Compressor) -> Table:
 
 
 def build_kernels_table(compressor: Compressor) -> Table:
-    """Return the kernel modules that encoding and decoding a few tensors loads, and what they are written for."""
+    """Return a table of the kernel modules that encoding and decoding load, and of their implementations."""
     with backend.record_used() as used, backend.use("torch"):
         for shape in ((24, 40), (3000,)):
             single_worker.quantise(compressor, gaussian(shape), Key(0, 0, 1, 0))

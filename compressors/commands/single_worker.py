@@ -10,20 +10,20 @@ from compressors.random_key import Key
 
 
 def copy_without_state(compressor: Compressor) -> Compressor:
-    """Return the same method and options without what it remembers, ready for one worker."""
+    """Return a compressor of the same method and options, with empty state and for one worker."""
     copy = dataclasses.replace(compressor)
     copy.join(1)
     return copy
 
 
 def encode(compressor: Compressor, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the payload of `x`; where the workers have to agree on something, this one agrees with itself."""
+    """Return the payload of `x`; if the workers have to agree on statistics, this worker uses its own."""
     if compressor.needs_agreement(key):
         compressor.agree(key, compressor.statistics(x, key))
     return compressor.compress(x, key, out)
 
 
 def quantise(compressor: Compressor, x: torch.Tensor, key: Key) -> torch.Tensor:
-    """Return Q(x), by a compressor that remembers nothing."""
+    """Return Q(x), computed by a copy of the compressor without state."""
     one = copy_without_state(compressor)
     return one.decompress(encode(one, x, key), x, key)

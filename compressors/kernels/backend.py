@@ -28,7 +28,7 @@ _chosen = "auto"
 
 
 def choose(kernels: str) -> None:
-    """Use these kernels from now on in the whole process.
+    """Use these kernels in the whole process from now on.
 
     Raises:
         InvalidParameter: not one of CHOICES, or the package that they need is not installed.
@@ -43,7 +43,7 @@ def choose(kernels: str) -> None:
 
 @contextlib.contextmanager
 def use(kernels: str) -> Iterator[None]:
-    """Use these kernels within the block, see `choose`."""
+    """Use these kernels within the block, as `choose` does."""
     before = _chosen
     choose(kernels)
     try:
@@ -70,13 +70,13 @@ def select(method: str, device: torch.device | str) -> str:
 
 
 def select_on_host() -> str:
-    """Return which kernels work on matrices that are brought to the CPU from any device: "numba" or "torch"."""
+    """Return which kernels work on matrices that were copied to the CPU from any device: "numba" or "torch"."""
     return "numba" if _chosen != "torch" and _is_installed("numba") else "torch"
 
 
 @contextlib.contextmanager
 def record_used() -> Iterator[dict[str, str]]:
-    """Record what is loaded within the block: `used` as if nothing had been loaded before; complete at its end."""
+    """Yield a set that, at the end of the block, has all kernel modules that were needed in it."""
     before, found = dict(used), dict[str, str]()
     used.clear()
     try:
@@ -88,7 +88,7 @@ def record_used() -> Iterator[dict[str, str]]:
 
 
 def load(method: str, device: torch.device | str) -> ModuleType:
-    """Import the module `method` of the kernels for tensors on `device`, which compiles its kernels, and return it."""
+    """Import and return the module `method` of the kernels for tensors on `device`; the import compiles its kernels."""
     kernels = select(method, device)
     used[method] = kernels
     return importlib.import_module(f"compressors.kernels.{PACKAGES[kernels]}.{method}")
@@ -101,5 +101,5 @@ def _is_installed(kernels: str) -> bool:
 
 @functools.cache
 def has_module(package: str, method: str) -> bool:
-    """Tell whether a folder of kernels has a module."""
+    """Tell whether a folder of kernels has a module of this name."""
     return importlib.util.find_spec(f"compressors.kernels.{package}.{method}") is not None

@@ -30,7 +30,7 @@ def is_aligned(payload: torch.Tensor, width: int = _FLOAT32_BYTES) -> bool:
 
 
 def as_float32(x: torch.Tensor) -> torch.Tensor:
-    """Return `x` as a 1-D float32 tensor: a view where `x` is plain, else a rounded or gathered copy.
+    """Return `x` as a 1-D float32 tensor: a view if `x` is plain, else a rounded or gathered copy.
 
     Raises:
         TypeError: `x` is not of a floating dtype.
@@ -41,13 +41,13 @@ def as_float32(x: torch.Tensor) -> torch.Tensor:
 
 
 def check_floating(x: torch.Tensor) -> None:
-    """Raise TypeError where `x` is not of a floating dtype."""
+    """Raise TypeError if `x` is not of a floating dtype."""
     if not x.is_floating_point():
         raise TypeError(f"compressors take floating tensors, not {x.dtype}")
 
 
 def split(x: torch.Tensor, width: int = 1) -> tuple[torch.Tensor, ...]:
-    """Return 1-D `x` in parts of as many elements, each of them `width` in `x`; at least one part.
+    """Return 1-D `x` cut into parts with equally many elements, at most `width` in each; at least one part.
 
     Work that is done part by part needs little memory. On other devices than the CPU, where each operation has its
     price, it is one part.
@@ -61,7 +61,7 @@ def is_on(tensor: torch.Tensor, device: torch.device) -> bool:
 
 
 def prepare(out: torch.Tensor | None, size: int, device: torch.device) -> torch.Tensor:
-    """Return `size` bytes on `device` to write a payload to, which `deliver` then hands to the caller.
+    """Return a buffer of `size` bytes on `device` for a payload, which `deliver` later passes to the caller.
 
     They are the beginning of `out`, or new memory where `out` is None or on another device.
 
@@ -78,7 +78,7 @@ def prepare(out: torch.Tensor | None, size: int, device: torch.device) -> torch.
 
 
 def deliver(payload: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-    """Return `payload`, which was written to the memory that `prepare` gave for `out`, or to the beginning of it.
+    """Return `payload`, which is in the buffer from `prepare`, in `out` or at its beginning.
 
     Where `out` is on another device, as a message in main memory is for a gradient on a GPU, it is copied there.
     """
@@ -88,7 +88,7 @@ def deliver(payload: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
 
 
 def receive(payload: torch.Tensor, device: torch.device, size: int | None = None) -> torch.Tensor:
-    """Return `payload` contiguous and on `device`, a copy where necessary; `size` is the only length that it may have.
+    """Return `payload` contiguous and on `device`, copied if necessary; raise an error unless it has `size` bytes.
 
     Raises:
         CorruptPayload: it is not a 1-D uint8 tensor, or not of that length.
@@ -101,14 +101,14 @@ def receive(payload: torch.Tensor, device: torch.device, size: int | None = None
 
 
 def check_size(size: int, wanted: int) -> None:
-    """Raise CorruptPayload where a payload of `size` bytes should have `wanted`."""
+    """Raise CorruptPayload if a payload has `size` bytes instead of `wanted`."""
     if size != wanted:
         raise CorruptPayload(f"the payload has {size} bytes, a tensor of this shape has {wanted}")
 
 
 @contextlib.contextmanager
 def accumulator(out: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield a 1-D plain float32 tensor to accumulate in: the memory of `out`, or zeros added to it at the end."""
+    """Yield a 1-D plain float32 tensor to accumulate in: the memory of `out`, or zeros added to `out` at the end."""
     out = out.detach()
     if is_plain(out):
         yield out.view(-1)
@@ -131,7 +131,8 @@ def write_floats(x: torch.Tensor, payload: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def floats_of(payload: torch.Tensor, count: int, dtype: str) -> Iterator[torch.Tensor]:
-    """Yield `count` float32 to fill, which end up in `payload` as `dtype`: its own memory where possible."""
+    """Yield `count` float32 to fill; the block's end writes them to `payload` as `dtype`, if possible without a
+    copy."""
     if dtype == "float32" and is_aligned(payload):
         yield payload.view(torch.float32)
         return
@@ -141,7 +142,7 @@ def floats_of(payload: torch.Tensor, count: int, dtype: str) -> Iterator[torch.T
 
 
 def read_floats(payload: torch.Tensor) -> torch.Tensor:
-    """Return what `write_floats` wrote, 1-D: a view of `payload` where it is aligned."""
+    """Return the 1-D floats that `write_floats` has written: a view of `payload` if it is aligned."""
     if not is_aligned(payload):
         payload = payload.clone()
     return payload.view(torch.float32)

@@ -9,7 +9,7 @@ DECADES = 7
 
 
 def _float32(value: float) -> float:
-    """Return the nearest float32."""
+    """Return the float32 nearest to a number."""
     return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 

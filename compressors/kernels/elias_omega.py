@@ -28,7 +28,7 @@ def length(value: int) -> int:
 
 
 def symbols(bits: int) -> list[int]:
-    """Return a table of short symbols, indexed by the next `bits` bits of a stream, the first of them lowest.
+    """Return a table of short codes, indexed by the next `bits` bits of a stream, whose first bit is the lowest.
 
     A symbol is the code of a gap, a sign and the code of a level. The entry for bits that begin with a whole symbol is
     level << 10 | gap << 5 | sign << 4 | length, which is below 2^15 for up to 15 bits; else it is 0.

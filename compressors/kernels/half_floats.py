@@ -29,13 +29,13 @@ def write(values: torch.Tensor, payload: torch.Tensor) -> int:
 
 
 def _largest_finite(values: torch.Tensor) -> int:
-    """Return the bits of the largest finite magnitude; 0 where there is none."""
+    """Return the bits of the largest finite magnitude; 0 if there is none."""
     magnitudes = values.view(torch.int32) & _MAGNITUDE
     return int(torch.where(magnitudes < _INFINITY, magnitudes, 0).amax()) if len(values) else 0
 
 
 def read(payload: torch.Tensor, exponent: int) -> torch.Tensor:
-    """Return the inverse of `write`. What was rounded up beyond float32 becomes the largest float32.
+    """Return the values that `write` has written. Values rounded up beyond float32 become the largest float32.
 
     Raises:
         CorruptPayload: no such exponent.

@@ -46,7 +46,7 @@ def _share(negative: int, positive: int, number: int) -> int:
 
 
 def _cut(counts: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
-    """Return the bucket of each of the cells with these counts, none of which is zero: ascending, below `number`."""
+    """Return the bucket of each cell by the cells' counts, all above zero: ascending, below `number`."""
     if len(counts) <= number:
         return np.arange(len(counts))
     weights = np.minimum(counts, _fair(counts, number)).astype(np.float64)
@@ -56,7 +56,7 @@ def _cut(counts: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
 
 
 def _fair(counts: npt.NDArray[np.int64], number: int) -> float:
-    """Return the share w of a bucket with sum(min(counts, w)) = number * w: cells above it count as one bucket."""
+    """Return the share w of a bucket with sum(min(counts, w)) = number * w: a cell above w counts as one bucket."""
     ascending = np.sort(counts)
     sums = np.cumsum(ascending)
     large = np.arange(min(number, len(counts)))  # so many cells are above the share

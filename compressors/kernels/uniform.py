@@ -10,8 +10,8 @@ _MIX2 = 0x94D049BB133111EB
 
 
 def uniform(key: int, count: int) -> npt.NDArray[np.float64]:
-    """Return `count` numbers in [0, 1) with 53 bits each: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) started from
-    `key` = Key.mix()."""
+    """Return `count` numbers in [0, 1) of 53 bits, drawn by SplitMix64 (Steele, Lea and Flood, 2014) from `key` =
+    Key.mix()."""
     state = np.uint64(key) + np.uint64(_GOLDEN) * np.arange(1, count + 1, dtype=np.uint64)
     state = (state ^ (state >> 30)) * _MIX1
     state = (state ^ (state >> 27)) * _MIX2

@@ -14,7 +14,7 @@ WARM_UP_SHAPES = ((64, 48),)
 
 
 def load_kernels(compressor: Compressor, device: torch.device | str = "cpu") -> None:
-    """Import what a compressor works with on `device`. Nothing is computed, and no thread started."""
+    """Import the kernel modules of a compressor on `device`; compute nothing and start no thread."""
     compressor.load_modules()
     for module in compressor.kernel_modules():
         backend.load(module, device)

@@ -36,7 +36,7 @@ class PowerSGD(Cooperative, Stateful):
     zeros has no effect on the steps after it.
 
     With one worker Q(x) is a projection of x, so what is lost is never more than x: omega = 1. A part of x is sure
-    to arrive only where Q is drawn in every step and epsilon is zero: then delta is stated, too.
+    to arrive only if Q is drawn in every step and epsilon is zero: then delta is stated, too.
 
     1-D tensors, matrices that would not become `min_compression_rate` times smaller, and everything in
     steps before `start_step` (the first step is 1) are summed as they are. All units of a call travel
@@ -84,7 +84,7 @@ class PowerSGD(Cooperative, Stateful):
         return 1000.0 * self.epsilon
 
     def matrix_shape(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Return rows and columns of the matrix that a tensor of `shape` is."""
+        """Return the rows and columns of the matrix that a tensor of `shape` is reshaped to."""
         return (shape[0] if shape else 1, count_elements(shape[1:]))
 
     def law(self, shape: Sequence[int]) -> Law:
@@ -105,7 +105,7 @@ class PowerSGD(Cooperative, Stateful):
         return self._factors(shape, key.step) is None
 
     def _factors(self, shape: Sequence[int], step: int | None = None) -> Factors | None:
-        """Return the shapes (r, rows) and (r, columns) of the factors; None for what is dense (in that step)."""
+        """Return the shapes (r, rows) and (r, columns) of the factors; None if that step sends the tensor dense."""
         if step is not None and step < self.start_step:
             return None
         key = tuple(shape)
@@ -182,12 +182,12 @@ class PowerSGD(Cooperative, Stateful):
             ]
 
     def _start(self, q: torch.Tensor, key: Key) -> None:
-        """Start from the Q of the last step, or from a random one, the same on all workers."""
+        """Return the Q to start from: that of the last step, or random numbers that are the same on all workers."""
         before = self.kept.get(key.unit, {}).get("q") if self.warm_start else None
         q.copy_(before if before is not None and before.shape == q.shape else _draw(q, key, 0))
 
     def _refresh(self, stack: torch.Tensor, keys: Sequence[Key], iteration: int) -> None:
-        """Make every Q^T of `stack` (b, r, columns) orthonormal; rows that can't be are drawn anew."""
+        """Make the rows of every Q^T in `stack` (b, r, columns) orthonormal; draw dependent rows anew."""
         live = thin_products.orthonormal(stack)
         if live.all():
             return
@@ -233,12 +233,12 @@ class BatchedPowerSGD(PowerSGD):
 
 
 def _draw(q: torch.Tensor, key: Key, number: int) -> torch.Tensor:
-    """Return Gaussian numbers for `q`, by the key without its worker; `number` tells the draws of one step apart."""
+    """Return Gaussian numbers for `q`, the same on all workers; `number` distinguishes the draws of one step."""
     return thin_products.gaussian(splitmix64(key.share().mix() ^ number), q.shape[0], q.shape[1], q.device)
 
 
 def _build_reduction(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> Reduction:
-    """Return the payloads of P with this worker's Q and with the mean of all."""
+    """Return the reduction: the payloads of P with this worker's Q, and with the mean Q of all workers."""
     mean = torch.cat((left.reshape(-1), right.reshape(-1))).view(torch.uint8)
     own = mean if local is right else torch.cat((left.reshape(-1), local.reshape(-1))).view(torch.uint8)
     return Reduction(own, mean)
@@ -246,6 +246,6 @@ def _build_reduction(left: torch.Tensor, local: torch.Tensor, right: torch.Tenso
 
 @contextlib.contextmanager
 def _calculating() -> Iterator[None]:
-    """Compute within the block with one thread and without gradients; it ends before every round of communication."""
+    """Compute within the block with one thread and without gradients; close the block before each communication."""
     with threads.single_thread(), torch.no_grad():
         yield

@@ -52,7 +52,7 @@ class QSVD(SampledSpectral):
 
     @property
     def coder(self) -> Compressor:
-        """The method that codes the vectors."""
+        """The compressor that encodes the vectors."""
         if self.scheme == "terngrad":
             return build("terngrad", clip=0.0, bucket_size=self.bucket_size)
         return build("qsgd", levels=self.levels, bucket_size=self.bucket_size, norm=self.norm)
@@ -132,7 +132,7 @@ class QSVD(SampledSpectral):
 
 
 def _stream(key: Key, number: int) -> Key:
-    """Return the key of one rounding: another one for every vector of a payload, and for the draw of the atoms."""
+    """Return a key for one rounding: each vector of a payload has a different key, and so has the draw of the atoms."""
     mask = 2**64 - 1
     start = splitmix64((key.unit & mask) ^ _QUANTISED)
     return dataclasses.replace(key, unit=splitmix64((start + number) & mask))

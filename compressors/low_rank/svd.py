@@ -20,7 +20,7 @@ from gradsweep.options.parameters import integer, number
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """Return (first dimension, product of the others)."""
+    """Return the rows and columns of the matrix for a tensor: its first dimension, and the product of the others."""
     return (shape[0] if shape else 1, count_elements(shape[1:]))
 
 
@@ -51,12 +51,11 @@ class Spectral(Compressor):
     @property
     @abstractmethod
     def leading(self) -> int | None:
-        """The number of largest atoms that are sent; None where they are drawn among all."""
+        """How many of the largest atoms are sent; None if the atoms are drawn among all."""
 
     @abstractmethod
     def choose(self, sigma: npt.NDArray[np.float64], key: Key) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return the numbers of the atoms that are sent, and what each is divided by; `sigma` is in descending
-        order."""
+        """Return the numbers of the atoms to send and their divisors; `sigma` is in descending order."""
 
     def is_dense(self, shape: Sequence[int]) -> bool:
         """Tell whether tensors of this shape are sent dense, without factors."""
@@ -92,8 +91,8 @@ class Spectral(Compressor):
         return buffers.deliver(payload, out)
 
     def factors(self, matrix: torch.Tensor, key: Key) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return left (r, rows) and right (r, columns) factors of what is sent of `matrix`. The factors of the shorter
-        side have the length 1."""
+        """Return the left (r, rows) and right (r, columns) factors of the atoms that are sent of `matrix`. The factors
+        of the shorter side have the length 1."""
         is_wide = matrix.shape[0] <= matrix.shape[1]
         wide = matrix if is_wide else matrix.T.contiguous()
         found = gram_svd.decompose(wide, self.leading)
@@ -189,7 +188,7 @@ class SampledSpectral(Spectral):
         return kept, p[kept]
 
     def sampling_omega(self, rows: int, columns: int) -> float:
-        """Return the omega of E ||Q(x) - x||^2 <= omega ||x||^2 where the atoms travel exactly."""
+        """Return the omega of E ||Q(x) - x||^2 <= omega ||x||^2 if the atoms travel exactly."""
         # p_i >= s sigma_i / sum(sigma), so E ||Q(x)||^2 <= sum(sigma)^2 / s <= min(rows, columns) ||x||^2 / s
         return min(rows, columns) / self.mean_atoms(rows, columns) - 1.0
 

@@ -41,18 +41,17 @@ class Memory(Checked, Stateless, ABC):
 
     @property
     def needs_norm(self) -> bool:
-        """`compensate` wants the norm of the whole gradient, which is known only when backward is over."""
+        """Whether `compensate` needs the norm of the whole gradient, which is known only after backward."""
         return False
 
     def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
-        """Start a step: its learning rate, the number of workers, and how to get the l2 norm of the whole
-        gradient of this worker."""
+        """Start a step with its learning rate, its number of workers, and a function that returns the l2 norm of this
+        worker's gradient."""
         return None
 
     @abstractmethod
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
-        """Return what to compress instead of `gradient`, in the same shape. `lossless` says that it will be sent
-        exactly.
+        """Return the tensor to compress in place of `gradient`, in the same shape. `lossless`: it will be sent exactly.
 
         The result is to be read only, and only until `update`: it may be the gradient itself or the
         memory's own state. `gradient` is not kept: it may be overwritten as soon as this returns.
@@ -60,20 +59,20 @@ class Memory(Checked, Stateless, ABC):
 
     @abstractmethod
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        """Take note of what of `x` (from `compensate` for unit `key.unit`) `payload` did not carry."""
+        """Store the part of `x` (from `compensate` for unit `key.unit`) that `payload` does not carry."""
 
     def finish(self, unit: int, mean: torch.Tensor) -> None:
-        """Turn the mean of what the workers have sent into the mean gradient, in place."""
+        """Convert the mean of the sent tensors into the mean gradient, in place."""
         return None
 
     def norm(self) -> float:
-        """Return the l2 norm of everything withheld, over all units."""
+        """Return the l2 norm of everything that was withheld, over all units."""
         return 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class NoMemory(Memory):
-    """What was not sent is lost."""
+    """Keeps nothing: parts of gradients that were not sent are lost."""
 
     name: ClassVar[str] = "none"
 

@@ -76,7 +76,7 @@ class DGC(UnitMemory):
         return velocity.add_(gradient, alpha=factor) if self.nesterov else velocity
 
     def _factor(self, gradient: torch.Tensor) -> float:
-        """Return the factor that makes the gradient short enough."""
+        """Return the factor that scales the gradient down to the allowed norm."""
         if self.clip is None:
             return 1.0
         limit = self.clip / math.sqrt(self._step.workers)

@@ -48,7 +48,7 @@ class Residual(UnitMemory):
 
 
 def _nothing_is_left(x: torch.Tensor, lossless: bool) -> bool:
-    """Tell whether what a lossless compressor sends is `x` to the bit: float64 is rounded on the way."""
+    """Tell whether a lossless compressor sends `x` exactly: float64 is rounded when it is sent."""
     return lossless and x.dtype != torch.float64
 
 
@@ -61,7 +61,7 @@ class _Step:
 
 @dataclasses.dataclass(frozen=True)
 class ScaledResidual(UnitMemory):
-    """Error feedback that knows of the learning rate: p = (lr of the last step / lr) * e + g, e = p - Q(p).
+    """Error feedback scaled by learning rates: p = (lr of the last step / lr) * e + g, e = p - Q(p).
 
     Zheng, Huang and Kwok, "Communication-efficient distributed blockwise momentum SGD with error-feedback"
     (dist-EF-SGDM), NeurIPS 2019, Algorithm 1; BytePS does the same. What was withheld was meant for a step of
@@ -106,7 +106,8 @@ class ScaledResidual(UnitMemory):
 
 @dataclasses.dataclass(frozen=True)
 class EF21(UnitMemory):
-    """The change of an estimate is compressed: c = Q(gradient - h), h += c; the mean of the h is the mean gradient.
+    """EF21: sends the compressed change of an estimate: c = Q(gradient - h), h += c; the mean of the h is the mean
+    gradient.
 
     Richtarik, Sokolov and Fatkhullin, "EF21: a new, simpler, theoretically better, and practically faster error
     feedback", NeurIPS 2021, Algorithm 2, from h = 0. For contractions: as gradients settle, so does what is sent,

@@ -44,7 +44,7 @@ class Accordion(Checked):
             raise InvalidParameter(name, None, "given where the other of accordion.option and accordion.relaxed is")
 
     def check_length(self, epochs: int) -> None:
-        """Refuse a run of so few epochs that the compressor's own option never comes into force.
+        """Refuse a run with too few epochs for the compressor's own option to come into force.
 
         Raises:
             InvalidParameter: names `interval`.
@@ -71,15 +71,15 @@ class Regimes:
         self._norms: list[float | None] = [None] * len(shapes)  # at the last comparison
 
     def observe(self, index: int, mean: torch.Tensor, epoch: int) -> None:
-        """Take note of a unit's mean gradient, which is the same on all workers."""
+        """Record a unit's mean gradient, which is the same on all workers."""
         if self.accordion.option is None or epoch % self.accordion.interval:
             return
         total = self._sums[index]
         self._sums[index] = mean.detach().clone() if total is None else total.add_(mean)
 
     def judge(self, epoch: int, before: float, lr: float) -> None:
-        """Decide on the regimes at the end of `epoch`, whose learning rate was `before`; `lr` is that of the next
-        one."""
+        """Choose the regimes at the end of `epoch`, which had the learning rate `before`; `lr` is that of the next
+        epoch."""
         accordion = self.accordion
         if accordion.option is None:
             return
@@ -96,7 +96,7 @@ class Regimes:
             self._norms[index], self._sums[index] = norm, None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of what decides the coming regimes."""
+        """Return a copy of the state on which later regimes depend."""
         return {
             "critical": list(self.critical),
             "norms": list(self._norms),
@@ -104,7 +104,7 @@ class Regimes:
         }
 
     def check_state(self, state: Any) -> None:
-        """Raise ValueError where `state` is not what `state_dict` for these units gives."""
+        """Raise ValueError if `state` is not a result of `state_dict` for these units."""
 
         def fits(total: Any, index: int) -> bool:
             return total is None or (isinstance(total, torch.Tensor) and tuple(total.shape) == self.shapes[index])
@@ -123,7 +123,7 @@ class Regimes:
                 raise ValueError(f"{key} of a state is not a list of {count} times {kind}")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+        """Restore the state that `state_dict` has returned.
 
         Raises:
             ValueError: it is something else; nothing has been changed.

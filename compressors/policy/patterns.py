@@ -14,7 +14,7 @@ WORDS = "a list of {match: a regular expression, compressor: {name: ..., ...}}"
 
 
 def is_rule(item: Any) -> bool:
-    """Tell whether a value looks like an entry of that list."""
+    """Tell whether a value has the form of an entry in `policy.patterns`."""
     return (
         isinstance(item, Mapping)
         and set(item) == {"match", "compressor"}
@@ -26,7 +26,7 @@ def is_rule(item: Any) -> bool:
 
 
 def build_exceptions(rules: Sequence[Any]) -> list[tuple[str, Compressor]]:
-    """Return each entry's regular expression and compressor.
+    """Return the regular expression and the compressor of each entry.
 
     Raises:
         InvalidParameter: the one is none, the other is not known, or an option of it is out of range.
@@ -45,7 +45,7 @@ def build_exceptions(rules: Sequence[Any]) -> list[tuple[str, Compressor]]:
 
 
 def check_names(rules: Sequence[Any], names: Sequence[str]) -> None:
-    """Refuse entries that decide about none of the tensors with these names.
+    """Refuse entries that choose the compressor of none of the tensors with these names.
 
     Raises:
         InvalidParameter: names the first such entry.

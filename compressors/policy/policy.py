@@ -71,7 +71,7 @@ class Policy(Checked):
         return bool(self.patterns) or self.dense_1d or self.min_elements > 1 or self.accordion.option is not None
 
     def check(self, compressor: Compressor) -> None:
-        """Refuse what this compressor has no option for.
+        """Refuse settings of the policy for which the compressor has no option.
 
         Raises:
             InvalidParameter: names the option of the policy.
@@ -98,7 +98,7 @@ class Policy(Checked):
             self.build_relaxed(compressor)
 
     def check_length(self, epochs: int, steps: int | None = None) -> None:
-        """Refuse what cannot come into force in a run of so many epochs, and steps where they are known.
+        """Refuse settings that never come into force in a run of this many epochs, and steps if they are known.
 
         Raises:
             InvalidParameter: names the option of the policy.
@@ -139,7 +139,8 @@ class Policy(Checked):
         return relaxed
 
     def ratio(self, epoch: int, final: float) -> float:
-        """Return the part to keep in `epoch` (from 1) of a compressor that keeps the part `final` in the end.
+        """Return the share of elements to keep in `epoch` (from 1), for a compressor that keeps the share `final` in
+        the end.
 
         `exponential` (Lin et al., ICLR 2018, section 3.3): c^epoch, but not below `final`, where c is
         `warmup_coefficient` or, where that is null, final^(1 / (warmup_epochs + 1)). `list`: an entry an epoch.
@@ -154,7 +155,7 @@ class Policy(Checked):
         return final
 
     def list_possible(self, compressor: Compressor) -> list[Compressor]:
-        """Return one of each kind of compressor that a run can come to use."""
+        """Return one compressor of each kind that a run can use."""
         dense = compressors.build("none")
         gated = self.min_elements > 1 or self.dense_1d or self.start_step > 1
         fully = any(ratio >= 1 for ratio in self.warmup_ratios)
@@ -164,23 +165,23 @@ class Policy(Checked):
 
 
 def compute_part_kept(compressor: Compressor) -> float:
-    """Return the part of the elements that a compressor with a `ratio` keeps: what a warm-up speaks of."""
+    """Return the share of elements that a compressor with a `ratio` keeps; a warm-up is defined by this share."""
     return float(counts.compute_part_kept(compressor.ratio, _rule(compressor)))  # type: ignore[attr-defined]
 
 
 def build_keeping(compressor: Compressor, part: float) -> Compressor:
-    """Return the same method with the `ratio` that keeps `part`, above 0 and below 1."""
+    """Return the same method with the `ratio` that keeps the share `part` of the elements, 0 < part < 1."""
     ratio = counts.compute_ratio(part, _rule(compressor))
     return dataclasses.replace(compressor, ratio=ratio)  # type: ignore[call-arg]
 
 
 def _rule(compressor: Compressor) -> str:
-    """Return the rule by which the compressor counts; without one (ATOMO) the ratio is the part that is kept."""
+    """Return the rule by which the compressor counts; without a rule (ATOMO) the ratio is the share of kept elements."""
     return getattr(compressor, "count", "ceil")
 
 
 class Selector:
-    """Which compressor is in force for which unit.
+    """Chooses the compressor of each unit in each step.
 
     Args:
         policy: when, where and how strongly to compress.
@@ -208,7 +209,7 @@ class Selector:
         self.selected: list[Compressor] = []
 
     def begin(self, step: int, epoch: int, lr: float) -> bool:
-        """Settle `selected`, the compressor of every unit, for this step (from 1) of this epoch (from 1).
+        """Choose the compressors of this step (from 1) of this epoch (from 1), and store them in `selected`.
 
         Returns whether the selection differs from that of the step before.
         """
@@ -248,7 +249,8 @@ class Selector:
         return self._get_variant(self.compressor)
 
     def _get_variant(self, compressor: Compressor) -> Compressor:
-        """Return the one instance of this kind: compressors are equal by their options, their state is not."""
+        """Return the one instance with these options: compressors with equal options compare equal, whatever their
+        state."""
         key = repr(compressor)
         if key not in self._variants:
             compressor = dataclasses.replace(compressor)  # without the state of the one it is a copy of
@@ -259,12 +261,12 @@ class Selector:
         return self._variants[key]
 
     def observe(self, index: int, mean: torch.Tensor) -> None:
-        """Take note of a unit's mean gradient, which is the same on all workers."""
+        """Record a unit's mean gradient, which is the same on all workers."""
         self._regimes.observe(index, mean, self._epoch)
 
     def warm_up(self, device: torch.device | str = "cpu") -> None:
-        """Load or compile the kernels of every compressor that may come to be used, for the units on `device`, and of
-        the decisions."""
+        """Load or compile the kernels of all compressors that the run may use, for the units on `device`, and those of
+        the selection."""
         possible = self.policy.list_possible(self.compressor)
         shapes = [shape for _, shape in self.units]
         for compressor in possible:
@@ -273,7 +275,7 @@ class Selector:
             backend.load("sums", device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of what decides the coming selections, and of the state of every compressor."""
+        """Return a copy of the state on which later selections depend, and of every compressor's state."""
         return {
             "units": self._describe_units(),
             "epoch": self._epoch,
@@ -289,7 +291,7 @@ class Selector:
         return [[name, list(shape)] for name, shape in self.units]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` of the same policy, compressor and units gave.
+        """Restore a state that `state_dict` has returned for the same policy, compressor and units.
 
         Raises:
             ValueError: it is something else; nothing has been changed.
@@ -300,7 +302,7 @@ class Selector:
         self._choices, self._variants, self._saved = None, {}, copy.deepcopy(dict(state["compressors"]))
 
     def check_state(self, state: Any) -> None:
-        """Raise ValueError where `state` is not what `state_dict` of the same policy, compressor and units gives."""
+        """Raise ValueError unless `state` can come from a selector with the same policy, compressor and units."""
         unit_state.require_keys("a selector", state, ("units", "epoch", "lr", "regimes", "compressors"))
         units, saved = self._describe_units(), state["compressors"]
         if state["units"] != units:

@@ -10,7 +10,7 @@ from gradsweep.options.parameters import integer
 
 
 def option(default: int | None) -> Any:
-    """Return a dataclass field for the elements in a bucket; null: the unit is one."""
+    """Return a dataclass field for the number of elements in a bucket; with null a whole unit is one bucket."""
     return integer(default, low=1, high=2**31 - 1, optional=True)
 
 
@@ -31,9 +31,8 @@ def payload_size(shape: Sequence[int], bucket_size: int | None, head: int, width
 def find_padding(
     shape: Sequence[int], bucket_size: int | None, head: int, width: int
 ) -> list[tuple[int, int, int, int]]:
-    """Return where in a payload of `payload_size` (first the heads of all buckets, then their codes) bits fill up the
-    last bytes of buckets' codes: first and last byte of the codes of how many buckets, and how many bits of each last
-    byte are used."""
+    """Return the positions of the padding bits behind the codes of buckets in a payload of `payload_size`: first and
+    last byte of the codes of how many buckets, and how many bits of each last byte are used."""
     size = length(shape, bucket_size)
     full, rest = divmod(count_elements(shape), size)
     position = head * (full + (rest > 0))
@@ -48,7 +47,7 @@ def find_padding(
 
 
 def is_padded(payload: Any, places: Iterable[tuple[int, int, int, int]]) -> bool:
-    """Tell whether all bits at these places (`find_padding`) of a payload, a tensor or an array of uint8, are zero."""
+    """Tell whether all padding bits (`find_padding`) of a payload, a tensor or an array of uint8, are zero."""
     return not any(
         bool((payload[start:stop].reshape(number, -1)[:, -1] >> used).any()) for start, stop, number, used in places
     )

@@ -20,7 +20,7 @@ _NOT_PADDED = "bits behind the codes of a bucket are not zero"
 
 @dataclasses.dataclass(frozen=True)
 class Elementwise(Compressor):
-    """A payload of a size that the shape alone decides, written and read by the kernels `kernel`.
+    """A method whose payload has a size that depends on the shape only; the kernels of `kernel` write and read it.
 
     Subclasses give `payload_bound` and two calls into a kernel module, which have all tensors in the form
     that kernels want: the elements as 1-D contiguous float32, the payload with exactly its length.
@@ -39,7 +39,7 @@ class Elementwise(Compressor):
 
     @abstractmethod
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, weight: float) -> bool:
-        """Compute out += weight * Q(x), (n,) float32; return whether the payload can be one of `encode`."""
+        """Compute out += weight * Q(x), (n,) float32; return whether the payload can come from `encode`."""
 
     def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int] | None:
         """Return, where a payload is that of `buckets.payload_size`, the size of a bucket, the bytes of its head and
@@ -90,7 +90,8 @@ class Elementwise(Compressor):
 
 
 class Bucketed(Elementwise):
-    """A payload with a head for every bucket of `bucket_size` elements (null: the unit is one), then its codes."""
+    """A method whose payload has a head for each bucket of `bucket_size` elements (null: the unit is one bucket), then
+    the codes."""
 
     takes_arrays: ClassVar[bool] = True
     head: ClassVar[int] = 4

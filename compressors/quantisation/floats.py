@@ -119,7 +119,7 @@ class _Halves(Compressor):
             total[first:last].copy_(halves[first:last]).mul_(weight)
 
     def _halves(self, payload: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """Return the numbers of a payload of a tensor like `like`, (n,)."""
+        """Return the numbers, (n,), in the payload of a tensor like `like`."""
         payload = buffers.receive(payload, like.device, self.payload_bound(like.shape))
         return (payload if buffers.is_aligned(payload, 2) else payload.clone()).view(getattr(torch, self.sum_dtype))
 

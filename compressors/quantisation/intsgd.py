@@ -64,7 +64,7 @@ class IntSGD(Compressor, Stateful):
 
     @property
     def sum_dtype(self) -> str:  # type: ignore[override]
-        """The integers as which payloads are added."""
+        """The integer type in which payloads are added."""
         return f"int{self.bits}"
 
     @functools.cached_property
@@ -99,7 +99,7 @@ class IntSGD(Compressor, Stateful):
         named["lr"] = torch.tensor(lr, dtype=torch.float64)
 
     def _compute_alpha_from_movement(self, key: Key, count: int) -> float | None:
-        """Return alpha by the paper's rule; None where that gives none."""
+        """Return alpha by the paper's rule; None if the rule gives no number."""
         named = self.kept.get(key.unit, {})
         if "movement" not in named:
             return None

@@ -78,7 +78,7 @@ class QSGD(Levelled):
         return 2 + elias_omega.length(self.levels)
 
     def length_bytes(self, shape: Sequence[int]) -> int:
-        """Return bytes of the length of a bucket's stream: what the longest possible one needs."""
+        """Return the number of bytes for the length of a bucket's stream: enough for the longest possible stream."""
         longest = compute_packed_size(self.length(shape), self._longest)
         return -(-longest.bit_length() // 8)
 
@@ -100,7 +100,7 @@ class QSGD(Levelled):
         return Law(unbiased=True, omega=omega) if self.unbiased else Law(delta=2 / tau - (1 + omega) / tau**2)
 
     def _tau(self, shape: Sequence[int]) -> float:
-        """Return the number that the receiver divides by."""
+        """Return the number by which the receiver divides."""
         size = self.length(shape)
         return 1.0 if self.unbiased else 1 + min(size / self.levels**2, math.sqrt(size) / self.levels)
 

@@ -31,9 +31,9 @@ class QuantileSketch(Elementwise):
 
     Payload, for b = max(2, min(bins, n)) buckets (none for an empty tensor):
         b little-endian float32: the means of the buckets in ascending order, 0 for those without elements;
-        all NaN where x holds NaN or Inf
+        all NaN if x holds NaN or Inf
         ceil(n * width / 8) bytes: the number of each element's bucket, width = ceil(log2(b)) bits each,
-        least significant bit first; all 0 where the means are NaN.
+        least significant bit first; all 0 if the means are NaN.
 
     Means are exact up to their rounding to float32. A tensor of zeros stays zero. float64 is rounded to
     float32 first, beyond 3.4e38 to Inf; the law holds for the rounded tensor.
@@ -48,7 +48,7 @@ class QuantileSketch(Elementwise):
     bins: int = integer(256, low=2, high=256)
 
     def _buckets(self, count: int) -> int:
-        """Return the number of buckets of a tensor of `count` elements, and with them the means in its payload."""
+        """Return the number of buckets, and so of means in the payload, of a tensor of `count` elements."""
         return max(2, min(self.bins, count)) if count else 0
 
     def payload_bound(self, shape: Sequence[int]) -> int:

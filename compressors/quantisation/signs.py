@@ -43,15 +43,15 @@ class Sign(_Votes):
     """Signs and a majority vote (Bernstein et al., "signSGD", ICML 2018, Algorithm 3).
 
     Q(x) = sign(x), so the learning rate has to be that of a sign. The mean over the workers becomes its
-    sign, and exactly 0 where the votes are equal. What is decoded before the vote is +1 or -1.
+    sign, and exactly 0 if the votes are equal. What is decoded before the vote is +1 or -1.
 
     A zero (of either sign) votes with a fair coin of its own, so E[Q(0)] = 0 and no direction is favoured.
     Only a worker whose whole tensor is zero abstains: it is decoded as zeros.
 
     Payload: n + 2 bits, least significant bit first, the rest of the last byte zero:
         n bits: 1 for minus
-        one bit: 1 where all elements are zero; the signs are 0 then
-        one bit: 1 where an element is NaN or Inf; the others are 0 then, and the receiver sees NaN
+        one bit: 1 if all elements are zero; the signs are 0 then
+        one bit: 1 if an element is NaN or Inf; the others are 0 then, and the receiver sees NaN
         everywhere, whatever the other workers vote.
     """
 
@@ -96,8 +96,8 @@ class SignNorm(Elementwise):
     gets the sign of a fair coin, so E[Q(0)] = 0; a tensor of zeros stays zero.
 
     Payload:
-        1 little-endian float32: ||x||_1 / n; NaN where x holds NaN or Inf, and then Q(x) is NaN everywhere
-        n bits, least significant bit first, the rest of the last byte zero: 1 for minus. All are 0 where
+        1 little-endian float32: ||x||_1 / n; NaN if x holds NaN or Inf, and then Q(x) is NaN everywhere
+        n bits, least significant bit first, the rest of the last byte zero: 1 for minus. All are 0 if
         the float32 is zero or NaN.
 
     The mean is summed in float64: it does not overflow, and is wrong by no more than the rounding to float32. In

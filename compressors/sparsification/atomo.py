@@ -38,10 +38,10 @@ class Atomo(Compressor):
     t is rounded up to float32.
 
     Payload, for k kept of n elements, m of them of at least t:
-        8 bytes       the header of `positions`; its `extra` is 0 where m = 0, 2 where m = k > 0, else 1
+        8 bytes       the header of `positions`; its `extra` is 0 if m = 0, 2 if m = k > 0, else 1
         index part    the coding `indices` of the positions, see there
-        4 bytes       t as little-endian float32; NaN where the tensor holds NaN or Inf
-        bits          only where `extra` is 1: ceil(k / 8) bytes, bit 1 for an element of at least t, in ascending order
+        4 bytes       t as little-endian float32; NaN if the tensor holds NaN or Inf
+        bits          only if `extra` is 1: ceil(k / 8) bytes, bit 1 for an element of at least t, in ascending order
                       of positions and from the least significant bit on
         signs         ceil((k - m) / 8) bytes, bit 1 for each negative one of the others
         values        m little-endian float32
@@ -104,7 +104,7 @@ class Atomo(Compressor):
         return buffers.deliver(payload, out)
 
     def scale(self, kernels: ModuleType, x: torch.Tensor) -> float:
-        """Return t for `x` (n,) float32; 0 for a tensor of zeros, NaN where it holds NaN or Inf."""
+        """Return t for `x` (n,) float32; 0 for a tensor of zeros, NaN if it holds NaN or Inf."""
         expected = self._count_expected(len(x))
         large, rest, largest = kernels.split_at(x, magnitudes.INFINITY)
         if large:

@@ -23,18 +23,17 @@ drop_ratio           r is the part that is dropped: max(1, floor(n (1 - r))): Ch
 
 
 def ratio(default: float) -> Any:
-    """Return a dataclass field for a ratio."""
+    """Return a dataclass field for a ratio of kept elements."""
     return number(default, low=0, high=1, above=True)
 
 
 def rule(default: str) -> Any:
-    """Return a dataclass field for one of RULES."""
+    """Return a dataclass field for one of RULES, the ways to count kept elements."""
     return choice(default, *RULES)
 
 
 def compute_part_kept(ratio: float, rule: str) -> Fraction:
-    """Return the part of the elements that `ratio` means to keep by `rule`, before it is rounded to a number of
-    them."""
+    """Return the share of the elements that `ratio` keeps by `rule`, before rounding to whole elements."""
     part = Fraction(str(ratio))
     return 1 - part if rule == "drop_ratio" else part
 
@@ -46,7 +45,7 @@ def compute_ratio(part: float, rule: str) -> float:
 
 @functools.lru_cache(maxsize=4096)  # asked for several times for every unit of a step, and slow as fractions are
 def count_kept(n: int, ratio: float, rule: str) -> int:
-    """Return the number of n elements that `ratio` keeps by `rule`: at least one (where there is one), at most n."""
+    """Return how many of n elements `ratio` keeps by `rule`: at least one (if n > 0), at most n."""
     exact = n * compute_part_kept(ratio, rule)
     count = math.ceil(exact) if rule == "ceil" else math.floor(exact) + (rule == "floor_plus_one")
     return min(max(count, 1), n)

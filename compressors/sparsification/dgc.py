@@ -75,7 +75,7 @@ class DGC(RatioSparsifier):
         return Law(delta=min(k, self._rank(taken)) / n if certain else 1.0 / n)
 
     def _sample_size(self, n: int) -> int:
-        """Return the number of elements in the sample; n where it is not worth while."""
+        """Return the number of elements in the sample; n if a sample would save no time."""
         part = counts.compute_part_kept(self.ratio, self.count)
         if part == 0 or self.compute_k(n) == n:
             return n
@@ -85,7 +85,7 @@ class DGC(RatioSparsifier):
         return n // _stride(n, wanted) if self.strided_sample else wanted
 
     def _rank(self, taken: int) -> int:
-        """Return which of the sample's magnitudes, from the largest on, is the threshold."""
+        """Return the rank of the threshold among the sample's magnitudes, counted from the largest."""
         return max(1, math.ceil(taken * counts.compute_part_kept(self.ratio, self.count)))
 
     def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
@@ -114,7 +114,7 @@ class DGC(RatioSparsifier):
         return x[start::stride][:taken].contiguous()
 
     def _adapt(self, x: torch.Tensor, k: int, threshold: int) -> torch.Tensor | None:
-        """Return what reaches the threshold after its adaptation; None where that is more than `upper_bound` k."""
+        """Return the positions that reach the adapted threshold; None if they are more than `upper_bound` k."""
         kernels = backend.load("selection", x.device)
         most, least = min(math.floor(self.upper_bound * k), len(x)), self.lower_bound * k
         value = magnitudes.value_of(threshold)

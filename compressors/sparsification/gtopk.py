@@ -17,7 +17,7 @@ from gradsweep.options.parameters import choice
 
 @dataclasses.dataclass
 class _Unit:
-    """What a worker knows of one unit while the rounds go on. Positions are ascending."""
+    """A worker's state of one unit between the rounds. Positions are ascending."""
 
     n: int
     key: Key
@@ -80,12 +80,12 @@ class GTopK(Cooperative):
 
     @property
     def _local(self) -> TopK:
-        """The format of the payloads."""
+        """The format in which the worker's own selection is encoded."""
         return TopK(values=self.values, indices=self.indices, ratio=self.ratio, count=self.count)
 
     @property
     def _exact(self) -> TopK:
-        """The format of what a worker has contributed."""
+        """The format of a worker's own contribution."""
         return dataclasses.replace(self._local, values="fp32")
 
     def law(self, shape: Sequence[int]) -> Law:
@@ -146,7 +146,7 @@ class GTopK(Cooperative):
         return _Unit(len(flat), key, kept, kept, values, kept, values, values[:0], kept[:0], kept[:0])
 
     def _settle(self, units: list[_Unit], answers: bool) -> None:
-        """Round the sums to what their payloads say; who `answers` for them takes the difference for its share."""
+        """Round the sums to the values in their payloads; the worker that `answers` keeps the differences."""
         for unit in units:
             unit.sent = self._local.pack(unit.kept, unit.values, unit.n, unit.key, with_positions=True)
             if self.values == "fp32":
@@ -168,7 +168,7 @@ class GTopK(Cooperative):
         return torch.cat([part.to(parts[-1].device) for part in parts])
 
     def _next(self, message: torch.Tensor, unit: _Unit) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return positions and values of the payload that `message` begins with, and the rest behind it."""
+        """Return the positions and values of the first payload in `message`, and the rest of the message."""
         message = buffers.receive(message, unit.kept.device)
         plan, kept, _ = positions.read(backend.load("sparse", message.device), message, unit.n)
         width = 4 if self.values == "fp32" else 2
@@ -198,7 +198,7 @@ class GTopK(Cooperative):
             raise CorruptPayload(f"{len(message)} bytes behind the last unit")
 
     def _accept(self, units: list[_Unit], message: torch.Tensor) -> None:
-        """Take over the result from the worker that has stood for this one."""
+        """Use the result of the worker that took over this worker's part."""
         for unit in units:
             unit.kept, unit.values, rest = self._next(message, unit)
             unit.sent, message = message[: len(message) - len(rest)].clone(), rest
@@ -215,7 +215,7 @@ class GTopK(Cooperative):
 
 
 def _unify_nan(values: torch.Tensor) -> torch.Tensor:
-    """Replace every NaN by the same one, so that no two workers order them differently."""
+    """Replace every NaN by the same NaN, so that all workers sort them in the same order."""
     return torch.where(values.isnan(), torch.nan, values)
 
 
@@ -225,7 +225,7 @@ def _pack_bits(mask: torch.Tensor) -> torch.Tensor:
 
 
 def _unpack_bits(payload: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the inverse of `_pack_bits`, (count,) bool.
+    """Unpack (ceil(n / 8),) uint8 from `_pack_bits` to (count,) bool.
 
     Raises:
         CorruptPayload: there are fewer bits.

@@ -22,8 +22,7 @@ _LEAST_EXPONENT = -125  # of the smallest normal number, 0.5 * 2^-125
 
 
 def bits_of(value: float) -> int:
-    """Return the bits of the smallest float32 that is above zero and not below `value`; those of Inf beyond all
-    numbers.
+    """Return the bits of the smallest float32 above zero that is at least `value`; those of Inf for too large values.
 
     A threshold that is rounded up compares with every float32 exactly as `value` itself would.
     """
@@ -39,7 +38,7 @@ def bits_of(value: float) -> int:
 
 
 def value_of(bits: int) -> float:
-    """Return the number, or Inf, that the bits of a float32 without a sign stand for."""
+    """Return the number, or Inf, with these bits of a float32 without a sign."""
     if bits >= INFINITY:
         return math.inf if bits == INFINITY else math.nan
     exponent = max(bits >> _FRACTION_BITS, 1)
@@ -47,12 +46,12 @@ def value_of(bits: int) -> float:
 
 
 def smallest(x: torch.Tensor) -> int:
-    """Return the smallest magnitude of `x`, which has an element, as bits."""
+    """Return the smallest magnitude of `x`, which is not empty, as bits."""
     return int((x.view(torch.int32) & _MAGNITUDE).amin())
 
 
 class Candidates:
-    """Counts and collects what reaches a threshold, several times, without going over the tensor each time.
+    """Counts and collects elements that reach a threshold, for several thresholds, in one pass over the tensor.
 
     As soon as a threshold leaves few elements, those are kept, and answer for all higher thresholds. `kernels` is
     the module `selection`; thresholds are bits, above zero; a `side` is that of the kernels.
@@ -67,7 +66,7 @@ class Candidates:
         self._sample = self._sample.reshape(-1)
 
     def above(self, threshold: int) -> torch.Tensor | None:
-        """Return the positions of all that reach `threshold`, or None where that would take much memory."""
+        """Return the positions of all elements that reach `threshold`; None if they would take much memory."""
         self._narrow(threshold)
         if self._least is None or threshold < self._least:
             return None
@@ -77,13 +76,13 @@ class Candidates:
         return self._found[self._kernels.collect_above(self._values, threshold, count, self._side)]
 
     def count(self, threshold: int) -> int:
-        """Count the magnitudes that reach `threshold`."""
+        """Return how many magnitudes reach `threshold`."""
         self._narrow(threshold)
         known = self._least is not None and threshold >= self._least
         return int(self._kernels.count_above(self._values if known else self._x, threshold, self._side))
 
     def all_above(self, threshold: int) -> torch.Tensor:
-        """Return the positions of all that reach `threshold`, in any case."""
+        """Return the positions of all elements that reach `threshold`, however many they are."""
         found = self.above(threshold)
         if found is None:
             count = self._kernels.count_above(self._x, threshold, self._side)
@@ -91,7 +90,7 @@ class Candidates:
         return found
 
     def select_some(self, threshold: int) -> torch.Tensor:
-        """Return `all_above`, or the largest element where there are none and not all are zero: no step is without
+        """Return `all_above`; if this is empty and not all elements are zero, the largest element: every step has an
         effect."""
         found = self.all_above(threshold)
         if len(found) or not self._kernels.largest(self._x, self._side):

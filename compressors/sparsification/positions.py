@@ -40,7 +40,7 @@ _COUNT_BITS = 48
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How the positions of one payload are written."""
+    """The coding of the positions in one payload."""
 
     coding: int
     parameter: int
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def is_dense(self) -> bool:
-        """Values of all elements follow."""
+        """Whether the payload has no positions, but the values of all elements."""
         return self.coding == _DENSE
 
     def header(self, extra: int) -> bytes:
@@ -61,7 +61,7 @@ class Plan:
 
 
 def bound(option: str, n: int, most: int) -> int:
-    """Return the most bytes that the positions of up to `most` of n elements need with `option`."""
+    """Return the most bytes that the positions of at most `most` of n elements need with `option`."""
     if most == 0 and option in ("auto", "int32"):
         return 0
     sizes = {"bitmap": -(-n // 8), "delta": _delta_bound(n, most)}
@@ -71,7 +71,7 @@ def bound(option: str, n: int, most: int) -> int:
 
 
 def size(option: str, n: int, count: int) -> int | None:
-    """Return the bytes of the positions of `count` of n elements where they do not depend on which they are."""
+    """Return the bytes of the positions of `count` of n elements, if these bytes do not depend on the positions."""
     if count == n:
         return 0
     if option == "bitmap":
@@ -80,7 +80,7 @@ def size(option: str, n: int, count: int) -> int | None:
 
 
 def _delta_bound(n: int, count: int) -> int:
-    """Return the gaps add up to at most n - count, whatever they are."""
+    """Return the most bytes of delta codes: the gaps add up to at most n - count."""
     bits = min(count * (1 + r) + ((n - count) >> r) for r in range(_LARGEST_PARAMETER + 1))
     return -(-bits // 8)
 
@@ -89,7 +89,7 @@ def plan(kernels: ModuleType, indices: torch.Tensor, n: int, option: str, value_
     """Return the coding of `indices` (ascending int64).
 
     `value_bytes` is the size of a value where any number of values can follow, also all n of them; None
-    where only the kept ones can.
+    if only the kept ones can.
     """
     count = len(indices)
     if count == n:
@@ -109,7 +109,7 @@ def plan(kernels: ModuleType, indices: torch.Tensor, n: int, option: str, value_
 
 
 def write(kernels: ModuleType, indices: torch.Tensor, chosen: Plan, payload: torch.Tensor) -> None:
-    """Write the index part, into `payload` of exactly its length."""
+    """Write the positions into `payload`, which has exactly the right length."""
     if chosen.coding == _INT32:
         kernels.write_int32(indices, payload)
     elif chosen.coding == _DELTA:
@@ -119,7 +119,7 @@ def write(kernels: ModuleType, indices: torch.Tensor, chosen: Plan, payload: tor
 
 
 def read(kernels: ModuleType, payload: torch.Tensor, n: int) -> tuple[Plan, torch.Tensor | None, int]:
-    """Read what `payload` begins with: the plan, the positions (int64; None for a dense payload), and `extra`.
+    """Read the beginning of `payload`; return the plan, the positions (int64; None for a dense payload), and `extra`.
 
     Raises:
         CorruptPayload: no `write` for n elements gave it.

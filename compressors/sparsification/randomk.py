@@ -28,7 +28,7 @@ _REMEMBERED = 50  # positions take 4 bytes each: at most 2 % of the gradient
 
 @dataclasses.dataclass(frozen=True)
 class SharedSubset(Compressor):
-    """k of n elements travel, each with the probability k / n.
+    """Sends k of n elements, each with the probability k / n; all workers draw the same.
 
     k is `ratio` of the number of elements by the rule `count` (see `counts`). With `unbiased` the receiver
     multiplies by n / k, so that E[Q(x)] = x; without, Q(x) is x or zero, which is what a memory wants.
@@ -66,7 +66,7 @@ class SharedSubset(Compressor):
         return 2.0**-14 if self.values == "fp16" else 0.0
 
     def count_kept(self, n: int) -> int:
-        """Return the number of elements of n that travel."""
+        """Return how many of n elements are sent."""
         return counts.count_kept(n, self.ratio, self.count)
 
     def law(self, shape: Sequence[int]) -> Law:
@@ -176,7 +176,7 @@ class BlockRandomK(SharedSubset):
     paper: ClassVar[str] = "Vogels et al., PowerSGD, NeurIPS 2019"
 
     def start(self, n: int, key: Key) -> int:
-        """Return where the run begins."""
+        """Return the position where the run of kept elements begins."""
         return min(int(uniform(key.mix(), 1)[0] * n), n - 1)
 
     def take(self, x: torch.Tensor, key: Key, values: torch.Tensor) -> bool:

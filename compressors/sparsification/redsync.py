@@ -20,7 +20,7 @@ _STEPS = 10
 
 
 def _mean_and_largest(x: torch.Tensor, side: int) -> tuple[float, float]:
-    """Return mean and maximum of the magnitudes of `x`; with a side, the other elements count as zero. NaN or Inf where
+    """Return mean and maximum of the magnitudes of `x`; with a side, the other elements count as zero. NaN or Inf if
     `x` holds one."""
     plain, absolute, _ = backend.load("sums", x.device).moments(x)
     largest = magnitudes.value_of(backend.load("selection", x.device).largest(x, side))
@@ -62,8 +62,8 @@ class RedSyncTrimmed(TopK):
         return survivors[backend.load("selection", x.device).topk(x[survivors], k)]
 
     def _survivors(self, x: torch.Tensor, k: int, side: int) -> torch.Tensor | None:
-        """Return what reaches the highest threshold that k elements reach; None where there is none, or these are
-        many."""
+        """Return the positions that reach the highest threshold with k elements; None if there is no such threshold or
+        too many positions."""
         mean, largest = _mean_and_largest(x, side)
         if not largest > 0.0:
             return None
@@ -96,7 +96,7 @@ class RedSyncThreshold(RatioSparsifier, Stateful):
     The threshold is mean + p (max - mean) of |x|. The interval [0, 1] of p is halved: its middle is tried, and
     becomes the lower end where too many elements reach it, the upper end where too few do, until the number is
     accepted, `double`: k <= number < 2k, or `half`: k/2 < number < 3k/2, or until the interval is no longer than
-    `precision`. All elements that reach the last threshold tried are sent, or the largest one where none does.
+    `precision`. All elements that reach the last threshold tried are sent, or the largest one if none does.
 
     A threshold is used in `reuse` steps, the one of its search included. The paper does so whatever number of
     elements it gives there; here it is searched for again before that when the gradient has outgrown it, as under
@@ -145,11 +145,11 @@ class RedSyncThreshold(RatioSparsifier, Stateful):
         return found
 
     def _accept(self, k: int) -> tuple[int, int]:
-        """Return the least number of elements that ends the search, and the least number above it that doesn't."""
+        """Return the least number of elements that ends the search, and the least larger number that does not."""
         return (k, 2 * k) if self.accept == "double" else (k // 2 + 1, -(-3 * k // 2))
 
     def _still_gives(self, before: int, now: int, k: int) -> bool:
-        """Tell whether a threshold that `before` elements reached at its search can be used where `now` do."""
+        """Tell whether a threshold can be used again: `before` elements reached it at its search, `now` do."""
         fewest, most = self._accept(k)
         return now > 0 and min(before, fewest) <= _DRIFT * now and now <= _DRIFT * max(before, most)
 

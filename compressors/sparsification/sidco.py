@@ -78,7 +78,7 @@ class SIDCo(RatioSparsifier, Stateful):
         return found
 
     def _threshold(self, x: torch.Tensor, k: int, unit: int) -> float:
-        """Return the threshold of the last stage; NaN where `x` holds NaN or Inf."""
+        """Return the threshold of the last stage; NaN if `x` holds NaN or Inf."""
         _, absolute, square = backend.load("sums", x.device).moments(x)
         if not math.isfinite(absolute):
             return math.nan
@@ -121,7 +121,7 @@ class SIDCo(RatioSparsifier, Stateful):
         return min(self.stages if state is None else int(state["stages"]), self._most_stages(k, n))
 
     def _adapt(self, unit: int, kept: int, k: int, n: int) -> None:
-        """Count a step that kept so many elements, and change M where it is time."""
+        """Record a step that kept so many elements, and change M at the end of a period."""
         if self.adapt_every is None:
             return
         state = self.kept.get(unit, {})

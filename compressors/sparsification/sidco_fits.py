@@ -12,12 +12,13 @@ import statistics
 
 
 def fit_exponential(mean: float, share: float) -> float:
-    """Return mean * log(1 / share): |x| of a Laplace distribution (Abdelmoniem et al., MLSys 2021, Corollary 1.1)."""
+    """Return mean * log(1 / share), the quantile of |x| for a Laplace distribution (Abdelmoniem et al., MLSys 2021,
+    Corollary 1.1)."""
     return mean * -math.log(share)
 
 
 def fit_gamma(mean: float, mean_of_logs: float, share: float) -> float:
-    """Return |x| of a double gamma distribution (Corollary 1.2), never below zero.
+    """Return the quantile of |x| for a double gamma distribution (Corollary 1.2), never below zero.
 
     With s = log(mean) - mean(log) the shape is a = (3 - s + sqrt((s - 3)^2 + 24 s)) / (12 s), the scale mean / a,
     and the quantile -scale * (log(share) + log Gamma(a)). That is the upper end of the distribution for shapes up
@@ -35,7 +36,7 @@ def fit_gamma(mean: float, mean_of_logs: float, share: float) -> float:
 
 
 def fit_generalised_pareto(mean: float, mean_of_squares: float, share: float) -> float:
-    """Return |x| of a double generalised Pareto distribution, by its first two moments (Corollary 1.3).
+    """Return the quantile of |x| for a double generalised Pareto distribution, by two moments (Corollary 1.3).
 
     With the variance v the shape is a = (1 - mean^2 / v) / 2, the scale b = mean (mean^2 / v + 1) / 2, and the
     quantile b / a * (share^-a - 1): for a = 0, an exponential distribution, b * log(1 / share).

@@ -24,8 +24,8 @@ _HALF_ERROR = 2.0**-21
 
 
 def _find_chained(name: Any) -> type[Elementwise] | None:
-    """Return the method `name`, where it can code a vector of kept values without knowing anything else; whether it
-    asks the other workers, its options decide."""
+    """Return the method `name`, if it can encode a vector of kept values by itself; its options decide whether it asks
+    other workers."""
     if not isinstance(name, str):
         return None
     method = registry().get(aliases().get(name, name))
@@ -49,7 +49,7 @@ _VALUES = Valid(
 
 @dataclasses.dataclass(frozen=True)
 class Sparsifier(Compressor):
-    """Q(x) is x where `select` says so, and zero elsewhere.
+    """A method that sends the elements that `select` chooses; all other elements of Q(x) are zero.
 
     Options of all sparsifiers:
         values    how the kept values travel: `fp32` exactly; `fp16` rounded; `mean` as one number for all of
@@ -61,7 +61,7 @@ class Sparsifier(Compressor):
 
     Payload, for k kept of n elements:
         8 bytes       the header of `positions`: coding, parameter, k; the highest byte is `extra`
-        index part    nothing where k = n, nor where n values without positions are shorter than k with them
+        index part    nothing if k = n, nor where n values without positions are shorter than k with them
         value part    fp32: k little-endian float32 (n of them in a dense payload), NaN as 0x7FC00000
                       fp16: as many IEEE half floats of v * 2^(14 - e); e + 127, at least 1, is `extra`, and 2^e
                       the power of two not above the largest finite magnitude: no unit is too small or too
@@ -106,7 +106,7 @@ class Sparsifier(Compressor):
         """
 
     def bound_kept(self, n: int) -> int:
-        """Return the most elements of n that are kept."""
+        """Return the most elements of n that are sent."""
         return n
 
     def count_kept(self, n: int) -> int | None:
@@ -115,11 +115,11 @@ class Sparsifier(Compressor):
 
     @abstractmethod
     def selection_law(self, n: int) -> Law:
-        """Return what holds for tensors of n elements when the kept values travel exactly."""
+        """Return the law for tensors of n elements whose kept values are sent exactly."""
 
     @property
     def chained(self) -> Elementwise | None:
-        """The compressor of the kept values, where there is one."""
+        """The compressor of the kept values, if any."""
         method = None if self.values in _NOT_CHAINED else _find_chained(self.values)
         chained: Elementwise | None = from_mapping(method, self.values_options) if method else None
         return chained
@@ -243,7 +243,7 @@ class Sparsifier(Compressor):
                 kernels.add_at(kept, values.expand(len(kept)).contiguous(), weight, total)
 
     def find_sent(self, payload: torch.Tensor, count: int, key: Key) -> torch.Tensor | None:
-        """Return the positions that `payload`, for a tensor of `count` elements, names; None where it names none.
+        """Return the positions in `payload`, for a tensor of `count` elements; None if it has no positions.
 
         Raises:
             CorruptPayload: as in `unpack`.
@@ -251,7 +251,7 @@ class Sparsifier(Compressor):
         return self.unpack(buffers.receive(payload, payload.device), count, key)[0]
 
     def unpack(self, payload: torch.Tensor, n: int, key: Key) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Return the inverse of `pack`: the positions, None for all of them, and the values; a mean has no dimension.
+        """Decode a payload; return the positions (None: all elements) and the values, a mean without dimension.
 
         Raises:
             CorruptPayload: no `compress` of a tensor of n elements gave it.
@@ -288,7 +288,7 @@ class RatioSparsifier(Sparsifier):
     count: str = counts.rule("ceil")
 
     def compute_k(self, n: int) -> int:
-        """Return the k of n elements."""
+        """Return k, the number of elements to keep of n."""
         return counts.count_kept(n, self.ratio, self.count)
 
     def count_kept(self, n: int) -> int | None:
@@ -300,7 +300,7 @@ class RatioSparsifier(Sparsifier):
 
 
 def _derive_chained_key(key: Key) -> Key:
-    """Return a key for other draws than those of the selection."""
+    """Return a key whose draws differ from those of the selection."""
     return dataclasses.replace(key, seed=splitmix64(key.seed ^ _CHAINED_DRAWS))
 
 
@@ -309,7 +309,7 @@ def _no_positions(x: torch.Tensor) -> torch.Tensor:
 
 
 def _begin(kernels: Any, kept: torch.Tensor, plan: positions.Plan, extra: int, payload: torch.Tensor) -> None:
-    """Write the header and the index part."""
+    """Write the header and the positions."""
     header = torch.frombuffer(bytearray(plan.header(extra)), dtype=torch.uint8)
     payload[: positions.HEADER] = header.to(payload.device)
     positions.write(kernels, kept, plan, payload[positions.HEADER : positions.HEADER + plan.size])

@@ -79,7 +79,7 @@ class GaussianK(RatioSparsifier):
     With the mean m and the standard deviation s of all n elements, the threshold is |m| + z s, where z is what a
     normal number exceeds in size with the probability k / n. Real gradients are not normal, so the elements above
     are counted: fewer than 2/3 k halve the threshold, more than 4/3 k multiply it by 1.5, `corrections` times at
-    most. All that reach it in the end are sent, or the largest one where none does; nothing is cut off.
+    most. All that reach it in the end are sent, or the largest one if none does; nothing is cut off.
 
     k is `ratio` of n by the rule `count` (see `counts`). Where k = n all are sent.
 

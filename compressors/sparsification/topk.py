@@ -20,10 +20,10 @@ class TopK(RatioSparsifier):
 
     k is `ratio` of the number of elements by the rule `count` (see `counts`). Of equal magnitudes those with
     the lower positions are kept; NaN is larger than Inf, and Inf larger than all numbers. With `values: mean`
-    the k largest elements of the step's sign are kept, or fewer where no more have it.
+    the k largest elements of the step's sign are kept, or fewer if no more have it.
 
     Payload and values: see `Sparsifier`. Up to k NaN or Inf arrive, so that the receiver sees at least one of them.
-    More than k are what everything is that is not sent: kept in the memory, or zero where there is none.
+    More than k are what everything is that is not sent: kept in the memory, or zero if there is none.
     """
 
     name: ClassVar[str] = "topk"

@@ -19,7 +19,7 @@ def run_command(program: str, ask: Callable[[], int], *refusals: type[Exception]
         refusals: besides UsageError, exceptions that say in one line why the command cannot work.
 
     Returns:
-        2 where it cannot work or its output cannot be written; 128 + n where signal n ends it: Ctrl-C, or a reader
+        2 if it cannot work or its output cannot be written; 128 + n where signal n ends it: Ctrl-C, or a reader
         such as `head` that has seen enough.
     """
     refused: tuple[type[Exception], ...] = (UsageError, *refusals)

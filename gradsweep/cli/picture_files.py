@@ -23,7 +23,7 @@ def check(path: Path | None) -> None:
 
 @contextlib.contextmanager
 def refuse_write_errors(option: str, path: Path) -> Iterator[None]:
-    """Raise UsageError where the file that `option` asks for cannot be written within the block."""
+    """Raise UsageError if the file that `option` asks for cannot be written within the block."""
     try:
         yield
     except OSError as error:

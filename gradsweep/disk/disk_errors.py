@@ -46,7 +46,7 @@ def describe(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def add_file_name(path: Path | str) -> Iterator[None]:
-    """Give the errors within this block a file name where they have none: those of a write or a read."""
+    """Give the errors within this block a file name if they have none: those of a write or a read."""
     try:
         yield
     except OSError as error:

@@ -59,7 +59,7 @@ def take(path: Path, *, shared: bool = False, new: bool = False, make: bool = Tr
     Args:
         shared: others may have it as well, shared as this one.
         new: the file must not be there yet.
-        make: the file is made where it is missing, and may be written.
+        make: the file is made if it is missing, and may be written.
         wait_s: so long for others to give it back.
 
     Raises:
@@ -129,7 +129,7 @@ def forget(path: Path) -> None:
 
 
 def _wait(path: Path, descriptor: int, shared: bool, wait_s: float) -> tuple[Path, Owner] | None:
-    """Lock an open file; returns the soft lock and its owner where it is one."""
+    """Lock an open file; returns the soft lock and its owner if it is one."""
     began, wait, is_told = time.monotonic(), _WAITS_S[0], False
     while True:
         try:

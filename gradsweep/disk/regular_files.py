@@ -38,7 +38,7 @@ class NotRegular(OSError):
 
 
 def stamp_file(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
-    """Return a tuple that changes when a file is written or replaced; None where there is no file."""
+    """Return a tuple that changes when a file is written or replaced; None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -124,7 +124,7 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
 
 
 def set_aside(path: Path) -> str | None:
-    """Give whatever stands at `path` another name beside it, and return that; None where nothing is there.
+    """Give whatever stands at `path` another name beside it, and return that; None if nothing is there.
 
     Raises:
         OSError: the directory cannot be written.

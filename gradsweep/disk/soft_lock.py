@@ -2,7 +2,7 @@
 
 A process is known by its host, its boot, its pid and the time of its start; that stands in `.soft-NAME`, beside the
 file NAME that is locked. Whoever comes later on the same host sees whether the process is still there, and takes its
-place where it is not. Of a process on another host, or in another container, nobody knows: a person has to remove the
+place if it is not. Of a process on another host, or in another container, nobody knows: a person has to remove the
 file.
 
 A file is made with its content, and never has another owner but by `replace`.
@@ -94,7 +94,7 @@ def remove(path: Path) -> None:
 
 
 def owner_of(soft: Path) -> Owner | None:
-    """Return the owner of a soft lock; empty where it cannot be read, None where there is no such file."""
+    """Return the owner of a soft lock; empty if it cannot be read, None if there is no such file."""
     try:
         descriptor = os.open(soft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -163,7 +163,7 @@ def _space() -> str:
 
 
 def _find_start(pid: int) -> int | None:
-    """Return when a process was started, in ticks since the boot; 0 where it has ended and its parent has not waited.
+    """Return when a process was started, in ticks since the boot; 0 if it has ended and its parent has not waited.
 
     None: that cannot be seen.
     """

@@ -30,7 +30,7 @@ def one_of(known: Collection[str], listed_by: str, what: str = "") -> str:
 
 
 def find_nearest(word: str, known: Iterable[str]) -> list[str]:
-    """Return the names that a word is nearest to; more than one where they are equally near, none where all are far.
+    """Return the names that a word is nearest to; more than one if they are equally near, none if all are far.
 
     Near is, in this order: the name itself but for capitals and separators; the last part of a dotted name, as lr is of
     optimizer.lr; a typo for every three letters, of which two swapped letters are one; a beginning of the name.

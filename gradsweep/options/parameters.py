@@ -43,7 +43,7 @@ class InvalidParameter(ValueError):
 
 
 def show(value: object) -> str:
-    """Return a value as it may stand in a line: escaped where it has line breaks, cut where it is long."""
+    """Return a value as it may stand in a line: escaped if it has line breaks, cut if it is long."""
     try:
         text = str(value)
     except ValueError:  # Python writes no integers of more than some thousand digits

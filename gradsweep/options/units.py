@@ -22,12 +22,12 @@ def bits_per_second(text: object) -> float | None:
 
 
 def seconds(text: object) -> float | None:
-    """Return the time that a text such as `50us`, `1.5 ms` or `0s` names, in seconds; None where it names none."""
+    """Return the time that a text such as `50us`, `1.5 ms` or `0s` names, in seconds; None if it names none."""
     return _quantity(str(text).lower(), _SECONDS)
 
 
 def byte_count(text: object) -> float | None:
-    """Return the size that a text such as `44MB`, `64 KiB` or `8B` names, in bytes; None where it names none."""
+    """Return the size that a text such as `44MB`, `64 KiB` or `8B` names, in bytes; None if it names none."""
     return _quantity(str(text).lower(), _BYTES)
 
 

@@ -25,7 +25,7 @@ def import_mlflow() -> Any:
 
 
 class Store:
-    """The experiment `gradsweep` of a store, which is made where it is missing; times are Unix times in ms.
+    """The experiment `gradsweep` of a store, which is made if it is missing; times are Unix times in ms.
 
     Args:
         place: a directory, or the address of a tracking server.

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class EventFile:
-    """An event file, made in a directory; where no time is given, an event has the present one (Unix time in s).
+    """An event file, made in a directory; if no time is given, an event has the present one (Unix time in s).
 
     It does without tensorboardX's SummaryWriter: that has a thread, which dies of a full disk, and its callers wait.
     """

@@ -51,7 +51,7 @@ class CellFigures:
 
     @property
     def is_same(self) -> bool:
-        """True where the cell differs from the baseline by the same amount for all seeds, as sizes of messages do."""
+        """True if the cell differs from the baseline by the same amount for all seeds, as sizes of messages do."""
         gap = self.difference
         return gap is not None and gap.n > 1 and gap.mean != 0 and gap.p != gap.p
 
@@ -82,7 +82,7 @@ class Cells:
         runs: as in `Grid.runs`, in the order of the table.
         names: the columns that tell cells apart.
         keys: by cell, in order, the values of `names` as texts.
-        partner: by run, the position of the run it is compared with; -1 where there is none.
+        partner: by run, the position of the run it is compared with; -1 if there is none.
         expected: the number of runs in a cell unless it says otherwise.
         averaged: the keys, besides the seed, in which the runs of a cell differ.
     """
@@ -147,7 +147,7 @@ class Cells:
         return cells
 
     def get_first_values(self, column: str) -> list[float | None]:
-        """Return the first known value of each cell in a column of `runs`; None where there is none."""
+        """Return the first known value of each cell in a column of `runs`; None if there is none."""
         if column not in self.runs:
             return [None] * len(self.keys)
         values = self.runs[column].groupby(self.numbers).first().to_numpy("float64", na_value=np.nan)
@@ -161,7 +161,7 @@ class Cells:
         )
 
     def format_figures(self, figures: CellFigures, measure: Measure, with_count: bool = True) -> TableCell:
-        """Return figures as a cell of a table: `0.978 ± 0.003* (n=4, 1 failed)`, or words where there is no number.
+        """Return figures as a cell of a table: `0.978 ± 0.003* (n=4, 1 failed)`, or words if there is no number.
 
         Args:
             with_count: false where a column with `format_count` stands beside it.

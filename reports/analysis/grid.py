@@ -39,7 +39,7 @@ class Grid:
             number, which counts in the order of the tables, differ only in their seed.
         keys: the other swept keys; together with `label` and `workers` they name exactly one cell.
         hyper: the compressor's hyper-parameters that were swept, by which labels of one compressor differ.
-        seeds: those of all runs, in order; nothing where no config has any.
+        seeds: those of all runs, in order; nothing if no config has any.
         constants: the config keys with the same value in all runs.
         specific: by compressor, the keys that are not constant, but the same in all its runs.
         entangled: the remaining keys, which follow from the swept ones.
@@ -85,7 +85,7 @@ class Grid:
 
     @property
     def run_keys(self) -> tuple[str, ...]:
-        """The keys that name a run besides `label` and `workers`: `keys`, and the seed where there are several."""
+        """The keys that name a run besides `label` and `workers`: `keys`, and the seed if there are several."""
         return (*self.keys, SEED) if len(self.seeds) > 1 else self.keys
 
     @property

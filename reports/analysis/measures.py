@@ -167,7 +167,7 @@ def compute_efficiency(grid: Grid) -> np.ndarray:
 def derive_measures(
     grid: Grid, partner: np.ndarray, epochs: pd.DataFrame | None, targets: Sequence[float]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the runs of a grid with the columns of all measures; NaN where a run is not done.
+    """Return the runs of a grid with the columns of all measures; NaN if a run is not done.
 
     Args:
         partner: by run, the position of the one it is compared with (`find_partners`).

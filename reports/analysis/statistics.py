@@ -28,7 +28,7 @@ class Summary:
     """The values of a cell; those that are NaN or infinite are not among its `n`.
 
     Attributes:
-        std: with n - 1 in the denominator; as all intervals, NaN where n < 2.
+        std: with n - 1 in the denominator; as all intervals, NaN if n < 2.
         low, high: 95 % interval of the mean by Student's t.
         boot_low, boot_high: 95 % interval of the mean by the percentiles of a bootstrap (Efron 1979).
         least, most: the smallest and the largest value; which is best depends on what is measured.
@@ -51,7 +51,7 @@ class Difference:
     """A cell less the baseline, over the `n` seeds that both have.
 
     Attributes:
-        low, high: 95 % interval of the mean difference; NaN where n < 2.
+        low, high: 95 % interval of the mean difference; NaN if n < 2.
         p: of a paired t test; NaN if nothing can be tested: n < 2, or the same difference for all seeds.
         p_holm: `p` after the correction of Holm (1979) for all tests of a table; NaN until `correct_differences`.
     """
@@ -88,7 +88,7 @@ def summarize_cells(groups: Sequence[Iterable[float]]) -> list[Summary]:
 
 
 def compare_paired(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> Difference | None:
-    """Return the difference of a cell from its baseline, both by seed; None where they share no seed."""
+    """Return the difference of a cell from its baseline, both by seed; None if they share no seed."""
     seeds = [seed for seed in values if seed in baseline]
     return compare_cells([np.array([[values[seed], baseline[seed]] for seed in seeds], float).reshape(-1, 2)])[0]
 
@@ -121,7 +121,7 @@ def compare_cells(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
 def compare_unpaired(values: Iterable[float], baseline: Iterable[float]) -> Difference | None:
     """Return the difference of the means of two cells that share no seeds, by Welch's t test.
 
-    None where one has no value; without interval and p value where one has a single value or neither has a spread.
+    None if one has no value; without interval and p value where one has a single value or neither has a spread.
     """
     first, second = _keep_finite(values), _keep_finite(baseline)
     if not len(first) or not len(second):
@@ -170,10 +170,10 @@ def compute_band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     """Return mean and 95 % interval by Student's t at every point of some curves.
 
     Args:
-        curves: (runs, points); NaN where a run has no value, which then does not count at this point.
+        curves: (runs, points); NaN if a run has no value, which then does not count at this point.
 
     Returns:
-        mean, low and high, (points,) each; NaN where no run has a value, low and high where only one has.
+        mean, low and high, (points,) each; NaN if no run has a value, low and high where only one has.
     """
     values = np.where(np.isfinite(curves), curves, _NAN).astype("float64")
     counts = np.isfinite(values).sum(0)

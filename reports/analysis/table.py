@@ -1,6 +1,6 @@
 """A table for people and for programs; the page, the terminal and `reports.tables.formats` show its cells.
 
-A cell without a number gives the reason: the status of the run, `missing` where the sweep's directory has no such run,
+A cell without a number gives the reason: the status of the run, `missing` if the sweep's directory has no such run,
 `not measured` where the run was done without measuring it. A cell of several runs says how many are not in its number.
 """
 
@@ -64,7 +64,7 @@ MEANINGS = {
 
 
 def find_marks(runs: pd.DataFrame) -> list[str]:
-    """Return the columns in `MARKS` that are known of some run: those of the network only where it was measured."""
+    """Return the columns in `MARKS` that are known of some run: those of the network only if it was measured."""
     return [column for column in MARKS if runs[column].notna().any()]
 
 

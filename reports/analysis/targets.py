@@ -29,7 +29,7 @@ def compare_at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None
 
     Returns:
         By `RUN`: `at`, the largest value of `by` that all runs of the comparison have reached, and
-        `accuracy`, that of the last evaluation not after it; NaN where there is none.
+        `accuracy`, that of the last evaluation not after it; NaN if there is none.
     """
     points = _select_points(epochs, by)
     runs = points.groupby(RUN, observed=True)
@@ -61,7 +61,7 @@ def choose_targets(best: pd.Series) -> list[float]:
     """Return the two highest round accuracies that at least half of the runs reach.
 
     Args:
-        best: the best accuracy of each run; NA where there is none.
+        best: the best accuracy of each run; NA if there is none.
     """
     known = best.dropna()
     middle = np.sort(known.to_numpy("float64"))[len(known) // 2] if len(known) else 0.0

@@ -134,7 +134,7 @@ def render_report(built: BuiltReport, pictures: Mapping[Path, Picture] | None = 
 def write_report(
     built: BuiltReport, pictures: Sequence[str] = PICTURES, formats: Sequence[str] = file_formats.TABLES_BY_DEFAULT
 ) -> BuiltReport:
-    """Write a report into its directory, which is made where it is missing.
+    """Write a report into its directory, which is made if it is missing.
 
     Args:
         pictures: formats of the plots, from `file_formats.PICTURES`; with any of them PNG, which the page holds.

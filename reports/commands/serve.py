@@ -1,7 +1,7 @@
 """A page that follows a sweep, for a browser: http://127.0.0.1:8000/. Ctrl-C ends it.
 
 It is for reading only, and holds the report and the files of the runs, nothing else. Whoever reaches HOST:PORT can read
-them: other than 127.0.0.1, the default, only where that is wanted. From another machine: ssh -L 8000:127.0.0.1:8000."""
+them: other than 127.0.0.1, the default, only if that is wanted. From another machine: ssh -L 8000:127.0.0.1:8000."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def parse_words(option: str, typed: str, valid: Sequence[str]) -> list[str]:
 
 
 def parse_targets(options: argparse.Namespace) -> list[float] | None:
-    """Return the typed target accuracies, each once; None where none was typed.
+    """Return the typed target accuracies, each once; None if none was typed.
 
     Raises:
         gradsweep.errors.UsageError: one is no share.

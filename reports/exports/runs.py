@@ -38,7 +38,7 @@ class EndedRun:
     """A run that is neither pending nor running.
 
     Attributes:
-        began_s, ended_s: Unix times; 0 where they are not known.
+        began_s, ended_s: Unix times; 0 if they are not known.
         steps: the number of steps taken.
         options: as dotted keys, those that decide the numbers of the run.
         results: its figures in `Report.runs`, as `result/accuracy`; without those that are not known.
@@ -124,7 +124,7 @@ def make_points(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every
     """Return the points over the steps, with their wall times.
 
     Wall times are counted back from the end of the run, in training and evaluation seconds: as if all its attempts
-    were one that ended when the last one did. Forward from 0 where that is not known.
+    were one that ended when the last one did. Forward from 0 if that is not known.
     """
     steps, epochs = map(_convert_to_numbers, (steps, epochs))
     steps = _average(steps, every_s) if every_s else steps

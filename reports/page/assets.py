@@ -112,7 +112,7 @@ def round_digits(values: np.ndarray, digits: int = 4) -> np.ndarray:
 
 
 def convert_numbers(values: np.ndarray) -> list[float | int | None]:
-    """Return numbers for JSON: None for NaN and infinities, integers where there are no decimals."""
+    """Return numbers for JSON: None for NaN and infinities, integers if there are no decimals."""
     return [
         None if not math.isfinite(value) else int(value) if value.is_integer() and abs(value) < 1e15 else value
         for value in values.tolist()

@@ -1,6 +1,6 @@
 """The cells of a page, from which its plots are drawn: means over seeds, with 95 % intervals for several seeds.
 
-Curves are thinned until a page can hold them: 60 points each, fewer where there are many.
+Curves are thinned until a page can hold them: 60 points each, fewer if there are many.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
     `values` are (mean, low, high) of each of `MEASURES` over the runs that are done; `counts` are the statuses of
     all its runs; `curve` and `profile` hold, where they were recorded, columns of equal length, of which those of
     `Y` are (means, lows, highs). Where one run is all there is, there are neither lows nor highs. The curve of a cell
-    without a finished run is that of its unfinished ones. `central` is true of cells without a topology where others
+    without a finished run is that of its unfinished ones. `central` is true of cells without a topology if others
     have one.
     """
     statuses = list(grid.runs["status"])
@@ -120,7 +120,7 @@ def _split_by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence
 def _average_curves(
     curves: Mapping[int, np.ndarray], cells: Sequence[Sequence[int]], x: Sequence[str], y: Sequence[str]
 ) -> list[dict[str, Any] | None]:
-    """Return the mean of the curves of each cell's runs; None where none has any."""
+    """Return the mean of the curves of each cell's runs; None if none has any."""
     points = max(_FEWEST, min(_POINTS, _ROOM // max(len(cells) * (len(x) + 3 * len(y)), 1)))
     stacks = [_align([curves[row] for row in rows if row in curves], points) for rows in cells]
     flat = _compute_bands([stack.reshape(len(stack), math.prod(stack.shape[1:])) for stack in stacks])
@@ -138,7 +138,7 @@ def _average_curves(
 
 
 def _align(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
-    """Return curves (rows, columns) at the same values of their first column: (runs, points, columns), NaN where a
+    """Return curves (rows, columns) at the same values of their first column: (runs, points, columns), NaN if a
     curve lacks one."""
     parts = [part[np.isfinite(part[:, 0])] for part in parts]
     parts = [part for part in parts if len(part)]

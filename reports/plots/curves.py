@@ -136,7 +136,7 @@ CONSENSUS = YAxis(
 
 
 def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot | None:
-    """Plot a measure against progress; returns None where no run has it.
+    """Plot a measure against progress; returns None if no run has it.
 
     Args:
         layout: a panel for each number of workers, of which as many are drawn as fit on a page.
@@ -294,7 +294,7 @@ def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: RunPoin
 
 
 def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> None:
-    """Set scales, ticks and limits; an axis is logarithmic where values are decades apart."""
+    """Set scales, ticks and limits; an axis is logarithmic if values are decades apart."""
     is_wide = max(axis.dataLim.x1 for axis in axes) > WIDE * min(axis.dataLim.minposx for axis in axes)
     if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > WIDE * min(axis.dataLim.minposy for axis in axes):
         least = min(filter(None, map(_find_least, axes)), default=None)

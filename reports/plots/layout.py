@@ -97,14 +97,14 @@ class Layout:
 
     @property
     def seeds(self) -> str:
-        """`mean of 5 seeds`, `mean of 2 to 5 seeds`; empty where no mark is the mean of several runs."""
+        """`mean of 5 seeds`, `mean of 2 to 5 seeds`; empty if no mark is the mean of several runs."""
         sizes = self.get_done_runs().groupby("cell").size()
         least, most = sizes.min(), sizes.max()
         return f"mean of {most if least == most else f'{least} to {most}'} seeds" if most > 1 else ""
 
     @property
     def has_many(self) -> bool:
-        """True where there are too many labels for one pair of axes."""
+        """True if there are too many labels for one pair of axes."""
         return len(self.looks) > _FEW
 
     def abridge(self) -> Layout:
@@ -118,7 +118,7 @@ class Layout:
         return dataclasses.replace(self, panels=panels, omitted=f"{most} of {count} panels, all are in report.html")
 
     def drop_central(self) -> Layout:
-        """Return the layout without the runs that have no topology where others have one."""
+        """Return the layout without the runs that have no topology if others have one."""
         panels = [(title, runs[~runs["central"]]) for title, runs in self.panels]
         panels = [(title, runs) for title, runs in panels if len(runs)]
         labels = {label for _, runs in panels for label in runs["label"]}
@@ -244,7 +244,7 @@ def draw_grid(blocks: Sequence[Mapping[str, Axes]]) -> None:
 
 
 def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
-    """Name the axes; if they are shared, only where nothing is below or left of them."""
+    """Name the axes; if they are shared, only if nothing is below or left of them."""
     for place, axis in enumerate(axes):
         subplot = axis.get_subplotspec()
         columns = subplot.get_gridspec().ncols if subplot else 1

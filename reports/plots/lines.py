@@ -28,7 +28,7 @@ class Line:
 
     Attributes:
         x, y: (points,).
-        low, high: the band around it, (points,); None where there is none.
+        low, high: the band around it, (points,); None if there is none.
         is_done: whether it is of runs that are done.
     """
 

@@ -163,7 +163,7 @@ def describe_seeds(layout: Layout, interval: str) -> str:
 
 
 def describe_repeats(layout: Layout, mark: str = "line") -> str:
-    """Return the note of a legend where a label has several lines: `one line for each optimizer.lr`."""
+    """Return the note of a legend if a label has several lines: `one line for each optimizer.lr`."""
     return f"one {mark} for each {join_words([escape_label(key) for key in layout.repeats])}" if layout.repeats else ""
 
 

@@ -155,7 +155,7 @@ def _save(path: Path, table: pa.Table, runs: Mapping[str, Stamps]) -> None:
 
 
 def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] | None:
-    """Return a part's rows and the stamps of their files; None where it cannot be used."""
+    """Return a part's rows and the stamps of their files; None if it cannot be used."""
     try:
         with open_regular(path) as file:
             table = pq.ParquetFile(file, page_checksum_verification=True).read()

@@ -114,5 +114,5 @@ def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def convert_to_counts(values: pd.Series) -> pd.Series:
-    """Return numbers as counts; NA where a number is none."""
+    """Return numbers as counts; NA if a number is none."""
     return values.where((values % 1 == 0) & (values.abs() < 2**53)).astype("Int64")

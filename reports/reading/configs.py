@@ -76,7 +76,7 @@ class Configs:
 
 
 def _split_sections(data: bytes) -> list[bytes]:
-    """Return the sections of a config; none where it does not consist of sections."""
+    """Return the sections of a config; none if it does not consist of sections."""
     if _NOT_PLAIN.search(data):
         return []
     sections = _SECTION.findall(data)
@@ -95,7 +95,7 @@ def load_mapping(data: bytes) -> dict[str, Any]:
 
 
 def _parse_section(section: bytes) -> Config | None:
-    """Return the keys of a section; None where it cannot be parsed by itself."""
+    """Return the keys of a section; None if it cannot be parsed by itself."""
     try:
         found = Config.from_mapping(load_mapping(section))
     except ValueError:

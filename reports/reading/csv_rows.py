@@ -76,7 +76,7 @@ def read_all(
 
 
 def average(values: np.ndarray) -> float:
-    """Return the mean of the known values; NaN where none is known."""
+    """Return the mean of the known values; NaN if none is known."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
 

@@ -44,7 +44,7 @@ def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
-    """Return remarks on different machines, which make times incomparable; none where all are equal.
+    """Return remarks on different machines, which make times incomparable; none if all are equal.
 
     Args:
         runs: `Report.runs`; those that are not done have no figures in a table.

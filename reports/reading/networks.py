@@ -16,7 +16,7 @@ from reports.reading.text import clean, format_setting, format_settings, join_wo
 
 
 def collect_columns(network: Any) -> dict[str, Any]:
-    """Return the columns `network_*` of a run from the network in its result.json; none where there is none."""
+    """Return the columns `network_*` of a run from the network in its result.json; none if there is none."""
     network = as_mapping(network)
     found: dict[str, Any] = {}
     if problems := as_list(as_mapping(network.get("emulation")).get("problems")):
@@ -45,7 +45,7 @@ def write_remarks(runs: pd.DataFrame) -> list[str]:
 
 
 def format_network(latency: Any, bandwidth: Any) -> str:
-    """Return `215us one way, 941mbit/s`; empty where nothing was measured."""
+    """Return `215us one way, 941mbit/s`; empty if nothing was measured."""
     if not format_setting(latency) or not format_setting(bandwidth):
         return ""
     return f"{format_time(latency)} one way, {format_bandwidth(bandwidth)}/s"

@@ -112,7 +112,7 @@ def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
 
 
 def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | None:
-    """Return the columns that a run has from a race; None where it has no time of a step.
+    """Return the columns that a run has from a race; None if it has no time of a step.
 
     Args:
         scale: from this heat's times to those of the first, by the baseline, which is in both.

@@ -105,7 +105,7 @@ class Report:
     merged = merge  # the name in earlier versions
 
     def read_info(self, sweep: Path) -> dict[str, Any]:
-        """Return the content of a sweep's sweep.yaml; empty where there is none."""
+        """Return the content of a sweep's sweep.yaml; empty if there is none."""
         files = DirectoryFiles(sweep)
         info = files.read_yaml(run_directory.SWEEP)
         for entry in files.left_out:
@@ -161,7 +161,7 @@ class Report:
         Args:
             series: the CSV of a run.
             runs: rows of `self.runs`.
-            last: the last step or epoch in each run's file; 0 where it has none.
+            last: the last step or epoch in each run's file; 0 if it has none.
         """
         noted = {entry.path for entry in self.left_out}
         key = series.table.key

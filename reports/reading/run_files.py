@@ -43,7 +43,7 @@ class DirectoryFiles:
         return self._note_stamp(name) != NO_FILE
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None where there is none, or it cannot be read."""
+        """Return the content of a file; None if there is none, or it cannot be read."""
         self._note_stamp(name)
         try:
             return regular_files.read_bytes(os.path.join(self.directory, name))
@@ -54,7 +54,7 @@ class DirectoryFiles:
             return None
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return the object that a JSON file holds; None where there is no file, or it holds none."""
+        """Return the object that a JSON file holds; None if there is no file, or it holds none."""
         data = self.read(name)
         if data is None:
             return None
@@ -68,7 +68,7 @@ class DirectoryFiles:
         return value if self._is_known_format(name, value) else None
 
     def read_config(self, known: configs.Configs) -> configs.Config | None:
-        """Return the keys and sections of config.yaml; None where it cannot be used."""
+        """Return the keys and sections of config.yaml; None if it cannot be used."""
         data = self.read(run_directory.CONFIG)
         if data is None:
             if not self.left_out:
@@ -84,7 +84,7 @@ class DirectoryFiles:
         return config if config.keys and self._is_known_format(run_directory.CONFIG, config.keys) else None
 
     def read_yaml(self, name: str) -> dict[str, Any]:
-        """Return the content of a YAML file; empty where there is none that can be used."""
+        """Return the content of a YAML file; empty if there is none that can be used."""
         data = self.read(name)
         try:
             value = {} if data is None else configs.load_mapping(data)
@@ -110,7 +110,7 @@ class DirectoryFiles:
 
 
 def read_stamp(path: str) -> Stamp:
-    """Return the stamp of a file; NO_FILE where there is none, or it cannot be looked at."""
+    """Return the stamp of a file; NO_FILE if there is none, or it cannot be looked at."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -20,7 +20,7 @@ _WARMUP_STEPS = 10  # where the config does not say
 
 
 def read_row(files: DirectoryFiles, configs: Configs) -> dict[str, Any] | None:
-    """Return a row of `Report.runs` without `sweep`, `run` and `directory`; None where no config can be read.
+    """Return a row of `Report.runs` without `sweep`, `run` and `directory`; None if no config can be read.
 
     Only numbers, truth values, texts and None are in it.
     """

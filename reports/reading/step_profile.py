@@ -21,7 +21,7 @@ def average_steps(steps: np.ndarray) -> np.ndarray:
 
     Returns:
         (`gradsweep.csv_columns.STEP_COLUMNS`, bins): for ENDS the value of the last step of a bin, for all others
-        the mean of the known values, NaN where none is known.
+        the mean of the known values, NaN if none is known.
     """
     length = steps.shape[1]
     if not length:

@@ -50,7 +50,7 @@ def _exponent(value: float) -> int:
 
 
 def format_setting(value: Any) -> str:
-    """Return the value of a config key as it is typed on the command line; empty where there is none."""
+    """Return the value of a config key as it is typed on the command line; empty if there is none."""
     if isinstance(value, str):
         return value
     if value is None or value is pd.NA or value != value:

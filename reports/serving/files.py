@@ -30,7 +30,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def parse_target(target: str) -> tuple[str, ...] | None:
-    """Return the decoded names in a request's target (`/runs/a%3D1/x`); None where it is not served.
+    """Return the decoded names in a request's target (`/runs/a%3D1/x`); None if it is not served.
 
     A slash at the end, which says that a directory is meant, is an empty last name.
     """

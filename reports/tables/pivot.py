@@ -133,7 +133,7 @@ def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def parse_against(texts: Iterable[str]) -> Mapping[str, str]:
-    """Return the typed baseline, `key=value` one or several times; compressor=none where nothing is typed.
+    """Return the typed baseline, `key=value` one or several times; compressor=none if nothing is typed.
 
     Raises:
         gradsweep.errors.UsageError: one is something else.

@@ -17,7 +17,7 @@ NAME = "race"
 
 
 def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
-    """Return the table of the ratios that races have measured; None where nothing was raced.
+    """Return the table of the ratios that races have measured; None if nothing was raced.
 
     Args:
         grid: its layout; columns are numbers of workers.

@@ -198,7 +198,7 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
 
 
 def get_column_name(name: str) -> str:
-    """Return the heading of a column of `Grid.runs`, prefixed where a record has a number of that name."""
+    """Return the heading of a column of `Grid.runs`, prefixed if a record has a number of that name."""
     return "compressor" if name == "label" else f"config.{name}" if name in NUMBERS else name
 
 

@@ -1,4 +1,4 @@
-"""Ask the launcher of a sweep (sweep/directory/requests.py), or take its place where there is none."""
+"""Ask the launcher of a sweep (sweep/directory/requests.py), or take its place if there is none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 5.0
 
 
 def ask(directory: Path, request: Request) -> bool:
-    """Have the launcher of a sweep heed a request, and wait until it has; False where there is no launcher (any more).
+    """Have the launcher of a sweep heed a request, and wait until it has; False if there is no launcher (any more).
 
     Raises:
         OSError: the directory cannot be written.
@@ -41,7 +41,7 @@ def ask(directory: Path, request: Request) -> bool:
 
 
 def take_over(directory: Path) -> Sweep | None:
-    """Open a sweep that nobody holds; None where somebody was faster.
+    """Open a sweep that nobody holds; None if somebody was faster.
 
     Raises:
         UsageError: the directory cannot be written.

@@ -169,7 +169,7 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
 
 
 def _report_left_out(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], verbosity: Verbosity) -> None:
-    """Print how many runs stay cancelled, and that nothing is missing where that is so."""
+    """Print how many runs stay cancelled, and that nothing is missing if that is so."""
     chosen = set(wanted)
     left_out = [each for each in runs if each not in chosen and is_left_out(each)]
     lines = []

@@ -39,7 +39,7 @@ def quote_for_hydra(words: Sequence[str]) -> list[str]:
 
 
 def put_overrides_first(words: Sequence[str]) -> list[str]:
-    """Put all overrides before all flags where flags stand between them, which Hydra's parser refuses.
+    """Put all overrides before all flags if flags stand between them, which Hydra's parser refuses.
 
     Raises:
         UsageError: a flag is unknown, or has a wrong value.

@@ -153,7 +153,7 @@ class Composer:
         return dataclasses.replace(self._numbers[key], _value=int(value), input_line=line)
 
     def _build_base(self, points: Sequence[Sequence[str]]) -> _Base | None:
-        """Compose what these points, of one choice of groups, share; return None where they may share less."""
+        """Compose what these points, of one choice of groups, share; return None if they may share less."""
         if self.master.hydra.searchpath:  # groups that Hydra has not looked up yet may be there
             return None
         common = set(points[0]).intersection(*points[1:])
@@ -222,7 +222,7 @@ class _Base:
 
     @contextmanager
     def _apply_temporarily(self, words: Sequence[_Word]) -> Iterator[DictConfig]:
-        """Yield the config with the values in it: for that long itself, or a copy where they change its shape."""
+        """Yield the config with the values in it: for that long itself, or a copy if they change its shape."""
         if not all(self._is_leaf(word) for word in words):
             changed = copy.deepcopy(self.config)
             ConfigLoaderImpl._apply_overrides_to_config([word.override for word in words], changed)

@@ -127,7 +127,7 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
 
 
 def _find_value(key: str, arguments: Sequence[str]) -> str | None:
-    """Return the value that was typed for a key; None where it was not typed."""
+    """Return the value that was typed for a key; None if it was not typed."""
     same = (key, re.sub(r"\[(\d+)\]", r".\1", key))
     values = [word.partition("=")[2] for word in arguments if word.partition("=")[0].lstrip("+") in same]
     return values[-1] if values else None
@@ -162,7 +162,7 @@ def _describe_valid(key: str, arguments: Sequence[str], parent: Any = None) -> s
 
 
 def _find_classes(group: str, arguments: Sequence[str], parent: Any) -> list[type]:
-    """List the classes that a section may have: the chosen one, or all where the choice is not known."""
+    """List the classes that a section may have: the chosen one, or all if the choice is not known."""
     members = MEMBERS[group]
     name = _find_value(group, arguments)
     if OmegaConf.is_config(parent):

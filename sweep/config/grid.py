@@ -105,7 +105,7 @@ def _check_groups(zipped: Any, lengths: Mapping[str, int]) -> list[list[str]]:
 
 
 def check_zip(zipped: Any) -> None:
-    """Raise UsageError where `sweep.zip` is not a list of lists of keys."""
+    """Raise UsageError if `sweep.zip` is not a list of lists of keys."""
     if not _is_list(zipped) or not all(
         _is_list(group) and group and all(isinstance(key, str) for key in group) for group in zipped
     ):

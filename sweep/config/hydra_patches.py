@@ -1,6 +1,6 @@
 """All patches of Hydra, OmegaConf and Optuna, with their reasons and measured gains.
 
-A patch is applied only where the patched member exists and has the expected shape. Elsewhere the library stays as it is
+A patch is applied only if the patched member exists and has the expected shape. Elsewhere the library stays as it is
 and does the same, in more time or in its own words. `cached_repository.py` derives from two of Hydra's classes, on the
 same condition.
 """
@@ -45,7 +45,7 @@ def share_config_store() -> bool:
 
 
 def read_yaml_in_c() -> bool:
-    """Have OmegaConf's YAML loader parse with libyaml, where PyYAML was built with it.
+    """Have OmegaConf's YAML loader parse with libyaml, if PyYAML was built with it.
 
     Gain: a third of the time of composing, which went into parsing the files of conf/ in Python.
     """
@@ -68,7 +68,7 @@ def _make_yaml_loader_getter(get_yaml_loader: Function) -> Function:
 
 
 def take_mode_from_flag() -> bool:
-    """Keep Hydra from composing the whole config for hydra.mode where -m decides: it composes it again afterwards.
+    """Keep Hydra from composing the whole config for hydra.mode if -m decides: it composes it again afterwards.
 
     Gain: not measured apart.
     """

@@ -78,7 +78,7 @@ _NO_DEFAULT = re.compile(r"(?:Could not override|Could not delete) '(.*)'\.")
 def explain_override(
     message: str, arguments: Sequence[str], words_for: Callable[[str, Sequence[str]], str | None]
 ) -> str | None:
-    """Return a better line than Hydra's message about an override that it can parse; None where the message is good."""
+    """Return a better line than Hydra's message about an override that it can parse; None if the message is good."""
     first = (message.splitlines() or [""])[0]
     if (match := _SWEPT.match(first)) is not None:
         key, _, value = match[1].partition("=")
@@ -116,7 +116,7 @@ def _lacks_name(word: str) -> bool:
 
 
 def _quote(key: str, value: str) -> str | None:
-    """Return the shell's word that gives `key` this text; None where quotes do not help."""
+    """Return the shell's word that gives `key` this text; None if quotes do not help."""
     for quote in ('"', "'"):
         word = f"{key}={quote}{value}{quote}"
         parsed = parse(word)
@@ -126,7 +126,7 @@ def _quote(key: str, value: str) -> str | None:
 
 
 def parse(word: str) -> Override | None:
-    """Parse one override; return None where it is not in Hydra's grammar."""
+    """Parse one override; return None if it is not in Hydra's grammar."""
     with suppress(HydraException):
         return OverridesParser.create().parse_override(word)
     return None

@@ -29,7 +29,7 @@ TYPES: list[tuple[str, type]] = []
 
 
 def make_schema(cls: type, name: str | None = None) -> type:
-    """Make a mutable dataclass of `cls`, nested ones included, with a field `name` where it is a member of a group."""
+    """Make a mutable dataclass of `cls`, nested ones included, with a field `name` if it is a member of a group."""
     hints = typing.get_type_hints(cls)
     fields: list[Any] = [] if name is None else [("name", str, name)]
     for field in dataclasses.fields(cls):

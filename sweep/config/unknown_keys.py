@@ -83,7 +83,7 @@ def _list_keys(parent: Any) -> list[str]:
 
 
 def _find_members(section: str) -> Mapping[str, type]:
-    """Return what can be chosen for a section, by name; empty where it is no group."""
+    """Return what can be chosen for a section, by name; empty if it is no group."""
     return OPTIONS if section == _LAUNCHER else MEMBERS.get(section, {})
 
 

@@ -74,5 +74,5 @@ class Verbosity:
         return Output(quiet=self.is_terse)
 
     def errors(self) -> Output:
-        """Return the console for failures and for how to resume: standard error where JSON lines have the output."""
+        """Return the console for failures and for how to resume: standard error if JSON lines have the output."""
         return Output(stderr=self.json)

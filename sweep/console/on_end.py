@@ -30,7 +30,7 @@ def check_words(key: str, words: Sequence[object]) -> None:
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Raise UsageError where there is no such program."""
+    """Raise UsageError if there is no such program."""
     if not command:
         return
     check_words("sweep.on_end", command)

@@ -61,7 +61,7 @@ def add_to_description(directory: Path, **facts: Any) -> None:
 
 
 def read_description(directory: Path) -> dict[str, Any]:
-    """Return what sweep.yaml says of the last command that filled `directory`; nothing where it is damaged."""
+    """Return what sweep.yaml says of the last command that filled `directory`; nothing if it is damaged."""
     known = _read_yaml(directory / run_directory.SWEEP)
     return {**known, **_list_commands(known)[-1]}
 
@@ -86,7 +86,7 @@ def _write_yaml(path: Path, known: Mapping[str, Any]) -> None:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in sweep.yaml; an empty one where it is damaged."""
+    """Return the mapping in sweep.yaml; an empty one if it is damaged."""
     try:
         return yaml_files.read_mapping(path)
     except (OSError, ValueError):

@@ -57,7 +57,7 @@ def send_request(directory: Path, request: Request) -> Path:
 
 
 def remove_request(path: Path) -> None:
-    """Remove a request, which is done or taken back, where it is still there, and the folder where it was the last."""
+    """Remove a request, which is done or taken back, where it is still there, and the folder if it was the last."""
     for remove in (path.unlink, path.parent.rmdir):
         with contextlib.suppress(OSError):  # it has gone, or there are others in the folder
             remove()
@@ -111,7 +111,7 @@ class Inbox:
 
 
 def read_request(path: Path) -> Request | None:
-    """Return the request in a file; None where there is none, or none of KINDS."""
+    """Return the request in a file; None if there is none, or none of KINDS."""
     try:
         content = files.read_json(path) or {}
     except OSError:

@@ -24,7 +24,7 @@ End = tuple[str, str | None, str | None]
 
 
 def judge_result(run: Run, attempt: int | None = None) -> End | None:
-    """Return how a run has ended by its result; None where it has none.
+    """Return how a run has ended by its result; None if it has none.
 
     The result of a run that is not whole is moved into the directory of the attempt, with the checkpoint, so that a
     resume begins anew.
@@ -49,7 +49,7 @@ def is_whole(run: Run) -> bool:
 
 
 def explain_lacking(run: Run, result: Mapping[str, Any], attempt: int | None = None) -> str | None:
-    """Return what is missing of a run with this result, in words; None where it is whole."""
+    """Return what is missing of a run with this result, in words; None if it is whole."""
     try:
         return _explain_lacking(run, result, attempt)
     except (OSError, ValueError, csv.Error) as error:

@@ -78,7 +78,7 @@ def select_deciding_overrides(config: Mapping[str, Any], typed: Mapping[str, str
 
 
 def read_signature(run: Run) -> str | None:
-    """Return the whole signature of an existing run; None where nothing tells, or its state cannot be written."""
+    """Return the whole signature of an existing run; None if nothing tells, or its state cannot be written."""
     known = run.state().get("signature")
     if isinstance(known, str):
         return known
@@ -91,7 +91,7 @@ def is_blocked(run: Run) -> bool:
 
 
 def _sign_config(run: Run) -> str | None:
-    """Return the signature of config.yaml as it is; None where it cannot be read."""
+    """Return the signature of config.yaml as it is; None if it cannot be read."""
     try:
         return signature(yaml_files.read_sections(run.path(run_directory.CONFIG)))
     except (OSError, ValueError, TypeError):  # TypeError: a value that no JSON has, such as a date
@@ -99,7 +99,7 @@ def _sign_config(run: Run) -> str | None:
 
 
 def explain_unfit(run: Run) -> str | None:
-    """Return why a run that is laid out cannot be computed: its files were removed or changed; None where it can."""
+    """Return why a run that is laid out cannot be computed: its files were removed or changed; None if it can."""
     if not run.directory.is_dir():
         return "the directory of the run has been removed; a resume lays it out again"
     known = run.state().get("signature")

@@ -48,7 +48,7 @@ def finish_by_files(run: Run, *, is_running: bool) -> bool:
 
 
 def read_stopped(run: Run) -> dict[str, Any] | None:
-    """Return what the ranks of the latest attempt wrote when they saved and stopped; None where they did not."""
+    """Return what the ranks of the latest attempt wrote when they saved and stopped; None if they did not."""
     attempts = run.state()["attempts"]
     number = attempts[-1].get("number") if attempts else max(run.attempt_numbers(), default=None)
     return None if number is None else files.read_json(run.attempt(number) / run_directory.STOPPED)

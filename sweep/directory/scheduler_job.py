@@ -20,7 +20,7 @@ WAITING = "waiting.json"  # in the sweep's directory, while a launcher waits for
 
 
 def read_job(run: Run) -> Job | None:
-    """Return the latest job that a run was given to; None where no scheduler has it."""
+    """Return the latest job that a run was given to; None if no scheduler has it."""
     cluster, job = (_read_texts(run).get(key) for key in ("cluster", "id"))
     return None if cluster is None or job is None else (cluster, job)
 
@@ -35,7 +35,7 @@ def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]])
 
 
 def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
-    """Return what the launcher that holds a sweep has noted; nothing where an earlier launcher noted it."""
+    """Return what the launcher that holds a sweep has noted; nothing if an earlier launcher noted it."""
     try:
         noted = files.read_json(directory / WAITING) or {}
     except OSError:
@@ -47,12 +47,12 @@ def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[
 
 
 def read_cluster(run: Run) -> str | None:
-    """Return the cluster that a run was given to; None where it never was."""
+    """Return the cluster that a run was given to; None if it never was."""
     return _read_texts(run).get("cluster")
 
 
 def _read_texts(run: Run) -> dict[str, str]:
-    """Return the texts in the job.json of a run; none where it cannot be read."""
+    """Return the texts in the job.json of a run; none if it cannot be read."""
     try:
         content = files.read_json(run.path(run_directory.JOB)) or {}
     except OSError:

@@ -93,7 +93,7 @@ class Sweep:
         os.pwrite(self.descriptor, json.dumps(by).encode() + b"\n", 0)
 
     def close(self) -> None:
-        """Release the lock; where nothing was written, remove what was made for the sweep."""
+        """Release the lock; if nothing was written, remove what was made for the sweep."""
         is_nothing = not any((self.directory / name).exists() for name in (run_directory.SWEEP, run_directory.RUNS))
         if is_nothing:
             with contextlib.suppress(OSError):

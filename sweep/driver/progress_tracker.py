@@ -171,7 +171,7 @@ class Tracker:
         return counts
 
     def estimate_remaining_s(self, now: float) -> float | None:
-        """Return the seconds until all runs are done; None where nothing tells yet.
+        """Return the seconds until all runs are done; None if nothing tells yet.
 
         What is left to compute, in core-seconds as runs of the same number of cores (or the next most similar one)
         have taken, at the rate of core-seconds a second so far: gaps that gangs leave are in it.

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def find_emulation(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the section `network` of a run's config where it asks for emulation, as a bandwidth in it does."""
+    """Return the section `network` of a run's config if it asks for emulation, as a bandwidth in it does."""
     network = config.get("network") or {}
     return dict(network) if "bandwidth" in network else None
 

@@ -115,7 +115,7 @@ def _is_open_mpi(program: str) -> bool:
 
 @functools.cache
 def try_emulation() -> dict[str, Any]:
-    """Try to make a cluster; return `problem` where that failed, else `netem`."""
+    """Try to make a cluster; return `problem` if that failed, else `netem`."""
     command = [sys.executable, "-m", "sweep.emulation.capability_check"]
     try:
         with tempfile.TemporaryDirectory(prefix="gradsweep-") as scratch:

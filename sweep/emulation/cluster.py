@@ -143,7 +143,7 @@ class Shape:
         """Make a bucket for packets of up to `packet` bytes: it would cut larger ones up, at ten times the CPU.
 
         The bucket also has room for 150 us of the rate, by which a timer may be late. 100 ms of the rate or 4 MB may
-        wait, as in a switch with deep buffers: packets are lost only where many hosts send to one. Our own switch
+        wait, as in a switch with deep buffers: packets are lost only if many hosts send to one. Our own switch
         (switch.c) holds no more than its sockets do (`delay.explain_small_buffer`).
         """
         return cls(rate, round(packet * 1.1 + rate / 8 * 150e-6), min(round(max(rate / 8 * 0.1, 4e6)), MOST_WAITING))

@@ -31,7 +31,7 @@ def find_cache() -> Path:
 
 
 def compile_program(name: str, scratch: Path) -> Path:
-    """Compile `name`.c to a program or a library where that is not done yet; return its path.
+    """Compile `name`.c to a program or a library if that is not done yet; return its path.
 
     Args:
         scratch: a directory for it where the user's cache cannot be written.

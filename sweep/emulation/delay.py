@@ -102,7 +102,7 @@ Delayer = Netem | Switch
 def explain_small_buffer(cluster: Cluster, held: int) -> str | None:
     """Explain that our switch holds fewer bytes for a port than may wait there; None: it can hold them all.
 
-    The kernel gives it as much as it asks for only where the user has the right.
+    The kernel gives it as much as it asks for only if the user has the right.
     """
     packet = compute_packet_bytes(cluster)
     wanted = min(MOST_HELD, max(Shape.from_rate(host.bandwidth, packet).limit for host in cluster.hosts))

@@ -68,7 +68,7 @@ def open_runs(
 
 
 def calibrate() -> dict[str, Any]:
-    """Measure one core, which is leased meanwhile where one is free; see `measure_core` for what is returned."""
+    """Measure one core, which is leased meanwhile if one is free; see `measure_core` for what is returned."""
     with ExitStack() as stack:
         lease = None
         with suppress(UsageError):  # a caller that needs slots reports it

@@ -136,7 +136,7 @@ def _lay_out(group: RaceGroup, points: Mapping[Run, ResolvedPoint], without: Map
 
 
 def _find_culprit(run: Run) -> str | None:
-    """Return the name of the run that has failed in the last attempt at a race; None where no rank names one."""
+    """Return the name of the run that has failed in the last attempt at a race; None if no rank names one."""
     for number in run.attempt_numbers()[-1:]:
         for path in sorted(run.attempt(number).glob(run_directory.FAILURE.format(rank="*"))):
             name = (files.read_json(path) or {}).get("run")

@@ -1,4 +1,4 @@
-"""The state of one command: it is made where the command begins and handed down from there."""
+"""The state of one command: it is made if the command begins and handed down from there."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Session:
         return self.events
 
     def build_resume_command(self, directory: Path) -> str:
-        """Return the command line that computes what is missing: this one again where only it knows all points."""
+        """Return the command line that computes what is missing: this one again if only it knows all points."""
         from sweep.console.messages import build_command, build_rerun_command
 
         return build_rerun_command(directory) if self.is_growing else build_command("resume", directory)

@@ -71,7 +71,7 @@ class SweepEvents:
         return f"{os.path.relpath(self.directory)}: {listed}, {duration(time.monotonic() - self._began)}"
 
     def name_best(self, runs: Sequence[Run]) -> str | None:
-        """Return a line that names the best run by sweep.metric; None where no run has a value."""
+        """Return a line that names the best run by sweep.metric; None if no run has a value."""
         metric = self.settings.metric
         values = {run: read_value(run, metric) for run in dict.fromkeys(runs) if run.status() == run_directory.DONE}
         numbers = {run: value for run, value in values.items() if not math.isnan(value)}

@@ -211,7 +211,7 @@ class Condition:
         return compute
 
     def _find_path(self, node: ast.expr) -> str | None:
-        """Return the dotted name that a node is; None where it is something else."""
+        """Return the dotted name that a node is; None if it is something else."""
         if isinstance(node, ast.Name):
             return node.id
         if isinstance(node, ast.Attribute):
@@ -283,7 +283,7 @@ class PointFilter:
         self.exclude = [Condition("sweep.exclude", text, configs, members) for text in exclude]
 
     def explain_exclusion(self, config: Mapping[str, Any]) -> str | None:
-        """Return the setting that takes this point out, in words; None where it stays."""
+        """Return the setting that takes this point out, in words; None if it stays."""
         for each in self.exclude:
             if each.holds(config):
                 return f"sweep.exclude: {each.text}"

@@ -49,7 +49,7 @@ class Parallelism:
 
     @property
     def ranks_per_core(self) -> float:
-        """The ranks that share the cores which one rank asks for; 1 where all compute at once."""
+        """The ranks that share the cores which one rank asks for; 1 if all compute at once."""
         return self.ranks / self.at_once
 
     @classmethod
@@ -142,7 +142,7 @@ class Estimator:
         return found
 
     def estimate(self, config: Mapping[str, Any]) -> Estimate | None:
-        """Return an estimate from the finished runs that are most like this one; None where nothing is known.
+        """Return an estimate from the finished runs that are most like this one; None if nothing is known.
 
         A run counts that has the same model and data. One that max_steps has cut short tells nothing of whole epochs.
         Runs with another number of workers are scaled, those with the nearest number; so are those on other cores.
@@ -183,7 +183,7 @@ class Estimator:
         return self._chosen[given]
 
     def estimate_seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Return the likely duration of a run with this config, from start to end; None where nothing is known."""
+        """Return the likely duration of a run with this config, from start to end; None if nothing is known."""
         estimate = self.estimate(config)
         return None if estimate is None else estimate.seconds
 
@@ -244,7 +244,7 @@ def _count_used_cores(run: Run) -> int | None:
 
 
 def _measure_wall_s(run: Run) -> float:
-    """Return the seconds from start to end of a run that took one attempt; 0 where it took several."""
+    """Return the seconds from start to end of a run that took one attempt; 0 if it took several."""
     attempts = run.state()["attempts"]
     if len(attempts) != 1 or not attempts[0].get("started") or not attempts[0].get("ended"):
         return 0.0

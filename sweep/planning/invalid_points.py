@@ -27,7 +27,7 @@ def find_refusal(
     worked: Sequence[Mapping[str, str]],
     overrides: Sequence[Mapping[str, str]],
 ) -> UsageError | None:
-    """Return the error that refuses the whole grid; None where the points that cannot work are left out of it.
+    """Return the error that refuses the whole grid; None if the points that cannot work are left out of it.
 
     With `corners` a value belongs to points that work and to points that do not: each works by itself, and only some
     pairs of them do not. A value that works nowhere is a mistake.

@@ -74,7 +74,7 @@ class RaceGroup:
 
 
 def refuse_nothing_to_race(points: Sequence[ResolvedPoint]) -> None:
-    """Refuse race=only where no two points can be compared.
+    """Refuse race=only if no two points can be compared.
 
     Raises:
         UsageError: there are none.

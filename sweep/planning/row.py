@@ -33,7 +33,7 @@ class Row:
 
     @property
     def seconds(self) -> float | None:
-        """The likely duration of the run; None where it is unknown."""
+        """The likely duration of the run; None if it is unknown."""
         return None if self.estimate is None else self.estimate.seconds
 
     @property
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def gpus(self) -> int | None:
-        """GPUs that it asks for; None where the machine decides (device=auto)."""
+        """GPUs that it asks for; None if the machine decides (device=auto)."""
         if not self.config or self.config["device"] == "cpu":
             return 0
         if self.config["gpus"]:

@@ -103,7 +103,7 @@ def find_store(sweep: Path) -> Path:
 
 
 def take(code: Code, store: Path) -> Path:
-    """Return the directory in `store` with a copy of `code`, which is made where it is missing or damaged.
+    """Return the directory in `store` with a copy of `code`, which is made if it is missing or damaged.
 
     Raises:
         UsageError: the store cannot be written or belongs to another user, or the code changes while it is copied.

@@ -16,7 +16,7 @@ MOST_BYTES = 100_000_000  # bytes of these files that are read
 
 
 def describe(project: Path) -> dict[str, Any] | None:
-    """Describe the state of a checkout; None where `project` is none.
+    """Describe the state of a checkout; None if `project` is none.
 
     Returns:
         `commit`, `branch`; `dirty`: lines of `git status --porcelain`; `diff`: the first LONGEST_DIFF characters of the

@@ -49,7 +49,7 @@ def hide_in_word(word: str) -> str:
 
 
 def refuse_names(key: str, names: Iterable[str]) -> None:
-    """Raise UsageError where the name of an environment variable is one of a secret."""
+    """Raise UsageError if the name of an environment variable is one of a secret."""
     for name in filter(is_secret, names):
         raise UsageError(
             f"{key}.{name}={HIDDEN}: a secret, by its name, that would stand in the sweep's files; valid is to leave "
@@ -58,7 +58,7 @@ def refuse_names(key: str, names: Iterable[str]) -> None:
 
 
 def refuse_texts(key: str, texts: Iterable[object]) -> None:
-    """Raise UsageError where a text gives a secret by name."""
+    """Raise UsageError if a text gives a secret by name."""
     for text in texts:
         if isinstance(text, str) and (shown := hide(text)) != text:
             shown = shown if shown.isprintable() else repr(shown)

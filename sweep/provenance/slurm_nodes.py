@@ -48,7 +48,7 @@ def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, An
 
 
 def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes] | None:
-    """Start the program by which nodes describe themselves; return None where there are none, or no srun."""
+    """Start the program by which nodes describe themselves; return None if there are none, or no srun."""
     if not nodes:
         return None
     size = [f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]

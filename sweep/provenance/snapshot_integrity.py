@@ -70,7 +70,7 @@ def find_flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
 
 @functools.lru_cache(maxsize=4)
 def _digest_once(copy: Path, files: tuple[File, ...]) -> str:
-    """Return the digest of the files' content, which is read again only where times or sizes have changed."""
+    """Return the digest of the files' content, which is read again only if times or sizes have changed."""
     return compute_digest(hash_files(copy, [file[0] for file in files]).items())
 
 

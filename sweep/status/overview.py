@@ -1,6 +1,6 @@
 """Read the status of all runs of a sweep from their files, quickly enough for ten thousand runs.
 
-Torn and missing files are reported. Nothing is written. A file is read again only where it has changed.
+Torn and missing files are reported. Nothing is written. A file is read again only if it has changed.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def _to_whole(value: object) -> int | None:
 
 
 def _compute_seconds(attempt: Mapping[str, Any]) -> float | None:
-    """Return how long an attempt has taken, or takes so far; 0 where the clock was put back."""
+    """Return how long an attempt has taken, or takes so far; 0 if the clock was put back."""
     try:
         started = datetime.datetime.fromisoformat(str(attempt["started"]))
         ended = datetime.datetime.fromisoformat(str(attempt.get("ended") or files.now()))

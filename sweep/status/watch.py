@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
-    """Show a sweep until it ends; returns 0 where all its runs are done, else 1."""
+    """Show a sweep until it ends; returns 0 if all its runs are done, else 1."""
     directory, words = find.find_sweep([options.words])
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")

@@ -13,7 +13,7 @@ RECENT_S = 10.0
 
 
 def find_counter_file(cgroups: str, root: Path = ROOT) -> Path | None:
-    """Find the file with our cgroup's `oom_kill`; None where none can be read.
+    """Find the file with our cgroup's `oom_kill`; None if none can be read.
 
     Args:
         cgroups: what is in /proc/self/cgroup: lines of `number:controllers:path`.

@@ -23,7 +23,7 @@ GRACE_S = 5.0
 
 
 def read_output(*command: str, timeout: float, cwd: Path | None = None) -> bytes | None:
-    """Run a command; return its output, or None where it cannot be run, fails, or takes longer than `timeout` (s)."""
+    """Run a command; return its output, or None if it cannot be run, fails, or takes longer than `timeout` (s)."""
     try:
         done = subprocess.run(
             command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True
@@ -34,7 +34,7 @@ def read_output(*command: str, timeout: float, cwd: Path | None = None) -> bytes
 
 
 def read_text(*command: str, timeout: float) -> str:
-    """Run a command as `read_output` does; return its output as text, empty where there is none."""
+    """Run a command as `read_output` does; return its output as text, empty if there is none."""
     return (read_output(*command, timeout=timeout) or b"").decode("utf-8", errors="replace")
 
 
@@ -93,7 +93,7 @@ def start_program(
 
 
 def choose_scratch() -> str:
-    """Return a path for the temporary files of one mpirun, where nothing is yet.
+    """Return a path for the temporary files of one mpirun, if nothing is yet.
 
     Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
     """

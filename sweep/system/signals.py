@@ -64,7 +64,7 @@ def raise_on_signals() -> Iterator[None]:
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Raise `Interrupted` within this block only where `raise_deferred` is called, and at the block's end."""
+    """Raise `Interrupted` within this block only if `raise_deferred` is called, and at the block's end."""
     global _deferring
     _deferring = True
     try:

@@ -63,7 +63,7 @@ class Allocation:
 
     @property
     def cores(self) -> list[int]:
-        """The cores to share out to the ranks; empty where others may have them too, or on several nodes."""
+        """The cores to share out to the ranks; empty if others may have them too, or on several nodes."""
         return sorted(os.sched_getaffinity(0)) if self.confined and self.nodes == 1 and not self.shared else []
 
     def build_environment(self, scratch: str) -> dict[str, str]:
@@ -82,7 +82,7 @@ class Allocation:
         return {"job": self.job, "nodes": self.hosts, "restarts": self.restarts}
 
     def query_job(self) -> dict[str, str]:
-        """Query SLURM for this job now; return its fields, empty where SLURM does not answer in time."""
+        """Query SLURM for this job now; return its fields, empty if SLURM does not answer in time."""
         return _query("job", self.job)
 
     def is_oversubscribed(self) -> bool:
@@ -102,7 +102,7 @@ class Allocation:
         return counted.isdigit() and int(counted) > (os.cpu_count() or 1)
 
     def find_lost_nodes(self, timeout: float = 30) -> list[str]:
-        """Find the other nodes on which nothing can be started any more; empty where this cannot be told.
+        """Find the other nodes on which nothing can be started any more; empty if this cannot be told.
 
         SLURM takes minutes to notice a lost node (SlurmdTimeout), while an mpirun that has lost one ends at once.
         """
@@ -114,7 +114,7 @@ class Allocation:
         return [node for node, answered in _try_nodes(others, timeout).items() if not answered]
 
     def list_other_nodes(self, timeout: float = 2) -> list[str]:
-        """List the names of all nodes but this one; empty where they cannot be told."""
+        """List the names of all nodes but this one; empty if they cannot be told."""
         if self.nodes < 2:
             return []
         nodes = read_text("scontrol", "show", "hostnames", self.hosts, timeout=timeout)  # it only expands the list
@@ -130,7 +130,7 @@ class Allocation:
 
 
 def _query(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
-    """Query SLURM for a job or a node; return its fields, empty where it does not answer in time."""
+    """Query SLURM for a job or a node; return its fields, empty if it does not answer in time."""
     words = read_text("scontrol", "show", kind, name, timeout=timeout).split()
     return dict(word.partition("=")[::2] for word in words if "=" in word)
 
@@ -172,7 +172,7 @@ def is_preempted(described: Mapping[str, str]) -> bool:
 
 
 def compute_seconds_left(described: Mapping[str, str]) -> float | None:
-    """Return the seconds until a job's time limit; None where it is not known."""
+    """Return the seconds until a job's time limit; None if it is not known."""
     try:
         end = datetime.datetime.fromisoformat(described["EndTime"])
     except (KeyError, ValueError):

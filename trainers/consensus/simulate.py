@@ -196,7 +196,7 @@ class Course:
     @property
     def factor(self) -> float:
         """By what the distance sqrt(error) is multiplied in an iteration, as a geometric mean over the second half of
-        those before the error has fallen to 1e-20 of its start, where float64 ends; inf where it has diverged."""
+        those before the error has fallen to 1e-20 of its start, where float64 ends; inf if it has diverged."""
         if self.diverged:
             return math.inf
         above = np.flatnonzero(self.errors > 1e-20 * self.errors[0])

@@ -39,7 +39,7 @@ SOURCES: dict[type, str] = {
 
 
 def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
-    """Make the arrays of a data set ready under `root`; quick where they are.
+    """Make the arrays of a data set ready under `root`; quick if they are.
 
     Args:
         dataset: one of the dataclasses of trainers.options.datasets.

@@ -50,7 +50,7 @@ class Augment:
     Args:
         options: of the data set.
         shape: channels, height and width of an image.
-        mean, std: of the training set, per channel in levels: what is used where the options say nothing.
+        mean, std: of the training set, per channel in levels: what is used if the options say nothing.
         samples: in the training set.
 
     Raises:

@@ -163,7 +163,7 @@ def _die_with_rank(loader: int) -> None:
 
 
 class FolderFeed(Feed):
-    """A worker's share of a tree of images, decoded in `loaders` processes, or by the rank itself where that is 0.
+    """A worker's share of a tree of images, decoded in `loaders` processes, or by the rank itself if that is 0.
 
     Loaders are started by spawn, not by fork: a copy of a process that has initialised MPI (or CUDA) is not safe to
     go on with. They stay from epoch to epoch, and have the cores of their rank.

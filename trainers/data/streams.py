@@ -16,7 +16,7 @@ class Streams:
     """A text cut into streams, as a language model reads it.
 
     What can be predicted are all tokens but the first; they are cut into runs in order, one for each stream, the
-    first ones longer by one where it doesn't come out even. So every token is predicted once, also at the cuts,
+    first ones longer by one if it doesn't come out even. So every token is predicted once, also at the cuts,
     and nothing is left over.
 
     Args:

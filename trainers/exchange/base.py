@@ -39,7 +39,7 @@ class Traffic:
 
     `payload_bytes` is its message, with everything that the others need to decode it.
     `sent_bytes` is all that it sent, by the collective's algorithm (trainers/lanes).
-    `compression_error` is ||x - Q(x)|| / ||x|| over all units, None where it was not measured or all was dropped.
+    `compression_error` is ||x - Q(x)|| / ||x|| over all units, None if it was not measured or all was dropped.
     """
 
     payload_bytes: float
@@ -269,7 +269,7 @@ class Exchange:
         }
 
     def _compute_error(self) -> float | None:
-        """Return ||x - Q(x)|| / ||x|| of the step, or None where it was not measured."""
+        """Return ||x - Q(x)|| / ||x|| of the step, or None if it was not measured."""
         if not (self._measure and self._has_sent):
             return None
         return (self._error / self._norm) ** 0.5 if self._norm else 0.0

@@ -99,7 +99,7 @@ class Gossip(Exchange):
             self.lane.send()
 
     def receive(self) -> None:
-        """Wait for the messages of the neighbours; do nothing where none is on its way."""
+        """Wait for the messages of the neighbours; do nothing if none is on its way."""
         for _ in self.lane.communicate():
             pass
 

@@ -92,7 +92,7 @@ class TorchGroup:
             ) from error
 
     def try_sum(self, dtype: torch.dtype) -> None:
-        """Add a number of every worker; all call it. RuntimeError where the backend cannot add that type."""
+        """Add a number of every worker; all call it. RuntimeError if the backend cannot add that type."""
         one = torch.ones(1, dtype=dtype, device=self.device)
         dist.all_reduce(one)
         one.cpu()  # an error of NCCL's is raised here, and not in some later call
@@ -109,7 +109,7 @@ class TorchGroup:
 
 
 def check_available(backend: str) -> None:
-    """Raise UsageError where this torch lacks torch.distributed or the backend."""
+    """Raise UsageError if this torch lacks torch.distributed or the backend."""
     has = dist.is_available() and {"gloo": dist.is_gloo_available, "nccl": dist.is_nccl_available}[backend]()
     if not has:
         raise UsageError(f"exchange.transport=torch: this torch ({torch.__version__}) has no {backend}; valid is mpi")

@@ -57,7 +57,7 @@ class TwoPhase(Exchange):
 
 
 def build_second_memory(name: str, first: Memory) -> Memory:
-    """Build the memory of the second phase by its option; `auto` has one where the workers have one."""
+    """Build the memory of the second phase by its option; `auto` has one if the workers have one."""
     if name == "auto":
         name = first.name if first.name in ("none", "scaled_residual") else "residual"
     return memories.build(name)

@@ -46,7 +46,7 @@ class Lane(ABC):
 
     @abstractmethod
     def add(self, parcel: Parcel) -> torch.Tensor | None:
-        """Take a unit and return its payload, or None where only `communicate` can give it."""
+        """Take a unit and return its payload, or None if only `communicate` can give it."""
 
     def post(self) -> None:
         """Start to send the units added since the last call; they travel during backward or later.
@@ -92,7 +92,7 @@ class MessageLane(Lane):
         return staging.allocate_message(size)
 
     def cut_part(self) -> MessagePart | None:
-        """Return the units that were added since the last call as a part, or None where there are none."""
+        """Return the units that were added since the last call as a part, or None if there are none."""
         first, start = self._posted_units, self._posted_bytes
         if first == len(self.parcels):
             return None

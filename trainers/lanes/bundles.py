@@ -58,7 +58,7 @@ def sum_bounds(parcels: Sequence[Parcel]) -> int:
 
 
 def find_fixed_sizes(parcels: Sequence[Parcel]) -> list[int] | None:
-    """Return the sizes of the payloads, or None where one depends on the data, so that sizes must travel."""
+    """Return the sizes of the payloads, or None if one depends on the data, so that sizes must travel."""
     sizes = [parcel.compressor.payload_size(parcel.x.shape) for parcel in parcels]
     return None if None in sizes else [size for size in sizes if size is not None]
 

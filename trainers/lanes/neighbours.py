@@ -111,7 +111,7 @@ class NeighbourLane(MessageLane):
         self._lengths = [ALIGNMENT * state.Get_count(MPI.INT32_T) for state in states]
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        """Wait for all messages; do nothing where none is on its way."""
+        """Wait for all messages; do nothing if none is on its way."""
         if self._on_way:
             self.collectives.complete()
             self._on_way = False

@@ -88,7 +88,7 @@ class SecondPhase:
         }
 
     def check_state(self, state: Any) -> None:
-        """Raise ValueError where `state` is not what `state_dict` of the same memory gives."""
+        """Raise ValueError if `state` is not what `state_dict` of the same memory gives."""
         unit_state.require_keys("a second phase", state, ("memory", "kept", "compressors"))
         if state["memory"] != repr(self.memory):
             raise ValueError(

@@ -42,7 +42,7 @@ def explain_refusal(model: nn.Module, shape: tuple[int, ...]) -> Exception | Non
 
 @dataclasses.dataclass(frozen=True)
 class Resize:
-    """A forward pre-hook: (N, C, H, W) to (N, C, size, size), bilinear; nothing where they have that size."""
+    """A forward pre-hook: (N, C, H, W) to (N, C, size, size), bilinear; nothing if they have that size."""
 
     size: int
 

@@ -50,7 +50,7 @@ def allocate_message(size: int, *, host: bool = False) -> torch.Tensor:
 
 
 def get_mpi_buffer(tensor: torch.Tensor) -> Any:
-    """Return `tensor` as a buffer for mpi4py: a numpy array, or the tensor itself where it is on a GPU."""
+    """Return `tensor` as a buffer for mpi4py: a numpy array, or the tensor itself if it is on a GPU."""
     if tensor.device.type == "cpu":
         return tensor.numpy()
     torch.cuda.current_stream(tensor.device).synchronize()  # its pending writes are complete
@@ -69,5 +69,5 @@ def get_words(tensor: torch.Tensor) -> Any:
 
 
 def move_to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy of `tensor` in main memory, or `tensor` itself where it is there already."""
+    """Return a copy of `tensor` in main memory, or `tensor` itself if it is there already."""
     return tensor.cpu()

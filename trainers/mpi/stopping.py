@@ -42,7 +42,7 @@ def listen() -> None:
 
 
 def write_stacks_into(attempt: Path, rank: int) -> None:
-    """Open the rank's file for stacks in the attempt's directory; where that fails, stacks go on to stderr.
+    """Open the rank's file for stacks in the attempt's directory; if that fails, stacks go on to stderr.
 
     The file must be open before anything hangs. `end_stacks` removes it if it is empty.
     """

@@ -66,7 +66,7 @@ class CommonClock:
         self._again = time.perf_counter() + (time.perf_counter() - began) / SHARE
 
     def wait_until(self, moment: float) -> None:
-        """Return at this time by `now`; at once where it is past."""
+        """Return at this time by `now`; at once if it is past."""
         left = moment - self.now()
         if not self.crowded:
             left -= SPIN_S

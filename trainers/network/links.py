@@ -66,7 +66,7 @@ class Links:
         latency_s: one way of a message of 8 bytes between the first two hosts, median.
         bandwidth: from the first to the second host, while nothing else is sent.
         ring_bandwidth: what the slowest host gets when each sends to the next and gets from the one before.
-        busy_cores: of the first host's machine meanwhile; None where the system does not tell.
+        busy_cores: of the first host's machine meanwhile; None if the system does not tell.
         busiest_core: the share of the time in which its busiest core worked.
         cores: that machine's.
     """
@@ -148,7 +148,7 @@ def measure_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | Non
 
     Args:
         network: options of the group `network`.
-        emulation: what emulation.json says, known to rank 0; None where nothing was emulated.
+        emulation: what emulation.json says, known to rank 0; None if nothing was emulated.
     """
     wanted = compute_expected(network, 2, emulation)
     attempts: list[dict[str, Any]] = []
@@ -240,8 +240,8 @@ def describe(network: Any, hosts: int, links: Links | None, emulation: Mapping[s
 
     Args:
         network: options of the group `network`.
-        links: what `measure` has found; None where there was nothing to measure.
-        emulation: what emulation.json says; None where nothing was emulated.
+        links: what `measure` has found; None if there was nothing to measure.
+        emulation: what emulation.json says; None if nothing was emulated.
     """
     wanted = compute_expected(network, hosts, emulation)
     return {
@@ -330,7 +330,7 @@ def _plan_chunks(rate: float, latency: float) -> tuple[int, int]:
 
 
 def _stream(comm: MPI.Comm, target: int | None, source: int | None, chunk: int, count: int) -> float | None:
-    """Send chunks to one rank while as many come from another; bit/s of these, or None where there is no `source`.
+    """Send chunks to one rank while as many come from another; bit/s of these, or None if there is no `source`.
 
     The first quarter is not counted: until then connections are made, windows open and buckets empty.
     """

@@ -258,7 +258,7 @@ def name_prepared_arrays(name: str, options: Any) -> str:
 
 
 def _make_safe(word: str) -> str:
-    """Return a word as a part of a file's name; where letters are left out, a hash follows."""
+    """Return a word as a part of a file's name; if letters are left out, a hash follows."""
     text = re.sub(r"[^A-Za-z0-9._=-]", "_", word)
     if text == word and len(text) <= 40:
         return text

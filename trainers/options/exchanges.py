@@ -40,13 +40,13 @@ class Overlapping(Exchange):
 
 @dataclasses.dataclass(frozen=True)
 class Auto(Overlapping):
-    """`gossip` where the algorithm is decentralised; else `allreduce` where the network can sum all payloads,
-    `allgather` where it can sum none, and `mixed`."""
+    """`gossip` if the algorithm is decentralised; else `allreduce` if the network can sum all payloads,
+    `allgather` if it can sum none, and `mixed`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Allreduce(Overlapping):
-    """The network sums the payloads (or does the rounds of a cooperative compressor): only where it can."""
+    """The network sums the payloads (or does the rounds of a cooperative compressor): only if it can."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Model(Checked):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageModel(Model):
-    """A model of images, which it resizes to `input_size` x `input_size` pixels where they have another size."""
+    """A model of images, which it resizes to `input_size` x `input_size` pixels if they have another size."""
 
     takes: ClassVar[tuple[str, ...]] = ("images",)
     least: ClassVar[int] = 8

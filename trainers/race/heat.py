@@ -92,7 +92,7 @@ class Heat:
         return stopped
 
     def _shorten_blocks(self) -> None:
-        """Time fewer steps in a block where a round would take too long."""
+        """Time fewer steps in a block if a round would take too long."""
         from mpi4py import MPI
 
         seconds = np.array([racer.warm_step_s for racer in self.racers.values()])
@@ -131,7 +131,7 @@ class Heat:
         self._rows.append({**about, **steps, **dict(seconds)})
 
     def _leave(self, name: str, reason: str) -> None:
-        """Take a run out of the heat; where it is the baseline, the next run becomes it."""
+        """Take a run out of the heat; if it is the baseline, the next run becomes it."""
         self.left[name] = reason
         del self.racers[name], self._means[name]
 

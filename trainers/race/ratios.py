@@ -26,7 +26,7 @@ class Ratio(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Half the width of the interval, relative to the value; infinite where it is unknown."""
+        """Half the width of the interval, relative to the value; infinite if it is unknown."""
         width = (self.high - self.low) / 2 / self.value
         return width if math.isfinite(width) else math.inf
 

@@ -14,7 +14,7 @@ from gradsweep.csv_columns import LOCAL_EPOCH_COLUMNS, LOCAL_MODEL_COLUMNS
 class LocalModels:
     """The evaluation of the workers' own models after an epoch: (workers,) each, known to all workers.
 
-    `loss` and `accuracy` are over the whole test set, NaN where they were not evaluated; `distance` is
+    `loss` and `accuracy` are over the whole test set, NaN if they were not evaluated; `distance` is
     ||x_i - mean x|| of the parameters.
     """
 

@@ -146,7 +146,7 @@ class Recorder:
             raise Diverged(f"the loss is {rows[lost[0], 0]} at step {pending[lost[0]]['step']}")
 
     def _combine_rows(self, rows: np.ndarray) -> np.ndarray:
-        """Combine the rows of all workers: add the SUMMED columns, and average the others where they were measured.
+        """Combine the rows of all workers: add the SUMMED columns, and average the others if they were measured.
 
         Rows are added in the order of the workers: a sum by MPI depends on how many rows travel together.
         """

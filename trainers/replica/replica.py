@@ -283,7 +283,7 @@ class Replica:
 
 
 def split_batch(batch: Batch, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Split a batch into `count` pieces of inputs and labels, as equal as possible; fewer where samples are fewer."""
+    """Split a batch into `count` pieces of inputs and labels, as equal as possible; fewer if samples are fewer."""
     count = min(count, len(batch.labels))
     return list(zip(batch.inputs.tensor_split(count), batch.labels.tensor_split(count), strict=True))
 

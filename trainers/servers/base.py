@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Server(ABC):
     """Receives messages of all workers in the order in which they come.
 
-    The server never waits for one worker, so that workers wait for each other only where the algorithm wants it: such a
+    The server never waits for one worker, so that workers wait for each other only if the algorithm wants it: such a
     worker is answered later.
 
     Args:

@@ -86,7 +86,7 @@ class Mixing:
 
     @functools.cached_property
     def gap(self) -> float:
-        """The spectral gap 1 - rho: 0 where the graph does not mix, 1 where a period is exact.
+        """The spectral gap 1 - rho: 0 if the graph does not mix, 1 if a period is exact.
 
         rho is the second largest magnitude of an eigenvalue of W; where p matrices take turns, the p-th root of that of
         their product.

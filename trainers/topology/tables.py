@@ -90,7 +90,7 @@ def compare(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
 
 
 def _format_gap(mixing: Mixing) -> str:
-    """Return the gap with four places, as in papers, or with an exponent where these are too few."""
+    """Return the gap with four places, as in papers, or with an exponent if these are too few."""
     return f"{mixing.gap:.4f}" if mixing.gap >= 0.001 or mixing.gap == 0 else f"{mixing.gap:.1e}"
 
 

@@ -171,7 +171,7 @@ def report_failure(directory: Path, error: BaseException, rank: int) -> None:
 
 
 def wait_for_mpirun(error: BaseException) -> None:
-    """Wait a little where the error is a broken connection to another rank (exchange.transport=torch).
+    """Wait a little if the error is a broken connection to another rank (exchange.transport=torch).
 
     The other rank is gone. It has written its own reason, or mpirun is about to report the signal that killed it; in
     either case mpirun ends this rank meanwhile, and this rank's error does not hide the cause.
@@ -181,7 +181,7 @@ def wait_for_mpirun(error: BaseException) -> None:
 
 
 def exit_rank(status: int) -> NoReturn:
-    """End this rank with `status`; where that is not 0, abort all ranks, which may wait for this one in a collective.
+    """End this rank with `status`; if that is not 0, abort all ranks, which may wait for this one in a collective.
 
     The interpreter's objects are not taken down: with torch loaded that costs half a second of CPU.
     """

@@ -71,7 +71,8 @@ def _flag(
 
 @kernel("int64(float32[::1], int32[::1], uint64, float32, int32, int64[::1])")
 def _draw_kept(x: Float32s, bits: Int32s, key: np.uint64, scale: np.float32, threshold: np.int32, found: Int64s) -> int:
-    """Write the positions of the drawn elements to `found`, as far as it has room, and return the number of all."""
+    """Write the positions of the drawn elements to `found` until it is full, and return the number of all drawn
+    elements."""
     kept = np.zeros(_BLOCK, np.uint8)
     words = kept.view(np.uint64)
     count = 0

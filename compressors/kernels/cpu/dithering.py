@@ -43,7 +43,7 @@ def _round_block(
     relative: Float32s,
     codes: Uint16s,
 ) -> None:
-    """Round to powers: codes are the number of the power, with the sign of x, plus `steps`.
+    """Round elements to powers of two: a code is the power's number, with the sign of x, plus `steps`.
 
     In units of the smallest power, |x| / norm is `relative`. From 1 on, 23 random bits added to its fraction
     carry into the exponent with the probability of rounding up; below, it is itself the probability.

@@ -50,7 +50,7 @@ def _find_codes(x: Float32s, bits: Int32s, scale: np.float32, codes: Uint8s) -> 
 
 @kernel("void(float32[::1], int32[::1], int64, uint8[::1])")
 def _encode(x: Float32s, bits: Int32s, bucket: int, payload: Uint8s) -> None:
-    """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
+    """Write the payload of `x`, whose bits are `bits`, into `payload`, which has exactly the right length."""
     buckets = (x.size + bucket - 1) // bucket
     codes = payload[4 * buckets :]
     for number in range(buckets):
@@ -66,7 +66,7 @@ def _encode(x: Float32s, bits: Int32s, bucket: int, payload: Uint8s) -> None:
 
 @kernel("boolean(uint8[::1], int64, float32[::1], float64, float32[::1])")
 def _decode_add(payload: Uint8s, bucket: int, levels: Float32s, weight: float, out: Float32s) -> bool:
-    """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its norms."""
+    """Compute out += weight * Q(x); `payload` has the right length. Return False if no `encode` wrote its norms."""
     buckets = (out.size + bucket - 1) // bucket
     codes = payload[4 * buckets :]
     for number in range(buckets):

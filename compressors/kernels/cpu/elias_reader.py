@@ -26,7 +26,7 @@ _SYMBOLS = np.array(elias_omega.symbols(_PEEK), np.uint16)
 
 @helper
 def _peek(staged: Uint64s, at: int) -> np.uint64:
-    """Return the 64 bits from bit `at` on."""
+    """Return 64 bits of the stream, the first of which is bit `at`."""
     word = at >> 6
     shift = np.uint64(at & 63)
     return (staged[word] >> shift) | ((staged[word + 1] << _1) << (_63 - shift))
@@ -34,7 +34,7 @@ def _peek(staged: Uint64s, at: int) -> np.uint64:
 
 @helper
 def _read_omega(staged: Uint64s, at: int) -> tuple[np.int64, int]:
-    """Return a number and where its code ends; 0 for what is no code of a number below 2^_LONGEST_GROUP."""
+    """Return the number encoded at this place and the end of its code; 0 if there is no valid code."""
     value = np.int64(1)
     begin = at
     while at - begin < 64:
@@ -62,7 +62,7 @@ def _fill(stream: Uint8s, begin: int, staged: Uint64s) -> None:
 
 @helper
 def add_stream(stream: Uint8s, levels: int, factor: np.float32, staged: Uint64s, out: Float32s) -> bool:
-    """Add the elements of one bucket's stream to `out`; return False where no encoder wrote it."""
+    """Add the elements of one bucket's stream to `out`; return False if no encoder wrote it."""
     steps = np.float32(levels)
     begin = 0  # the byte of the stream that `staged` begins with
     _fill(stream, begin, staged)

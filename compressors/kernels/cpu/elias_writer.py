@@ -58,7 +58,8 @@ def _omega(value: np.uint64) -> tuple[np.uint64, np.uint64]:
 def _append(
     code: np.uint64, length: np.uint64, gathered: np.uint64, filled: np.uint64, full: int, staged: Uint64s
 ) -> tuple[np.uint64, np.uint64, int]:
-    """Add 1 to 64 bits to `gathered`, of which `filled` are in use; a full word goes to `staged[full]`."""
+    """Append a code of 1 to 64 bits to `gathered`, of which `filled` bits are used; store a full word in
+    `staged[full]`."""
     gathered |= code << filled
     filled += length
     if filled >= _64:

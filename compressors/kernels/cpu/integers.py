@@ -23,7 +23,7 @@ _HUGE = np.float32(2.0**126)
 @helper
 def _bounds(bits: Int32s, symmetric: bool, found: Int32s) -> None:
     """Find found[0] and found[1], as bits: the smallest and the largest element, or 0 and the largest magnitude;
-    both NaN where there is a NaN or Inf. Flipped below the sign, the bits of negative numbers are in order."""
+    both NaN if there is a NaN or Inf. Flipped below the sign, the bits of negative numbers are in order."""
     smallest = MAGNITUDE
     largest = np.int32(-MAGNITUDE)
     magnitude = np.int32(0)
@@ -77,7 +77,7 @@ def _round(exact: Float32s, stochastic: bool, stream: np.uint64, first: int, lev
 
 @helper
 def _write_codes(level: Int32s, bits: Int32s, offset: np.int32, codes: Uint16s) -> None:
-    """Write the levels, or where there is an offset, this plus the levels with the signs of the elements."""
+    """Write the levels as codes; with an offset, the offset plus the levels with the elements' signs."""
     if offset == 0:
         for index in range(bits.size):
             codes[index] = np.uint16(level[index])
@@ -135,7 +135,7 @@ def _add_between(codes: Uint16s, top: np.float32, low: np.float32, high: np.floa
 
 @helper
 def _are_valid_bounds(bits: Int32s, value: Float32s, minmax: bool) -> bool:
-    """Tell whether an encoder can have written these bounds."""
+    """Tell whether these bounds can come from an encoder."""
     if not minmax:
         return is_scale(bits[1])
     if bits[1] == NAN:
@@ -148,7 +148,7 @@ def _are_valid_bounds(bits: Int32s, value: Float32s, minmax: bool) -> bool:
 
 @kernel("boolean(uint8[::1], int64, int64, boolean, float64, float32[::1])")
 def _decode_add(payload: Uint8s, width: int, bucket: int, minmax: bool, weight: float, out: Float32s) -> bool:
-    """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
+    """Compute out += weight * Q(x); `payload` has the right length. Return False if no `encode` wrote its
     content."""
     codes = np.zeros(BLOCK, np.uint16)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)

@@ -53,7 +53,7 @@ def _encode(
     levels: Array,
     payload: Uint8s,
 ) -> bool:
-    """Encode; `levels` is room for BLOCK integers of the payload's width. Return False where `x` holds NaN or Inf."""
+    """Encode; `levels` is room for BLOCK integers of the payload's width. Return False if `x` holds NaN or Inf."""
     staged = levels.view(np.uint8)
     width = staged.size // BLOCK
     for first in range(0, x.size, BLOCK):

@@ -14,7 +14,7 @@ from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 @helper
 def _chunk_sums(x: Float32s, positive: Float64s, negative: Float64s) -> None:
-    """Write LANES sums of the elements above zero, and of the others, NaN among them."""
+    """Write LANES sums of the positive elements, and LANES sums of the others, including NaN."""
     positive[:] = 0.0
     negative[:] = 0.0
     whole = x.size // LANES * LANES
@@ -99,7 +99,8 @@ def _add_words(words: Uint32s, factor_bits: Int32s, value: Float32s, value_bits:
 
 @helper
 def _are_means(positive: np.int32, negative: np.int32) -> bool:
-    """Tell whether both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
+    """Tell whether these two numbers can be the means of an encoder: both NaN, or one from +0 on and one down from -0
+    or +0."""
     if positive == NAN or negative == NAN:
         return bool(positive == negative)
     below = np.int32(negative & MAGNITUDE)

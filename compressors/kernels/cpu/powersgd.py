@@ -81,7 +81,7 @@ def _dot(a: Float32s, x: Float32s, lanes: Float32s) -> np.float32:
 
 @helper
 def _normalise(x: Float32s, sums: Float64s) -> float:
-    """Divide `x` by its norm, and return that; zeros stay zeros, one NaN or Inf makes all NaN."""
+    """Divide `x` by its norm and return the norm; zeros stay zeros, a single NaN or Inf makes all elements NaN."""
     sums[:] = 0.0
     whole = x.size // _SQUARES * _SQUARES
     for first in range(0, whole, _SQUARES):

@@ -30,7 +30,7 @@ from compressors.kernels.cpu.scales import (
 
 @helper
 def _euclidean(x: Float32s, sums: Float64s) -> np.float32:
-    """Return the l2 norm; NaN or Inf where `x` holds one. Squares are exact in float64 and can't overflow; they are
+    """Return the l2 norm; NaN or Inf if `x` holds one. Squares are exact in float64 and can't overflow; they are
     summed in eight interleaved sums, in a fixed order, to be the same in every implementation.
     A norm beyond float32 becomes the largest float32."""
     sums[:] = 0.0
@@ -50,7 +50,7 @@ def _euclidean(x: Float32s, sums: Float64s) -> np.float32:
 
 @helper
 def scale_of(x: Float32s, bits: Int32s, euclidean: bool, sums: Float64s) -> np.int32:
-    """Return the norm of `x` as bits; NAN where `x` holds NaN or Inf."""
+    """Return the norm of `x` as bits; NAN if `x` holds NaN or Inf."""
     return canonical(bits_of(_euclidean(x, sums)) if euclidean else largest(bits))
 
 
@@ -103,7 +103,7 @@ def _encode(
 
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
 def _decode_add(payload: Uint8s, levels: int, width: int, bucket: int, weight: float, out: Float32s) -> bool:
-    """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
+    """Compute out += weight * Q(x); `payload` has the right length. Return False if no `encode` wrote its
     content."""
     codes = np.zeros(BLOCK, np.uint16)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)

@@ -36,7 +36,7 @@ _room = threading.local()
 
 
 def _trailing_zeros(context: Any, bits: Any) -> Any:
-    """Return the place of the lowest set bit of a 64-bit word; 64 where there is none. One instruction."""
+    """Return the place of the lowest set bit of a 64-bit word; 64 if there is none. One instruction."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], cgutils.false_bit)
@@ -49,7 +49,7 @@ _lowest: Any = intrinsic(_trailing_zeros)
 
 @helper
 def _numbers(key: np.uint64, n: int, chunk: int, numbers: Int64s) -> None:
-    """Draw the numbers of one chunk."""
+    """Draw the random numbers of one chunk."""
     upper_low, upper_high = halves(stream_bits(key, np.uint64(2 * chunk)))
     lower_low, lower_high = halves(stream_bits(key, np.uint64(2 * chunk + 1)))
     if n < _FITS:
@@ -123,7 +123,7 @@ def _count_below(indices: Array, number: int) -> int:
     "boolean(float32[::1], int32[::1], int64[::1], float32[::1])",
 )
 def _gather(x: Float32s, bits: Int32s, indices: Array, values: Float32s) -> bool:
-    """Gather from every block while it is in the cache from being searched for NaN and Inf."""
+    """Copy the chosen elements of each block while the block is in the cache from the search for NaN and Inf."""
     part = bits.size // (_PARTS * _BLOCK) * _BLOCK
     at = np.empty(_PARTS, np.int64)
     for number in range(_PARTS):
@@ -151,7 +151,7 @@ def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
 
 
 def _words(count: int) -> Uint64s:
-    """Return this thread's room for a map: new memory for every unit would cost more than to draw the numbers."""
+    """Return this thread's buffer for a map; a new buffer for every unit would cost more time than the draws."""
     words: Uint64s | None = getattr(_room, "words", None)
     if words is None or words.size < count:
         words = _room.words = np.empty(count, np.uint64)

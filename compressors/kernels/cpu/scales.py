@@ -48,14 +48,14 @@ def sum_squares(x: Float32s, totals: Float64s, lanes: Float64s) -> float:
 
 @helper
 def store(payload: Uint8s, number: int, bits: np.int32) -> None:
-    """Write float32 number `number` of `payload`, which may start at any address."""
+    """Write the float32 with index `number` into `payload`, which may start at any address."""
     for byte in range(4):
         payload[4 * number + byte] = np.uint8(bits >> (8 * byte))
 
 
 @helper
 def load(payload: Uint8s, number: int) -> np.int32:
-    """Return the bits of float32 number `number` of `payload`."""
+    """Return the bits of the float32 with index `number` in `payload`."""
     bits = np.int32(0)
     for byte in range(4):
         bits |= np.int32(payload[4 * number + byte]) << (8 * byte)
@@ -82,24 +82,24 @@ def canonical(bits: np.int32) -> np.int32:
 
 @helper
 def divisor_of(bits: np.int32) -> np.float32:
-    """Return a scale to divide by: 1 for a bucket of zeros, or of denormals where the processor flushes them."""
+    """Return the divisor for a scale: 1 for a bucket of zeros, or of denormals if the processor flushes them."""
     scale = float_of(bits)
     return scale if scale > 0 else np.float32(1.0)
 
 
 @helper
 def factor_of(bits: np.int32, weight: float) -> np.float32:
-    """Return weight * scale, rounded once."""
+    """Return weight * scale, rounded only once."""
     return np.float32(weight * np.float64(float_of(bits)))
 
 
 @helper
 def is_scale(bits: np.int32) -> bool:
-    """Tell whether an encoder can have written this scale: a number that is not negative, or the one NaN."""
+    """Tell whether this scale can come from an encoder: a number that is not negative, or the one NaN."""
     return 0 <= bits < INFINITY or bits == NAN
 
 
 @helper
 def stream_of(key: np.uint64, number: int, parts: int, offset: int) -> np.uint64:
-    """Return the stream of what stands at `offset` in bucket `number`; a full bucket has `parts` of them."""
+    """Return the random stream for the elements at `offset` in bucket `number`; a full bucket has `parts` streams."""
     return stream_bits(key, np.uint64(number * parts + offset // PART))

@@ -31,13 +31,13 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @helper
 def _size(bits: np.int32, mask: np.int32, flip: np.int32) -> np.int32:
-    """Return the magnitude as bits; zero for an element of the other side."""
+    """Return the magnitude as bits; zero for an element with the sign that is not selected."""
     return max(np.int32((bits & mask) ^ flip), np.int32(0))
 
 
 @helper
 def largest_of(bits: Int32s, mask: np.int32, flip: np.int32) -> np.int32:
-    """Return the largest magnitude, or zero: an integer maximum is one SIMD instruction."""
+    """Return the largest magnitude among the elements with the selected sign, as bits; zero without such elements."""
     largest = np.int32(0)
     for index in range(bits.size):
         largest = max(largest, np.int32((bits[index] & mask) ^ flip))
@@ -80,8 +80,7 @@ def _count(bits: Int32s, mask: np.int32, flip: np.int32, threshold: np.int32) ->
 
 @kernel("int64(int32[::1], int32, int32, int32, int64[::1])")
 def _collect(bits: Int32s, mask: np.int32, flip: np.int32, threshold: np.int32, found: Int64s) -> int:
-    """Write the positions of magnitudes from `threshold` on; return -1 where `found`, less _GROUP, has no room for
-    them."""
+    """Write the positions of magnitudes from `threshold` on; return -1 if they do not fit into `found` less _GROUP."""
     count = 0
     capacity = found.size - _GROUP
     whole = bits.size // _GROUP * _GROUP
@@ -137,7 +136,7 @@ def _estimate(bits: Int32s, mask: np.int32, flip: np.int32, sample: int, rank: i
 
 @kernel("int64(int32[::1], int32, int32, int64, int64[::1])")
 def _best_of(bits: Int32s, mask: np.int32, flip: np.int32, k: int, candidates: Int64s) -> int:
-    """Move the positions of the k largest to the front of ascending `candidates`, at least k; return their number."""
+    """Move the positions of the k largest to the front of the ascending `candidates`; return the number of these."""
     sizes = np.empty(candidates.size, np.int32)
     for at in range(candidates.size):
         sizes[at] = _size(bits[candidates[at]], mask, flip)

@@ -68,7 +68,7 @@ def _largest(codes: Uint16s) -> int:
 
 @kernel("boolean(uint8[::1], int64, int64, float64, float32[::1])")
 def _decode_add(payload: Uint8s, number: int, width: int, weight: float, out: Float32s) -> bool:
-    """Compute out += weight * Q(x); `payload` has the right length. Return False where no `encode` wrote its
+    """Compute out += weight * Q(x); `payload` has the right length. Return False if no `encode` wrote its
     content."""
     bits = np.zeros(number, np.uint32)
     means = bits.view(np.float32)

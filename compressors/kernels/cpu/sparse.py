@@ -17,7 +17,7 @@ _ONE = np.uint64(1)
 
 @helper
 def _bits(indices: Int64s, parameter: int) -> int:
-    """Return the bits that the Golomb-Rice codes of the gaps take."""
+    """Return the number of bits in the Golomb-Rice codes of the gaps."""
     total = indices.size * (1 + parameter)
     if indices.size:
         total += indices[0] >> parameter
@@ -130,7 +130,7 @@ def _write_delta(indices: Int64s, parameter: int, payload: Uint8s) -> None:
 
 @kernel("int64(uint8[::1], int64, int64, int64[::1])")
 def _read_delta(payload: Uint8s, n: int, parameter: int, indices: Int64s) -> int:
-    """Read as many positions as `indices` has room for; return the bytes that they take, or -1 where `payload` does not
+    """Read as many positions as `indices` has room for; return the bytes that they take, or -1 if `payload` does not
     hold them."""
     word = np.uint64(0)
     filled = 0

@@ -46,7 +46,7 @@ def _chunk_sums(x: Float32s, plain: Float64s, square: Float64s) -> None:
 
 @helper
 def _limit(plain: float, square: float, count: int, clip: float) -> np.float32:
-    """Return `clip` standard deviations; Inf where the elements differ by no more than the rounding of the sums."""
+    """Return `clip` standard deviations; Inf if the elements differ by no more than the rounding of the sums."""
     mean = plain / count
     power = square / count
     variance = power - mean * mean

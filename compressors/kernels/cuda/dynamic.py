@@ -28,7 +28,7 @@ _ONE = tl.constexpr(dynamic_map.ONE)
 
 @functools.cache
 def _decades(device: torch.device) -> torch.Tensor:
-    """Return the starts, slopes and parts of the decades, (3, 8) float32; the numbers below all starts have row 0."""
+    """Return the starts, slopes and parts of the decades, (3, 8) float32; smaller numbers use row 0."""
     rows = ((*dynamic_map.STARTS, 0.0), (0.0, *dynamic_map.SLOPES), (0.5, *dynamic_map.PARTS))
     return torch.tensor(rows, dtype=torch.float32, device=device)
 

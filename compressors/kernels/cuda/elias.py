@@ -45,7 +45,8 @@ def _larger(one, other) -> tl.tensor:
 
 @triton.jit
 def _levels_at(x, norm, number, inside, count, bucket, key, levels) -> tl.tensor:
-    """Return the levels of the elements `inside` (COLS,) of the buckets `number` (ROWS,); 0 where there is none."""
+    """Return the levels of the elements `inside` (COLS,) of the buckets `number` (ROWS,); 0 for elements that do not
+    exist."""
     index = number[:, None] * bucket + inside[None, :]
     exists = (inside >= 0)[None, :] & (inside < bucket)[None, :] & (index < count)
     value = tl.load(x + index, mask=exists, other=0.0)
@@ -55,7 +56,7 @@ def _levels_at(x, norm, number, inside, count, bucket, key, levels) -> tl.tensor
 @triton.jit
 def _symbols(x, norm, number, inside, before, count, bucket, key, levels) -> tl.tensor:
     """Return for the next elements of some buckets where a level is not zero, the codes of the gaps before them and of
-    their signs and heights, and the lengths of both codes, zero where the level is. Return also the last element of
+    their signs and heights, and the lengths of both codes, zero if the level is. Return also the last element of
     each bucket with a level; `before` (ROWS,) is that in front of these elements."""
     level = _levels_at(x, norm, number, inside, count, bucket, key, levels)
     # The levels of the elements before are computed anew: they may be with another thread.
@@ -153,7 +154,7 @@ def _add_streams(
     STREAMS: tl.constexpr,
     PEEK: tl.constexpr,
 ) -> None:
-    """Add the elements of some streams, a symbol of each at a time; `wrong` is set where no encoder wrote one."""
+    """Add the elements of some streams, a symbol of each at a time; `wrong` is set if no encoder wrote one."""
     bucket = bucket.to(tl.int64)
     number = tl.program_id(0).to(tl.int64) * STREAMS + tl.arange(0, STREAMS)
     first = number * bucket

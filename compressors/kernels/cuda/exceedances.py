@@ -59,7 +59,7 @@ def moments_above(x: torch.Tensor, threshold: int, location: float) -> tuple[int
 
 @triton.jit
 def _split(values) -> tl.tensor:
-    """Return exponents (int64) and mantissas of float64 without a sign; a zero counts as a one."""
+    """Return exponents (int64) and mantissas of non-negative float64; a zero is treated as 1."""
     bits = values.to(tl.int64, bitcast=True)
     bits = tl.where(bits == 0, _ONE, bits)
     return (bits >> 52) - 1023, ((bits & _FRACTION) | _ONE).to(tl.float64, bitcast=True)
@@ -98,7 +98,7 @@ def _products(values, products, sums, count, bucket, across, steps, UNROLL: tl.c
 
 
 def _multiply_chunks(values: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
-    """Return the product of each chunk."""
+    """Return the product of the elements of each chunk."""
     chunks = chunks_of(len(values), len(values))
     products = torch.empty(chunks.across, dtype=torch.float64, device=values.device)
     launch_chunks(_products, chunks, (values, products, sums))

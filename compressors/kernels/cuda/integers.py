@@ -55,7 +55,7 @@ def _find_bounds(x, found, count, bucket, across, buckets, ROWS: tl.constexpr, C
 
 @triton.jit
 def _between(value, low_bits, high_bits, bad) -> tl.tensor:
-    """Return (x - a) / (b - a), in [0, 1]; from halves of huge numbers, whose difference float32 could not hold."""
+    """Return (x - a) / (b - a), in [0, 1], computed from halved numbers, so that huge ones do not overflow float32."""
     low = tl.where(bad, 0, low_bits).to(tl.float32, bitcast=True)
     high = tl.where(bad, 0, high_bits).to(tl.float32, bitcast=True)
     factor = tl.where((tl.abs(low) >= _HUGE) | (tl.abs(high) >= _HUGE), 0.5, 1.0)

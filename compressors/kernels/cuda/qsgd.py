@@ -68,7 +68,7 @@ def euclidean_norms(x: torch.Tensor, bucket: int) -> torch.Tensor:
 @triton.jit
 def levels_of(value, norm, number, inside, key, levels) -> tl.tensor:
     """Return the levels, with their signs, of a tile (ROWS, COLS) of the buckets `number`, whose norms are the bits
-    `norm` (ROWS,); 0 where the norm is NAN."""
+    `norm` (ROWS,); 0 if the norm is NAN."""
     exact = divide_by_scales(tl.abs(value), norm) * levels.to(tl.float32)
     level = exact.to(tl.int32)
     random = draw(stream_bits(key, number.to(tl.uint64))[:, None], inside.to(tl.uint32)[None, :])
@@ -122,7 +122,7 @@ def _decode_add(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> None:
-    """Compute out += weight * Q(x) for one tile; `wrong` is set where no `encode` wrote the content."""
+    """Compute out += weight * Q(x) for one tile; `wrong` is set if no `encode` wrote the content."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     norm, bad = read_scales(payload, number, real)
     code = read_codes(payload, number, inside, exists, header, bucket, WIDTH)

@@ -56,7 +56,7 @@ def canonical(bits) -> tl.tensor:
 @triton.jit
 def divide_by_scales(magnitude, scale) -> tl.tensor:
     """Return the magnitudes (ROWS, COLS) of a tile divided by the scales of its buckets, given as bits (ROWS,): as they
-    are where that is zero, and zero where it is NAN."""
+    are where that is zero, and zero if it is NAN."""
     divisor = scale.to(tl.float32, bitcast=True)
     divisor = tl.where(divisor > 0, divisor, 1.0)[:, None]
     return tl.where((scale == NAN)[:, None], 0.0, tl.div_rn(magnitude, tl.broadcast_to(divisor, magnitude.shape)))

@@ -2,7 +2,7 @@
 
 The k-th largest magnitude is found digit by digit: a pass over the tensor counts the sixteen values of the
 next four bits among the magnitudes that agree with the digits known so far, and every program of the next
-pass works out for itself where the k-th falls. Eight passes, no sorting, no wait for the host. Positions are
+pass works out for itself if the k-th falls. Eight passes, no sorting, no wait for the host. Positions are
 then collected in order: counts by tile, their running sum, and one more pass that writes.
 """
 
@@ -28,7 +28,7 @@ _SMALL = 1 << 15
 
 @triton.jit
 def _sizes(x, index, count, SIDE: tl.constexpr) -> tl.tensor:
-    """Return magnitudes as bits; 0 on the other side, and behind the end -1."""
+    """Return magnitudes as bits; 0 for elements with the sign that is not selected, -1 behind the end."""
     bits = tl.load(x + index, mask=index < count, other=0.0).to(tl.int32, bitcast=True)
     sizes = bits & _MAGNITUDE
     if SIDE > 0:

@@ -71,7 +71,7 @@ def _encode(x, largest, payload, count, size, key, BLOCK: tl.constexpr) -> None:
 
 @triton.jit(do_not_specialize=["count", "size", "key"])
 def _encode_scaled(x, scale, payload, count, size, key, BLOCK: tl.constexpr) -> None:
-    """Write the scale, given as bits, and the signs; no signs where the scale is zero or NaN."""
+    """Write the scale, given as bits, and the signs; no signs if the scale is zero or NaN."""
     index = _places(BLOCK)
     mean = tl.load(scale)
     if tl.program_id(0) == 0:
@@ -111,7 +111,7 @@ def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
 
 @triton.jit(do_not_specialize=["count", "size", "weight"])
 def _decode_add(payload, out, wrong, count, size, weight, BLOCK: tl.constexpr) -> None:
-    """Add the signs, unless one of the bits behind them is set; `wrong` where another one or both are."""
+    """Add the signs, unless one of the bits behind them is set; `wrong` if another one or both are."""
     index = _places(BLOCK)
     behind = count.to(tl.int64) + tl.arange(0, 16)
     last = unpack_at(payload, 0, behind, behind < 8 * size.to(tl.int64), 1)

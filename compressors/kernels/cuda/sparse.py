@@ -67,7 +67,7 @@ def write_int32(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 @triton.jit(do_not_specialize=["count", "n"])
 def _read_int32(payload, indices, wrong, count, n, BLOCK: tl.constexpr) -> None:
-    """Read positions; set `wrong` where they do not ascend or are not below n."""
+    """Read positions; set `wrong` if they do not ascend or are not below n."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
     index = load_words(payload, place, mask).to(tl.int64) & 0xFFFFFFFF

@@ -26,7 +26,7 @@ def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:
 
 
 def draw_kept(x: torch.Tensor, key: int, scale: float, threshold: int, expected: float) -> torch.Tensor:
-    """Return positions, ascending int64, of elements kept with the probability |x| / scale, and certainly where the
+    """Return positions, ascending int64, of elements kept with the probability |x| / scale, and certainly if the
     magnitude is at least `threshold`, the bits of `scale`. About `expected` are kept."""
     kept = []
     for numbers, part in rows(x, _BLOCK):
@@ -43,6 +43,6 @@ def write_flags(flags: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 def read_flags(payload: torch.Tensor, count: int) -> torch.Tensor | None:
-    """Return the inverse of `write_flags`; None where a bit behind the last flag is set."""
+    """Return the inverse of `write_flags`; None if a bit behind the last flag is set."""
     flags = unpack(payload, 8 * len(payload), 1).bool()
     return None if flags[count:].any() else flags[:count]

@@ -30,7 +30,7 @@ def _ranks(y: torch.Tensor) -> torch.Tensor:
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the norms."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the norms."""
     values = torch.tensor(VALUES, device=out.device)
     for _, part, head, codes in sections(payload, out, bucket, 4, 8):
         norm = read_floats(head)

@@ -80,7 +80,7 @@ def _omega(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def decode_add(payload: torch.Tensor, levels: int, bucket: int, field: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
     buckets = -(-len(out) // bucket)
     tables = (4 + field) * buckets
     if len(payload) < tables:
@@ -109,7 +109,7 @@ def decode_add(payload: torch.Tensor, levels: int, bucket: int, field: int, weig
 
 
 def _symbols(bits: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
-    """Return bucket, gap and level of every symbol of streams of these lengths; None where one is not to be read."""
+    """Return bucket, gap and level of every symbol of streams of these lengths; None if one is not to be read."""
     total = len(bits)
     ends = lengths.cumsum(0)
     number = torch.arange(len(lengths), device=bits.device).repeat_interleave(lengths)

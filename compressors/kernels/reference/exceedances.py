@@ -47,7 +47,7 @@ def logarithms(x: torch.Tensor) -> tuple[int, int, float]:
 
 
 def _split(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return exponents and mantissas of float64 without a sign; a zero counts as a one."""
+    """Return exponents and mantissas of non-negative float64; a zero is treated as 1."""
     bits = values.view(torch.int64)
     bits = torch.where(bits == 0, _ONE, bits)
     return (bits >> 52) - 1023, ((bits & _FRACTION) | _ONE).view(torch.float64)

@@ -66,7 +66,7 @@ def _place_between(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
 
 
 def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
     top = _top(width, minmax)
     for _, part, head, packed in sections(payload, out, bucket, 8 if minmax else 4, width):
         bounds = read_floats(head).view(len(part), -1)

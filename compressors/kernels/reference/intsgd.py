@@ -18,7 +18,7 @@ def encode(
     """Write Int(power * factor * x), clipped to +-limit, of `x`, (n,) float32, into `payload` as n integers of
     `bits` bits; `power` is one of two, and all three are float32.
 
-    False where `x` holds NaN or Inf; `payload` is then of no use.
+    False if `x` holds NaN or Inf; `payload` is then of no use.
     """
     if not x.isfinite().all():
         return False

@@ -31,7 +31,7 @@ def _next_power(bits: torch.Tensor) -> torch.Tensor:
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
     for _, part, head, codes in sections(payload, out, bucket, 4, 8):
         scale = read_floats(head)
         powers = scale.view(torch.int32) & _FRACTION == 0

@@ -103,7 +103,8 @@ def _reflect(x: torch.Tensor, across: torch.Tensor) -> None:
 
 
 def _normalise(vectors: torch.Tensor) -> torch.Tensor:
-    """Divide the vectors (b, n) by their norms, and return those; zeros stay zeros, one NaN or Inf makes all NaN."""
+    """Divide the vectors (b, n) by their norms and return the norms; zeros stay zeros, a NaN or Inf makes all elements
+    NaN."""
     norm = lane_sums(vectors.double().square()).sqrt()
     vectors /= torch.where(norm == 0, 1.0, torch.where(norm.isfinite(), norm, math.nan)).float()[:, None]
     return norm

@@ -31,7 +31,7 @@ def _numbers(key: int, n: int, chunks: int, device: torch.device) -> torch.Tenso
 
 
 def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
-    """Return `k` <= n different numbers below n, ascending: int32 where n < 2^31, else int64."""
+    """Return `k` <= n different numbers below n, ascending: int32 if n < 2^31, else int64."""
     return choose_first(functools.partial(_numbers, key, n), n, k, device)
 
 

@@ -8,7 +8,7 @@ from compressors.kernels.reference.primitives.streams import draws
 
 
 def sample(x: torch.Tensor, key: int, count: int) -> torch.Tensor:
-    """`count` < 2^31 independent uniform draws from the elements of `x` (n,), n > 0, with replacement.
+    """Return `count` < 2^31 elements of `x` (n,), n > 0, drawn independently and uniformly with replacement.
 
     Draws 2i and 2i + 1 of stream 0 give a number of 63 bits; element i of the sample is at the remainder of
     its division by n, which is uniform to within n / 2^63.

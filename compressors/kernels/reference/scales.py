@@ -39,14 +39,14 @@ def _euclidean(part: torch.Tensor) -> torch.Tensor:
 
 
 def round_stochastically(exact: torch.Tensor, random: torch.Tensor) -> torch.Tensor:
-    """Return `exact` rounded down, or up where the upper 31 of the 32 bits of `random` are below its fraction;
+    """Return `exact` rounded down, or up if the upper 31 of the 32 bits of `random` are below its fraction;
     int64."""
     below = exact.long()
     return below + ((random >> 1) < ((exact - below) * 2.0**31).long())
 
 
 def are_scales(scales: torch.Tensor) -> bool:
-    """Tell whether an encoder can have written all of them: a number that is not negative, or the one NaN."""
+    """Tell whether all of these can come from an encoder: numbers that are not negative, or the one NaN."""
     bits = scales.view(torch.int32)
     return not bool((((bits < 0) | (bits >= INFINITY)) & (bits != NAN)).any())
 

@@ -37,7 +37,7 @@ def count_above(x: torch.Tensor, threshold: int, side: int = 0) -> int:
 
 
 def collect_above(x: torch.Tensor, threshold: int, capacity: int, side: int = 0) -> torch.Tensor | None:
-    """Return the positions of all magnitudes of at least `threshold`, ascending int64; None where they are more than
+    """Return the positions of all magnitudes of at least `threshold`, ascending int64; None if they are more than
     `capacity`."""
     found = (_sizes(x, side) >= threshold).nonzero().flatten()
     return found if len(found) <= capacity else None

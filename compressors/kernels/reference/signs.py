@@ -49,7 +49,7 @@ def _signs(x: torch.Tensor, key: int) -> torch.Tensor:
 
 
 def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where the bits behind the signs are not
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if the bits behind the signs are not
     allowed."""
     bits = unpack(payload, 8 * len(payload), 1)
     none, bad, *rest = (bool(bit) for bit in bits[len(out) :])
@@ -63,7 +63,7 @@ def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
 
 
 def decode_add_scaled(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where the mean magnitude is none."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if the mean magnitude is none."""
     scale = read_floats(payload[:4])
     if not are_scales(scale):
         return False

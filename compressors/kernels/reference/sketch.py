@@ -28,7 +28,7 @@ def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
 
 
 def decode_add(payload: torch.Tensor, number: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
     if not number:
         return True
     means = read_floats(payload[: 4 * number])

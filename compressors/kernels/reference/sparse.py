@@ -24,7 +24,7 @@ def write_int32(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
-    """Return the positions, or None where they do not ascend or are not below `n`."""
+    """Return the positions, or None if they do not ascend or are not below `n`."""
     shifts = torch.tensor(_SHIFTS, device=payload.device)
     return _check((payload.view(-1, 4).long() << shifts).sum(1), n)
 
@@ -41,7 +41,7 @@ def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 def read_bitmap(payload: torch.Tensor, n: int, count: int) -> torch.Tensor | None:
-    """Return the positions of `count` set bits, or None where there are others, or one behind the first `n`."""
+    """Return the positions of `count` set bits, or None if there are others, or one behind the first `n`."""
     bits = (payload[:, None] >> torch.arange(8, dtype=torch.uint8, device=payload.device)) & 1
     indices = bits.flatten().nonzero().flatten()
     return _check(indices, n) if len(indices) == count else None
@@ -59,7 +59,7 @@ def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) ->
 
 
 def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor | None, int]:
-    """Return `count` positions and the bytes that they take; None where `payload` does not hold so many, or its last
+    """Return `count` positions and the bytes that they take; None if `payload` does not hold so many, or its last
     byte is not filled up with zeros.
 
     Where a code starts depends on all before it. A code that starts at bit s ends at next(s): the first set

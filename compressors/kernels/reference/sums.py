@@ -27,6 +27,6 @@ def total(values: torch.Tensor) -> torch.Tensor:
 
 
 def moments(x: torch.Tensor) -> tuple[float, float, float]:
-    """Return the sums of x, |x| and x^2 of `x` (n,) float32; NaN or Inf where `x` holds one."""
+    """Return the sums of x, |x| and x^2 of `x` (n,) float32; NaN or Inf if `x` holds one."""
     wide = x.double()
     return float(total(wide)), float(total(wide.abs())), float(total(wide.square()))

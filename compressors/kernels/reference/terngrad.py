@@ -52,5 +52,5 @@ def encode(
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False where no `encode` wrote the content."""
+    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
     return qsgd.decode_add(payload, 1, 2, bucket, weight, out)

@@ -8,7 +8,7 @@ _LEAF = 32
 
 
 def row_length(count: int) -> int:
-    """Return the distance of rows of a (count, count) matrix in float32: an odd number of cache lines.
+    """Return the distance between the rows of a (count, count) float32 matrix: an odd number of cache lines.
 
     With a power of two, all rows compete for a few places in the cache.
     """

@@ -26,7 +26,7 @@ _TOLERATED = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Spectrum:
-    """What is known of a matrix (m, n), m <= n, that has been decomposed.
+    """The results of the decomposition of a matrix (m, n), m <= n.
 
     `sigma` (m,) are the singular values, largest first: good enough to choose atoms by. A value that rounding has
     swallowed is given at the level of that rounding (float32) or as zero (float64, less than 1e-6 of the largest).
@@ -41,7 +41,7 @@ class Spectrum:
 def decompose(a: torch.Tensor, truncate: int | None) -> Spectrum | None:
     """Return the left singular vectors and singular values of `a` (m, n), m <= n, on any device.
 
-    `truncate` is the number of leading vectors that the caller wants, None where it draws among all.
+    `truncate` is the number of leading vectors that the caller wants, None if it draws among all.
     None for a matrix with NaN or Inf in it.
 
     Raises:
@@ -77,7 +77,7 @@ def _rows_of(vectors: npt.NDArray[np.floating]) -> Callable[[npt.NDArray[np.int6
 
 
 def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
-    """Decompose a Gram matrix in float32; return None where that is not exact enough."""
+    """Decompose a Gram matrix in float32; return None if float32 is not exact enough."""
     from compressors.low_rank.linear_algebra import tridiagonal  # loads numba, which small layers do without
 
     backend.used["spectral"] = "numba"
@@ -93,7 +93,7 @@ def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
 
 
 def _eigen(matrix: torch.Tensor) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.float64]] | None:
-    """Return eigenvectors as columns and eigenvalues, largest first; None where LAPACK gives up."""
+    """Return eigenvectors as columns and eigenvalues, largest first; None if LAPACK does not converge."""
     try:
         values, vectors = torch.linalg.eigh(matrix)
     except torch.linalg.LinAlgError:
@@ -103,7 +103,7 @@ def _eigen(matrix: torch.Tensor) -> tuple[npt.NDArray[np.floating], npt.NDArray[
 
 
 def _good_enough(values: npt.NDArray[np.float64], noise: float, truncate: int | None) -> bool:
-    """Tell whether eigenvalues known to within `noise` do.
+    """Tell whether eigenvalues with an error of up to `noise` are exact enough.
 
     A truncation loses at most 2 * noise of energy per vector it keeps, which must be little beside the
     energy that it discards on purpose. A draw stays unbiased, but spends part of its budget on atoms
@@ -116,7 +116,7 @@ def _good_enough(values: npt.NDArray[np.float64], noise: float, truncate: int | 
 
 
 def keep_probabilities(sigma: npt.NDArray[np.float64], budget: float) -> npt.NDArray[np.float64]:
-    """Compute p_i = min(1, c * sigma_i) that sum to `budget`; 1 where no more than `budget` values are non-zero.
+    """Compute p_i = min(1, c * sigma_i) that sum to `budget`; 1 if no more than `budget` values are non-zero.
 
     The exact solution of Wang et al., "ATOMO", NeurIPS 2018, Algorithm 1: with sigma in descending order,
     the first t atoms have p = 1, for the smallest t where the others share what is left without one of

@@ -22,7 +22,7 @@ _IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: 
 
 
 def products(device: torch.device) -> Any:
-    """Return the module or class with products, `orthonormal` and `householder` for tensors on `device`."""
+    """Return the module or class that has the products, `orthonormal` and `householder` for tensors on `device`."""
     kernels = backend.load("powersgd", device)  # notes what is used, also where that is the library
     return kernels if device.type == "cpu" else Library
 
@@ -34,7 +34,7 @@ def _split(x: torch.Tensor, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Library:
-    """The same by the linear algebra of torch."""
+    """Products and orthonormal bases by torch's linear algebra."""
 
     @staticmethod
     def multiply_left(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
@@ -64,7 +64,7 @@ class Library:
 
     @staticmethod
     def orthonormal(vectors: torch.Tensor) -> torch.Tensor:
-        """Return as `kernels.reference.powersgd.orthonormal`, with sums in any order."""
+        """Make the rows of matrices orthonormal like `kernels.reference.powersgd.orthonormal`, but sum in any order."""
         lengths = vectors.new_empty(vectors.shape[:2], dtype=torch.float64)
         for row in range(vectors.shape[1]):
             one, before = vectors[:, row : row + 1], vectors[:, :row]
@@ -81,13 +81,14 @@ class Library:
 
     @staticmethod
     def householder(vectors: torch.Tensor) -> None:
-        """Do what `kernels.reference.powersgd.householder` does, with sums in any order."""
+        """Make the rows of matrices orthonormal like `kernels.reference.powersgd.householder`, but sum in any order."""
         basis, _ = torch.linalg.qr(vectors.mT)
         vectors.copy_(basis.mT)
 
 
 def _normalise(vectors: torch.Tensor) -> torch.Tensor:
-    """Divide the rows (b, 1, n) by their norms, and return those, (b,); zeros stay zeros, one NaN or Inf makes all."""
+    """Divide the rows (b, 1, n) by their norms and return the norms, (b,); zeros stay zeros, a NaN or Inf makes all
+    NaN."""
     norm = torch.linalg.vector_norm(vectors, dim=2, keepdim=True, dtype=torch.float64)
     vectors /= torch.where(norm == 0, 1.0, torch.where(norm.isfinite(), norm, math.nan)).float()
     return norm[:, 0, 0]
@@ -98,7 +99,7 @@ def orthonormal(vectors: torch.Tensor, epsilon: float = 0.0) -> torch.Tensor:
 
     A row that lies in the span of those before it becomes zero. With `epsilon` a row is divided by its
     norm + epsilon instead. Returns which rows have become unit vectors, (b, r): the others are zero, or NaN
-    where there was NaN or Inf.
+    if there was NaN or Inf.
     """
     lengths = products(vectors.device).orthonormal(vectors)
     if epsilon:
@@ -107,7 +108,7 @@ def orthonormal(vectors: torch.Tensor, epsilon: float = 0.0) -> torch.Tensor:
 
 
 def orthonormal_by_qr(vectors: torch.Tensor) -> None:
-    """Do the same by Householder's reflections; replace what lies in the span of the others by any vector outside.
+    """Make rows orthonormal by Householder's reflections; replace dependent rows by any vectors outside their span.
 
     Every worker does this for itself, with the sum of all: so on the CPU the bits must not depend on the host's
     linear algebra library, or the workers would drift apart.
@@ -126,7 +127,8 @@ def gaussian(key: int, rank: int, size: int, device: torch.device) -> torch.Tens
 
 
 class Work:
-    """The units of one call, flat float32, as they travel: dense ones and left factors together, then right factors.
+    """The units of one call as flat float32 in the order of their transfer: dense units and left factors, then right
+    factors.
 
     `shapes` are those of the left (r, rows) and right (r, columns) factor of each unit, None for a dense one.
     """
@@ -163,7 +165,7 @@ class Work:
 def _stacks(
     buffer: torch.Tensor, shapes: dict[int, Shape]
 ) -> tuple[dict[int, torch.Tensor], list[tuple[torch.Tensor, list[int]]]]:
-    """Cut `buffer` (1-D) into a factor (r, n) for each of `shapes`, those of one shape next to each other.
+    """Cut `buffer` (1-D) into a factor (r, n) for each of `shapes`; factors of one shape lie next to each other.
 
     Returns the factors by number, and for each shape all its factors as (b, r, n) with their numbers: views.
     """

@@ -25,7 +25,7 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 @dataclasses.dataclass(frozen=True)
 class Tridiagonal:
-    """A symmetric matrix as a tridiagonal one and the reflections that lead there.
+    """The tridiagonal form of a symmetric matrix, with the reflections that map one to the other.
 
     `low` and `high` (n,) enclose the eigenvalues, smallest first, in intervals of 2^-22 of the largest.
     """
@@ -67,7 +67,8 @@ class Tridiagonal:
     def _find_neighbours(
         self, numbers: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return `numbers` and those of the same eigenvalues up to rounding; the eigenvalues; who belongs together."""
+        """Return `numbers` with all eigenvalues equal to these up to rounding, their values, and the groups of equal
+        ones."""
         count = len(self.diagonal)
         around = numbers[:, None] + np.arange(-_TOGETHER, _TOGETHER + 1)
         members = np.unique(around[(around >= 0) & (around < count)])
@@ -92,7 +93,7 @@ class Tridiagonal:
 
 
 def _room(matrix: torch.Tensor, *, overwrite: bool) -> npt.NDArray[np.float32]:
-    """Return a matrix (n, `row_length(n)`) that begins with `matrix` (n, n): its own memory where that may be
+    """Return a matrix (n, `row_length(n)`) that begins with `matrix` (n, n), in the memory of `matrix` if that may be
     overwritten."""
     count = len(matrix)
     width = row_length(count)
@@ -105,7 +106,7 @@ def _room(matrix: torch.Tensor, *, overwrite: bool) -> npt.NDArray[np.float32]:
 
 
 def make_tridiagonal(matrix: torch.Tensor, *, overwrite: bool = False) -> Tridiagonal | None:
-    """Return the symmetric `matrix` (n, n) float32, of which the lower triangle is read; None where it is not finite.
+    """Return the tridiagonal form of `matrix` (n, n) float32, whose lower triangle is read; None if it is not finite.
 
     With `overwrite` it need not be what it was afterwards.
     """

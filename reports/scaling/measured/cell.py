@@ -12,9 +12,9 @@ class MeasuredCell:
     """One experiment: times in s, means over steps and workers.
 
     Attributes:
-        workload: the name of the computed task, without the method; empty where all cells compute the same.
+        workload: the name of the computed task, without the method; empty if all cells compute the same.
         network: its name; `links` are its measurements.
-        load: ranks times threads for each core that they have; at most 1 where they have enough.
+        load: ranks times threads for each core that they have; at most 1 if they have enough.
         samples: of a worker in a step; `batch` names the swept options of the batch.
         compute_s: all but the following times: data, forward, backward, update, and the gaps between.
         communicate_s: until the end of the exchange, waiting for others included.
@@ -22,7 +22,7 @@ class MeasuredCell:
         beside_s: the part of it during which an exchange that overlaps can go on, and `overlaps` whether it does.
         is_fair: whether its communication was limited by the network, not by the CPUs.
         expected: the configured links of the network, as far as there are any.
-        hosts: the number of hosts of the workers; 0 where it is not known.
+        hosts: the number of hosts of the workers; 0 if it is not known.
     """
 
     workload: str

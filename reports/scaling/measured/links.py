@@ -104,7 +104,7 @@ def read_probe(path: Path) -> Links:
 
 
 def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measured") -> Links | None:
-    """Return the links in the content of a network.json; None where it holds none.
+    """Return the links in the content of a network.json; None if it holds none.
 
     The bandwidth is that of a ring, in which all hosts send at once, as in training.
 

@@ -179,7 +179,7 @@ def _average(group: Sequence[RunRow], column: str) -> float:
 
 
 def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
-    """Return the cell of these runs; None where no run has measured its phases."""
+    """Return the cell of these runs; None if no run has measured its phases."""
     names = [f"{phase}_s" for phase in csv_columns.PHASES]
     group = [row for row in group if all(math.isfinite(row[name]) for name in names)]
     if not group:
@@ -236,7 +236,7 @@ def _read_records(row: RunRow) -> tuple[Links | None, Links | None, float, list[
 
 
 def _read_configured_links(run: RunRow) -> Links | None:
-    """Return the links of an emulated network as configured; None where it is not emulated."""
+    """Return the links of an emulated network as configured; None if it is not emulated."""
     rate = units.bits_per_second(format_setting(run.get("network.bandwidth")))
     latency = units.seconds(format_setting(run.get("network.latency")))
     return None if not rate or latency is None else Links(run[NETWORK], latency, 8 / (rate * PAYLOAD_SHARE))

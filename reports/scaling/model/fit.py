@@ -166,7 +166,7 @@ def _compute_crowding(cell: MeasuredCell, kappa: float) -> float:
 
 
 def _fit_kappa(cells: Sequence[MeasuredCell]) -> float:
-    """Fit the exponent with which a rank's work slows down as more ranks share a core; 1 where none do."""
+    """Fit the exponent with which a rank's work slows down as more ranks share a core; 1 if none do."""
     if max(cell.load for cell in cells) <= 1:
         return 1.0
     groups = []

@@ -117,7 +117,7 @@ class Predictor:
         return found
 
     def _find_measured(self, workload: str, method: str, workers: int, links: Links) -> StepTimes | None:
-        """Return a step that was measured under just these circumstances; None where there is none."""
+        """Return a step that was measured under just these circumstances; None if there is none."""
         if self.best or links not in self.measurements.networks:
             return None
         for cell in self.measurements.select_cells(workload, method):

@@ -128,7 +128,7 @@ def build_efficiency_table(found: Sequence[Prediction], remarks: Sequence[str]) 
 def build_fastest_table(
     found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]
 ) -> ReportTable:
-    """Return a table of the fastest methods with their speed-ups; measured only where all methods were."""
+    """Return a table of the fastest methods with their speed-ups; measured only if all methods were."""
     bases = find_baselines(found, compressors)
     guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
 

@@ -15,7 +15,7 @@ TCP connections roughly do (`sharing.py`; Bertsekas and Gallager, "Data Networks
 
 There are two engines for the same model. `rounds.py` has recurrences over arrays, exact where no two workers' messages
 compete for a link, or only messages that begin and end together; it checks whether that was so. `events.py` has
-discrete events, for the rest. `simulate` takes the first where it is exact, the second where there are not too many
+discrete events, for the rest. `simulate` takes the first if it is exact, the second where there are not too many
 messages, and marks all other results as not exact.
 """
 

@@ -22,7 +22,7 @@ class PlannedRound:
     Attributes:
         wire_s: from the departure of the first byte to that of the last.
         sums_s: the time that each endpoint takes to add up.
-        shift: every endpoint up to `members` sends a message like all others so far ahead; None where it is not so.
+        shift: every endpoint up to `members` sends a message like all others so far ahead; None if it is not so.
     """
 
     round: Round

@@ -89,7 +89,7 @@ class AllocatedJob(abc.ABC):
         print(f"{run.name}: {reason}", file=sys.stderr)
 
     def _requeue(self, runs: Iterable[Run], exit_code: int | None) -> bool:
-        """Have SLURM queue this job again; where it refuses, note that of the preempted runs, and return False."""
+        """Have SLURM queue this job again; if it refuses, note that of the preempted runs, and return False."""
         refused = self.allocation.requeue()
         if refused is None:
             return True

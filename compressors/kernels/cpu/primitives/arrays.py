@@ -21,5 +21,5 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def array(x: torch.Tensor | Array) -> Array:
-    """Return the same memory; an array as it is: to make one of a tensor takes as long as to decode a small one."""
+    """Return the memory of a tensor as a numpy array, and an array unchanged."""
     return x if isinstance(x, np.ndarray) else x.numpy()

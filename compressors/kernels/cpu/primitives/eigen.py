@@ -48,7 +48,7 @@ def count_below(diagonal: Float64s, squares: Float64s, pivot: float, shifts: Flo
 def bisect(
     diagonal: Float64s, squares: Float64s, pivot: float, numbers: Int64s, rounds: int, low: Float64s, high: Float64s
 ) -> None:
-    """Halve `rounds` times the intervals low[i] to high[i] around the eigenvalues numbers[i], 0 is the smallest."""
+    """Halve `rounds` times the intervals low[i] to high[i] around the eigenvalues numbers[i]; 0 is the smallest."""
     state, shifts, counts = np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
     for first in range(0, numbers.size, LANES):
         size = min(LANES, numbers.size - first)

@@ -18,7 +18,7 @@ inlined: else the process that compiles a kernel shares one copy between all of 
 
 @_INNER
 def _dot(a: Float32s, b: Float32s) -> float:
-    """Return the inner product, in float64."""
+    """Return the inner product, computed in float64."""
     total = 0.0
     for index in range(a.size):
         total += np.float64(a[index]) * np.float64(b[index])
@@ -52,7 +52,7 @@ def _four_rows(a: Float32s, i: int, v: Float32s, w: Float32s, u: Float32s, y: Fl
 
 @helper
 def _corner(a: Float32s, first: int, last: int, start: int, v: Float32s, w: Float32s, u: Float32s, y: Float32s) -> None:
-    """Do what `_four_rows` does for rows `first` to `last` - 1, from column `start` up to and with the diagonal."""
+    """Update rows `first` to `last` - 1 as `_four_rows` does, from column `start` up to and including the diagonal."""
     for i in range(first, last):
         for j in range(start, i):
             value = a[i, j] - (v[i] * w[j] + w[i] * v[j])
@@ -66,7 +66,7 @@ def _corner(a: Float32s, first: int, last: int, start: int, v: Float32s, w: Floa
 @helper
 def _reflection(row: Float32s, u: Float32s) -> float:
     """Write u, its last element 1, for which I - scale * u u^T maps `row` to a multiple of (0, ..., 0, 1); return
-    scale, and 0 where `row` is such a multiple already."""
+    scale, and 0 if `row` is such a multiple already."""
     last = row.size - 1
     if not _dot(row[:last], row[:last]) > 0.0:
         u[:] = 0.0
@@ -82,7 +82,7 @@ def _reflection(row: Float32s, u: Float32s) -> float:
 
 @kernel("void(float32[:,::1], float64[::1], float64[::1], float64[::1])")
 def tridiagonalise(a: Float32s, diagonal: Float64s, beside: Float64s, scales: Float64s) -> None:
-    """Reduce a symmetric (n, n) matrix to `diagonal` (n,) and `beside` it (n - 1,), from its last row up.
+    """Reduce a symmetric (n, n) matrix to its tridiagonal form: `diagonal` (n,) and off-diagonal `beside` (n - 1,).
 
     Of `a` the lower triangle is read and overwritten: a[k, :k] and scales[k] are the reflection of row k.
     One pass over what is left of the matrix applies the reflection before and multiplies with the next one.

@@ -24,7 +24,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 @functools.cache
 def fingerprint() -> str:
-    """Return a hash of the source of all kernels, and of the tables beside this package that are compiled into them.
+    """Return a hash of the sources of all kernels and of the tables that are compiled into them.
 
     numba takes a cached kernel for valid as long as the file it stands in is unchanged, and would
     miss a change of a helper in another file; here a change of any file compiles all kernels anew.
@@ -35,7 +35,7 @@ def fingerprint() -> str:
 
 
 def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that compiles for exactly these numba signatures, using the disk cache where there is one."""
+    """Return a decorator that compiles a function for exactly these numba signatures, with a disk cache if possible."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
@@ -57,7 +57,7 @@ def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 def _compile_once(cached: Any, signature: str) -> None:
-    """Load the kernel from the cache, or compile it while other processes that want it wait.
+    """Load the kernel from the cache, or compile it; other processes that need it wait meanwhile.
 
     All ranks of a run come here at the same moment; a cold cache would have each of them compile.
     """
@@ -74,5 +74,5 @@ def _compile_once(cached: Any, signature: str) -> None:
 
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` in the form that kernels call: it is compiled into them, never on its own."""
+    """Return `function` in a form that kernels can call and that is compiled into them."""
     return numba.njit(**_OPTIONS)(function)

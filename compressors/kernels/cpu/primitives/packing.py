@@ -22,7 +22,7 @@ _GATHER = np.uint64(0x0102040810204080)
 
 @helper
 def squeeze(word: np.uint64, width: np.uint64) -> np.uint64:
-    """Move four codes from four 16-bit fields to the lowest 4 * width bits."""
+    """Move four codes from four 16-bit fields into the lowest 4 * width bits, and return the result."""
     field = (np.uint64(1) << width) - np.uint64(1)
     even = field | (field << np.uint64(32))
     odd = even << np.uint64(16)
@@ -33,7 +33,7 @@ def squeeze(word: np.uint64, width: np.uint64) -> np.uint64:
 
 @helper
 def spread(bits: np.uint64, width: np.uint64) -> np.uint64:
-    """Return the inverse of `squeeze`; what lies above the lowest 4 * width bits is ignored."""
+    """Move four codes from the lowest 4 * width bits into four 16-bit fields; higher bits are ignored."""
     field = (np.uint64(1) << width) - np.uint64(1)
     low = (field << width) | field
     word = (bits & low) | ((bits & (low << (width + width))) << (np.uint64(32) - width - width))
@@ -50,14 +50,14 @@ def pack_bits(eights: Uint64s, payload: Uint8s) -> None:
 
 @helper
 def _squeeze_all(words: Uint64s, width: np.uint64, fields: Array) -> None:
-    """Fill each element of `fields` with four codes: the loop that SIMD can do."""
+    """Fill each element of `fields` with four codes; the compiler turns this loop into SIMD instructions."""
     for index in range(words.size):
         fields[index] = squeeze(words[index], width)
 
 
 @helper
 def _join(words: Uint64s, width: np.uint64, staged: Uint64s) -> None:
-    """Append the bits of four codes, the lowest 4 * width, to a word that is stored when full."""
+    """Join the groups of four codes in `words`, 4 * width bits each, without gaps in `staged`."""
     step = width << np.uint64(2)
     gathered = np.uint64(0)
     filled = np.uint64(0)
@@ -76,7 +76,7 @@ def _join(words: Uint64s, width: np.uint64, staged: Uint64s) -> None:
 
 @helper
 def pack(codes: Uint16s, count: int, width: int, staged: Uint64s, payload: Uint8s, position: int) -> int:
-    """Write the first `count` of BLOCK codes from byte `position` of `payload` on; return where they end.
+    """Write the first `count` of BLOCK codes to `payload`, starting at byte `position`; return the end position.
 
     `codes` are overwritten; `staged` is room for BLOCK // 4 + 1 words.
     """
@@ -103,14 +103,14 @@ def pack(codes: Uint16s, count: int, width: int, staged: Uint64s, payload: Uint8
 
 @helper
 def _spread_all(fields: Array, width: np.uint64, words: Uint64s) -> None:
-    """Undo `_squeeze_all`."""
+    """Take apart the elements of `fields` into four codes each: the inverse of `_squeeze_all`."""
     for index in range(words.size):
         words[index] = spread(np.uint64(fields[index]), width)
 
 
 @helper
 def _split(staged: Uint64s, width: np.uint64, words: Uint64s) -> None:
-    """Undo `_join`, with other bits left above the lowest 4 * width."""
+    """Split `staged` into groups of four codes, 4 * width bits each; higher bits of `words` are undefined."""
     step = width << np.uint64(2)
     taken = np.uint64(0)
     at = 0
@@ -126,7 +126,7 @@ def _split(staged: Uint64s, width: np.uint64, words: Uint64s) -> None:
 
 @helper
 def unpack(payload: Uint8s, position: int, count: int, width: int, staged: Uint64s, codes: Uint16s) -> int:
-    """Undo `pack`; what follows the first `count` of `codes` in their last word is whatever the padding holds."""
+    """Read `count` codes that `pack` has written; later elements in the last word of `codes` are undefined."""
     read = staged.view(np.uint8)
     source = payload[position : position + ((count * width + 7) >> 3)]
     for index in range(source.size):

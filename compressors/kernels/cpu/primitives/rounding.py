@@ -12,7 +12,7 @@ RESOLUTION = np.float32(2.0**31)
 
 @helper
 def round_stochastically(exact: np.float32, random: np.uint32) -> np.int32:
-    """Round `exact`, from 0 to below 2^31, down, or up where the upper 31 bits of `random`, as a number in
+    """Round `exact`, from 0 to below 2^31, down, or up if the upper 31 bits of `random`, as a number in
     [0, 1), are below its fraction: the same in distribution as floor(exact + u).
 
     That sum is not formed, as float32 would round it, and u with it, to 24 bits in all; a fraction is exact.

@@ -41,7 +41,7 @@ def splitmix64(state: np.uint64) -> np.uint64:
 
 @helper
 def stream_bits(key: np.uint64, number: np.uint64) -> np.uint64:
-    """Return the 64 bits that stream `number` of a key starts from."""
+    """Return the 64 bits from which stream `number` of a key starts."""
     return splitmix64(key ^ splitmix64(number))
 
 

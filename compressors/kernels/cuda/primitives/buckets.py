@@ -17,8 +17,8 @@ _LONGEST = 4096
 
 
 class Tiling(NamedTuple):
-    """How elements in buckets of `bucket`, the last one shorter, are cut into tiles of ROWS buckets and COLS
-    elements of each."""
+    """The cut of elements in buckets of size `bucket` (the last may be shorter) into tiles of ROWS buckets x COLS
+    elements."""
 
     elements: int
     bucket: int
@@ -36,7 +36,7 @@ class Tiling(NamedTuple):
 
 
 def tiling(count: int, bucket: int) -> Tiling:
-    """Return the tiles of these buckets; COLS is a multiple of eight."""
+    """Return the cut of these buckets into tiles; COLS is a multiple of eight."""
     buckets = -(-count // bucket)
     longest = max(1, min(bucket, count))
     columns = max(8, power_of_two(longest)) if longest <= _LONGEST else _TILE
@@ -46,7 +46,7 @@ def tiling(count: int, bucket: int) -> Tiling:
 
 
 def launch_tiles(kernel: Any, tiles: Tiling, tensors: Sequence[torch.Tensor], *numbers: Any, **constants: Any) -> None:
-    """Run `kernel` on all tiles: with the tensors, what `tile` asks for, and the numbers."""
+    """Run `kernel` on all tiles, with the tensors, the arguments of `tile`, and the numbers as arguments."""
     constants |= {"ROWS": tiles.rows, "COLS": tiles.columns}
     launch(kernel, tiles.programs, *tensors, tiles.elements, tiles.bucket, tiles.across, *numbers, **constants)
 
@@ -61,7 +61,7 @@ def decode_tiles(
     head: int = 4,
     **constants: Any,
 ) -> bool:
-    """Run a decoder on all tiles of `out`; return False where it finds what no encoder writes.
+    """Run a decoder on all tiles of `out`; return False if it finds a content that no encoder writes.
 
     The kernel gets `payload`, `out`, a flag to raise, what `tile` asks for, how many bytes are in front of the codes
     (`head` for each bucket), the bits of `weight` as float64, and the others.
@@ -90,7 +90,7 @@ def tile(count, bucket, across, ROWS: tl.constexpr, COLS: tl.constexpr) -> tl.te
 def write_codes(
     payload, codes, number, inside, header, count, bucket, WIDTH: tl.constexpr, BYTES: tl.constexpr
 ) -> None:
-    """Write the codes (ROWS, COLS) int32 of a tile, which are 0 where there is no element. The codes of every
+    """Write the codes (ROWS, COLS) int32 of a tile, which are 0 if there is no element. The codes of every
     bucket start at a whole byte behind `header` bytes; BYTES as for `pack`."""
     rows: tl.constexpr = codes.shape[0]
     groups: tl.constexpr = codes.shape[1] // 8

@@ -65,7 +65,7 @@ def or_bits(words, begin, code, mask) -> None:
 
 @triton.jit
 def peek(words, at) -> tl.tensor:
-    """Return the 32 bits from bit `at` on, as int64; what stands above them means nothing."""
+    """Return 32 bits of the stream from bit `at` on, in the low half of an int64; the high half is undefined."""
     low = tl.load(words + (at >> 5)).to(tl.int64) & 0xFFFFFFFF
     high = tl.load(words + (at >> 5) + 1).to(tl.int64)
     return ((high << 32) | low) >> (at & 31)
@@ -73,8 +73,7 @@ def peek(words, at) -> tl.tensor:
 
 @triton.jit
 def read_omega(words, at) -> tl.tensor:
-    """Return the numbers whose codes begin at bit `at` and where they end; 0 for what is no code of a number below
-    2^32."""
+    """Return the numbers whose codes begin at bit `at`, and the ends of these codes; 0 for an invalid code."""
     value = tl.full(at.shape, 1, tl.int64)
     done = tl.zeros(at.shape, tl.int32)
     bad = tl.zeros(at.shape, tl.int32)

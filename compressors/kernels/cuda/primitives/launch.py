@@ -21,7 +21,7 @@ import torch
 
 
 def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
-    """Run `programs` programs of `kernel` on the device of the first argument, a tensor; none where that is 0."""
+    """Run `programs` programs of `kernel` on the device of the first argument, a tensor; do nothing if that is 0."""
     if not programs:
         return
     device = arguments[0].device
@@ -30,23 +30,23 @@ def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> Non
 
 
 def wrap_to_int64(bits: int) -> int:
-    """Return 64 bits as the int64 that Triton takes them for."""
+    """Return the int64 with the same 64 bits, as Triton passes integers."""
     return (bits & (2**64 - 1)) - (2**64 if bits >> 63 & 1 else 0)
 
 
 def float64_bits(value: float) -> int:
-    """Return the bits of a number: Triton would round a Python float to float32."""
+    """Return the bits of a Python float as an integer: Triton would round the float itself to float32."""
     bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
     return bits
 
 
 def make_flag(like: torch.Tensor) -> torch.Tensor:
-    """Return an int32 of zero on the device of `like`, that a kernel sets to 1 to report something."""
+    """Return a zero int32 on the device of `like`; a kernel sets it to 1 to report an error."""
     return torch.zeros(1, dtype=torch.int32, device=like.device)
 
 
 def is_raised(status: torch.Tensor) -> bool:
-    """Tell whether a kernel has set the flag; wait for the kernel."""
+    """Wait for the kernel, and tell whether it has set the flag."""
     return bool(status.item())
 
 

@@ -45,7 +45,7 @@ def pack_at(payload, codes, begin, end, WIDTH: tl.constexpr, BYTES: tl.constexpr
 
 @triton.jit
 def unpack_at(payload, begin, index, mask, WIDTH: tl.constexpr) -> tl.tensor:
-    """Return code `index` (int64) of those that start at byte `begin` (int64), as int32; where `mask`, else 0.
+    """Return code `index` (int64) of those that start at byte `begin` (int64), as int32; if `mask`, else 0.
 
     Any shape. Reads no byte behind the one that holds the code's last bit.
     """
@@ -62,7 +62,7 @@ def unpack_at(payload, begin, index, mask, WIDTH: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def store_words(payload, index, bits, mask) -> None:
-    """Write `bits` (n,) int32 as the little-endian words `index` (n,) int64 of `payload`."""
+    """Write `bits` (n,) int32 into `payload` as little-endian words with the indices `index` (n,) int64."""
     byte = tl.arange(0, 4)[None, :]
     value = (bits[:, None] >> (8 * byte)) & 0xFF
     tl.store(payload + 4 * index[:, None] + byte, value.to(tl.uint8), mask=mask[:, None] & (byte < 4))
@@ -70,7 +70,7 @@ def store_words(payload, index, bits, mask) -> None:
 
 @triton.jit
 def load_words(payload, index, mask) -> tl.tensor:
-    """Return the inverse of `store_words`, for `index` of any shape; 0 where not `mask`."""
+    """Return the little-endian 32-bit words with these indices in `payload`, as int32; 0 for indices outside `mask`."""
     place = payload + 4 * index
     bits = tl.load(place, mask=mask, other=0).to(tl.int32)
     bits |= tl.load(place + 1, mask=mask, other=0).to(tl.int32) << 8
@@ -94,7 +94,7 @@ def _unpack(payload, codes, count, WIDTH: tl.constexpr, BLOCK: tl.constexpr) -> 
 
 
 def pack_codes(codes: torch.Tensor, width: int) -> torch.Tensor:
-    """Return the bytes of (n,) int32 below 2^width."""
+    """Pack (n,) int32 below 2^width into bytes, and return these."""
     payload = torch.empty((len(codes) * width + 7) // 8, dtype=torch.uint8, device=codes.device)
     programs = -(-len(codes) // (8 * _GROUPS))
     bytes_ = power_of_two(width)
@@ -103,7 +103,7 @@ def pack_codes(codes: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def unpack_codes(payload: torch.Tensor, count: int, width: int) -> torch.Tensor:
-    """Return the (count,) int32 that `pack_codes` was given."""
+    """Return the (count,) int32 that `pack_codes` has packed."""
     codes = torch.empty(count, dtype=torch.int32, device=payload.device)
     launch(_unpack, -(-count // 1024), payload, codes, count, WIDTH=width, BLOCK=1024)
     return codes

@@ -23,8 +23,7 @@ def splitmix64(state) -> tl.tensor:
 
 @triton.jit
 def stream_bits(key, number) -> tl.tensor:
-    """Return the uint64 that stream `number` (uint64) of a key starts from; `key` is an integer argument of a
-    kernel."""
+    """Return the uint64 from which stream `number` (uint64) of a key starts; `key` is an integer kernel argument."""
     return splitmix64(key.to(tl.int64).to(tl.uint64) ^ splitmix64(number))
 
 
