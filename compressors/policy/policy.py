@@ -176,7 +176,7 @@ def build_keeping(compressor: Compressor, part: float) -> Compressor:
 
 
 def _rule(compressor: Compressor) -> str:
-    """Return the rule by which the compressor counts; without a rule (ATOMO) the ratio is the share of kept elements."""
+    """Return the compressor's rule of counting; without a rule (ATOMO) the ratio is the share of kept elements."""
     return getattr(compressor, "count", "ceil")
 
 
