@@ -43,13 +43,14 @@ TRACEBACK = "GRADSWEEP_TRACEBACK"
 
 
 class Command:
-    """The words of a command, and its session."""
+    """The words of a command with its session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
     def compose_and_run(self, config: DictConfig) -> None:
-        """Run a single run: what Hydra calls without -m. With -m it calls the launcher of hydra_plugins/gradsweep."""
+        """Run a single run: Hydra calls this function without -m, and with -m the launcher of
+        hydra_plugins/gradsweep."""
         from sweep.config.composer import build_plain_config  # not for --help and the like
 
         settings = HydraConfig.get()
@@ -68,7 +69,7 @@ class Command:
             raise SystemExit(self.fail(error)) from None  # an Exception would be announced by Hydra as well
 
     def fail(self, error: Exception) -> int:
-        """Print why nothing, or no more, was run; return the exit status."""
+        """Print why the command stopped, and return the exit status."""
         if (interrupted := find_interruption(error)) is not None:
             raise interrupted
         has_run = bool(self.session.runs)  # the sweeper may have failed over the results
@@ -82,7 +83,7 @@ class Command:
         return 1 if line is None or has_run else 2
 
     def conclude(self) -> int:
-        """Report on what was run; return the exit status."""
+        """Report on the runs, and return the exit status."""
         if not self.session.runs:  # --help and the like load nothing for it
             return 0
         from sweep.launch.conclude import conclude
@@ -90,7 +91,7 @@ class Command:
         return conclude(self.session)
 
     def run(self) -> int:
-        """Do what was typed; return the exit status."""
+        """Execute the command line, and return the exit status."""
         _replace_answers(sys.argv[1:])
         os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
@@ -106,14 +107,14 @@ class Command:
 
 
 def find_interruption(error: BaseException | None) -> Interrupted | None:
-    """Return the signal behind an error: a library that is interrupted may fail as it cleans up."""
+    """Return the signal behind an error: an interrupted library may fail while it cleans up."""
     while error is not None and not isinstance(error, Interrupted):
         error = error.__context__
     return error
 
 
 def _replace_answers(words: Sequence[str]) -> None:
-    """Replace the answers that Hydra gives itself, its help and its completions, if one of them is asked for."""
+    """Replace Hydra's own answers, help and completions, if the command line asks for one of them."""
     if not {"--help", "-h"}.isdisjoint(words):
         from sweep.config.help import help_page
 
@@ -125,7 +126,8 @@ def _replace_answers(words: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Exit status 0: all runs done; 1: some failed; 2: bad input, nothing was started; 128 + n: signal n."""
+    """Return the exit status 0: all runs done; 1: some failed; 2: invalid input, nothing was started; 128 + n:
+    signal n."""
     global _word
     session = Session(take_flags(sys.argv))
     try:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import the package that provides `name`, and return what it calls by that name."""
+        """Import the package that provides `name`, and return the object of that name."""
         if name not in _PROVIDERS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def look_up(config: Mapping[str, Any], path: str, missing: Any = None) -> Any:
-    """Return the value at a path; `missing` if a config has no such key."""
+    """Return the value at a path; `missing` if the config has no such key."""
     value: Any = config
     for key in path.split("."):
         if not isinstance(value, Mapping) or key not in value:
@@ -17,7 +17,7 @@ def look_up(config: Mapping[str, Any], path: str, missing: Any = None) -> Any:
 
 
 def paths(config: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield the paths of all keys, of sections and of what is in them."""
+    """Yield the paths of all keys and sections, at all levels."""
     for key, value in config.items():
         yield f"{above}{key}"
         if isinstance(value, Mapping):
@@ -25,7 +25,7 @@ def paths(config: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def flatten(config: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
-    """Return all values by their paths; an empty mapping is a value."""
+    """Return all values by their paths; an empty mapping counts as a value."""
     values: dict[str, Any] = {}
     for key, value in config.items():
         path = f"{above}{key}"
@@ -34,7 +34,7 @@ def flatten(config: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
 
 
 def take_out(section: dict[str, Any], path: str) -> None:
-    """Remove a key from a mapping or, copying these, from the mappings in it."""
+    """Remove a key from a mapping or from the mappings in it, which are copied first."""
     key, _, rest = path.partition(".")
     if not rest:
         section.pop(key, None)

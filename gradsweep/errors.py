@@ -7,7 +7,7 @@ LISTED_BY = "python multirun.py --help"
 
 
 class UsageError(Exception):
-    """A request of the user that cannot work; nothing was started. `str()` is the one line to print."""
+    """A user's request that cannot work; nothing was started. `str()` is the one line to print."""
 
 
 def bad_value(key: str, value: object, valid: str, meant: str = "") -> UsageError:

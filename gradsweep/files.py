@@ -31,12 +31,12 @@ def now() -> str:
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace the file at `path` by `text` in UTF-8, see `write_bytes`."""
+    """Replace the content of the file at `path` by `text` in UTF-8, as `write_bytes` does."""
     write_bytes(path, text.encode("utf-8"), durable=durable)
 
 
 def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace the file at `path` as a whole: readers see the old or the new, never a part.
+    """Replace the content of the file at `path` atomically: readers see the old or the new one, never a part.
 
     The new one is written under a name that nobody can know before, so that nobody can have put a link there.
 
@@ -59,7 +59,7 @@ def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def remove_partial(directory: Path) -> None:
-    """Remove what `write_text` has left in a directory where its process was killed; nobody may be writing there."""
+    """Remove partial files that a killed process has left in a directory; no other process may be writing there."""
     for path in directory.glob(".*.*"):
         if re.fullmatch(r"\.(.+\.)+[a-z0-9_]{8}", path.name):
             with contextlib.suppress(OSError):
@@ -134,7 +134,7 @@ def json_line(value: Mapping[str, Any]) -> str:
 
 
 def _write_at(descriptor: int, end: int, text: str) -> None:
-    """Make `text` what follows the first `end` bytes."""
+    """Write `text` behind the first `end` bytes, and cut off what follows."""
     os.ftruncate(descriptor, end)
     os.lseek(descriptor, end, os.SEEK_SET)
     data = memoryview(text.encode())
@@ -143,7 +143,7 @@ def _write_at(descriptor: int, end: int, text: str) -> None:
 
 
 def keep_rows(path: Path, rows: int) -> None:
-    """Cut a CSV after its first `rows` rows, at once: a reader sees it as it was or cut.
+    """Cut a CSV after its first `rows` rows, atomically: a reader sees the uncut or the cut file.
 
     Raises:
         ValueError: it has fewer rows; nothing has been changed.
@@ -173,7 +173,7 @@ def _end_of_last_line(descriptor: int, block: int = 4096) -> int:
 
 
 def complete_text(path: Path) -> str:
-    """Return the text of an append-only file up to its last newline; empty if no regular file is there."""
+    """Return the text of an append-only file up to its last newline; empty if there is no regular file."""
     try:
         with disk_errors.add_file_name(path):
             data = regular_files.read_bytes(path, regular_files.MOST_ROW_BYTES)

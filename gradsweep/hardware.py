@@ -12,12 +12,12 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows Su
 
 
 def has_gpu_driver() -> bool:
-    """Tell whether there may be a GPU: without the driver's device there is none for certain."""
+    """Tell whether this machine may have a GPU: without the driver's device file it certainly has none."""
     return any(Path(device).exists() for device in _DRIVERS)
 
 
 def has_compiler() -> bool:
-    """Tell whether there is a C++ compiler where torch.compile looks for one."""
+    """Tell whether torch.compile finds a C++ compiler."""
     return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
 
 

@@ -22,7 +22,7 @@ GONE = f"its directory or its {run_directory.CONFIG} is not there; a resume lays
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """One run: its config is `base` with `changes`, without the keys that it `lacks`."""
+    """A recorded run: its config is `base` with `changes`, without the keys in `lacks`."""
 
     name: str
     signature: str
@@ -37,12 +37,12 @@ class Recorded:
 
 
 def entry(name: str, signature: str, overrides: Iterable[str], config: Mapping[str, Any]) -> Recorded:
-    """Return a run for `note`."""
+    """Return the record of a run for `note`."""
     return Recorded(name, signature, tuple(overrides), {}, config)
 
 
 def read(sweep: Path) -> dict[str, Recorded]:
-    """Return the recorded runs by their signatures; what is damaged is not among them."""
+    """Return the recorded runs by signature, without damaged records."""
     try:
         content = files.read_json(sweep / FILE) or {}
     except OSError:
@@ -72,7 +72,7 @@ def _parse_run(signature: str, entry: object, base: Mapping[str, Any]) -> Record
 
 
 def note(sweep: Path, runs: Collection[Recorded]) -> None:
-    """Add these runs to those that are recorded; one of the same signature is replaced.
+    """Record these runs; a run replaces the recorded one with the same signature.
 
     The sections of a config that all have in common stand there once: of ten thousand points it is a few megabytes.
     """
@@ -86,7 +86,7 @@ def note(sweep: Path, runs: Collection[Recorded]) -> None:
 
 
 def _content(run: Recorded, base: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the file says of a run; `texts` are the sections of `base` as JSON."""
+    """Return the entry of a run in the file; `texts` are the sections of `base` as JSON."""
     changes, lacks = run.changes, list(run.lacks)
     if run.base is not base:
         config = run.config
@@ -100,7 +100,7 @@ def _content(run: Recorded, base: Mapping[str, Any], texts: Mapping[str, str]) -
 
 
 def flaw(sweep: Path) -> str | None:
-    """Say what is wrong with the record of a sweep; None if it is whole, or there is none."""
+    """Describe the damage of a sweep's record; None if the record is whole or does not exist."""
     if not os.path.lexists(sweep / FILE):
         return None
     try:
@@ -116,5 +116,5 @@ def flaw(sweep: Path) -> str | None:
 
 
 def missing(sweep: Path, there: Collection[str]) -> list[Recorded]:
-    """Return the recorded runs that are not `there`, a collection of names or of signatures."""
+    """Return the recorded runs that are not in `there`, a collection of names or of signatures."""
     return [run for run in read(sweep).values() if run.signature not in there and run.name not in there]

@@ -96,7 +96,7 @@ class Run:
 
     @property
     def signature(self) -> str:
-        """The hash of the resolved config, as the directory's name ends."""
+        """The hash of the resolved config, which is at the end of the directory's name."""
         return self.name.rpartition("-")[2]
 
     def path(self, name: str) -> Path:
@@ -106,7 +106,7 @@ class Run:
         return self.directory / f"attempt-{number}"
 
     def attempt_numbers(self) -> list[int]:
-        """Return the numbers of the attempts that have left a directory."""
+        """Return the numbers of the attempts that have a directory."""
         try:
             there = regular_files.real_directories(self.directory)
         except OSError:
@@ -114,7 +114,7 @@ class Run:
         return sorted(int(match[1]) for name in there if (match := _ATTEMPT.fullmatch(name)))
 
     def state(self) -> dict[str, Any]:
-        """Return the content of state.json; a run without a readable one is pending."""
+        """Return the content of state.json; a run without a readable state.json is pending."""
         state = read_json(self.path(STATE)) or {}
         attempts = state.get("attempts")
         return {
@@ -128,11 +128,11 @@ class Run:
         return read_json(self.path(RESULT))
 
     def contributors(self) -> list[int]:
-        """Return the numbers of the attempts whose steps are in the run's figures, see the function."""
+        """Return the numbers of the attempts that the run's figures come from (see the function `contributors`)."""
         return contributors(self, self.state()["attempts"], self.result())
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the provenance of the contributing attempts; empty if that of one is missing."""
+        """Return the provenance of the contributing attempts; empty if one of them has none."""
         records = [read_json(self.attempt(number) / PROVENANCE) for number in self.contributors()]
         return [] if None in records else [record for record in records if record is not None]
 
@@ -141,7 +141,7 @@ class Run:
 
 
 def contributors(run: Run, attempts: Sequence[Mapping[str, Any]], result: Mapping[str, Any] | None) -> list[int]:
-    """Return the numbers of the attempts whose steps are in a run's figures: the last, and those that it continues.
+    """Return the numbers of the attempts whose steps are in a run's figures: the last one, and those that it continues.
 
     A result says whether its run continued from a checkpoint (`resumed_after`), but not from whose: then all attempts
     that have begun count.
@@ -163,7 +163,7 @@ def nodes_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def runs_of(sweep: Path, folder: str = RUNS) -> list[Run]:
-    """Return the runs of a sweep directory, sorted by name; in another `folder` its probes.
+    """Return the runs of a sweep directory, sorted by name; with another `folder`, its probes.
 
     A run is a directory, and no link to one, with a config.yaml that is a regular file.
     """

@@ -21,12 +21,12 @@ def signature(config: Mapping[str, Any]) -> str:
 
 
 def canonical(value: Any) -> str:
-    """Return the value of a config as JSON of which there is only one form."""
+    """Return the value of a config in a unique JSON form."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def signature_of_sections(sections: Mapping[str, str]) -> str:
-    """Return the signature of a config whose values by their keys are `canonical` already."""
+    """Return the signature of a config, given its values by key in `canonical` form."""
     kept = [key for key in sections if key not in NOT_IN_SIGNATURE and sections[key] != _ADDED.get(key)]
     text = ",".join(f"{canonical(key)}:{sections[key]}" for key in sorted(kept))
     return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()

@@ -25,27 +25,27 @@ def is_dated(sweep: Path) -> bool:
 
 
 def is_sweep(directory: Path) -> bool:
-    """Tell whether a directory has the record or the runs of a sweep."""
+    """Tell whether a directory is a sweep's: it has the record or the runs of a sweep."""
     return (directory / run_directory.SWEEP).is_file() or (directory / run_directory.RUNS).is_dir()
 
 
 def root_of(sweep: Path) -> Path:
-    """Return the directory below which a sweep and its neighbours lie: two above where it is dated, else the one
-    above."""
+    """Return the output root of a sweep: two levels up if the sweep is dated, else one level up."""
     absolute = Path(os.path.abspath(sweep))
     root = absolute.parent.parent if is_dated(sweep) else absolute.parent
     return root if sweep.is_absolute() else Path(os.path.relpath(root))
 
 
 def roots_of(sweep: Path) -> list[Path]:
-    """Return where earlier sweeps are looked for: beside a sweep, and below output/ where that is another directory."""
+    """Return the directories to search for earlier sweeps: the sweep's root, and output/ if that is another
+    directory."""
     root = root_of(sweep)
     return [root] if os.path.abspath(root) == os.path.abspath(OUTPUT) else [root, OUTPUT]
 
 
 def sweeps_below(*roots: Path) -> Iterator[Path]:
-    """Yield the sweeps one and two levels below (ROOT/<date>/<time>), each once, in no order. What is hidden is
-    none."""
+    """Yield the sweeps one and two levels below (ROOT/<date>/<time>), each once, in no order, without hidden
+    directories."""
     seen = set()
     for root in roots:
         for pattern in (f"*/{run_directory.RUNS}", f"*/*/{run_directory.RUNS}"):
@@ -61,7 +61,8 @@ def last_sweep(root: Path) -> Path | None:
 
 
 def latest_first(sweeps: Iterable[Path]) -> list[Path]:
-    """Return sweeps by when they were started or resumed; directories without a sweep.yaml are none."""
+    """Return sweeps sorted by their last start or resume, the latest first, without directories that have no
+    sweep.yaml."""
     found = []
     for sweep in sweeps:
         with contextlib.suppress(OSError):

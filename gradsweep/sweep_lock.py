@@ -31,7 +31,7 @@ def read_lock_owner(directory: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def hold_unlocked(directory: Path) -> Iterator[bool]:
-    """Yield whether no process runs the sweep in `directory`; then none can start within this context."""
+    """Yield whether no process runs the sweep in `directory`; if so, no process can start it within this block."""
     lock = directory / LOCK
     with contextlib.ExitStack() as stack:
         try:

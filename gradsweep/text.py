@@ -12,7 +12,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 
 def harmless(text: str) -> str:
-    r"""Return a stranger's text with its control characters spelled out (\x1b); carriage returns become new lines."""
+    r"""Return a text from others with its control characters spelled out (\x1b); carriage returns become new lines."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
@@ -22,7 +22,7 @@ def one_line(text: str) -> str:
 
 
 def align(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Return the lines of a table with columns below each other; those of the indices in `right` end below each other.
+    """Return the lines of a table with aligned columns; the columns in `right` are aligned right.
 
     The last column is as wide as it likes.
     """
@@ -38,12 +38,13 @@ def align(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]
 
 
 def number(value: float | None, form: str) -> str:
-    """Return a number in `form`; one that is too large for any column (a stranger's) by its first digits."""
+    """Return a number in `form`; a number too large for any column is shown by its first digits."""
     return "" if value is None else format(value, form if abs(value) < LARGE else ".3g")
 
 
 def plural(count: int | str, what: str) -> str:
-    """Return `1 run`, `9 runs`; a text counts as it is: `2 and 4 workers`."""
+    """Return a count with its noun: `1 run`, `9 runs`; a text in place of the count is used unchanged: `2 and 4
+    workers`."""
     return f"{count} {what}{'' if str(count) == '1' else 's'}"
 
 

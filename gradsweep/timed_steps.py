@@ -12,7 +12,7 @@ FEW = 30
 
 
 def steps(result: Mapping[str, Any], warmup: int | None = None) -> int | None:
-    """Return how many steps after the warm-up the figures of a result.json are of; 0: the warm-up is in them.
+    """Return how many steps after the warm-up a result.json's figures cover; 0: they cover the warm-up too.
 
     None: it is not known.
 
@@ -26,12 +26,12 @@ def steps(result: Mapping[str, Any], warmup: int | None = None) -> int | None:
 
 
 def after_warmup(steps: int, warmup: int) -> int:
-    """Return how many steps are timed; 0: the run is so short that those of the warm-up have to be, too."""
+    """Return how many steps are timed; 0: the run is so short that the warm-up steps are timed too."""
     return max(0, steps - warmup)
 
 
 def remark(steps: int | None) -> str:
-    """Say that a throughput is of few timed steps, and of how many; empty if they are enough, or not known."""
+    """Return a remark if a throughput covers few timed steps; empty if they are enough or unknown."""
     if steps is None or steps >= FEW:
         return ""
     return f"of {plural(steps, 'timed step')}" if steps else "warm-up included"

@@ -37,7 +37,7 @@ def parse(text: str | bytes) -> Any:
 
 
 def parse_mapping(text: str | bytes) -> dict[str, Any]:
-    """Return the mapping that a YAML document is; one whose keys are texts.
+    """Return the mapping in a YAML document; its keys must be texts.
 
     Raises:
         ValueError: it is none, or see `parse`.
@@ -61,7 +61,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the mapping in a YAML file whose sections many files have in common: each different one is parsed once.
+    """Return the mapping in a YAML file, of whose sections many files share some: each distinct section is parsed once.
 
     A section is a key at the margin with all lines up to the next. Its value is shared: nobody may change it.
 
@@ -87,12 +87,12 @@ _KEY = re.compile(r"^[A-Za-z_]", re.MULTILINE)
 
 
 def _possible_depth(text: str) -> int:
-    """Return a depth that a YAML document cannot exceed: each level takes a bracket, or a column of its line."""
+    """Return an upper bound on the depth of a YAML document: each level needs a bracket, or a column of its line."""
     return text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
 
 
 def _check_events(text: str) -> None:
-    """Refuse aliases, and what is nested so deeply that the loader in C would overrun its stack and crash."""
+    """Refuse aliases, and nesting so deep that the loader in C would overrun its stack and crash."""
     depth = 0
     for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.AliasEvent):

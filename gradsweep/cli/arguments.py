@@ -11,7 +11,7 @@ from gradsweep.options.hints import did_you_mean, one_of
 
 
 def _make_integer_type(words: str, low: int, high: int | None = None) -> Callable[[str], int]:
-    """Return a type of arguments: integers from `low` to `high`, with 1_000 and 1e6 for large ones."""
+    """Return a parser of integers from `low` to `high`, which accepts 1_000 and 1e6 too."""
 
     def parse(text: str) -> int:
         value = float(text)
@@ -41,7 +41,7 @@ parse_probability.__name__ = "probability"
 
 
 class Parser(argparse.ArgumentParser):
-    """Answers a wrong command with one line and exit status 2; a mistyped option, or one of few words, with a hint."""
+    """A parser that answers a wrong command with one line and exit status 2, and a mistyped word with a hint."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {self._add_hint(message)}\n")
@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(Parser):
-    """Parse the arguments of a subcommand, which refuses what it does not know itself, with its own usage."""
+    """A parser of a subcommand, whose errors show the subcommand's own usage."""
 
     def parse_known_args(self, *given: Any, **more: Any) -> Any:
         arguments, rest = super().parse_known_args(*given, **more)
@@ -76,7 +76,7 @@ class Command(Parser):
 
 
 class Version(argparse.Action):
-    """--version."""
+    """The option --version."""
 
     def __init__(self, option_strings: list[str], dest: str, **given: Any) -> None:
         super().__init__(

@@ -12,7 +12,7 @@ from gradsweep.errors import UsageError
 
 
 def run_command(program: str, ask: Callable[[], int], *refusals: type[Exception]) -> int:
-    """Run `ask`, which prints its answer, and return its exit status; print one line where it cannot answer.
+    """Run `ask`, which prints a command's answer, and return its exit status; if it fails, print one line.
 
     Args:
         program: as the user has called it, in front of the line.
@@ -45,6 +45,6 @@ def run_command(program: str, ask: Callable[[], int], *refusals: type[Exception]
 
 
 def _drop_output() -> None:
-    """Send what is still to be written nowhere: Python would try it once more in the end."""
+    """Discard output that is not written yet: Python would try to write it again at the end."""
     with contextlib.suppress(OSError):  # a stream that is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

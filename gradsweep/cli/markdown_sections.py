@@ -14,7 +14,7 @@ from gradsweep.errors import UsageError
 
 
 def fill(page: Path, part: str, text: str) -> None:
-    """Put `text` into the part of `page`, in place of what is there.
+    """Replace the text of the part in `page` by `text`.
 
     Raises:
         UsageError: the page cannot be read or written, has no such part, or more than one.
@@ -27,7 +27,7 @@ def fill(page: Path, part: str, text: str) -> None:
 
 
 def read(page: Path, part: str) -> str:
-    """Return the text in the part of `page`.
+    """Return the text of the part in `page`.
 
     Raises:
         UsageError: as `fill`.
@@ -36,7 +36,7 @@ def read(page: Path, part: str) -> str:
 
 
 def _split(page: Path, part: str) -> tuple[str, str, str]:
-    """Return the page up to the part, the part, and the rest; the comments belong to the first and the last."""
+    """Return the page before the part, the part, and the page after it; the part's two comments are not in the part."""
     try:
         text = page.read_text(encoding="utf-8")
     except OSError as error:

@@ -16,7 +16,7 @@ SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "gradsweep"}
 
 
 def check(path: Path | None) -> None:
-    """Raise UsageError for a `--picture` that is none of SUFFIXES."""
+    """Raise UsageError if a `--picture` has none of the suffixes in SUFFIXES."""
     if path is not None and path.suffix.lower() not in SUFFIXES:
         raise bad_value("--picture", path, f"a file that ends in {', '.join(SUFFIXES)}")
 
@@ -31,7 +31,7 @@ def refuse_write_errors(option: str, path: Path) -> Iterator[None]:
 
 
 def save(figure: Any, path: Path, dpi: int) -> None:
-    """Write a matplotlib.figure.Figure; an SVG would have the date in it.
+    """Write a matplotlib.figure.Figure without the date, which matplotlib writes into SVGs by default.
 
     Raises:
         OSError: the file cannot be written.

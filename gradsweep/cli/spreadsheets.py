@@ -18,7 +18,8 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|[+-]?(inf|infinity|n
 
 
 def to_csv(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Return a CSV with a header: numbers in full, nothing for None, and texts that stay texts."""
+    """Return a CSV with a header: numbers with all digits, nothing for None, and texts that spreadsheets show as
+    texts."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(quote, names))
@@ -27,7 +28,8 @@ def to_csv(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def quote(text: str) -> str:
-    r"""Return a text that a spreadsheet shows as it is, with an apostrophe before it where it would be something else.
+    r"""Return a text for a spreadsheet, with an apostrophe before it if the spreadsheet would read it as a formula or
+    number.
 
     That is what may be a formula but is no number, and what has control characters, which are spelled out (\x1b).
     """

@@ -16,7 +16,7 @@ _LOG_WIDTH = 10_000  # what is not a terminal has no edge at which a line would 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column's heading, and whether it holds numbers, which stand to the right."""
+    """A column's heading, and whether the column has numbers, which are aligned right."""
 
     name: str
     is_number: bool = False
@@ -31,11 +31,11 @@ class Table:
 
 
 def console() -> Console:
-    """Return a console on standard output, as wide as that is; `COLUMNS` and `NO_COLOR` are honoured."""
+    """Return a console on standard output with the width of the terminal; `COLUMNS` and `NO_COLOR` are respected."""
     from rich.console import Console
 
     class Pipe(Console):
-        """A reader that has gone is the caller's business; rich would end the program here."""
+        """A console that leaves a closed pipe to the caller; rich would end the program."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

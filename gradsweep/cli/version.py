@@ -9,7 +9,8 @@ _BESIDE = {"torch": "torch", "Hydra": "hydra-core", "mpi4py": "mpi4py"}
 
 
 def version() -> str:
-    """Return the line of `--version`: ours, Python's, and those of a few packages, none of which is loaded."""
+    """Return the line that `--version` prints: the versions of Gradsweep, Python and a few packages, without loading
+    these."""
     others = [f"{name} {_find_version(package)}" for name, package in _BESIDE.items()]
     return ", ".join([f"gradsweep {_find_version('gradsweep')}", f"Python {platform.python_version()}", *others])
 

@@ -37,7 +37,7 @@ def is_trouble(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str | None:
-    """Return a line on what happened, where, and what to do; None for another error."""
+    """Return a line that says what failed, on which file, and what to do; None for other errors."""
     if not isinstance(error, OSError) or error.errno not in TROUBLE:
         return None
     where = error.filename2 or error.filename or _name_unnamed()
@@ -46,7 +46,7 @@ def describe(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def add_file_name(path: Path | str) -> Iterator[None]:
-    """Give the errors within this block a file name if they have none: those of a write or a read."""
+    """Add a file name to errors of writing or reading within this block that have none."""
     try:
         yield
     except OSError as error:
@@ -56,7 +56,7 @@ def add_file_name(path: Path | str) -> Iterator[None]:
 
 
 def _name_unnamed() -> str:
-    """Name the file of an error without a file name; drop output that cannot be written, as Python would try again."""
+    """Add the file name to an error without one; discard unwritten output, as Python would try to write it again."""
     try:
         sys.stdout.flush()
     except OSError:

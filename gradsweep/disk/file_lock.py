@@ -27,7 +27,7 @@ _told: list[str] = []  # that there are no locks: once is enough
 
 
 class FileLock:
-    """A lock that this process has until `close`. `descriptor` is that of the open file.
+    """A lock that this process holds until `close`. `descriptor` is that of the open file.
 
     A child process that inherits the descriptor keeps the kernel's lock, and a soft one only if it adopts it (`adopt`).
     """
@@ -42,7 +42,7 @@ class FileLock:
         self.close()
 
     def close(self) -> None:
-        """Give it back; also where it has been given back."""
+        """Release the lock; does nothing if it was released before."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor < 0:
             return
@@ -54,7 +54,7 @@ class FileLock:
 
 
 def take(path: Path, *, shared: bool = False, new: bool = False, make: bool = True, wait_s: float = 0.0) -> FileLock:
-    """Lock the file at `path`.
+    """Lock the file at `path`, and return the lock.
 
     Args:
         shared: others may have it as well, shared as this one.
@@ -76,7 +76,7 @@ def take(path: Path, *, shared: bool = False, new: bool = False, make: bool = Tr
 
 
 def adopt(path: Path, descriptor: int) -> FileLock:
-    """Go on with the lock of `path` that the parent process has, and whose `descriptor` this one has inherited.
+    """Return the lock on `path` that the parent process holds and whose `descriptor` this process has inherited.
 
     Raises:
         OSError: that is another file, or the parent has ended, so that others may have the lock.
@@ -95,7 +95,7 @@ def adopt(path: Path, descriptor: int) -> FileLock:
 
 
 def is_held(path: Path, *, shared: bool = False) -> bool:
-    """Tell whether anybody has the lock of `path`: this process or another.
+    """Tell whether a process, this one or another, holds the lock of `path`.
 
     Args:
         shared: the lock is one of those that several may have.
@@ -117,19 +117,18 @@ def is_held(path: Path, *, shared: bool = False) -> bool:
 
 
 def to_remove(path: Path) -> Path | None:
-    """Return the file to remove by hand if the process that has the soft lock of `path` has ended; None: we would see
-    it."""
+    """Return the soft lock's file, for a user to remove if its process has ended; None if we can see whether it has."""
     owner = soft_lock.owner_of(soft_lock.path_of(path))
     return None if owner is None or soft_lock.can_be_seen(owner) else soft_lock.path_of(path)
 
 
 def forget(path: Path) -> None:
-    """Remove the soft lock of a file that is removed, too."""
+    """Remove the soft lock of a file that is about to be removed."""
     soft_lock.remove(soft_lock.path_of(path))
 
 
 def _wait(path: Path, descriptor: int, shared: bool, wait_s: float) -> tuple[Path, Owner] | None:
-    """Lock an open file; returns the soft lock and its owner if it is one."""
+    """Lock an open file; return the soft lock and its owner if the lock is a soft one."""
     began, wait, is_told = time.monotonic(), _WAITS_S[0], False
     while True:
         try:
@@ -169,7 +168,7 @@ def _lock(path: Path, descriptor: int, shared: bool) -> tuple[Path, Owner] | Non
 
 
 def _flock(descriptor: int, operation: int) -> bool:
-    """Ask the kernel for a lock, without waiting; False: this file system has none.
+    """Try to get the kernel's lock without waiting; return False if the file system has no locks.
 
     Raises:
         BlockingIOError: somebody else has it.

@@ -34,7 +34,7 @@ _KINDS = {
 
 
 class NotRegular(OSError):
-    """Something that is no regular file, or one above the limit, stands where a file should be."""
+    """A path leads to something that is no regular file, or to a file above the size limit."""
 
 
 def stamp_file(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
@@ -48,7 +48,7 @@ def stamp_file(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
 
 @contextmanager
 def open_regular(path: str | os.PathLike[str], most: int | None = None) -> Iterator[BinaryIO]:
-    """Open a regular file for reading; what is none has nothing done to it.
+    """Open a regular file for reading; anything else is left untouched.
 
     Args:
         path: of the file; its directory may be reached through links, the file itself may not be one.
@@ -63,7 +63,7 @@ def open_regular(path: str | os.PathLike[str], most: int | None = None) -> Itera
 
 
 def open_descriptor(path: str | os.PathLike[str], most: int | None = None, flags: int = os.O_RDONLY) -> int:
-    """Return the descriptor of a regular file, opened as `open_regular` does, or with other `flags`."""
+    """Open a regular file like `open_regular`, or with other `flags`, and return the descriptor."""
     try:
         descriptor = os.open(path, flags | _FLAGS, 0o666)
     except OSError as error:
@@ -116,7 +116,7 @@ def read_text(path: str | os.PathLike[str], most: int = MOST_BYTES) -> str:
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a regular file is there, and no link to one."""
+    """Tell whether there is a regular file at the path; a link to a file does not count."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except (OSError, ValueError):
@@ -124,7 +124,8 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
 
 
 def set_aside(path: Path) -> str | None:
-    """Give whatever stands at `path` another name beside it, and return that; None if nothing is there.
+    """Rename whatever is at `path` to another name in the same directory, and return that name; None if there is
+    nothing.
 
     Raises:
         OSError: the directory cannot be written.
@@ -137,7 +138,7 @@ def set_aside(path: Path) -> str | None:
 
 
 def real_directories(path: Path) -> list[str]:
-    """Return the names of the directories in a directory, without links to any, in no order.
+    """Return the names of a directory's subdirectories, in no order; links do not count.
 
     Raises:
         OSError: it is not there, or cannot be read.

@@ -27,7 +27,7 @@ _LONGEST_NAME = 150  # bytes of a name that others are made of
 
 
 def path_of(path: Path, token: str | None = None) -> Path:
-    """Return the soft lock of a file; with a `token` one of those that are shared."""
+    """Return the path of a file's soft lock; with a `token`, of a shared one."""
     name = path.name
     if len(os.fsencode(name)) > _LONGEST_NAME:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
@@ -40,7 +40,7 @@ def list_shared(path: Path) -> list[Path]:
 
 
 def claim(soft: Path, mine: Owner) -> bool:
-    """Make a soft lock, or take the place of an owner that is gone; returns whether `mine` is its owner now."""
+    """Make a soft lock, or replace an owner that has ended; return whether `mine` now owns the lock."""
     if _make(soft, mine):
         return True
     found = owner_of(soft)
@@ -59,7 +59,7 @@ def _make(soft: Path, mine: Owner) -> bool:
 
 
 def replace(soft: Path, found: Owner, mine: Owner) -> bool:
-    """Put `mine` in the place of the owner that was `found`; of several processes that try, one does.
+    """Replace the owner `found` by `mine`; if several processes try, only one succeeds.
 
     They lock that, too, by a soft lock that is named for the owner that was found: it is never one again.
     """
@@ -76,7 +76,7 @@ def replace(soft: Path, found: Owner, mine: Owner) -> bool:
 
 
 def _write(soft: Path, mine: Owner) -> Path:
-    """Return a new file that nobody knows of, with `mine` in it."""
+    """Return a new file, under a name that no other process knows, with the content `mine`."""
     path = soft.with_name(f"{PREFIX}{mine['token']}.{secrets.token_hex(4)}")
     try:
         with open(path, "x", encoding="utf-8") as file:
@@ -94,7 +94,7 @@ def remove(path: Path) -> None:
 
 
 def owner_of(soft: Path) -> Owner | None:
-    """Return the owner of a soft lock; empty if it cannot be read, None if there is no such file."""
+    """Return the owner of a soft lock; empty if it cannot be read, None if there is no lock file."""
     try:
         descriptor = os.open(soft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -111,7 +111,7 @@ def owner_of(soft: Path) -> Owner | None:
 
 
 def stands(soft: Path) -> bool:
-    """Tell whether a soft lock is there and its owner, as far as can be told from here."""
+    """Tell whether a soft lock exists and its owner is alive, as far as this process can see."""
     owner = owner_of(soft)
     return owner is not None and not _is_gone(owner)
 
@@ -123,15 +123,15 @@ def this_process() -> Owner:
 
 
 def can_be_seen(owner: Owner) -> bool:
-    """Tell whether it can be told from here if the process still runs: not on another host, nor beside our
-    container."""
+    """Tell whether this process can see if the owner still runs: an owner on another host or outside our container
+    is invisible."""
     pid = owner.get("pid")
     is_here = owner.get("boot") != _boot() or owner.get("space") == _space()
     return owner.get("host") == socket.gethostname() and isinstance(pid, int) and pid > 0 and is_here
 
 
 def _is_gone(owner: Owner) -> bool:
-    """Tell whether the process has surely ended."""
+    """Tell whether the process has certainly ended."""
     if not can_be_seen(owner):
         return False
     if owner.get("boot") != _boot():
@@ -155,7 +155,7 @@ def _boot() -> str:
 
 
 def _space() -> str:
-    """Return the namespace of our pids."""
+    """Return the namespace of our process ids."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -163,7 +163,7 @@ def _space() -> str:
 
 
 def _find_start(pid: int) -> int | None:
-    """Return when a process was started, in ticks since the boot; 0 if it has ended and its parent has not waited.
+    """Return the start of a process in ticks since boot; 0 if it has ended and its parent has not waited for it.
 
     None: that cannot be seen.
     """

@@ -17,20 +17,20 @@ _SEPARATORS = re.compile(r"[-_./ ]")
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return the hint in front of what is valid, such as "did you mean qsgd? "; empty: the word is near to nothing."""
+    """Return a hint such as "did you mean qsgd? ", to put before the valid words; empty if no word is similar."""
     near = find_nearest(word, known) if isinstance(word, str) else []
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def one_of(known: Collection[str], listed_by: str, what: str = "") -> str:
-    """Return what is valid, in words: all names, or where they are many the command that lists them."""
+    """Return the valid words for a message: all of them, or if they are many, the command that lists them."""
     if len(known) <= MANY:
         return f"one of {', '.join(known)}"
     return f"one of the {len(known)} {f'{what} ' if what else ''}that `{listed_by}` lists"
 
 
 def find_nearest(word: str, known: Iterable[str]) -> list[str]:
-    """Return the names that a word is nearest to; more than one if they are equally near, none if all are far.
+    """Return the valid names nearest to a word: several if they are equally near, none if all are too far.
 
     Near is, in this order: the name itself but for capitals and separators; the last part of a dotted name, as lr is of
     optimizer.lr; a typo for every three letters, of which two swapped letters are one; a beginning of the name.
@@ -49,7 +49,7 @@ def find_nearest(word: str, known: Iterable[str]) -> list[str]:
 
 
 def _typos(word: str, name: str) -> int | None:
-    """Count the typos between two words, without the sections that both are in; None: too many."""
+    """Count the typos between two words, without the sections that they share; None: too many."""
     while "." in word and word.partition(".")[0] == name.partition(".")[0]:
         word, name = word.partition(".")[2], name.partition(".")[2]
     most = min(max(1, len(word) // 3), _MOST_TYPOS, len(word) - 1)

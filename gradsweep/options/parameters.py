@@ -27,7 +27,7 @@ _SHOWN = 200
 
 
 class InvalidParameter(ValueError):
-    """One hyper-parameter has a value that its owner cannot work with. The message is one line.
+    """A hyper-parameter has an invalid value. The message is one line.
 
     `name` is the field, `value` what was given, `valid` what would have been right; `meant` stands in front of that, a
     hint by `gradsweep.options.hints` or nothing.
@@ -38,12 +38,12 @@ class InvalidParameter(ValueError):
         self.name, self.value, self.valid, self.meant = name, value, valid, meant
 
     def prefix(self, section: str) -> InvalidParameter:
-        """Return the same with the section whose owner this is, as in values_options.levels."""
+        """Return the same error with its section in front of the option, as in values_options.levels."""
         return InvalidParameter(f"{section}.{self.name}", self.value, self.valid, self.meant)
 
 
 def show(value: object) -> str:
-    """Return a value as it may stand in a line: escaped if it has line breaks, cut if it is long."""
+    """Return a value for an error line: line breaks are escaped, and long values are cut."""
     try:
         text = str(value)
     except ValueError:  # Python writes no integers of more than some thousand digits
@@ -54,7 +54,7 @@ def show(value: object) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Valid:
-    """Describe what a field accepts: in words for people, as a test for the machine, and the names in it, for hints.
+    """The values that a field accepts: a description for people, a test, and the valid names for hints.
 
     `from_mapping` gives a field what `normalise` makes of a valid value.
     """

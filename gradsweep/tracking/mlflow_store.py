@@ -25,7 +25,7 @@ def import_mlflow() -> Any:
 
 
 class Store:
-    """The experiment `gradsweep` of a store, which is made if it is missing; times are Unix times in ms.
+    """The experiment `gradsweep` of a store, created if missing; times are Unix times in ms.
 
     Args:
         place: a directory, or the address of a tracking server.
@@ -40,7 +40,7 @@ class Store:
     def begin_run(
         self, name: str, options: Mapping[str, Any], began_ms: int | None = None, tags: Mapping[str, str] | None = None
     ) -> str:
-        """Make a run with these options as its parameters; returns its id."""
+        """Create a run with these options as its parameters, and return its id."""
         from mlflow.entities import Param
 
         made = self.client.create_run(self.experiment, start_time=began_ms, run_name=name, tags=tags)
@@ -51,7 +51,7 @@ class Store:
         return run
 
     def log_metrics(self, run: str, metrics: Iterable[tuple[str, float, int, int]]) -> None:
-        """Write metrics of a run: name, value, time and step of each."""
+        """Write metrics of a run, each with name, value, time and step."""
         from mlflow.entities import Metric
 
         for batch in _batches(itertools.starmap(Metric, metrics), _METRICS):
@@ -68,5 +68,5 @@ def _batches(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _clean_name(name: str) -> str:
-    """Return the name of an option with the characters that MLflow takes, which may make a file of it."""
+    """Return the name of an option with only those characters that MLflow accepts, for which it may create a file."""
     return re.sub(r"[^\w. -]|^\.+$", "_", name, flags=re.ASCII)[:_NAME]

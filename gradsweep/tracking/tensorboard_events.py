@@ -39,7 +39,7 @@ class EventFile:
     def add_hparams(
         self, options: Mapping[str, Any], results: Mapping[str, float], has_ended: bool, at_s: float | None = None
     ) -> None:
-        """Write what the table of hyper-parameters shows; SummaryWriter puts it into a directory of its own."""
+        """Write the options and figures for TensorBoard's table of hyper-parameters, into this directory."""
         from tensorboardX.summary import hparams
 
         experiment, start, end = hparams(dict(options), dict(results))
@@ -47,7 +47,7 @@ class EventFile:
             self._write(at_s, summary=summary)
 
     def restart(self, step: int) -> None:
-        """Tell TensorBoard to leave out what earlier files of the directory say of this step and later ones."""
+        """Tell TensorBoard to ignore the values that earlier files of the directory have for this and later steps."""
         from tensorboardX.proto.event_pb2 import SessionLog
 
         self._write(None, step=step, session_log=SessionLog(status=SessionLog.START))

@@ -76,7 +76,7 @@ def run_points(
 
 
 def find_session(task_function: TaskFunction) -> Session:
-    """Return the session of the command whose method Hydra calls for a single run; a new one for another function."""
+    """Return the session of the command for which Hydra calls a single run; for other callers a new session."""
     from sweep.launch.session import Session
 
     session = getattr(getattr(task_function, "__self__", None), "session", None)
@@ -84,7 +84,7 @@ def find_session(task_function: TaskFunction) -> Session:
 
 
 class NothingLeft(Callback):
-    """Notes which directories Hydra is about to make, so that a command that is refused leaves none of them."""
+    """Records which directories Hydra is about to make, so that a refused command can remove them."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         self._note(config, "run")
@@ -101,7 +101,7 @@ class NothingLeft(Callback):
 
 
 class GridSweeper(BasicSweeper):
-    """All combinations of values, but for those that sweep.zip keeps together.
+    """A sweeper of all combinations of values, except that sweep.zip keeps values together.
 
     Points are composed once, by the launcher, which checks all before it starts any.
     """
@@ -110,14 +110,15 @@ class GridSweeper(BasicSweeper):
         super().__init__(max_batch_size=None, params=params)
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Refuse launchers of other packages, which know nothing of MPI, before anything is made."""
+        """Refuse launchers of other packages, which do not start MPI, before anything is made."""
         from sweep.config.schema import refuse_foreign_launcher
 
         refuse_foreign_launcher(config.hydra)
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
-        """Run the grid of `params` and `arguments`, in one batch: a bad point is found before a start."""
+        """Run the grid of `params` and `arguments` in one batch, so that an invalid point is found before the first
+        start."""
         from sweep.config import grid
 
         assert self.config is not None and self.launcher is not None and self.hydra_context is not None
@@ -127,13 +128,14 @@ class GridSweeper(BasicSweeper):
 
 
 class SweepLauncher(Launcher):
-    """Hands the points of a grid to sweep.launch; its options, which may depend on the point, go along with each."""
+    """A launcher that passes the points of a grid to sweep.launch, each with its own launcher's options."""
 
     def __init__(self, **options: Any) -> None:
         """Ignore the options of conf/hydra/launcher: each point has its own (sweep/settings/launcher.py)."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Refuse, before the sweeper makes anything, what only our grids understand, with another sweeper."""
+        """Refuse, before the sweeper makes anything, options that only our grids understand, if the sweeper is
+        another one."""
         from sweep.config.hydra_patches import tolerate_last_failure
         from sweep.config.idle_options import refuse_unread
         from sweep.config.optuna_defaults import refuse_search_of_nothing
@@ -160,7 +162,7 @@ class SweepLauncher(Launcher):
         logging.getLogger("optuna").setLevel(logging.WARNING)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run a batch; return in its order the sweep.metric that a sweeper optimises; ours does not ask for it.
+        """Run a batch; return the values of sweep.metric in its order for an optimising sweeper (ours ignores them).
 
         A run without one, as it has failed, returns NaN: its neighbours' results are not lost to an exception. So does
         a point that was taken out of the grid. A sweeper that accepts failures (max_failure_rate) learns of them
@@ -190,11 +192,11 @@ class SweepLauncher(Launcher):
 
 
 class SearchEnded(UsageError):
-    """A run has no value, and so have more of its batch than the sweeper accepts (max_failure_rate)."""
+    """More runs of a batch have failed than the sweeper accepts (max_failure_rate)."""
 
 
 class NoValue(JobReturn):
-    """Of a run that has failed: raises when it is asked for its value, as Hydra's own does, but prints nothing."""
+    """The result of a failed run: like Hydra's, it raises an error when its value is read, but prints nothing."""
 
     @property
     def return_value(self) -> Any:
