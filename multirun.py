@@ -143,7 +143,7 @@ def main() -> int:
 
 
 def run(session: Session) -> int:
-    """Do what was typed; return the exit status."""
+    """Execute the command line, and return the exit status."""
     gc.set_threshold(50_000, 20, 50)  # configs are many small objects that stay: a tenth of the time of a large sweep
     schema.register(RunConfig, GROUPS)
     schema.register_resolvers(session.choose_directory)

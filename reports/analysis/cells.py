@@ -51,7 +51,7 @@ class CellFigures:
 
     @property
     def is_same(self) -> bool:
-        """True if the cell differs from the baseline by the same amount for all seeds, as sizes of messages do."""
+        """Whether the cell differs from the baseline by the same amount for all seeds, as message sizes do."""
         gap = self.difference
         return gap is not None and gap.n > 1 and gap.mean != 0 and gap.p != gap.p
 
@@ -155,13 +155,13 @@ class Cells:
 
     @functools.cached_property
     def nothing(self) -> CellFigures:
-        """The figures of a cell without any run."""
+        """The figures of a cell without runs."""
         return CellFigures(
             summarize_cells([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(self._marked, 0)
         )
 
     def format_figures(self, figures: CellFigures, measure: Measure, with_count: bool = True) -> TableCell:
-        """Return figures as a cell of a table: `0.978 ± 0.003* (n=4, 1 failed)`, or words if there is no number.
+        """Return figures as the text of a table cell: `0.978 ± 0.003* (n=4, 1 failed)`, or words if there is no number.
 
         Args:
             with_count: false where a column with `format_count` stands beside it.
@@ -185,12 +185,12 @@ class Cells:
         return TableCell(summary.mean, text, said=(*marks, *figures.absent))
 
     def format_count(self, figures: CellFigures) -> TableCell:
-        """Return the number of runs of a cell that have a number, and why the others have none: `4, 1 failed`."""
+        """Return how many runs of a cell have a number, and why the others have none: `4, 1 failed`."""
         text = ", ".join([str(figures.summary.n), *(f"{count} {word}" for word, count in figures.absent.items())])
         return TableCell(figures.summary.n, text, said=tuple(figures.absent))
 
     def write_remarks(self, is_tested: bool = True) -> list[str]:
-        """Return the remarks on the cells of a table, whose measure is tested or not."""
+        """Return the remarks on a table's cells, which depend on whether its measure is tested."""
         if self.expected == 1:
             return ["every cell is one run (n=1), so of its spread nothing is known"]
         if self.averaged:
@@ -217,18 +217,18 @@ class Cells:
         return [part[:, 0] if values.shape[1] == 1 else part for part in parts]
 
     def _compute_differences(self, values: np.ndarray, is_tested: np.ndarray) -> list[Difference | None]:
-        """Compare the cells with their baselines, by the runs of both that are tested."""
+        """Compare the cells with their baselines, over the runs of both that take part in tests."""
         pairs = np.stack([values, values[self.partner]], axis=1)
         has_both = is_tested & is_tested[self.partner] & self._has_pair() & np.isfinite(pairs).all(axis=1)
         return correct_differences(compare_cells(self._split_by_cell(pairs, has_both)))
 
     def _has_pair(self) -> np.ndarray:
-        """Tell for each run whether it is compared with another; the baseline is not compared with itself."""
+        """Tell for each run whether another run is its baseline."""
         return (self.partner >= 0) & (self.numbers != self.numbers[self.partner])
 
 
 def choose_baseline(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping[str, str]:
-    """Return `against`, or if it is the default and has no partner in this sweep, a baseline that has.
+    """Return `against`; if it is the default and this sweep has no such baseline, a baseline that exists.
 
     Algorithms with a compressor each (`sweep.zip`) have no partner that is equal in all but the compressor: they are
     compared with centralised SGD that compresses nothing.

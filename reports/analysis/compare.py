@@ -50,7 +50,7 @@ CellKey = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """One measure of one cell, before and after; `marks` are those of `MARKS` that are true of any of its runs."""
+    """The values of one measure of one cell before and after; `marks` are the `MARKS` that hold for any of its runs."""
 
     key: CellKey
     before: Summary
@@ -68,7 +68,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All cells that both sides have.
+    """The changes of all cells that both sides have.
 
     Attributes:
         names: the keys that name a cell.
@@ -86,7 +86,7 @@ class Comparison:
 
     @property
     def sentences(self) -> list[str]:
-        """The number of cells with each verdict, a line for each measure."""
+        """A line for each measure with the number of cells of each verdict."""
         lines = []
         for measure, changes in self.changes.items():
             found = collections.Counter(change.verdict for change in changes)
@@ -185,12 +185,12 @@ def _group_cells(runs: pd.DataFrame, keys: Sequence[str]) -> dict[CellKey, pd.Da
 
 
 def _is_mixed(runs: pd.DataFrame) -> bool:
-    """Tell whether several runs have one seed: then they differ in a key that is not compared."""
+    """Tell whether several runs have the same seed: then they differ in a key that is not compared."""
     return bool(runs[SEED].duplicated().any()) if SEED in runs else len(runs) > 1
 
 
 def _explain_no_match(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str]) -> str:
-    """Explain by the first key in which the two sides have no value in common why no cell is in both."""
+    """Explain why no cell is on both sides: name the first key of which both sides have no value in common."""
     for key in keys:
         values = [
             list(dict.fromkeys(format_setting(value) or "null" for value in runs[key])) for runs in (before, after)
@@ -204,7 +204,7 @@ def _explain_no_match(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[
 def _name_cells(
     runs: pd.DataFrame, keys: Sequence[str], cells: Sequence[pd.DataFrame]
 ) -> tuple[CellKey, list[CellKey]]:
-    """Return the keys that tell these cells apart, and the values of each cell."""
+    """Return the keys that distinguish these cells, and the values of each cell."""
     seeds = [SEED] if SEED in runs else []
     first = pd.concat([cell.iloc[:1] for cell in cells])
     grid = lay_out_runs(first[[*RUN_COLUMNS, *keys, *seeds]].assign(**{key: 0 for key in seeds}))

@@ -25,7 +25,7 @@ _FEW = 8  # most labels that may contain a topology
 
 
 def is_method_key(key: str) -> bool:
-    """Tell whether a key is about how workers agree (`algorithm.order`) and not about what they compute."""
+    """Tell whether a key is about the agreement of workers (`algorithm.order`), not about their computation."""
     return key.partition(".")[0] in (ALGORITHM, TOPOLOGY)
 
 
@@ -90,7 +90,7 @@ class Grid:
 
     @property
     def caption(self) -> str:
-        """The settings that all runs share and that rows and columns do not show."""
+        """The settings that all runs share and that are in no row or column."""
         parts = [_format_settings(self.constants)]
         if len(self.seeds) > 1:
             parts.append(f"seeds {join_words([format_setting(seed) or 'null' for seed in self.seeds])}")
@@ -100,13 +100,13 @@ class Grid:
 
     @property
     def options(self) -> dict[str, str]:
-        """The settings that the runs of each compressor share besides, by compressor."""
+        """By compressor, further settings that all its runs share."""
         texts = {name: _format_settings(values) for name, values in self.specific.items()}
         return {name: text for name, text in texts.items() if text}
 
 
 def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
-    """Find the keys that tell the runs of a sweep apart, and those that do not.
+    """Find the keys whose values distinguish the runs of a sweep, and the keys with constant values.
 
     Args:
         runs: `Report.runs` of one sweep.
@@ -159,7 +159,7 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
 
 
 def find_centralised(runs: pd.DataFrame) -> pd.Series:
-    """Tell which runs have no topology, where others have one: these are compared with them."""
+    """Tell which runs have no topology, if other runs have one: those are compared with these."""
     if TOPOLOGY not in runs:
         return pd.Series(False, runs.index)
     found = pd.Series([format_setting(topology) == NO_TOPOLOGY for topology in runs[TOPOLOGY]], runs.index, dtype=bool)
@@ -167,22 +167,22 @@ def find_centralised(runs: pd.DataFrame) -> pd.Series:
 
 
 def _choose_order(key: str) -> Callable[[Any], Any]:
-    """Return the sort key for the values of a config key; of algorithms SGD comes first."""
+    """Return the sort key for the values of a config key; SGD is the first algorithm."""
     return make_sort_key if key != ALGORITHM else lambda value: (format_setting(value) != SGD, make_sort_key(value))
 
 
 def _list_parents(key: str) -> list[str]:
-    """Return the sections that a key is in: `a` and `a.b` for `a.b.c`."""
+    """Return the sections around a key: `a` and `a.b` for `a.b.c`."""
     return [key[:place] for place, letter in enumerate(key) if letter == "."]
 
 
 def _normalise_key(key: str) -> str:
-    """Return a Hydra override's key as `Report.runs` names it."""
+    """Return the key of a Hydra override in the form of the columns of `Report.runs`."""
     return key.lstrip("+~").removesuffix(".name")
 
 
 def _find_differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
-    """Return the candidates that have several values among runs that are equal in `by`."""
+    """Return the candidates that have several values among runs with equal values of `by`."""
     if not runs.duplicated(by).any():
         return []
     values = runs.groupby(by, dropna=False, sort=False)[candidates].nunique(dropna=False)
@@ -203,7 +203,8 @@ def _find_swept_with_seed(runs: pd.DataFrame, by: list[str], candidates: list[st
 
 
 def _make_labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
-    """Return for each run its compressor, with the options that tell runs of this compressor apart."""
+    """Return the label of each run: its compressor, with the options that distinguish it from others of this
+    compressor."""
     labels: dict[Any, str] = {}
     for name, group in runs.groupby("compressor", dropna=False):
         telling = [key for key in hyper if group[key].nunique(dropna=False) > 1]

@@ -24,7 +24,7 @@ TOPICS = (THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC, COMMUNICATION_TOPIC, S
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A number that every run has, as a table shows it.
+    """A number of every run, with its format in tables.
 
     `unit` is that of the column of `Report.runs` or of `derive_measures`; people read it times `scale` as `shown`.
     `absent` is the word for a run that is done and has none.
@@ -125,7 +125,7 @@ MEASURES = (
 
 
 def define_target_measures(target: float) -> tuple[Measure, Measure]:
-    """Return the measures of the time and the bytes until a test accuracy, 0.9 for 90 %."""
+    """Return the measures of the time and the bytes until a test accuracy is reached, 0.9 for 90 %."""
     percent = f"{100 * target:.6g}"
 
     def define(kind: str, title: str, unit: str) -> Measure:
@@ -136,7 +136,7 @@ def define_target_measures(target: float) -> tuple[Measure, Measure]:
 
 
 def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -> np.ndarray:
-    """Return the position of each run's baseline: the one that has the same values of the `match` keys; -1 for none.
+    """Return the position of each run's baseline: the run with the same values of the `match` keys; -1 for none.
 
     Where several have, none is: which to take would be a guess.
     """
@@ -148,7 +148,7 @@ def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Seri
 
 
 def divide_by_partner(values: pd.Series, partner: np.ndarray) -> np.ndarray:
-    """Return each value divided by that of the partner; NaN without one."""
+    """Return each value divided by the value of its baseline; NaN without a baseline."""
     numbers = values.to_numpy("float64", na_value=np.nan)
     divisors = np.where(partner >= 0, numbers[partner], np.nan) if len(numbers) else numbers
     return np.divide(numbers, divisors, out=np.full(len(numbers), np.nan), where=divisors > 0)
@@ -228,7 +228,7 @@ _MOST_SAID = 6  # comparisons that a note lists one by one
 
 
 def _describe_limits(runs: pd.DataFrame, comparisons: Sequence[str], by: str) -> str:
-    """Describe at which epoch, time or bytes the runs are compared."""
+    """Describe the epoch, time or bytes at which the runs are compared."""
     groups = runs.groupby(list(comparisons), dropna=False, sort=False)["at"].first()
     values = list(dict.fromkeys(groups.to_list()))
     if not values:
@@ -270,7 +270,7 @@ _UNITS = {
 
 
 def list_measures(targets: Sequence[float]) -> dict[str, Measure]:
-    """Return by name the measures that a table may be asked for, and every numeric column of `Report.runs`."""
+    """Return by name all measures for tables, and every numeric column of `Report.runs`."""
     shares = [dataclasses.replace(share, title=f"Share of a step: {share.title}") for share in SHARES]
     step = dataclasses.replace(STEP, title="Time of a step")
     known = [*MEASURES, *(measure for target in targets for measure in define_target_measures(target)), *shares, step]

@@ -19,7 +19,7 @@ def write_remarks(runs: pd.DataFrame) -> list[str]:
 
 
 def explain_few_steps(runs: pd.DataFrame) -> list[str]:
-    """Return a remark on the throughputs that are measured over few steps, with their numbers of steps."""
+    """Return a remark with the throughputs that are measured over few steps, and their numbers of steps."""
     few = runs.loc[(runs["status"] == run_directory.DONE) & is_true(runs["few_steps"]), "timed_steps"]
     counts = collections.Counter(map(int, few))
     ordered = sorted(counts, key=lambda steps: (not steps, steps))

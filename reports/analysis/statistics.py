@@ -25,7 +25,7 @@ _quietly = np.errstate(over="ignore", invalid="ignore")  # losses just before th
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The values of a cell; those that are NaN or infinite are not among its `n`.
+    """The statistics of a cell's values; `n` excludes NaN and infinite values.
 
     Attributes:
         std: with n - 1 in the denominator; as all intervals, NaN if n < 2.
@@ -48,7 +48,7 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A cell less the baseline, over the `n` seeds that both have.
+    """The difference of a cell from the baseline over the `n` seeds that both have.
 
     Attributes:
         low, high: 95 % interval of the mean difference; NaN if n < 2.
@@ -71,7 +71,7 @@ def summarize(values: Iterable[float]) -> Summary:
 
 @_quietly
 def summarize_cells(groups: Sequence[Iterable[float]]) -> list[Summary]:
-    """Return the summaries of many cells; that of a cell does not depend on the others."""
+    """Return the summaries of many cells; each is independent of the other cells."""
     cells = [_keep_finite(values) for values in groups]
     found: dict[int, Summary] = {}
     for place, cell in enumerate(cells):
@@ -167,7 +167,7 @@ def correct_differences(found: Sequence[Difference | None]) -> list[Difference |
 
 @_quietly
 def compute_band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean and 95 % interval by Student's t at every point of some curves.
+    """Return mean and 95 % interval by Student's t at every place of some curves.
 
     Args:
         curves: (runs, points); NaN if a run has no value, which then does not count at this point.
@@ -192,7 +192,7 @@ def _keep_finite(values: Iterable[float]) -> np.ndarray:
 
 
 def _group_by_length(cells: Sequence[np.ndarray]) -> Iterable[tuple[list[int], np.ndarray]]:
-    """Yield the cells with the same number of values, at least two, stacked, and before them their positions."""
+    """Yield groups of cells with the same number of values, at least two: their positions, and their values stacked."""
     places: dict[int, list[int]] = {}
     for place, cell in enumerate(cells):
         if len(cell) > 1:

@@ -64,7 +64,7 @@ MEANINGS = {
 
 
 def find_marks(runs: pd.DataFrame) -> list[str]:
-    """Return the columns in `MARKS` that are known of some run: those of the network only if it was measured."""
+    """Return the columns in `MARKS` that are known for some run; those of the network only if it was measured."""
     return [column for column in MARKS if runs[column].notna().any()]
 
 
@@ -75,7 +75,7 @@ def is_true(marked: pd.Series) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class TableCell:
-    """A cell: programs sort by `value`, people read `text`.
+    """A table cell with a `value` for programs and a `text` for people.
 
     If `is_word`, a word stands in place of a number. `said` has all marks and words in the text that need a note.
     """
@@ -87,13 +87,13 @@ class TableCell:
 
 
 def make_text_cell(text: str) -> TableCell:
-    """Return a cell that is a text for programs, too."""
+    """Return a cell whose value is its text."""
     return TableCell(text, text)
 
 
 @dataclasses.dataclass(frozen=True)
 class TableColumn:
-    """A heading; `unit` belongs to the cells' values, `shown` to their texts."""
+    """A column's heading; `unit` is that of the cells' values, `shown` that of their texts."""
 
     name: str
     unit: str = ""
@@ -106,7 +106,7 @@ class TableColumn:
 
 @dataclasses.dataclass(frozen=True)
 class ReportTable:
-    """Rows for people and records for programs; the first `headers` columns name a row.
+    """A table with texts for people and values for programs; the first `headers` columns name a row.
 
     Attributes:
         caption: the settings that all its runs share.

@@ -20,7 +20,7 @@ _SLACK = 1 + 1e-12  # for sums that were rounded differently
 
 
 def compare_at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None = None) -> pd.DataFrame:
-    """Return the test accuracy of each run at the progress that all runs of its comparison have reached.
+    """Return the test accuracy of each run at the largest progress that all compared runs have reached.
 
     Args:
         epochs: `Report.epochs` of the runs to compare; one that stopped early would shorten the comparison.
@@ -69,19 +69,19 @@ def choose_targets(best: pd.Series) -> list[float]:
 
 
 def get_last_values(epochs: pd.DataFrame, column: str) -> pd.Series:
-    """Return the value of a cumulated column at the end of each run, by `RUN`."""
+    """Return the last value of each run in a cumulated column, by `RUN`."""
     known = epochs.loc[epochs[column].notna(), [*RUN, column]]
     return _use_plain_index(known.groupby(RUN, observed=True)[column].last().astype("float64"))
 
 
 def select_runs(epochs: pd.DataFrame, runs: pd.MultiIndex) -> pd.DataFrame:
-    """Return the epochs of these runs (`make_run_index`)."""
+    """Return the rows of epochs that belong to these runs (`make_run_index`)."""
     groups = epochs.groupby(RUN, observed=True)
     return epochs[_use_plain_index(groups.size()).index.isin(runs)[groups.ngroup().to_numpy()]]
 
 
 def split_by_run(frame: pd.DataFrame, columns: Sequence[str]) -> dict[tuple[str, str], np.ndarray]:
-    """Return the values of these columns by sweep and run, (rows, columns); the rows of a run lie together."""
+    """Return the values of these columns by sweep and run, (rows, columns); the rows of a run are adjacent."""
     values = frame[list(columns)].to_numpy("float64", na_value=np.nan)
     codes = frame.groupby(RUN, observed=True, sort=False).ngroup().to_numpy()
     starts = np.flatnonzero(np.diff(codes, prepend=-1))

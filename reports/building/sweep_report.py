@@ -45,7 +45,7 @@ _TARGET = re.compile(r"(time|bytes)_to_[\d.]+")
 
 @dataclasses.dataclass(frozen=True)
 class BuiltReport:
-    """A report, and the directory into which it is written.
+    """A report with the directory that it is written to.
 
     Attributes:
         targets, against: see `sweep_tables.build_tables`.
@@ -97,7 +97,7 @@ def read_report(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> BuiltReport:
-    """Read the runs of sweeps for one report; each signature counts once. Nothing is written.
+    """Read the runs of sweeps for one report, with each signature once. Write nothing.
 
     Args:
         directory: where the report belongs; for a single sweep the sweep's own.
@@ -134,7 +134,7 @@ def render_report(built: BuiltReport, pictures: Mapping[Path, Picture] | None = 
 def write_report(
     built: BuiltReport, pictures: Sequence[str] = PICTURES, formats: Sequence[str] = file_formats.TABLES_BY_DEFAULT
 ) -> BuiltReport:
-    """Write a report into its directory, which is made if it is missing.
+    """Write a report into its directory, which is created if missing.
 
     Args:
         pictures: formats of the plots, from `file_formats.PICTURES`; with any of them PNG, which the page holds.
@@ -157,7 +157,7 @@ def write_report(
 
 
 def _write_tables(made: Sequence[ReportTable], directory: Path, formats: Sequence[str]) -> None:
-    """Write tables, also in other formats that are there already; delete earlier tables that are no longer made."""
+    """Write tables, also in the formats of existing files; delete files of tables that no longer exist."""
     there = {path for path in directory.iterdir() if path.suffix[1:] in file_formats.TABLES}
     for table in made:
         kept = [suffix for suffix in file_formats.TABLES if directory / f"{table.name}.{suffix}" in there]
@@ -180,20 +180,20 @@ def _start_drawing(built: BuiltReport, pictures: Sequence[str]) -> contextlib.Ab
 
 
 def _merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the entries that are equal in the sweep.yaml of all these sweeps, and the command of each."""
+    """Return the entries that the sweep.yaml files of all these sweeps share, and the command of each sweep."""
     commands = dict.fromkeys(str(info["command"]) for info in infos if info.get("command"))
     alike = {key: value for key, value in infos[0].items() if all(info.get(key) == value for info in infos)}
     return {**alike, "command": "\n".join(commands)}
 
 
 def get_swept_keys(info: Mapping[str, Any]) -> list[str]:
-    """Return the keys that were swept, according to a sweep.yaml."""
+    """Return the swept keys that a sweep.yaml records."""
     found = info.get("swept")
     return list(map(str, found)) if isinstance(found, list) else []
 
 
 def summarize_dates(built: Sequence[BuiltReport]) -> None:
-    """Write the summary.csv of each date that has one of these sweeps: every run of all its sweeps."""
+    """Write summary.csv for each date with one of these sweeps: every run of all sweeps of that date."""
     known = {one.directory.resolve(): one.report for one in built}
     for date in dict.fromkeys(directory.parent for directory in known):
         if _DATE.fullmatch(date.name):  # elsewhere the folder is the user's own
@@ -213,5 +213,5 @@ def _format_summary(runs: pd.DataFrame, directory: Path) -> str:
 
 
 def _replace_file(path: Path, text: str) -> None:
-    """Replace `path`; lone surrogates, of which paths may consist, become `?`."""
+    """Replace the file at `path`; lone surrogates, which paths may contain, become `?`."""
     files.write_text(path, text.encode("utf-8", "replace").decode("utf-8"))

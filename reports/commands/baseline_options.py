@@ -62,7 +62,7 @@ def _list_fatal_verdicts(options: argparse.Namespace) -> list[str]:
 
 
 def compare_with_baseline(options: argparse.Namespace, sweeps: Sequence[Path]) -> tuple[Comparison, int]:
-    """Compare the sweeps with the baseline; returns the comparison, and 1 if it has a verdict to fail on, else 0.
+    """Compare the sweeps with the baseline; return the comparison, and exit status 1 if a verdict is a failure, else 0.
 
     Raises:
         UsageError: there is nothing to compare.

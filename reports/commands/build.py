@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) -> int:
-    """Write the requested reports of the sweeps that have changed, and of all together; returns the exit status."""
+    """Write the requested reports: of each changed sweep, and of all together; return the exit status."""
     from reports.reading import find_runs
 
     sweeps = find_runs.find_sweeps(*options.paths)
@@ -81,7 +81,7 @@ def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) ->
 
 
 def _check_together(options: argparse.Namespace) -> None:
-    """Refuse options that have no effect beside others.
+    """Refuse options that have no effect in combination with others.
 
     Raises:
         UsageError: names the first.
@@ -114,7 +114,7 @@ def _build_each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool
 
 
 def _build_together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> int:
-    """Write one report of all sweeps, with tables of the changes since the baseline if there is one."""
+    """Write one report of all sweeps, and if there is a baseline, with tables of the changes since then."""
     from reports.building.sweep_report import read_report, write_report
     from reports.tables import terminal
 

@@ -29,7 +29,7 @@ def check_interval(options: argparse.Namespace) -> None:
 
 
 class SweepFollower:
-    """Follows some sweeps.
+    """Checks sweeps for changed files.
 
     Args:
         find: returns the directories of the sweeps, which may become more.
@@ -42,8 +42,8 @@ class SweepFollower:
         self._stamps: dict[Path, int] = {}
 
     def find_changes(self) -> list[Path]:
-        """Return the sweeps whose files have changed since the last call, and set `is_active`: whether to look
-        again."""
+        """Return the sweeps whose files have changed since the last call; set `is_active` if more changes are
+        possible."""
         sweeps = list(self.find())
         # First, so that the last files of a sweep are seen after its end.
         overviews = [self._overviews.setdefault(sweep, Overview(sweep)) for sweep in sweeps]
@@ -54,7 +54,7 @@ class SweepFollower:
         return [sweep for sweep in sweeps if self._stamps[sweep] != before.get(sweep)]
 
     def watch(self, interval_s: float) -> Iterator[list[Path]]:
-        """Yield the sweeps that have changed, whenever some have, until no launcher works on them any more.
+        """Yield the changed sweeps after each change, until no launcher works on them.
 
         A slow caller is waited for: at least half of the time is left to the sweep.
         """

@@ -15,7 +15,7 @@ RATES = ("iterations_per_second", "samples_per_second")
 
 
 def read_config(run: Run) -> dict[str, Any]:
-    """Return the resolved config of a run in dotted form: `compressor.levels`, and `compressor` for its name.
+    """Return the resolved config of a run with dotted keys: `compressor.levels`, and `compressor` for its name.
 
     Raises:
         UsageError: it is no YAML mapping.
@@ -31,12 +31,12 @@ def read_config(run: Run) -> dict[str, Any]:
 
 
 def flatten(found: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return nested mappings as dotted keys; of `{model: {name: m, depth: 3}}` they are model and model.depth."""
+    """Return a nested mapping with dotted keys; `{model: {name: m, depth: 3}}` has the keys model and model.depth."""
     return {path.removesuffix(".name"): value for path, value in config_keys.flatten(found).items()}
 
 
 def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
-    """Return the remark behind a figure of the run's result: a throughput may be measured over few steps."""
+    """Return the remark on a figure of the run's result, such as a throughput measured over few steps."""
     if key not in RATES:
         return ""
     warmup = config.get("warmup_steps")
@@ -44,7 +44,7 @@ def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Return a value as it is typed on the command line, a number with six digits at most."""
+    """Return a value as it is typed on the command line; numbers have at most six digits."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -63,6 +63,6 @@ def format_size(count: int) -> str:
 
 
 def list_files(directory: Path) -> list[tuple[str, int]]:
-    """Return the files below a run's directory with their bytes; symbolic links are not followed."""
+    """Return the files below a run's directory with their sizes in bytes; symbolic links are not followed."""
     paths = (path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink())
     return [(str(path.relative_to(directory)), path.lstat().st_size) for path in paths]

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
-    """Fit a model to the typed sweeps; returns it, and the directory of its report.
+    """Fit a model to the named sweeps; return the model and the directory of its report.
 
     Raises:
         gradsweep.errors.UsageError: there is nothing that a model could be fitted to, or it says nothing.
@@ -120,7 +120,8 @@ def _write(
     formats: Sequence[str],
     pictures: Sequence[str],
 ) -> tuple[list[ReportTable], list[str]]:
-    """Write all tables and pictures; returns the tables, and sentences on what is nearest to changing an answer."""
+    """Write all tables and pictures; return the tables, and sentences on the smallest changes that would alter an
+    answer."""
     from gradsweep.options.units import seconds
     from reports.scaling.model import break_even
     from reports.scaling.output import fit_tables, remarks, speedup, tables

@@ -154,7 +154,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> None:
-    """Refuse options that have no effect beside others.
+    """Refuse options that have no effect in combination with others.
 
     Raises:
         gradsweep.errors.UsageError: names the first.
@@ -243,7 +243,7 @@ def _parse_quantity(name: str, text: str, read: Callable[[object], float | None]
 
 
 def _parse_limit(name: str, text: str | None, usual: float, smallest: str) -> float:
-    """Return the bytes above which messages travel otherwise; infinity for `none`."""
+    """Return a limit on message sizes in bytes; infinity for `none`, and `usual` if nothing was typed."""
     if text is None or text == "none":
         return usual if text is None else math.inf
     value = units.byte_count(text)

@@ -67,7 +67,7 @@ def parse_words(option: str, typed: str, valid: Sequence[str]) -> list[str]:
 
 
 def parse_targets(options: argparse.Namespace) -> list[float] | None:
-    """Return the typed target accuracies, each once; None if none was typed.
+    """Return the target accuracies of the command line, each once; None without any.
 
     Raises:
         gradsweep.errors.UsageError: one is no share.
@@ -92,12 +92,12 @@ def parse_against(options: argparse.Namespace) -> Mapping[str, str]:
 
 
 def wants_one_table(options: argparse.Namespace) -> bool:
-    """Tell whether one table is asked for in place of a report."""
+    """Tell whether the options ask for one table instead of a report."""
     return bool(options.rows is not None or options.cols is not None or options.value or options.where)
 
 
 def write_one_table(options: argparse.Namespace, directory: Path) -> list[Path]:
-    """Write and print the table that was asked for; returns its files."""
+    """Write and print the requested table; return its files."""
     from reports.building.sweep_report import TABLES, get_swept_keys
     from reports.reading.report import Report
     from reports.tables import terminal

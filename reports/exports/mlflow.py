@@ -15,7 +15,7 @@ _TAG = 5000  # characters
 
 
 def export(runs: Iterable[EndedRun], into: Path | str) -> Iterator[tuple[EndedRun, bool]]:
-    """Write runs into the experiment `gradsweep` of a store, one run for each signature.
+    """Write runs into the experiment `gradsweep` of a store, with one run for each signature.
 
     A run that is there already stays if it has the same version; else it is deleted, as by hand, and written anew.
     """
@@ -38,7 +38,7 @@ def export(runs: Iterable[EndedRun], into: Path | str) -> Iterator[tuple[EndedRu
 
 
 def _find_runs(store: Store) -> dict[str, dict[str, str]]:
-    """Return by signature the ids of the runs that earlier exports have left, and the version of each."""
+    """Return by signature the ids and versions of the runs from earlier exports."""
     found: dict[str, dict[str, str]] = {}
     token = None
     while token != "":
@@ -56,9 +56,9 @@ def _write(run: EndedRun, store: Store) -> None:
     began, ended = int(run.began_s * 1000), int(run.ended_s * 1000)
     made = store.begin_run(run.name, run.options, began, tags)
     measured = (
-        (name, value, int(point.wall_s * 1000), point.step)
-        for point in run.read()
-        for name, value in point.values.items()
+        (name, value, int(sample.wall_s * 1000), sample.step)
+        for sample in run.read()
+        for name, value in sample.values.items()
     )
     results = ((name, value, ended, run.steps) for name, value in run.results.items())
     store.log_metrics(made, itertools.chain(measured, results))

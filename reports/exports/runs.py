@@ -1,4 +1,4 @@
-"""Read runs for an export: options, points over the steps with their wall times, and final results."""
+"""Read runs for an export: options, samples over the steps with their wall times, and final results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESULTS = [name for name, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "fl
 
 
 @dataclasses.dataclass(frozen=True)
-class Point:
+class Sample:
     """The values measured up to a step; names begin with `step/` or `epoch/`, as those of live trackers."""
 
     step: int
@@ -35,7 +35,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class EndedRun:
-    """A run that is neither pending nor running.
+    """A run whose status is neither pending nor running.
 
     Attributes:
         began_s, ended_s: Unix times; 0 if they are not known.
@@ -43,7 +43,7 @@ class EndedRun:
         options: as dotted keys, those that decide the numbers of the run.
         results: its figures in `Report.runs`, as `result/accuracy`; without those that are not known.
         version: changes when the run has gone on.
-        read: returns the points from its CSVs; not called for a run that is not written.
+        read: returns the samples from its CSVs; not called for a run that is not written.
     """
 
     sweep: str
@@ -57,14 +57,14 @@ class EndedRun:
     options: Mapping[str, Any]
     results: Mapping[str, float]
     version: str
-    read: Callable[[], list[Point]]
+    read: Callable[[], list[Sample]]
 
 
 def read_ended_runs(report: Report, every_s: float = 1.0) -> Iterator[EndedRun]:
-    """Yield the runs of a report that have ended and taken any step; add the others to `report.left_out`.
+    """Yield the ended runs of a report that have taken at least one step; add the others to `report.left_out`.
 
     Args:
-        every_s: seconds of training whose steps are one point, with their means, as live trackers have it; 0: each
+        every_s: seconds of training whose steps are one sample, with their means, as live trackers have it; 0: each
             step is one.
     """
     runs = report.runs
@@ -82,7 +82,7 @@ def read_ended_runs(report: Report, every_s: float = 1.0) -> Iterator[EndedRun]:
 
 
 class _CsvRows:
-    """The CSVs of some runs, read when the points of one of them are first asked for."""
+    """The CSV rows of some runs, read when the values of one of the runs are first needed."""
 
     def __init__(self, runs: pd.DataFrame, every_s: float) -> None:
         self.report, self.every_s = Report((), runs), every_s
@@ -92,10 +92,10 @@ class _CsvRows:
         frames = (self.report.steps, self.report.epochs)
         return [dict(list(frame.groupby(["sweep", "run"], observed=True))) for frame in frames]
 
-    def read_points(self, sweep: str, run: str, ended_s: float) -> list[Point]:
+    def read_samples(self, sweep: str, run: str, ended_s: float) -> list[Sample]:
         empty = (self.report.steps.iloc[:0], self.report.epochs.iloc[:0])
         steps, epochs = (known.get((sweep, run), none) for known, none in zip(self._by_run, empty, strict=True))
-        return make_points(steps, epochs, ended_s, self.every_s)
+        return make_samples(steps, epochs, ended_s, self.every_s)
 
 
 def _make_ended_run(row: pd.Series, rows: _CsvRows) -> EndedRun:
@@ -116,12 +116,12 @@ def _make_ended_run(row: pd.Series, rows: _CsvRows) -> EndedRun:
         },
         results={f"result/{name}": float(row[name]) for name in RESULTS if not pd.isna(row[name])},
         version=f"{row['status']} {row['attempts']} {end:.3f} {row['steps_done']} {rows.every_s:g}",
-        read=functools.partial(rows.read_points, row["sweep"], row["run"], end),
+        read=functools.partial(rows.read_samples, row["sweep"], row["run"], end),
     )
 
 
-def make_points(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every_s: float = 1.0) -> list[Point]:
-    """Return the points over the steps, with their wall times.
+def make_samples(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every_s: float = 1.0) -> list[Sample]:
+    """Return the values of a run for each step with a measurement, with their wall times.
 
     Wall times are counted back from the end of the run, in training and evaluation seconds: as if all its attempts
     were one that ended when the last one did. Forward from 0 if that is not known.
@@ -133,12 +133,12 @@ def make_points(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every
     step_at = steps["time_s"] + evaluated[np.searchsorted(epochs["step"], steps["step"], side="left")]
     epoch_at = epochs["time_s"] + evaluated[1:]
     begin = max(ended_s - max([0.0, *step_at[-1:], *epoch_at[-1:]]), 0.0)
-    told = [*_make_points("step", steps, begin + step_at), *_make_points("epoch", epochs, begin + epoch_at)]
-    return sorted(told, key=lambda point: point.step)
+    told = [*_make_samples("step", steps, begin + step_at), *_make_samples("epoch", epochs, begin + epoch_at)]
+    return sorted(told, key=lambda sample: sample.step)
 
 
 def _convert_to_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns without the names of the run; an unknown time is the time before it."""
+    """Return the columns as numbers, without the run's names; an unknown time becomes the time before it."""
     numbers = frame.drop(columns=["sweep", "run"]).astype("float64")
     return numbers.assign(time_s=numbers["time_s"].ffill().fillna(0.0))
 
@@ -150,12 +150,12 @@ def _average(steps: pd.DataFrame, every_s: float) -> pd.DataFrame:
     return means.reset_index(drop=True)
 
 
-def _make_points(prefix: str, frame: pd.DataFrame, walls: pd.Series) -> Iterator[Point]:
-    """Yield points without the step itself and the columns that live trackers do not get either."""
+def _make_samples(prefix: str, frame: pd.DataFrame, walls: pd.Series) -> Iterator[Sample]:
+    """Yield the values of each row, without the step and the columns that live trackers do not get."""
     names = [name for name in frame if name != "step" and (prefix, name) != ("step", "time_s")]
     for step, wall, row in zip(frame["step"], walls, frame[names].to_numpy(), strict=True):
         values = {f"{prefix}/{name}": value for name, value in zip(names, row.tolist(), strict=True)}
-        yield Point(int(step), float(wall), {name: x for name, x in values.items() if not math.isnan(x)})
+        yield Sample(int(step), float(wall), {name: x for name, x in values.items() if not math.isnan(x)})
 
 
 def _name_option(key: str) -> str:

@@ -16,7 +16,7 @@ EVENTS = "events.out.tfevents.*"
 
 
 def export(runs: Iterable[EndedRun], into: Path) -> Iterator[tuple[EndedRun, bool]]:
-    """Write each run into `into/RUN`, and delete the event files that an earlier export has left there."""
+    """Write each run into `into/RUN`, and delete the event files of earlier exports there."""
     for run in runs:
         directory = into / run.name
         directory.mkdir(parents=True, exist_ok=True)
@@ -38,8 +38,8 @@ def _write(run: EndedRun, directory: str) -> None:
     try:
         events.add_options(run.options, run.began_s)
         events.add_hparams(run.options, run.results, run.status == run_directory.DONE, run.began_s)
-        for point in run.read():
-            events.add_scalars(point.step, point.values, point.wall_s)
+        for sample in run.read():
+            events.add_scalars(sample.step, sample.values, sample.wall_s)
         events.add_scalars(run.steps, run.results, run.ended_s)
         events.add_text("status", run.status, run.ended_s)
         if run.reason:

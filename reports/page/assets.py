@@ -43,7 +43,7 @@ _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """A script as it stands between its tags; `source` is its name in a Content-Security-Policy."""
+    """A script as it is between its tags; `source` identifies it in a Content-Security-Policy."""
 
     text: str
 
@@ -60,7 +60,7 @@ def read_style() -> str:
 
 @functools.cache
 def read_scripts() -> tuple[Script, Script]:
-    """Return plotly's library, and the page's own files, which share one scope of their own."""
+    """Return plotly's library, and the page's own files as one script with a scope of its own."""
     from plotly.offline import get_plotlyjs  # loads for a fifth of a second
 
     own = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
@@ -74,13 +74,13 @@ def read_head_script() -> Script:
 
 
 def _make_script(text: str) -> Script:
-    """Return a script that no sequence of letters in it can end, and whose hash no line ending changes."""
+    """Return a script whose text cannot end its tag, and whose hash does not depend on line endings."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("<!--", "<\\!--")
     return Script(re.sub("<(?=/?script)", r"\\x3c", text, flags=re.IGNORECASE))
 
 
 def embed_json(value: Any) -> str:
-    """Return JSON for a `<script type="application/json">`: nothing in it is markup, all of it is ASCII."""
+    """Return JSON for a `<script type="application/json">`: all of it is ASCII, without markup."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for char, code in _ESCAPED.items():
         text = text.replace(char, code)
@@ -93,7 +93,7 @@ def measure_width(png: bytes) -> int:
 
 
 def encode_texts(texts: Iterable[str]) -> dict[str, Any]:
-    """Return a column of texts, many of which are equal: each text once, and the position of each row's text."""
+    """Return a column of texts with many equal ones: each text once, and for each row the position of its text."""
     places: dict[str, int] = {}
     rows = [places.setdefault(text, len(places)) for text in texts]
     return {"texts": list(places), "rows": rows}

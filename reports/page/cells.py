@@ -88,7 +88,7 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
 
 
 def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
-    """Return the curves of single runs, by row, as many as there is room for: unfinished runs first."""
+    """Return the curves of single runs, by row, up to the allowed number: unfinished runs first."""
     y = _find_recorded(epochs)
     curves = _split_by_run(grid, epochs, X, y)
     most = _ROOM // ((len(X) + len(y)) * _POINTS)
@@ -102,12 +102,12 @@ def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
 
 
 def _find_recorded(epochs: pd.DataFrame) -> list[str]:
-    """Return the names in `Y` that some run has."""
+    """Return the names in `Y` for which some run has values."""
     return [name for name in Y if epochs[name].notna().any()]
 
 
 def _split_by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> dict[int, np.ndarray]:
-    """Return the rows of each run, by the run's position in the grid; a run's rows lie together in `frame`.
+    """Return the rows of each run, by the run's position in the grid; in `frame` the rows of a run are adjacent.
 
     Rows without any value are left out, so that those that are drawn are chosen among the others.
     """
@@ -120,7 +120,7 @@ def _split_by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence
 def _average_curves(
     curves: Mapping[int, np.ndarray], cells: Sequence[Sequence[int]], x: Sequence[str], y: Sequence[str]
 ) -> list[dict[str, Any] | None]:
-    """Return the mean of the curves of each cell's runs; None if none has any."""
+    """Return the mean curve of each cell's runs; None if none of them has a curve."""
     points = max(_FEWEST, min(_POINTS, _ROOM // max(len(cells) * (len(x) + 3 * len(y)), 1)))
     stacks = [_align([curves[row] for row in rows if row in curves], points) for rows in cells]
     flat = _compute_bands([stack.reshape(len(stack), math.prod(stack.shape[1:])) for stack in stacks])

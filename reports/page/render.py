@@ -128,7 +128,7 @@ def _collect_data(
 def _make_sections(
     directory: Path, tables: Sequence[ReportTable], pictures: Mapping[Path, Picture], has_pictures: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the sections of the page; tables and pictures without a section of their own come last."""
+    """Yield the sections of the page; tables and pictures that belong to no section come last."""
     placed = {word for words, _ in _SECTIONS.values() for word in words}
     for title, (words, interactive) in _SECTIONS.items():
         is_rest = title == _REST
@@ -149,7 +149,7 @@ def _make_sections(
 
 
 def _render_cells(table: ReportTable, row: Sequence[TableCell], first: int = 0, last: int | None = None) -> Markup:
-    """Return cells of a row as elements: there are too many of them for a loop in the template."""
+    """Return the cells of a row as elements; a loop in the template would be too slow for so many cells."""
     parts = []
     for place, cell in enumerate(row[first:last], first):
         if place < table.headers:
@@ -189,7 +189,7 @@ def _list_provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value of sweep.yaml, with all that is nested in it, as one line."""
+    """Return a value of sweep.yaml with all nested values as one line."""
     if isinstance(value, Mapping):
         texts = {key: _format_value(item) for key, item in value.items()}
         return ", ".join(f"{key} {text}" for key, text in texts.items() if text)

@@ -24,7 +24,7 @@ _LINE = 500  # characters of one of their lines
 
 
 def encode_table(table: ReportTable, details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the table of all runs, by column; a cell without a number has the same text as in the table."""
+    """Return the table of all runs, by column; a cell without a number has its text."""
     columns = []
     for place, column in enumerate(table.columns):
         texts = [row[place].text for row in table.rows]
@@ -42,7 +42,7 @@ def encode_table(table: ReportTable, details: Sequence[Mapping[str, Any]]) -> di
 
 
 def collect_configs(grid: Grid) -> dict[str, Any]:
-    """Return the config of every run: the keys that all share once, the others by key."""
+    """Return the configs of all runs: common values once, the others by key."""
     known = {*RUN_COLUMNS, "label", "cell"}
     keys = [key for key in grid.runs.columns if key not in known]
     distinct = grid.runs[keys].nunique(dropna=False) if len(grid.runs) else {}
@@ -89,7 +89,7 @@ def collect_details(grid: Grid, directory: Path) -> list[dict[str, str]]:
 
 
 def _read_log(run: run_directory.Run, attempts: int) -> tuple[str, list[str]]:
-    """Return the path of the most telling log of a run's last attempt, and its last lines."""
+    """Return the path and the last lines of the most informative log of a run's last attempt."""
     attempt = run.attempt(attempts)
     for name in (run_directory.STDERR, run_directory.STDOUT):
         if lines := [_clean_line(line) for line in files.tail(attempt / name)]:
@@ -103,5 +103,5 @@ def _clean_line(line: str) -> str:
 
 
 def quote_link(path: str) -> str:
-    """Return a relative path as a link; no name in it is taken for a scheme."""
+    """Return a relative path as a link, in which no name is taken for a URL scheme."""
     return urllib.parse.quote(path)

@@ -26,7 +26,7 @@ _ROW, _FRAME = 0.2, 0.42  # inches
 
 
 def draw_ranking(layout: Layout) -> Figure:
-    """Draw the throughput with one number of workers: a bar for each label, many with the longest first."""
+    """Draw the throughput with one number of workers: a bar for each label, sorted if there are many."""
     figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
         shown = (runs["status"] == run_directory.DONE) & runs["iterations_per_second"].notna()
@@ -73,7 +73,7 @@ def plot_race(layout: Layout) -> Plot | None:
 
 
 def plot_breakdown(layout: Layout) -> Plot | None:
-    """Plot the phases of a step, stacked, mean over all runs of a label; many labels with the fastest first."""
+    """Plot the phases of a step, stacked, as the mean over a label's runs; sorted if there are many labels."""
     if layout.get_done_runs()["step_s"].isna().all():
         return None
     figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x", is_wide=True)
@@ -93,7 +93,7 @@ def plot_breakdown(layout: Layout) -> Plot | None:
 
 
 def _name_rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
-    """Name a row for each label; many are in the order of their values, with a line at the baseline's."""
+    """Name the row of each label; many labels are sorted by value, with a line at the baseline's value."""
     labels = list(layout.looks)
     if layout.has_many:
         labels = [*values.index, *(label for label in labels if label not in values.index)]
@@ -112,7 +112,7 @@ def _name_rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
 
 
 def _draw_stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.ndarray:
-    """Draw the phases of each label's step, one beside the other; returns their sums, (labels,)."""
+    """Draw the phases of each label's step one after the other; return their sums, (labels,)."""
     means = runs.groupby("label")[[*(f"{phase}_s" for phase in csv_columns.PHASES), "step_s"]].mean()
     means = means.reindex(labels).fillna(0).to_numpy("float64").T * 1e3
     parts = np.vstack([means[:-1], np.maximum(means[-1] - means[:-1].sum(0), 0)]).T
@@ -131,7 +131,7 @@ def _draw_stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.nda
 def _annotate_bar(
     axis: Axes, end: float, place: int, text: str, label: str, runs: pd.DataFrame, shown: pd.Series
 ) -> None:
-    """Write the value right of the bar, and a word for the runs of its label that are not in it."""
+    """Write the value to the right of the bar, and a word for the label's runs that the bar excludes."""
     here = runs[shown & (runs["label"] == label)]
     texts = [text + "".join(mark for column, mark in MARKS.items() if here[column].any())] if len(here) else []
     texts += [f"mean of {len(here)}"] if here["cell"].nunique() > 1 else []

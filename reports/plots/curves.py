@@ -55,7 +55,7 @@ class XAxis:
 
 @dataclasses.dataclass(frozen=True)
 class YAxis:
-    """A y axis: a column, times `scale`; `result` is the same quantity in `Report.runs`.
+    """A y axis: a column times `scale`; `result` is the column of `Report.runs` with the same quantity.
 
     `beside` is a column that has dashed lines, and `range` two for the band around these; `legend` says what full and
     dashed lines are, and `note` more. A measure that `needs_beside` is not plotted if no run has that column. A measure
@@ -136,7 +136,7 @@ CONSENSUS = YAxis(
 
 
 def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot | None:
-    """Plot a measure against progress; returns None if no run has it.
+    """Plot a measure against progress; return None if no run has the measure.
 
     Args:
         layout: a panel for each number of workers, of which as many are drawn as fit on a page.
@@ -211,7 +211,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
 
 
 def _name_zeros(axis: Axes, ends: dict[str, tuple[float, float, str]], layout: Layout) -> None:
-    """Write at the foot which lines end in zero, which a logarithmic axis cannot show, in place of a number."""
+    """Write below the lines which of them end in zero, which a logarithmic axis cannot show."""
     zeros = [label for label, (_, y, _) in ends.items() if y <= 0]
     for label in zeros:
         del ends[label]
@@ -227,7 +227,7 @@ def _scale_points(frame: pd.DataFrame, x: XAxis, column: str, scale: float) -> R
 def _draw(
     axis: Axes, layout: Layout, full: Mapping[str, Sequence[Line]], dashed: Mapping[str, Sequence[Line]]
 ) -> dict[str, tuple[float, float, str]]:
-    """Draw the lines of all labels; returns the texts for the ends of lines that are alone in their colour."""
+    """Draw the lines of all labels; return the texts for the ends of lines whose colour no other line has."""
     ends: dict[str, tuple[float, float, str]] = {}
     light = 0.2 if len(layout.looks) <= _MAX_BANDS else 0.1  # opacity of bands, which overlap where they are many
     for label, lines in full.items():
@@ -262,7 +262,7 @@ Band = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _make_bands(runs: pd.DataFrame, sides: Sequence[RunPoints]) -> dict[str, list[Band]]:
-    """Return by label the bands from the mean of one side over seeds to that of the other; none without sides."""
+    """Return by label the bands between the mean curves of both sides over the seeds; none without sides."""
     if not sides:
         return {}
     low, high = (make_lines(runs, side) for side in sides)
@@ -277,7 +277,7 @@ def _make_bands(runs: pd.DataFrame, sides: Sequence[RunPoints]) -> dict[str, lis
 
 
 def _draw_bands(axis: Axes, layout: Layout, bands: Mapping[str, Sequence[Band]]) -> None:
-    """Draw the bands of the labels that have few enough of them to be told apart."""
+    """Draw the bands of the labels with few bands, which a reader can distinguish."""
     for label, found in bands.items():
         for x, low, high in found if len(found) <= _MAX_BANDS else ():
             axis.fill_between(x, low, high, color=layout.looks[label].colour, alpha=0.12, linewidth=0, zorder=1.4)
@@ -294,7 +294,7 @@ def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: RunPoin
 
 
 def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> None:
-    """Set scales, ticks and limits; an axis is logarithmic if values are decades apart."""
+    """Set scales, ticks and limits; an axis is logarithmic if its values span decades."""
     is_wide = max(axis.dataLim.x1 for axis in axes) > WIDE * min(axis.dataLim.minposx for axis in axes)
     if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > WIDE * min(axis.dataLim.minposy for axis in axes):
         least = min(filter(None, map(_find_least, axes)), default=None)

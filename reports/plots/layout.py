@@ -82,12 +82,12 @@ class Layout:
         return runs[runs["status"] == run_directory.DONE]
 
     def find_unfair(self) -> list[str]:
-        """Return the columns in `UNFAIR` that are true of some run."""
+        """Return the columns in `UNFAIR` that hold for some run."""
         runs = self.get_done_runs()
         return [column for column in UNFAIR if runs[column].any()]
 
     def explain_unfair(self, column: str) -> str:
-        """Return the words of `UNFAIR`, and for few steps their number."""
+        """Return the words of `UNFAIR`; for few steps also the number of steps."""
         if column != "few_steps":
             return UNFAIR[column]
         runs = self.get_done_runs()
@@ -97,18 +97,18 @@ class Layout:
 
     @property
     def seeds(self) -> str:
-        """`mean of 5 seeds`, `mean of 2 to 5 seeds`; empty if no mark is the mean of several runs."""
+        """`mean of 5 seeds`, `mean of 2 to 5 seeds`; empty if no mark is a mean of several runs."""
         sizes = self.get_done_runs().groupby("cell").size()
         least, most = sizes.min(), sizes.max()
         return f"mean of {most if least == most else f'{least} to {most}'} seeds" if most > 1 else ""
 
     @property
     def has_many(self) -> bool:
-        """True if there are too many labels for one pair of axes."""
+        """Whether there are too many labels for one pair of axes."""
         return len(self.looks) > _FEW
 
     def abridge(self) -> Layout:
-        """Return the layout with the first and the last panel, and as many of those between as fit on a page."""
+        """Return the layout with the first and the last panel, and as many of the others as fit on a page."""
         most = max(2, _MAX_SMALL // len(self.looks)) if self.has_many else _MAX_PANELS
         count = len(self.panels)
         if count <= most:
@@ -118,7 +118,7 @@ class Layout:
         return dataclasses.replace(self, panels=panels, omitted=f"{most} of {count} panels, all are in report.html")
 
     def drop_central(self) -> Layout:
-        """Return the layout without the runs that have no topology if others have one."""
+        """Return the layout without the runs that have no topology, if other runs have one."""
         panels = [(title, runs[~runs["central"]]) for title, runs in self.panels]
         panels = [(title, runs) for title, runs in panels if len(runs)]
         labels = {label for _, runs in panels for label in runs["label"]}
@@ -126,7 +126,7 @@ class Layout:
         return dataclasses.replace(self, panels=panels, looks=looks)
 
     def select_label(self, label: str) -> Layout:
-        """Return the layout of small axes, which show one label in front of the backdrop."""
+        """Return the layout of small axes that highlight one label."""
         return dataclasses.replace(self, looks={label: self.looks[label]}, is_titled=True)
 
 
@@ -152,7 +152,7 @@ def lay_out_panels(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
 
 
 def _add_central(groups: Sequence[tuple[Any, pd.DataFrame]], keys: Sequence[str]) -> list[tuple[Any, pd.DataFrame]]:
-    """Return the groups, and add runs without a topology to those of every topology, as a comparison."""
+    """Return the groups, with the runs without a topology added to each topology's group for comparison."""
 
     def rest(values: Sequence[Any]) -> tuple[str, ...]:
         return tuple(format_setting(value) for key, value in zip(keys, values, strict=True) if not is_method_key(key))
@@ -172,7 +172,7 @@ def _add_central(groups: Sequence[tuple[Any, pd.DataFrame]], keys: Sequence[str]
 def make_figure(
     layout: Layout, columns: int, height: float, share: str = "", is_wide: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure with axes for each panel, with its title; `columns` a row, each `height` inches high.
+    """Make a figure with titled axes for each panel; `columns` panels in a row, each `height` inches high.
 
     The figure is one column of a paper wide if one panel is as wide as the figure and no label needs more room, unless
     `is_wide`. `share` is `x`, `y` or `all` where panels have an axis in common.
@@ -229,7 +229,7 @@ def make_small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[d
 
 
 def draw_grid(blocks: Sequence[Mapping[str, Axes]]) -> None:
-    """Continue the grid of the left axes of `make_small_multiples` in those beside them, once limits are final."""
+    """Continue the grid of the leftmost axes of `make_small_multiples` in the other axes, once limits are final."""
     for block in blocks:
         left, *others = block.values()
         low, high = sorted(left.get_ylim())
@@ -244,7 +244,7 @@ def draw_grid(blocks: Sequence[Mapping[str, Axes]]) -> None:
 
 
 def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
-    """Name the axes; if they are shared, only if nothing is below or left of them."""
+    """Label the axes; shared axes only at the bottom and at the left."""
     for place, axis in enumerate(axes):
         subplot = axis.get_subplotspec()
         columns = subplot.get_gridspec().ncols if subplot else 1
@@ -254,7 +254,7 @@ def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
 
 
 def label_more_ticks(axis: Axes) -> None:
-    """Label ticks between the powers of ten of a logarithmic x axis that has few of these: one label shows no scale.
+    """Label ticks between the powers of ten of a logarithmic x axis with few of these, so that its scale is visible.
 
     They are at 1, 2 and 5 of each decade, or at 1 and 3, as far as there is room for their labels.
     """
@@ -272,7 +272,7 @@ def label_more_ticks(axis: Axes) -> None:
 
 
 def share_limits(axes: Sequence[Axes], share: str) -> None:
-    """Show the same part of the axis that panels have in common, `share` as in `make_figure`."""
+    """Give panels the same limits on their shared axes, `share` as in `make_figure`."""
     if share in ("x", "all"):
         lefts, rights = zip(*(axis.get_xlim() for axis in axes), strict=True)
         for axis in axes:
@@ -284,7 +284,7 @@ def share_limits(axes: Sequence[Axes], share: str) -> None:
 
 
 def escape_label(text: str, limit: int = 40) -> str:
-    """Return a name for matplotlib, in which `$` begins no formula, and which does not fill the figure."""
+    """Return a name for matplotlib in which `$` begins no formula, shortened if it is too long for the figure."""
     return (text if len(text) <= limit else f"{text[: limit - 1]}…").replace("$", r"\$")
 
 

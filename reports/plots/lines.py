@@ -40,7 +40,7 @@ class Line:
 
     @property
     def points(self) -> np.ndarray:
-        """(points, 2)."""
+        """The points of the line, (points, 2)."""
         return np.column_stack([self.x, self.y])
 
 
@@ -51,7 +51,7 @@ def collect_points(frame: pd.DataFrame, x: str, y: str) -> RunPoints:
 
 
 def make_lines(runs: pd.DataFrame, points: RunPoints) -> dict[str, Sequence[Line]]:
-    """Return the lines of each label: one for each cell, of its finished runs; and one for each other run.
+    """Return the lines of each label: one for each cell, from its finished runs; and one for each other run.
 
     Those of a label that are more than `MAX_LINES` become two: the median of those that are done with the
     range of the middle 80 %, and likewise of those that are not.
@@ -80,8 +80,7 @@ def _limit_lines(lines: Sequence[Line]) -> Sequence[Line]:
 
 
 def make_outline(lines: Sequence[Line]) -> list[np.ndarray]:
-    """Return the lines of a label as one for the backdrop of others, (points, 2), with few points: it is drawn
-    often."""
+    """Return a label's lines as one line of few points, (points, 2), for the background of many panels."""
     return [_thin(_take_median(lines).points, _MAX_OUTLINE)] if lines else []
 
 
@@ -94,13 +93,13 @@ def average_groups(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray
 
 
 def find_shown(runs: pd.DataFrame, points: RunPoints) -> pd.Series:
-    """Tell which runs have a line: those that have points, and not all at x = 0."""
+    """Tell which runs have a line: those with points that are not all at x = 0."""
     found = (points.get(run) for run in name_runs(runs))
     return pd.Series([line is not None and bool(line[:, 0].any()) for line in found], runs.index, dtype=bool)
 
 
 def name_runs(runs: pd.DataFrame) -> list[RunKey]:
-    """Return the keys of these runs in `RunPoints`."""
+    """Return the keys by which `RunPoints` has these runs."""
     return list(zip(runs["sweep"], runs["run"], strict=True))
 
 
@@ -122,7 +121,7 @@ def _take_median(lines: Sequence[Line]) -> Line:
 
 
 def _interpolate(lines: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return x (points,) of the range that all lines share, and their y there, interpolated: (lines, points).
+    """Return x (points,) in the common range of all lines, and the lines' interpolated y there: (lines, points).
 
     The x are those of the lines themselves, so that nothing is interpolated if all have the same.
     """
@@ -135,7 +134,7 @@ def _interpolate(lines: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _thin(points: np.ndarray, most: int = _MAX_POINTS) -> np.ndarray:
-    """Return at most so many of the points, with the first and the last."""
+    """Return at most this number of the points, including the first and the last."""
     if len(points) <= most:
         return points
     return points[np.linspace(0, len(points) - 1, most).round().astype(int)]

@@ -30,7 +30,7 @@ _MAX_NAMED = 24  # numbers in one alternative text
 
 
 def draw_backdrop(axis: Axes, lines: Mapping[str, Sequence[np.ndarray]]) -> None:
-    """Draw the lines of all labels in grey, and those of the baseline in black, behind one label's line."""
+    """Draw the lines of all labels in grey and those of the baseline in black, behind the line of one label."""
     everyone = [line for label, members in lines.items() for line in members if label not in BASELINES]
     axis.add_collection(LineCollection(everyone, colors=style.BACKDROP, linewidths=0.6, zorder=1.1))
     baseline = [line for label in BASELINES for line in lines.get(label, ())]
@@ -38,14 +38,14 @@ def draw_backdrop(axis: Axes, lines: Mapping[str, Sequence[np.ndarray]]) -> None
 
 
 def make_backdrop_marks(layout: Layout) -> list[Line2D]:
-    """Return the marks of a legend for the backdrop."""
+    """Return the marks that explain the background lines in a legend."""
     named = [label for label in layout.looks if label in BASELINES]
     marks = [Line2D([], [], color=style.BLACK, linewidth=0.8, label=label) for label in named]
     return [*marks, Line2D([], [], color=style.BACKDROP, label="all others")]
 
 
 def make_label_marks(looks: Mapping[str, style.Look]) -> list[Line2D]:
-    """Return the marks of a legend for the labels with these looks."""
+    """Return the marks that explain the labels with these looks in a legend."""
     return [
         Line2D([], [], color=look.colour, marker=look.marker, label=escape_label(label))
         for label, look in looks.items()
@@ -94,7 +94,7 @@ def _spread_heights(heights: Sequence[float], bottom: float, top: float, gap: fl
 
 
 def choose_words(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:
-    """Return a word for why a run is not shown; empty for those that are."""
+    """Return for each run the word that says why it is not shown; empty if it is."""
     return runs["status"].replace(run_directory.DONE, NOT_MEASURED).mask(is_shown, "")
 
 
@@ -106,7 +106,7 @@ def list_absent(label: str, runs: pd.DataFrame, words: pd.Series) -> list[str]:
 
 
 def name_absent(axis: Axes, runs: pd.DataFrame, words: pd.Series, layout: Layout, x: float | None = None) -> None:
-    """Write label and word of runs that are not drawn at the foot of the panel, at `x` or at its right."""
+    """Write label and word of runs without a mark at the foot of the panel, at `x` or at the right."""
     place = ((0.98, 0.02), "axes fraction", "right") if x is None else ((x, 0.02), ("data", "axes fraction"), "center")
     lines = [(label, word) for label in layout.looks for word in list_absent(label, runs, words)]
     for line, (label, word) in enumerate(reversed(lines)):
@@ -145,7 +145,7 @@ def draw_legend(figure: Figure, marks: Sequence[Line2D | Patch], *notes: str) ->
 
 
 def _grow(figure: Figure, inches: float) -> None:
-    """Make a figure higher at its top; axes and texts with a fixed position keep it."""
+    """Make a figure higher at the top; axes and texts keep their positions."""
     before = figure.get_figheight()
     figure.set_figheight(before + inches)
     if figure.get_layout_engine() is None:
@@ -168,7 +168,7 @@ def describe_repeats(layout: Layout, mark: str = "line") -> str:
 
 
 def write_alt_text(what: str, layout: Layout, column: str, unit: str, scale: float = 1) -> str:
-    """Describe a plot in words: the mean of each cell, or the range where they are many."""
+    """Describe a plot in words: the mean of each cell, or the range of many cells."""
     runs = layout.get_done_runs().dropna(subset=column)
     cells = runs.groupby("cell", sort=False).agg(
         label=("label", "first"), workers=("workers", "first"), value=(column, "mean"), count=(column, "size")

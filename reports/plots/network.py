@@ -25,7 +25,8 @@ _SAMPLES = 60  # of a line, which is curved in logarithmic axes
 
 
 def plot_probe(probe: Mapping[str, Any]) -> Plot:
-    """Plot four panels with the same axes: points with their quartiles, lines, and where one line follows the other."""
+    """Plot the times of collectives in four panels with the same axes: points with quartiles, fitted lines, and
+    switch points."""
     with matplotlib.rc_context(fname=style.STYLE):
         figure = Figure(figsize=(TEXT, 4.9))
         panels = figure.subplots(2, 2, sharex=True, sharey=True).ravel()

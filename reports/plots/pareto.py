@@ -38,7 +38,7 @@ _OFFSETS: tuple[tuple[float, float, str], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """An x axis: a column of the runs, and whether more of it is better."""
+    """An x axis: a column of the runs, and whether a higher value is better."""
 
     name: str
     title: str
@@ -63,7 +63,8 @@ class _Cloud:
 
 
 def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
-    """Plot accuracy after the last epoch against a cost, a point for each cell; returns None without two to compare."""
+    """Plot accuracy after the last epoch against a cost, with one mark for each cell; return None for fewer than two
+    cells."""
     panels = [(title, runs) for title, runs in layout.panels if _select_measured(runs, cost)["cell"].nunique() > 1]
     if not panels:
         return None
@@ -105,7 +106,8 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
 
 
 def find_front(cost: np.ndarray, value: np.ndarray, more_is_better: bool) -> np.ndarray:
-    """Tell which points no other beats in one and equals or beats in the other, (points,); high `value` is good."""
+    """Tell which points belong to the Pareto front, (points,): no other point is better in one value and as good in
+    the other."""
     gain = cost if more_is_better else -cost
     order = np.lexsort((-value, -gain))  # the best gain first, of equals the best value
     best = np.concatenate([[-np.inf], np.maximum.accumulate(value[order])[:-1]])
@@ -145,7 +147,7 @@ def _draw(axis: Axes, cloud: _Cloud, cost: Cost, layout: Layout) -> None:
 
 
 def _thin_cloud(cloud: _Cloud) -> np.ndarray:
-    """Tell which cells are drawn: all, or if they are too many, the front and one of the others for each tile."""
+    """Tell which cells are drawn: all, or if they are too many, the front and one cell for each tile."""
     if len(cloud.labels) <= _MAX_POINTS:
         return np.ones(len(cloud.labels), bool)
     tiles = pd.DataFrame({"label": cloud.labels, "x": pd.cut(np.log(cloud.x[0]), _TILES, labels=False)})
@@ -193,7 +195,7 @@ _Box = tuple[float, float, float, float]
 
 
 def _place_name(point: np.ndarray, letters: int, offset: tuple[float, float, str]) -> _Box:
-    """Return left, bottom, right and top of a name, in points."""
+    """Return the left, bottom, right and top edge of a name, in points."""
     x, y = point[0] + offset[0], point[1] + offset[1]
     width = letters * _LETTER
     left = x - {"left": 0.0, "center": width / 2, "right": width}[offset[2]]

@@ -50,7 +50,7 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Plot(Picture):
-    """A picture that is not drawn yet."""
+    """A picture that was not drawn yet."""
 
     figure: Figure
 
@@ -81,7 +81,7 @@ Maker = Callable[[], Plot | None]
 
 
 class Drawing:
-    """Draws pictures while this process continues: by forks of it, one for each core.
+    """Draws pictures in forks of this process, one for each core, while this process continues.
 
     Drawing is most of the time of a report, and figures cannot be sent between processes. To be used in a `with`
     statement: if its block fails, no fork outlives it.
@@ -108,7 +108,7 @@ class Drawing:
             self._forks.append((fork, result))
 
     def finish(self) -> dict[Path, Picture]:
-        """Wait for all pictures; returns them in the order of their makers, by the paths of their PNGs.
+        """Wait for all pictures; return them in the order of their makers, with the paths of their PNGs.
 
         Raises:
             Exception: whatever a maker or a file system says.
@@ -153,7 +153,7 @@ def _draw(maker: Maker, directory: Path, formats: Sequence[str]) -> Picture | No
 
 
 def _draw_some(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str], end: Connection) -> None:
-    """Draw a share of the pictures and send them; failures are left to the parent, which draws again."""
+    """Draw a share of the pictures and send them; on a failure the parent process draws again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     gc.disable()  # figures are many small objects: collecting garbage takes as long as drawing some
     pictures, parent = {}, multiprocessing.parent_process()

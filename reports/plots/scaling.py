@@ -34,7 +34,7 @@ class _Curve:
 
 
 def plot_throughput(layout: Layout) -> Plot | None:
-    """Plot iterations per second: bars with one number of workers, else lines with the ideal.
+    """Plot iterations per second: bars for one number of workers, else lines and the ideal line.
 
     Ideal are as many samples per second and worker as the baseline has with the fewest workers.
     """
@@ -49,7 +49,7 @@ def plot_throughput(layout: Layout) -> Plot | None:
 
 
 def plot_efficiency(layout: Layout) -> Plot | None:
-    """Plot samples per second and worker over those with the fewest workers; None with one number of workers.
+    """Plot samples per second and worker relative to the fewest workers; None with one number of workers.
 
     The fewest are those of the panel; a label without a value there has no efficiency.
     """
@@ -126,7 +126,7 @@ def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: 
 
 
 def _make_curves(runs: pd.DataFrame, counts: Sequence[float]) -> dict[str, list[_Curve]]:
-    """Return by label the curves of its settings that have any value."""
+    """Return by label the curves of its settings; curves without values are left out."""
     found: dict[str, list[_Curve]] = {}
     lines = runs.assign(unfair=runs[list(UNFAIR)].any(axis=1)).groupby(["label", "repeat"], sort=False)
     for (label, _), line in lines:
@@ -155,7 +155,7 @@ def _draw(axis: Axes, curves: Sequence[_Curve], counts: Sequence[float], colour:
 
 
 def _draw_ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]) -> None:
-    """Draw the dotted line; it may leave the axes at their top, where it would make all others small."""
+    """Draw the ideal as a dotted line; it may leave the axes at the top, as it would make all other lines small."""
     axis.autoscale_view()
     top = axis.get_ylim()[1]
     if name == "efficiency":

@@ -77,7 +77,7 @@ def choose_looks(labels: Sequence[str]) -> dict[str, Look]:
 
 
 def _choose_colours(names: Sequence[str]) -> dict[str, int]:
-    """Return the colour of each name, as a position in `_COLOURS`, counted on beyond their end."""
+    """Return the colour of each name, as a number in `_COLOURS` or beyond its end."""
     places = {name: _KNOWN.index(name) for name in names if name in _KNOWN}
     count = len(_COLOURS)
     for name in names:

@@ -22,7 +22,7 @@ from reports.plots.picture import Maker, Plot
 
 
 def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str, Maker]:
-    """Return the functions that make the plots of a sweep, by their names, in the order of a report; none without runs.
+    """Return the functions that make a sweep's plots, by name, in the order of a report; none without runs.
 
     Args:
         grid: its layout.
@@ -61,7 +61,7 @@ def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict
 
 
 def make_plots(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> Iterator[Plot]:
-    """Yield the plots of `list_makers` that have something to show, not yet drawn."""
+    """Yield those plots of `list_makers` that have data, before they are drawn."""
     with matplotlib.rc_context(fname=style.STYLE):
         for maker in list_makers(grid, epochs, profile).values():
             if plot := maker():

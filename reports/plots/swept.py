@@ -36,7 +36,7 @@ _TILES = 40
 
 
 def find_swept_keys(grid: Grid) -> list[str]:
-    """Return the columns of `Grid.runs` that were swept: other keys, then `workers` and `label`.
+    """Return the swept columns of `Grid.runs`: other keys, then `workers` and `label`.
 
     For a single compressor its options are keys of their own, and there is no label. The list is empty if only
     compressors and workers were swept, which other plots show.
@@ -198,7 +198,7 @@ def _place_values(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, l
 
 
 def _rank_among_equals(values: np.ndarray) -> np.ndarray:
-    """Return ranks from -1 for the first of equal values to 1 for the last, so that their lines lie side by side."""
+    """Return ranks from -1 for the first of equal values to 1 for the last, to draw their lines side by side."""
     ranks = np.zeros(len(values))
     for value in np.unique(values):
         here = np.flatnonzero(values == value)
@@ -226,7 +226,7 @@ def _draw_upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float,
 
 
 def _draw_threads(axis: Axes, heights: np.ndarray, accuracy: np.ndarray) -> None:
-    """Draw the lines, (lines, axes); many are united between two axes where they lie in the same tiles."""
+    """Draw the lines, (lines, axes); if many lie in the same tiles between two axes, draw these as one."""
     norm = Normalize(accuracy.min(), accuracy.max())
     style: dict[str, Any] = {"cmap": _COLOURS, "norm": norm, "zorder": 2, "capstyle": "round"}
     if len(heights) <= _MAX_LINES:

@@ -69,7 +69,7 @@ class Cache:
         self._directory = sweep / DIRECTORY
 
     def find(self, kind: str, schema: pa.Schema, names: Sequence[str]) -> CachedRows:
-        """Return the cached rows of these runs; their column PLACE has the position of their run in `names`."""
+        """Return the cached rows of these runs; the column PLACE is the position of a row's run in `names`."""
         position = {name: place for place, name in enumerate(names)}
         parts = tuple(self._list_parts(kind))
         stamps: dict[str, Stamps] = {}
@@ -92,7 +92,7 @@ class Cache:
     def add(
         self, kind: str, names: Sequence[str], table: pa.Table, new: Mapping[str, Stamps], found: CachedRows
     ) -> None:
-        """Keep the rows of more runs; if they cannot be written they are not kept.
+        """Store the rows of more runs in the cache; if it cannot be written, do nothing.
 
         Args:
             kind: the kind of rows.
@@ -126,7 +126,7 @@ class Cache:
         return sorted(self._directory.glob(f"{kind}-{_hash_sources()}-*.parquet"))
 
     def _find_abandoned(self) -> Iterator[Path]:
-        """Yield the parts of earlier versions of this program, and those that were not written to their end."""
+        """Yield the cache's files from earlier versions of this program, and incomplete ones."""
         before = time.time() - _ABANDONED_S
         for path in self._directory.iterdir():
             if match := _NAME.fullmatch(path.name):
@@ -155,7 +155,7 @@ def _save(path: Path, table: pa.Table, runs: Mapping[str, Stamps]) -> None:
 
 
 def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] | None:
-    """Return a part's rows and the stamps of their files; None if it cannot be used."""
+    """Return the rows of a cache file and the stamps of their sources; None if the file cannot be used."""
     try:
         with open_regular(path) as file:
             table = pq.ParquetFile(file, page_checksum_verification=True).read()
@@ -173,7 +173,7 @@ def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] |
 
 @functools.cache
 def _hash_sources() -> str:
-    """Return a hash of the sources on which the content of a part depends."""
+    """Return a hash of the source files that determine the content of the cache."""
     modules = [
         Path(str(module.__file__)) for module in (csv_columns, files, run_directory, signature, timed_steps, yaml_files)
     ]

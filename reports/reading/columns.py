@@ -96,7 +96,7 @@ PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
 
 
 def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return rows of RUN_COLUMNS and the keys of configs as a DataFrame with these dtypes."""
+    """Return rows of RUN_COLUMNS and config keys as a DataFrame with the dtypes of RUN_COLUMNS."""
     frame = pd.DataFrame(rows)
     frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame})
     keys = frame.columns.difference(list(RUN_COLUMNS), sort=False)
@@ -114,5 +114,5 @@ def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def convert_to_counts(values: pd.Series) -> pd.Series:
-    """Return numbers as counts; NA if a number is none."""
+    """Return numbers as integers; NA for values that are not whole numbers."""
     return values.where((values % 1 == 0) & (values.abs() < 2**53)).astype("Int64")

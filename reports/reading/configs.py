@@ -52,7 +52,7 @@ class Config:
 
 
 class Configs:
-    """Reads configs, and parses each different section once."""
+    """Reads configs, and parses each distinct section only once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Config | None] = {}
@@ -76,7 +76,7 @@ class Configs:
 
 
 def _split_sections(data: bytes) -> list[bytes]:
-    """Return the sections of a config; none if it does not consist of sections."""
+    """Return the sections of a config; none if it has other content."""
     if _NOT_PLAIN.search(data):
         return []
     sections = _SECTION.findall(data)
@@ -95,7 +95,7 @@ def load_mapping(data: bytes) -> dict[str, Any]:
 
 
 def _parse_section(section: bytes) -> Config | None:
-    """Return the keys of a section; None if it cannot be parsed by itself."""
+    """Return the keys of a section; None if the section cannot be parsed alone."""
     try:
         found = Config.from_mapping(load_mapping(section))
     except ValueError:
@@ -104,7 +104,7 @@ def _parse_section(section: bytes) -> Config | None:
 
 
 def flatten_keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested config as dotted keys; of `{model: {name: m, depth: 3}}` they are model and model.depth."""
+    """Return a nested config with dotted keys; `{model: {name: m, depth: 3}}` has the keys model and model.depth."""
     keys: dict[str, Any] = {}
     for name, value in config.items():
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{clean(str(name))}"

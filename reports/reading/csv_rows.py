@@ -31,7 +31,7 @@ _QUOTED_NEVER = csv.ParseOptions(quote_char=False, double_quote=False)  # a stra
 
 @dataclasses.dataclass(frozen=True)
 class CsvColumns:
-    """The columns that are read from a CSV; its rows are sorted by the column `key`, a count."""
+    """The columns to read from a CSV; its rows are sorted by the column `key`, a count."""
 
     name: str
     columns: tuple[str, ...]
@@ -43,7 +43,7 @@ EPOCHS = CsvColumns(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_colu
 
 
 def read(path: Path, table: CsvColumns) -> tuple[np.ndarray, Problem]:
-    """Return the rows of a file, (columns, rows) in `float64`, and the reason why some or all are left out.
+    """Return the rows of a file, (columns, rows) in `float64`, and why some or all rows are left out.
 
     A missing column is NaN, and so is a field that is no number. Of rows with the same key the last one counts. A torn
     last line is no problem, and neither is a missing file.
@@ -76,7 +76,7 @@ def read_all(
 
 
 def average(values: np.ndarray) -> float:
-    """Return the mean of the known values; NaN if none is known."""
+    """Return the mean of the known values; NaN if all are unknown."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
 
@@ -122,7 +122,7 @@ def _parse_header(header: bytes) -> list[str]:
 
 
 def _parse_bodies(names: Sequence[str], bodies: Sequence[bytes], table: CsvColumns) -> list[np.ndarray]:
-    """Return the rows of each body, (columns, rows), as far as they can be read."""
+    """Return the readable rows of each body, (columns, rows)."""
     lengths = [body.count(b"\n") for body in bodies]
     try:
         values = _parse_by_arrow(names, b"".join(bodies), table)
@@ -151,7 +151,7 @@ def _parse_by_arrow(names: Sequence[str], body: bytes, table: CsvColumns) -> np.
 
 
 def _parse_by_line(names: Sequence[str], body: bytes, table: CsvColumns) -> np.ndarray:
-    """Return the lines that have a field for each name; a field that is no number is NaN."""
+    """Return the lines that have a field for each name, with NaN for a field that is no number."""
     lines = [line.split(",") for line in body.decode("utf-8", "replace").split("\n")[:-1]]
     whole = [fields for fields in lines if len(fields) == len(names)]
     values = np.full((len(table.columns), len(whole)), np.nan)

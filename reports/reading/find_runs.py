@@ -50,7 +50,7 @@ def get_sweep_name(directory: Path) -> str:
 
 
 def list_run_names(sweep: Path) -> tuple[list[str], list[LeftOut]]:
-    """Return the names of the directories of a sweep's runs, sorted, and the directories that cannot be used."""
+    """Return the sorted names of a sweep's run directories, and the directories that cannot be used."""
     try:
         names = sorted(_list_directories(sweep))
     except OSError as error:

@@ -23,7 +23,7 @@ LeaveOut = Callable[[LeftOut], None]
 
 @dataclasses.dataclass(frozen=True)
 class CsvSeries:
-    """A CSV of every run, or rows derived from it.
+    """A CSV that every run has, or rows derived from one.
 
     Attributes:
         name: its kind in the cache.
@@ -46,7 +46,7 @@ _ROWS = pa.schema([(PLACE, pa.int32()), ("row", pa.string())])
 
 
 def read_run_rows(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> list[dict[str, Any] | None]:
-    """Return the row of `Report.runs` of each of these runs of a sweep.
+    """Return the rows of `Report.runs` for these runs of a sweep.
 
     A running run, and a run with unreadable files, is read anew each time.
     """
@@ -76,7 +76,7 @@ def read_run_rows(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> lis
 def read_series(
     series: CsvSeries, sweep: Path, names: Sequence[str], settled: Collection[str], leave_out: LeaveOut
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the rows of a CSV of these runs of a sweep, in their order.
+    """Return the rows of a CSV for these runs of a sweep, in the order of the runs.
 
     Args:
         series: the CSV.

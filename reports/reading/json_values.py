@@ -8,7 +8,7 @@ from typing import Any
 
 
 def as_number(value: Any) -> float:
-    """Return the value as a number; NaN if it is not a number, or is 1e300 or more."""
+    """Return the value if it is a number below 1e300, else NaN."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
     return float(value) if is_number else math.nan
 

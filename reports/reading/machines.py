@@ -23,7 +23,7 @@ ALIKE = 1.5
 
 
 def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the columns `cpu`, `gpu` and those of RATES of a run.
+    """Return a run's values of the columns `cpu`, `gpu` and RATES.
 
     Args:
         records: provenance.json of the attempts that its figures come from; the calibration is that of the last, of
@@ -44,7 +44,7 @@ def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
-    """Return remarks on different machines, which make times incomparable; none if all are equal.
+    """Return remarks on differences between machines, after which times are not comparable; none without differences.
 
     Args:
         runs: `Report.runs`; those that are not done have no figures in a table.

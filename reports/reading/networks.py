@@ -16,7 +16,7 @@ from reports.reading.text import clean, format_setting, format_settings, join_wo
 
 
 def collect_columns(network: Any) -> dict[str, Any]:
-    """Return the columns `network_*` of a run from the network in its result.json; none if there is none."""
+    """Return a run's values of the columns `network_*` from its result.json; none without a measured network."""
     network = as_mapping(network)
     found: dict[str, Any] = {}
     if problems := as_list(as_mapping(network.get("emulation")).get("problems")):

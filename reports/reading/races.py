@@ -16,7 +16,7 @@ from reports.reading.text import clean
 
 
 class Pair(NamedTuple):
-    """How many times as fast the run `second` is as the run `first`, with its 95 % interval."""
+    """The speed of the run `second` relative to the run `first`, with its 95 % interval."""
 
     race: str
     first: str
@@ -28,7 +28,7 @@ class Pair(NamedTuple):
 
 
 class RaceNotes(NamedTuple):
-    """What the races of sweeps say besides the figures of runs.
+    """The records of sweeps' races other than the figures of runs.
 
     Attributes:
         pairs: all pairs of runs that were compared.
@@ -40,7 +40,7 @@ class RaceNotes(NamedTuple):
 
 
 def read_notes(sweeps: Iterable[Path]) -> RaceNotes:
-    """Return what the races of these sweeps say of pairs of runs, and of those that were left out."""
+    """Return what these sweeps' races have recorded on pairs of runs, and on runs that were left out."""
     notes = RaceNotes([], {})
     for sweep in sweeps:
         for race in _read_files(sweep, lambda entry: None):
@@ -57,7 +57,7 @@ def read_notes(sweeps: Iterable[Path]) -> RaceNotes:
 
 
 def read_races(sweep: Path, leave_out: Callable[[LeftOut], None]) -> dict[str, dict[str, Any]]:
-    """Return what the races of a sweep have measured, by the name of the run: columns of `Report.runs`.
+    """Return the measurements of a sweep's races by run name, as columns of `Report.runs`.
 
     A race measures a run for all that cost the same; `raced_by` has its name.
     """
@@ -76,7 +76,7 @@ class _Race(NamedTuple):
 
 
 def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_Race]:
-    """Yield what plan.json and ratios.json of each race of a sweep say."""
+    """Yield the content of plan.json and ratios.json for each race of a sweep."""
     directory = sweep / run_directory.RACES
     try:
         names = sorted(regular_files.real_directories(directory))
@@ -94,7 +94,7 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
 
 
 def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
-    """Return the figures of one race by run; of a baseline that was in several heats, those of the first count."""
+    """Return the figures of one race by run; for a baseline in several heats, those of the first heat."""
     found: dict[str, dict[str, Any]] = {}
     baseline_s = math.nan
     for heat in race.heats:
@@ -112,7 +112,7 @@ def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
 
 
 def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | None:
-    """Return the columns that a run has from a race; None if it has no time of a step.
+    """Return a run's columns from a race; None if the race has no step time of the run.
 
     Args:
         scale: from this heat's times to those of the first, by the baseline, which is in both.
@@ -135,7 +135,7 @@ def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | 
 
 
 def apply_race(row: Mapping[str, Any], raced: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a row of `Report.runs` with the times of its race, if any, in place of those of its training."""
+    """Return a row of `Report.runs` with the times of its race in place of the training's; unchanged without a race."""
     if raced is None:
         return row
     trained = as_number(row.get("iterations_per_second"))

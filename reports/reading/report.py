@@ -71,7 +71,7 @@ class Report:
 
     @functools.cached_property
     def profile(self) -> pd.DataFrame:
-        """`steps` in few rows, for plots: each run's in at most `step_profile.BINS` (100) bins of consecutive steps.
+        """`steps` summarized for plots: at most `step_profile.BINS` (100) bins of consecutive steps for each run.
 
         `columns.PROFILE_COLUMNS`: as in `steps`, but `samples` is `float64`. `step`, `epoch` and `time_s` are those
         at the end of a bin, all else is the mean over its steps, of those that have a value.
@@ -79,7 +79,7 @@ class Report:
         return self._read_series(incremental.PROFILE, PROFILE_COLUMNS)
 
     def merge(self) -> Report:
-        """Return this report with one run of each config: `Report([A, B]).merge()` puts sweeps together.
+        """Return this report with each config once: `Report([A, B]).merge()` combines sweeps.
 
         Of runs with one signature, of one sweep or of several, the one counts that is done, of several that are done
         the one that ended last; where none is done, the one that ended last. The others are in `left_out`, with the
@@ -105,7 +105,7 @@ class Report:
     merged = merge  # the name in earlier versions
 
     def read_info(self, sweep: Path) -> dict[str, Any]:
-        """Return the content of a sweep's sweep.yaml; empty if there is none."""
+        """Return the content of a sweep's sweep.yaml; empty without the file."""
         files = DirectoryFiles(sweep)
         info = files.read_yaml(run_directory.SWEEP)
         for entry in files.left_out:
@@ -156,7 +156,7 @@ class Report:
         )
 
     def _note_lost_rows(self, series: incremental.CsvSeries, runs: pd.DataFrame, last: np.ndarray) -> None:
-        """Note which files end before the step or epoch that the result of their run names, unless noted already.
+        """Record which files end before the last step or epoch in their run's result, unless recorded before.
 
         Args:
             series: the CSV of a run.

@@ -20,7 +20,7 @@ NO_FILE: Stamp = (-1, -1)
 
 @dataclasses.dataclass(frozen=True)
 class LeftOut:
-    """Something that a report does not contain, and why."""
+    """Something that a report leaves out, and the reason."""
 
     path: Path
     reason: str
@@ -43,7 +43,7 @@ class DirectoryFiles:
         return self._note_stamp(name) != NO_FILE
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if there is none, or it cannot be read."""
+        """Return the content of a file; None if it does not exist or cannot be read."""
         self._note_stamp(name)
         try:
             return regular_files.read_bytes(os.path.join(self.directory, name))
@@ -54,7 +54,7 @@ class DirectoryFiles:
             return None
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return the object that a JSON file holds; None if there is no file, or it holds none."""
+        """Return the object in a JSON file; None if the file does not exist or has no object."""
         data = self.read(name)
         if data is None:
             return None
@@ -84,7 +84,7 @@ class DirectoryFiles:
         return config if config.keys and self._is_known_format(run_directory.CONFIG, config.keys) else None
 
     def read_yaml(self, name: str) -> dict[str, Any]:
-        """Return the content of a YAML file; empty if there is none that can be used."""
+        """Return the content of a YAML file; empty if the file is missing or unusable."""
         data = self.read(name)
         try:
             value = {} if data is None else configs.load_mapping(data)
@@ -94,7 +94,7 @@ class DirectoryFiles:
         return value if self._is_known_format(name, value) else {}
 
     def leave_out(self, name: str, reason: Exception | str) -> None:
-        """Note why a file, or where `name` is empty the directory, is not used."""
+        """Record why a file, or if `name` is empty the directory, is not used."""
         self.left_out.append(LeftOut(self.directory / name, format_reason(reason)))
 
     def _note_stamp(self, name: str) -> Stamp:
@@ -110,7 +110,7 @@ class DirectoryFiles:
 
 
 def read_stamp(path: str) -> Stamp:
-    """Return the stamp of a file; NO_FILE if there is none, or it cannot be looked at."""
+    """Return the stamp of a file; NO_FILE if the file is missing or inaccessible."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -119,7 +119,7 @@ def read_stamp(path: str) -> Stamp:
 
 
 def format_reason(error: Exception | str) -> str:
-    """Return an error in one line, without the path."""
+    """Return the text of an error as one line, without the path."""
     if isinstance(error, str):
         return error
     text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

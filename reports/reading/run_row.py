@@ -76,8 +76,7 @@ def _read_results(files: DirectoryFiles, state: Mapping[str, Any], warmup: Any) 
 
 
 def _choose_signature(run: run_directory.Run, state: Mapping[str, Any]) -> str:
-    """Return the signature at the end of the run's name, or if the run is a copy under another name, the recorded
-    one."""
+    """Return the signature at the end of the run's name; for a copy under another name, the recorded signature."""
     known = state.get("signature")
     is_another = isinstance(known, str) and not known.startswith(run.signature)
     return str(known)[: run_directory.SIGNATURE_DIGITS] if is_another else run.signature
@@ -89,7 +88,7 @@ def _read_provenance(
     attempts: Sequence[Mapping[str, Any]],
     result: Mapping[str, Any] | None,
 ) -> list[Mapping[str, Any]]:
-    """Return the provenance of the attempts that the figures of a run come from."""
+    """Return the provenance of the attempts that contribute to a run's figures."""
     numbers = run_directory.contributors(run, attempts, result)
     for attempt in attempts:
         files.exists(
@@ -109,7 +108,7 @@ def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
 
 
 def _from_rows(files: DirectoryFiles, warmup: int) -> dict[str, Any]:
-    """Return the figures of a run that was ended before it could write its result, from its CSVs."""
+    """Return the figures of a run that ended before it wrote its result, from its CSVs."""
     measured: dict[str, Any] = {}
     epochs = _read_columns(files, csv_rows.EPOCHS)
     if len(epochs["epoch"]):

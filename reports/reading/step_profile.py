@@ -14,7 +14,7 @@ _ENDS = [csv_columns.STEP_COLUMNS.index(name) for name in ENDS]
 
 
 def average_steps(steps: np.ndarray) -> np.ndarray:
-    """Average the steps of a run in at most BINS bins of consecutive steps, whose sizes differ by one at most.
+    """Average the steps of a run in at most BINS bins of consecutive steps, whose sizes differ by at most 1.
 
     Args:
         steps: (`gradsweep.csv_columns.STEP_COLUMNS`, steps).

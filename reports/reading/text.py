@@ -12,7 +12,7 @@ _BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def clean(text: str) -> str:
-    """Return a text as one printable line.
+    """Return a text as one line of printable characters.
 
     Control characters, which could steer a terminal, and lone surrogates, which no file can hold,
     become spaces.
@@ -33,7 +33,7 @@ def format_number(value: float, digits: int = 3) -> str:
 
 
 def format_spread(mean: float, std: float, digits: int = 3) -> str:
-    """Return `mean ± std`, with as many decimals as `mean` needs for `digits` digits, or `std` for one.
+    """Return `mean ± std`, with the decimals that `mean`, or `std` if `mean` is zero, needs for `digits` digits.
 
     98.10 ± 1.20, 98.312 ± 0.003, 112 ± 4, 14,310 ± 90.
     """
@@ -50,7 +50,7 @@ def _exponent(value: float) -> int:
 
 
 def format_setting(value: Any) -> str:
-    """Return the value of a config key as it is typed on the command line; empty if there is none."""
+    """Return the value of a config key as it is typed on the command line; empty for an unknown value."""
     if isinstance(value, str):
         return value
     if value is None or value is pd.NA or value != value:
@@ -68,7 +68,7 @@ def format_settings(values: pd.Series) -> list[str]:
 
 
 def make_sort_key(value: Any) -> tuple[int, float, str]:
-    """Return a sort key for values of a config key of any types: nothing, then numbers by size, then texts."""
+    """Return a sort key for config values of any types: empty values, then numbers by size, then texts."""
     text = format_setting(value)
     if not text or isinstance(value, str):
         return (2 if text else 0, 0.0, text)
@@ -76,7 +76,7 @@ def make_sort_key(value: Any) -> tuple[int, float, str]:
 
 
 def choose_byte_unit(largest: float) -> tuple[float, str]:
-    """Return size in bytes and name of the (decimal) unit that suits a column whose largest value is `largest`."""
+    """Return the size in bytes and the name of the decimal unit for a column with this largest value."""
     return next(((size, name) for size, name in _BYTE_UNITS if largest >= size), (1.0, "B"))
 
 
@@ -86,5 +86,5 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def shorten_list(words: Sequence[str], most: int = 8) -> list[str]:
-    """Return the words; of very many the first ones, and the number of the others."""
+    """Return the words as a text; of very many words only the first ones, and how many others there are."""
     return list(words) if len(words) <= most + 1 else [*words[:most], f"{len(words) - most} more"]

@@ -54,8 +54,8 @@ Operation = Callable[[], Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Point:
-    """What a collective of `bytes` has taken: median and quartiles of its repeats, in seconds."""
+class Timing:
+    """The times of a collective of `bytes`: median and quartiles of its repeats, in seconds."""
 
     bytes: int
     time_s: float
@@ -65,12 +65,12 @@ class Point:
 
     @property
     def error(self) -> float:
-        """Relative standard error of the median, from the quartiles of what is taken for normal."""
+        """The relative standard error of the median, computed from the quartiles as for normal times."""
         return 1.25 * (self.high_s - self.low_s) / 1.35 / math.sqrt(self.repeats) / self.time_s
 
 
 def read_algorithm(collective: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the algorithm that Open MPI was told to use; None if it chooses by itself, or with another MPI."""
+    """Return the algorithm that Open MPI was told to use; None if Open MPI chooses, or with another MPI."""
     name, algorithms = ALGORITHMS[collective]
     if environment.get("OMPI_MCA_coll_tuned_use_dynamic_rules") not in ("1", "true"):
         return None
@@ -79,7 +79,7 @@ def read_algorithm(collective: str, environment: Mapping[str, str] = os.environ)
 
 
 def build_operations(comm: MPI.Comm, collective: str, sizes: Sequence[int]) -> Iterator[tuple[int, Operation]]:
-    """Yield a collective for each of the sizes, with the bytes that it really has, counted as in a cost model.
+    """Yield a collective for each of the sizes, with its actual bytes, counted as in a cost model.
 
     These are the bytes of one worker's buffer for allreduce and bcast, of its own contribution for allgather, of all
     that it sends (its own part with it) for alltoall.
@@ -135,7 +135,8 @@ class Probe:
         self._fitting = _largest(comm)
 
     def run(self) -> dict[str, dict[str, Any]]:
-        """Measure all collectives, and return what network.json says of each; on ranks other than 0 only the points."""
+        """Measure all collectives, and return network.json's entry for each; ranks other than 0 return only the
+        timings."""
         end = time.perf_counter() + self.seconds
         names = ["bcast", "alltoall", "allgather", "allreduce"]  # what one leaves of its time, the next ones get
         sizes = self._sizes
@@ -152,14 +153,14 @@ class Probe:
     def measure_collective(
         self, name: str, sizes: Sequence[int], seconds: float, any_of_it: bool = True
     ) -> dict[str, Any]:
-        """Return what network.json says of a collective: as many points, by ascending bytes, as there is time for.
+        """Return network.json's entry for a collective: timings by ascending bytes, as many as fit into the time.
 
         Args:
             any_of_it: there is time for the smallest, even if it takes more than `seconds`; rank 0 decides.
         """
         fitting = [size for size in sizes if size <= self._fitting[name]]
         why = "memory" if len(fitting) < len(sizes) else None
-        points: list[Point] = []
+        points: list[Timing] = []
         began, share = time.perf_counter(), SMALL_SHARE * seconds / len(sizes)
         for size, operation in build_operations(self.comm, name, fitting):
             # the time grows at most as the size does
@@ -168,7 +169,7 @@ class Probe:
             if not self.comm.bcast(2 * (MARGIN * expected + self._aside_s) <= left if points else any_of_it):
                 why = "time"
                 break
-            points.append(self._point(size, operation, share, left))
+            points.append(self._time_size(size, operation, share, left))
         last = points[-1].bytes if points else 0
         beyond = next((size for size in sizes if size > last), None)
         lines = fit_lines(points)
@@ -180,7 +181,8 @@ class Probe:
         }
 
     def _least(self, names: Sequence[str], end: float) -> dict[str, float]:
-        """Return the seconds that measuring the smallest message takes, for the collectives that fit before `end`."""
+        """Return the seconds that a measurement of the smallest message takes, for the collectives that fit before
+        `end`."""
         found: dict[str, float] = {}
         for name in names:
             if self.comm.bcast(time.perf_counter() >= end):
@@ -192,7 +194,7 @@ class Probe:
                         break
         return found
 
-    def _point(self, size: int, operation: Operation, share: float, left: float) -> Point:
+    def _time_size(self, size: int, operation: Operation, share: float, left: float) -> Timing:
         first = float(self._together(operation, 1, 0.0)[0])
         each = MARGIN * first + PAUSE_S
         is_cheap = first < CHEAP_S
@@ -202,10 +204,11 @@ class Probe:
         if not is_cheap:
             times = np.append(times, first)
         low, middle, high = map(float, np.quantile(times, (0.25, 0.5, 0.75)))
-        return Point(size, middle, low, high, len(times))
+        return Timing(size, middle, low, high, len(times))
 
     def _together(self, operation: Operation, repeats: int, each: float) -> Any:
-        """Repeat every `each` s; return the seconds of the repeats that all ranks have begun most nearly together.
+        """Repeat the collective every `each` s; return the seconds of those repeats that the ranks began most
+        simultaneously.
 
         A time is that from the last rank that began to the last that ended. A rank that begins late, as something
         else had its core, finds that others have done a part already: half of many repeats are left out for that.
@@ -232,24 +235,24 @@ class Probe:
 
 
 def find_most_together(apart: Any) -> Any:
-    """Return the half of the repeats (at least FEW, or all) in which the ranks began least `apart` (s), by number."""
+    """Return by number the half of the repeats (at least FEW, or all) whose starts were least `apart` (s)."""
     return np.argsort(apart, kind="stable")[: max(-(-len(apart) // 2), FEW)]
 
 
 def _largest(comm: MPI.Comm) -> dict[str, int]:
-    """Return the bytes up to which the buffers of each collective fit into the memory of the ranks' machines."""
+    """Return the largest bytes of each collective whose buffers fit into the memory of the ranks' machines."""
     known = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     least = min(comm.allgather(1024 * int(known["MemAvailable"].split()[0])))
     room = int(MEMORY * least / comm.size)  # as if all ranks were on the machine that has least
     return {name: room // (comm.size + 1 if name == "allgather" else 2) for name in ALGORITHMS}
 
 
-def fit_lines(points: Sequence[Point]) -> list[Line]:
+def fit_lines(points: Sequence[Timing]) -> list[Line]:
     """Return the lines through points by `piecewise_fit.fit`."""
     return piecewise_fit.fit([p.bytes for p in points], [p.time_s for p in points], [p.error for p in points])
 
 
-def describe_line(line: Line, points: Sequence[Point], algorithm: str | None) -> dict[str, Any]:
+def describe_line(line: Line, points: Sequence[Timing], algorithm: str | None) -> dict[str, Any]:
     """Return a line for network.json: `alpha_s + beta_s_per_byte n` is the time of the whole collective."""
     return {
         "from_bytes": points[line.first].bytes,
@@ -262,7 +265,7 @@ def describe_line(line: Line, points: Sequence[Point], algorithm: str | None) ->
     }
 
 
-def find_switch_points(lines: Sequence[Line], points: Sequence[Point]) -> list[int]:
-    """Return the bytes where one line ends and the next begins: the geometric mean of the two sizes next to it."""
+def find_switch_points(lines: Sequence[Line], points: Sequence[Timing]) -> list[int]:
+    """Return the bytes at which one line ends and the next begins: the geometric mean of the neighbouring sizes."""
     ends = [(points[line.last].bytes, points[line.last + 1].bytes) for line in lines[:-1]]
     return [round(math.sqrt(last * first)) for last, first in ends]

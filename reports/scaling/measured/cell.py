@@ -46,7 +46,7 @@ class MeasuredCell:
 
     @property
     def key(self) -> tuple[str, str, str, int, str]:
-        """A tuple that no other cell has."""
+        """A tuple that identifies the cell."""
         return self.workload, self.method, self.network, self.workers, self.batch
 
     @property

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """`steps` rounds one after another, in each of which a worker sends `at_once` messages of `bytes`."""
+    """`steps` consecutive rounds, in each of which a worker sends `at_once` messages of `bytes`."""
 
     steps: float
     bytes: float
@@ -53,7 +53,7 @@ class CollectiveCost:
         return sum(stage.steps * stage.at_once * stage.bytes for stage in self.stages)
 
     def count_latencies(self, eager: float = math.inf, announced: float = 3.0) -> float:
-        """Return the number of one-way latencies, of which a message of more than `eager` bytes has `announced`."""
+        """Return the number of one-way latencies; a message above `eager` bytes has `announced` latencies."""
         return sum(stage.steps * (announced if stage.bytes > eager else 1.0) for stage in self.stages)
 
 
@@ -68,18 +68,18 @@ def _send_at_once(messages: float, n: float, reduced: float = 0.0, wire: float =
 
 
 def _ceil_log2(workers: int) -> int:
-    """Return ceil(lg W), the steps in which one worker's message can reach all."""
+    """Return ceil(lg W), the rounds after which one worker's message can have reached all workers."""
     return (workers - 1).bit_length()
 
 
 def _split_power(workers: int) -> tuple[int, int]:
-    """Return lg of the largest power of two that is not above W, and 1 if W is above it, else 0."""
+    """Return lg of the largest power of two up to W, and 1 if W is no power of two, else 0."""
     power = workers.bit_length() - 1
     return power, int(workers > 2**power)
 
 
 def _allreduce_ring(n: float, w: int) -> CollectiveCost:
-    """Return the cost of a reduce-scatter and an allgather round a ring.
+    """Return the cost of a ring allreduce: a reduce-scatter and an allgather around a ring.
 
     Patarasuk and Yuan, "Bandwidth optimal all-reduce" (2009).
     """
@@ -128,7 +128,7 @@ def _alltoall_pairwise(n: float, w: int) -> CollectiveCost:
 
 
 def _alltoall_linear(n: float, w: int) -> CollectiveCost:
-    """Return the cost of posting all messages at once: latencies overlap, bytes share the worker's link."""
+    """Return the cost of sending all messages at once: latencies overlap, bytes share the worker's link."""
     return _send_at_once(w - 1, n / w, wire=n * (w - 1))
 
 

@@ -22,7 +22,7 @@ LONGEST_S = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """Links between hosts, all alike.
+    """The links between hosts, which all have the same speed.
 
     Attributes:
         name: their name in tables.
@@ -36,7 +36,7 @@ class Links:
 
     @property
     def bandwidth(self) -> float:
-        """Bit/s of payload; 0 if a byte costs nothing."""
+        """Bit/s of payload; 0 for links that transfer bytes in no time."""
         return 8 / self.beta if self.beta else 0.0
 
 
@@ -78,7 +78,7 @@ def parse_network(word: str, latency: float | None = None) -> Links:
 
 
 def parse_networks(words: str, latency: str | None, probe: Path | None) -> list[Links]:
-    """Return the links of a command line, each once, those of a probe first.
+    """Return the links that a command line names, each once, those from probes first.
 
     Raises:
         UsageError: a word is no network, or the latency is none, or the probe cannot be read.
@@ -104,7 +104,7 @@ def read_probe(path: Path) -> Links:
 
 
 def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measured") -> Links | None:
-    """Return the links in the content of a network.json; None if it holds none.
+    """Return the links in the content of a network.json; None if there are none.
 
     The bandwidth is that of a ring, in which all hosts send at once, as in training.
 
@@ -118,7 +118,7 @@ def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measure
 
 
 def take_median(name: str, links: Sequence[Links]) -> Links:
-    """Return links with the median latency and the median bandwidth; there is at least one."""
+    """Return links with the median latency and the median bandwidth of one or more links."""
     return Links(name, statistics.median(one.alpha for one in links), statistics.median(one.beta for one in links))
 
 
@@ -149,7 +149,7 @@ def parse_workers(typed: str) -> list[int]:
 
 
 def describe_links(links: Sequence[Links]) -> list[str]:
-    """Return each network with its figures, for a note."""
+    """Return the name and figures of each network, for a note."""
     return [
         f"{one.name}: {units.format_bandwidth(one.bandwidth)} of payload, {units.format_time(one.alpha)} one way"
         for one in links

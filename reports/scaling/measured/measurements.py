@@ -30,7 +30,7 @@ from reports.scaling.measured.traffic import CountedTraffic, Gradient, Traffic, 
 
 @dataclasses.dataclass(frozen=True)
 class Measurements:
-    """The data to which the cost model is fitted.
+    """The measurements that the cost model is fitted to.
 
     Attributes:
         traffic: by workload and method, the messages that it sends.
@@ -70,7 +70,7 @@ class Measurements:
 
     @property
     def promised(self) -> list[Links]:
-        """The configured links of the networks whose measurements only show the limit of the CPUs."""
+        """The configured links of those networks whose measurements only show the limit of the CPUs."""
         there = {one.name for one in self.networks}
         return self._take_medians(
             [(cell.network, cell.expected) for cell in self.cells if cell.expected and cell.network not in there]
@@ -88,8 +88,7 @@ class Measurements:
         return [take_median(name, [links for other, links in found if other == name]) for name in names]
 
     def infer_traffic(self, cells: Sequence[MeasuredCell]) -> dict[tuple[str, str], Traffic]:
-        """Return `traffic` as inferred from the runs of these cells alone, without methods that they say nothing
-        about."""
+        """Return `traffic` as inferred from these cells' runs only; methods without such runs are left out."""
         rows = group_rows([row for cell in cells for row in self.rows[cell.key]], "workload", "method")
         return {key: found for key, group in rows.items() if isinstance(found := _infer_traffic(group), Traffic)}
 
@@ -179,7 +178,7 @@ def _average(group: Sequence[RunRow], column: str) -> float:
 
 
 def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
-    """Return the cell of these runs; None if no run has measured its phases."""
+    """Return the cell of these runs; None if none of them has measured its phases."""
     names = [f"{phase}_s" for phase in csv_columns.PHASES]
     group = [row for row in group if all(math.isfinite(row[name]) for name in names)]
     if not group:
@@ -218,7 +217,7 @@ def _take_known_median(name: str, links: Sequence[Links | None]) -> Links | None
 
 
 def _read_records(row: RunRow) -> tuple[Links | None, Links | None, float, list[str], int]:
-    """Return the records in a run's files: links, configured links, threads for a core, marks, hosts (0: not known)."""
+    """Return the records in a run's files: links, configured links, threads per core, marks, hosts (0: unknown)."""
     run = run_directory.Run(Path(row["directory"]))
     content, state = as_mapping((run.result() or {}).get(NETWORK)), run.state()
     cores = [attempt.get("cores") for attempt in state["attempts"]]
@@ -236,7 +235,7 @@ def _read_records(row: RunRow) -> tuple[Links | None, Links | None, float, list[
 
 
 def _read_configured_links(run: RunRow) -> Links | None:
-    """Return the links of an emulated network as configured; None if it is not emulated."""
+    """Return the configured links of an emulated network; None without emulation."""
     rate = units.bits_per_second(format_setting(run.get("network.bandwidth")))
     latency = units.seconds(format_setting(run.get("network.latency")))
     return None if not rate or latency is None else Links(run[NETWORK], latency, 8 / (rate * PAYLOAD_SHARE))

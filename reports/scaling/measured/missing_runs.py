@@ -23,7 +23,7 @@ def join_counts(counts: Sequence[int]) -> str:
 
 
 def explain_too_few(cells: Sequence[MeasuredCell]) -> str:
-    """Explain why these cells say nothing about other numbers of workers, and what to run; empty if they do."""
+    """Explain why these cells do not suffice for other numbers of workers, and which runs would; empty if they do."""
     if not cells:
         return "the phases of its runs were not measured"
     fair = sorted({cell.workers for cell in cells if cell.is_fair and cell.workers > 1})

@@ -48,7 +48,7 @@ _MATCHES = 0.05  # relative difference up to which two amounts of bytes are the 
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """The load of a step on the network.
+    """The work that a step gives the network.
 
     Attributes:
         latencies: number of one-way latencies that it waits for.
@@ -108,7 +108,7 @@ class Traffic:
 
     @property
     def early_share(self) -> float:
-        """The share of an exchange that can be hidden if it overlaps.
+        """The share of an exchange that can overlap with computation.
 
         For a gossip it is all, since its message is complete before the work begins (trainers/exchange/gossip.py); else
         what leaves while backward runs.
@@ -119,11 +119,12 @@ class Traffic:
         return min(1.0, self.early / parts) if self.pattern == "lanes" and parts else 0.0
 
     def compute_overlap(self, work: float, encode: float) -> float:
-        """Return the seconds of `work` and encoding that run while messages travel: from the first early part on."""
+        """Return the seconds of `work` and encoding that run during the exchange, which begins with the first early
+        part."""
         return work if self.pattern == "gossip" else (work + encode) * self.early / (self.early + 1)
 
     def count_payloads(self, workers: int) -> int:
-        """Return the number of payloads that a worker decodes."""
+        """Return how many payloads a worker decodes."""
         if self.pattern == "lanes":
             return workers if self.gathered else 1
         if self.pattern == "gossip":
@@ -185,7 +186,7 @@ def compute_demand(traffic: Traffic, workers: int, alpha: float | None = None, b
 
 @dataclasses.dataclass(frozen=True)
 class CountedTraffic:
-    """The counts of runs with one number of workers: bytes of one worker in a step, and calls by kind.
+    """The counts of runs with one number of workers: bytes that a worker sends in a step, and calls by kind.
 
     `calls` and `early` are `collectives_per_step` and `early_collectives_per_step` of result.json; None: not counted.
     """
@@ -217,7 +218,7 @@ def infer_traffic(
     every: int = 1,
     gradient: Gradient = UNKNOWN_GRADIENT,
 ) -> Traffic | str:
-    """Infer the traffic of a method from the counts of its runs; returns the reason if it cannot be modelled.
+    """Infer the traffic of a method from the counts of its runs; return the reason if the model cannot describe it.
 
     Args:
         exchange: its name in the config; `auto` may be any of the first three.
@@ -260,14 +261,14 @@ def infer_traffic(
 
 
 def _is_swapped(last: CountedTraffic, ratio: float) -> bool:
-    """Tell whether a worker sends its payload to one partner after another."""
+    """Tell whether a worker swaps its payload with one partner after another."""
     if last.calls is None:
         return last.workers > 3 and abs(ratio - 1) < _MATCHES
     return "swaps" in last.calls and not {"allreduce", "allgather"} & last.calls.keys()
 
 
 def _apply_counts(traffic: Traffic, a_step: Mapping[str, float], early_of_it: Mapping[str, float]) -> Traffic:
-    """Return the traffic with the counted calls of one exchange."""
+    """Return the traffic of one exchange with the counted calls."""
     calls, early = ({kind: n * traffic.every for kind, n in one.items()} for one in (a_step, early_of_it))
     rounds = calls.get("rounds", 0.0)
     return dataclasses.replace(

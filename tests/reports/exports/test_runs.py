@@ -75,8 +75,8 @@ def test_steps_of_a_second_are_one_point_and_wall_times_end_with_the_run() -> No
         time_s=[0.5, 0.9, 1.5, 4.0], loss=[4, 2, 1, float("inf")], accuracy=[float("nan"), 0.5, float("nan"), 1]
     )
     steps["lr"] = [0.4, 0.3, 0.2, 0.1]
-    told = runs.make_points(steps, epochs, ended_s=1000.0)
-    assert [(point.step, point.wall_s) for point in told] == [
+    told = runs.make_samples(steps, epochs, ended_s=1000.0)
+    assert [(sample.step, sample.wall_s) for sample in told] == [
         (2, 1000 - 24 + 0.9),
         (2, 1000 - 24 + 11.5),  # the epoch, after its evaluation
         (3, 1000 - 24 + 11.5),
@@ -86,16 +86,16 @@ def test_steps_of_a_second_are_one_point_and_wall_times_end_with_the_run() -> No
     assert told[0].values == {"step/epoch": 1, "step/lr": 0.3, "step/loss": 3, "step/accuracy": 0.5}
     assert "step/accuracy" not in told[2].values and told[3].values["step/loss"] == float("inf")
     assert told[4].values == {"epoch/epoch": 2, "epoch/time_s": 4, "epoch/evaluate_s": 10}
-    each = runs.make_points(steps, epochs, ended_s=1000.0, every_s=0)
-    assert [point.step for point in each] == [1, 2, 2, 3, 4, 4] and each[0].values["step/loss"] == 4
+    each = runs.make_samples(steps, epochs, ended_s=1000.0, every_s=0)
+    assert [sample.step for sample in each] == [1, 2, 2, 3, 4, 4] and each[0].values["step/loss"] == 4
 
 
 def test_an_unknown_end_and_unknown_times_are_no_obstacle() -> None:
     steps, epochs = frames(time_s=[0.5, 0.9, 1.5, 4.0])
-    assert [point.wall_s for point in runs.make_points(steps, epochs, 0.0)] == [0.9, 11.5, 11.5, 14.0, 24.0]
+    assert [sample.wall_s for sample in runs.make_samples(steps, epochs, 0.0)] == [0.9, 11.5, 11.5, 14.0, 24.0]
     steps["time_s"] = float("nan")
-    assert [point.step for point in runs.make_points(steps, epochs.iloc[:0], 0.0)] == [4]
-    assert not runs.make_points(steps.iloc[:0], epochs.iloc[:0], 0.0)
+    assert [sample.step for sample in runs.make_samples(steps, epochs.iloc[:0], 0.0)] == [4]
+    assert not runs.make_samples(steps.iloc[:0], epochs.iloc[:0], 0.0)
 
 
 class Told(test_trackers.Remembered):
@@ -118,7 +118,7 @@ def test_names_and_options_are_those_of_live_trackers(tmp_path: Path, monkeypatc
     live.on_steps([full])
     live.on_epoch(dict.fromkeys(csv_columns.EPOCH_COLUMNS, 1.0))
     (exported,) = runs.read_ended_runs(reports.load(sweep))
-    assert {name for point in exported.read() for name in point.values} == Told.names and len(Told.names) > 25
+    assert {name for sample in exported.read() for name in sample.values} == Told.names and len(Told.names) > 25
     said = flatten_options(run_config.parse(resolved))
     for name, value in exported.options.items():
         assert value in (said[name], str(said[name])), name  # a list is a text in both

@@ -8,7 +8,7 @@ import pytest
 from tests.trainers.start_ranks import OPENMPI, run_ranks
 from trainers.network import collective_times
 from trainers.network.clocks import is_crowded
-from trainers.network.collective_times import Point
+from trainers.network.collective_times import Timing
 from trainers.network.piecewise_fit import Line
 
 
@@ -37,7 +37,7 @@ def test_the_algorithm_is_the_one_that_training_is_given() -> None:
 
 
 def test_a_median_of_more_repeats_is_surer() -> None:
-    few, many = (Point(4, 1.0, 0.9, 1.1, repeats) for repeats in (4, 16))
+    few, many = (Timing(4, 1.0, 0.9, 1.1, repeats) for repeats in (4, 16))
     assert few.error == 2 * many.error == pytest.approx(1.25 * 0.2 / 1.35 / 2)
 
 
@@ -51,7 +51,7 @@ def test_repeats_that_began_apart_do_not_count() -> None:
 
 
 def test_lines_are_told_in_bytes() -> None:
-    points = [Point(4 * 2**power, 1.0, 1.0, 1.0, 3) for power in range(8)]
+    points = [Timing(4 * 2**power, 1.0, 1.0, 1.0, 3) for power in range(8)]
     lines = [Line(0, 3, 1.0, 0.0, 0.01), Line(4, 7, 0.5, 1e-3, 0.02, (5,))]
     assert collective_times.find_switch_points(lines, points) == [45]  # between 32 and 64
     assert collective_times.describe_line(lines[1], points, "ring") == {
