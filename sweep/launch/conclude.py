@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gradsweep import run_directory
+from gradsweep.text import plural
 from sweep.console.console import Verbosity
 from sweep.console.messages import build_report_command, print_line, show_failures
 from sweep.directory import completion, restore_runs
@@ -41,12 +42,15 @@ def _show(session: Session, events: SweepEvents) -> bool:
     fine = (*run_directory.FINE, *(() if session.trains else (run_directory.PENDING,)))
     unfinished = [run for run in dict.fromkeys(session.runs) if run.status() not in fine]
     show_failures(unfinished, verbosity.errors(), session.build_resume_command(directory))
+    if session.failed_races and not unfinished:
+        command = session.build_resume_command(directory)
+        print_line(verbosity.errors(), f"\nTo repeat {plural(session.failed_races, 'race')}:\n  {command}")
     best = events.name_best(session.runs) if session.is_growing else None  # the points of a grid are no search
     if best is not None:
         print_line(verbosity.info(), best)
     if verbosity.quiet and not verbosity.json:
         print_line(verbosity.errors(), best or events.summarise(session.runs))
-    return is_written and not unfinished
+    return is_written and not unfinished and not session.failed_races
 
 
 def write_report(directory: Path, verbosity: Verbosity) -> bool:

@@ -53,13 +53,15 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
     events = session.open_events(directory, first.settings)
     is_local = first.config["launcher"]["cluster"] == "local"
     settings = dataclasses.replace(first.settings, pack=is_local)  # a race is a job of SLURM by itself
+    session.runs.extend(run for group in missing for served in group.racers.values() for run in served)
     session.is_racing = True
     try:
         executor = build_executor(first.options, directory, settings, fork_servers=session.fork_servers)
         tasks = TaskBuilder(directory, keep_code=settings.snapshot)
         try:
             for number, group in enumerate(missing, 1):
-                _run_race(executor, tasks, group, known, f"[race {number}/{len(missing)}]", events)
+                title = f"[race {number}/{len(missing)}]"
+                session.failed_races += not _run_race(executor, tasks, group, known, title, events)
         finally:
             executor.cancel_all("interrupted")
     except Interrupted as interrupted:
@@ -91,11 +93,13 @@ def _run_race(
     points: Mapping[Run, ResolvedPoint],
     title: str,
     reports: SweepEvents,
-) -> None:
-    """Run one race, again without a run that fails in it."""
+) -> bool:
+    """Run one race, again without a run that fails in it; return whether it has come to its end."""
     point = points[group.baseline]
     about = {"race": group.directory.name, "runs": [run.name for run in group.racers]}
     reports.events.write(RACE_STARTED, **about, workers=point.config["workers"], seconds=point.race.seconds)
+    title += f"  {plural(len(group.racers), 'run')} with {plural(point.config['workers'], 'worker')}"
+    print_line(reports.verbosity.info(), f"{title}, {point.race.seconds:g} s a heat at most", "dim")
     without: dict[str, str] = {}
     while len(group.racers) - len(without) > 1:
         run = _lay_out(group, points, without)
@@ -113,14 +117,14 @@ def _run_race(
     ratios = files.read_json(run.path(run_directory.RATIOS)) or {}
     heats = ratios.get("heats", []) if job.status == run_directory.DONE else []
     reports.events.write(RACE_ENDED, **about, status=job.status, reason=job.reason, heats=heats)
-    line = f"{title}  {job.status}  {plural(len(group.racers), 'run')} with {plural(point.config['workers'], 'worker')}"
     if job.status != run_directory.DONE:
-        print_line(reports.verbosity.errors(), f"{line}  {job.reason}", "bold red")
-        return
+        print_line(reports.verbosity.errors(), f"{title}  {job.status}: {job.reason}", "bold red")
+        return False
     figures = [figures for heat in heats for figures in heat["runs"].values()]
     blocks = sum(each["blocks"] for each in figures)
     worst = max((each["precision"] for each in figures), default=math.nan)
-    print_line(reports.verbosity.info(), f"{line}  {plural(blocks, 'block')}, ratios to ±{100 * worst:.2g} %")
+    print_line(reports.verbosity.info(), f"{title}  done: {plural(blocks, 'block')}, ratios to ±{100 * worst:.2g} %")
+    return True
 
 
 def _lay_out(group: RaceGroup, points: Mapping[Run, ResolvedPoint], without: Mapping[str, str]) -> Run:

@@ -31,6 +31,7 @@ class Session:
         runs: all that the command was asked for and that it has begun to compute.
         trains: it computes runs to their end, and does not only race them.
         is_racing: a race is under way.
+        failed_races: the number of races without a result.
         events: what it reports of the sweep, once it computes something.
         fork_servers: that load torch before the runs of a packed sweep are submitted.
     """
@@ -45,6 +46,7 @@ class Session:
         self.runs: list[Run] = []
         self.trains = True
         self.is_racing = False
+        self.failed_races = 0
         self.events: SweepEvents | None = None
         self.fork_servers: ForkServers | None = None
         if self.flags.trust:

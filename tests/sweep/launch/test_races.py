@@ -41,7 +41,7 @@ def test_a_sweep_ends_with_a_race(tmp_path: Path, multirun: Multirun) -> None:
     events = [json.loads(line) for line in (tmp_path / "out" / run_directory.EVENTS).read_text().splitlines()]
     (ended,) = (event for event in events if event["event"] == "race_ended")
     assert ended["heats"] == [heat] and ended["status"] == "done" and ended["race"] == race.name
-    assert "[race 1/1]  done  3 runs with 2 workers" in out and "Throughput in the race, times that of none" in out
+    assert "[race 1/1]  3 runs with 2 workers  done: " in out and "Throughput in the race, times that of none" in out
     with (tmp_path / "out" / run_directory.SUMMARY).open() as file:
         rows = {row["compressor"]: row for row in csv.DictReader(file)}
     for name, figures in zip(("none", "qsgd", "topk"), heat["runs"].values(), strict=True):
@@ -50,7 +50,26 @@ def test_a_sweep_ends_with_a_race(tmp_path: Path, multirun: Multirun) -> None:
         assert float(rows[name]["accuracy"]) > 0.3, "all was trained"
     written = (race / run_directory.RATIOS).stat().st_mtime_ns
     code, out, err = multirun(*GRID, "race.seconds=1", "sweep.resume=out")
-    assert code == 0 and "[race 1/1]" not in out and (race / run_directory.RATIOS).stat().st_mtime_ns == written
+    assert (
+        code == 0
+        and "[race 1/1]" not in out
+        and "nothing has changed" in out
+        and (race / run_directory.RATIOS).stat().st_mtime_ns == written
+    )
+
+
+def test_a_resume_repeats_a_race_that_failed(
+    tmp_path: Path, multirun: Multirun, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The runs are done; only the race is missing, and the report is written anew."""
+    assert multirun(*GRID, "race.seconds=1")[0] == 0
+    (race,) = find_races(tmp_path / "out")
+    (race / run_directory.RESULT).unlink()
+    (race / run_directory.RATIOS).unlink()
+    monkeypatch.chdir(tmp_path)
+    assert sweep.__main__.main(["resume", "out"]) == 0
+    assert "Throughput in the race" in capfd.readouterr().out
+    assert read(race / run_directory.RATIOS)["heats"] and (race / run_directory.RESULT).exists()
 
 
 def test_only_a_race(tmp_path: Path, multirun: Multirun) -> None:
