@@ -33,7 +33,7 @@ def format_number(value: float, digits: int = 3) -> str:
 
 
 def format_spread(mean: float, std: float, digits: int = 3) -> str:
-    """Return `mean ± std`, with the decimals that `mean`, or `std` if `mean` is zero, needs for `digits` digits.
+    """Return `mean ± std` with the decimals that `mean` needs for `digits` digits, or, if more, `std` for one digit.
 
     98.10 ± 1.20, 98.312 ± 0.003, 112 ± 4, 14,310 ± 90.
     """

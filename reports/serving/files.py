@@ -30,7 +30,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def parse_target(target: str) -> tuple[str, ...] | None:
-    """Return the decoded names in a request's target (`/runs/a%3D1/x`); None if it is not served.
+    """Return the decoded names in a request's target (`/runs/a%3D1/x`); None if the target is not served.
 
     A slash at the end, which says that a directory is meant, is an empty last name.
     """
@@ -54,13 +54,13 @@ def _is_served(names: Sequence[str]) -> bool:
 
 
 def choose_media_type(names: Sequence[str]) -> str:
-    """Return the media type of a file; files that a run has written are text."""
+    """Return the media type of a file; a file that a run has written is text."""
     return TEXT if names[0] == run_directory.RUNS else _REPORT.get(os.path.splitext(names[-1])[1], TEXT)
 
 
 @contextlib.contextmanager
 def open_file(root: Path, names: Sequence[str]) -> Iterator[int]:
-    """Open a regular file, or a directory where the last name is empty; yields the descriptor.
+    """Yield the descriptor of an opened regular file, or of a directory if the last name is empty.
 
     Raises:
         OSError: there is none, it may not be read, or there is a symbolic link on the way.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """report.html as it was at some moment."""
+    """A version of report.html."""
 
     plain: bytes
     zipped: bytes
@@ -26,7 +26,7 @@ class Page:
 
 
 class Renderer(threading.Thread):
-    """Renders the page when files have changed, and rests at least as long as that took.
+    """Renders the page after files have changed, and then rests at least as long as the rendering took.
 
     Args:
         has_changed: tells whether files have changed since its last call; called by this thread alone.
@@ -67,7 +67,7 @@ class Renderer(threading.Thread):
             self._ended.wait(max(self.interval_s, time.monotonic() - began))
 
     def end(self) -> None:
-        """Ask the thread to end after its present work."""
+        """Ask the thread to end after its current page."""
         self._ended.set()
 
     def get_state(self) -> dict[str, str | bool | None]:

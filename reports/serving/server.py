@@ -68,7 +68,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         super().__init__((host, port), Handler)
 
     def server_bind(self) -> None:
-        """Bind without HTTPServer's query of the name server, which may take a minute."""
+        """Bind the port without HTTPServer's query to the name server, which can take a minute."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
@@ -78,7 +78,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
             print(f"reports: a request failed: {type(error).__name__}: {error}", file=sys.stderr)
 
     def is_ours(self, host: str | None) -> bool:
-        """Tell whether a Host header names this server: by any address, or by a name that is its own."""
+        """Tell whether a Host header names this server: any address, or a name of this machine."""
         name = urllib.parse.urlsplit(f"//{host}").hostname if host else None
         try:
             return name in self.names or bool(ipaddress.ip_address(name or ""))
@@ -87,7 +87,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one request."""
+    """Answers a request."""
 
     server: Server
     timeout = 30.0  # seconds, of silence
@@ -166,7 +166,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self._copy(file, size)
 
     def _copy(self, file: Any, size: int) -> None:
-        """Send the announced number of bytes; a run may be writing to the file."""
+        """Send the announced number of bytes of a file to which a run may be writing."""
         while size > 0 and (data := file.read(min(size, 1 << 16))):
             self.wfile.write(data)
             size -= len(data)

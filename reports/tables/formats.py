@@ -20,13 +20,13 @@ from reports.tables.file_formats import TABLES, TABLES_BY_DEFAULT
 
 
 def to_csv(table: ReportTable) -> bytes:
-    """Return the records as CSV (`gradsweep.cli.spreadsheets`): numbers in full, nothing for unknown ones."""
+    """Return the records as CSV (`gradsweep.cli.spreadsheets`): numbers with all digits, nothing for unknown ones."""
     rows = ([_format_in_full(value) for value in record.values()] for record in table.records)
     return _encode(spreadsheets.to_csv(_get_column_names(table), rows))
 
 
 def to_parquet(table: ReportTable) -> bytes:
-    """Return the records as columns of numbers (where all are), truth values or texts."""
+    """Return the records as Parquet: columns of numbers (if all values are), truth values or texts."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -47,7 +47,7 @@ def to_parquet(table: ReportTable) -> bytes:
 
 
 def to_markdown(table: ReportTable) -> bytes:
-    """Return a pipe table whose columns are aligned in the file, too, with title, notes and caption as paragraphs."""
+    """Return a Markdown table with aligned columns, and title, notes and caption as paragraphs."""
     units = [f" [{column.shown}]" if column.shown else "" for column in table.columns]
     rows = [[_escape_markdown(column.name) + unit for column, unit in zip(table.columns, units, strict=True)]]
     rows += [[_escape_markdown(cell.text).strip() for cell in row] for row in table.rows]
@@ -68,7 +68,7 @@ def to_markdown(table: ReportTable) -> bytes:
 
 
 def to_latex(table: ReportTable) -> bytes:
-    r"""Return a `table` environment with rules of booktabs, to be read with \input; it needs \usepackage{booktabs}."""
+    r"""Return a LaTeX `table` environment with booktabs' rules, for \input; it needs \usepackage{booktabs}."""
     sides = "".join("r" if column.is_number else "l" for column in table.columns)
     caption = ". ".join(filter(None, (table.title, table.caption)))
     lines = [
@@ -91,7 +91,7 @@ def to_latex(table: ReportTable) -> bytes:
 
 
 def to_html(table: ReportTable) -> bytes:
-    """Return a `table` element to put into another page."""
+    """Return an HTML `table` element for another page."""
     numbers = [' style="text-align: right"' if column.is_number else "" for column in table.columns]
     head = "".join(
         f'<th scope="col"{side}>{html.escape(_format_heading(column))}</th>'
@@ -120,7 +120,7 @@ FORMATS: dict[str, Callable[[ReportTable], bytes]] = dict(
 
 
 def save_table(table: ReportTable, directory: Path, formats: Sequence[str] = TABLES_BY_DEFAULT) -> list[Path]:
-    """Write `<name>.<format>` of each of the `FORMATS` asked for: readers see the old file or the new one."""
+    """Write `<name>.<format>` for each requested format of `FORMATS`; readers see the old file or the new one."""
     paths = [directory / f"{table.name}.{suffix}" for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
         files.write_bytes(path, FORMATS[suffix](table), durable=False)
@@ -132,7 +132,7 @@ def _get_column_names(table: ReportTable) -> list[str]:
 
 
 def _format_in_full(value: Any) -> Any:
-    """Return a value for csv, which writes floats so that they are read as the same, and nothing for None."""
+    """Return a value for csv: a float with all its digits, and an empty text for None."""
     return value if type(value) in _WRITTEN_IN_FULL else format_setting(value)
 
 
@@ -148,7 +148,7 @@ def _encode(text: str) -> bytes:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Return a text without lone surrogates, which paths may have."""
+    """Return a text without lone surrogates, which paths may contain."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -156,7 +156,7 @@ _MARKDOWN = re.compile(r"[\\|`*\[~$]|_(?![^\W_])|(?<![^\W_])_")  # an underscore
 
 
 def _escape_markdown(text: str) -> str:
-    """Escape a text for Markdown, also where `$` and `~` are markup, and for a table's cell."""
+    """Escape a text for a cell of a Markdown table, also for variants in which `$` and `~` are markup."""
     return _MARKDOWN.sub(r"\\\g<0>", html.escape(text, quote=False))
 
 

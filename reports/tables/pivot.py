@@ -29,7 +29,7 @@ _LONGEST = 100  # characters of a file's name
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The choice of a table.
+    """The user's choice of a table.
 
     Attributes:
         rows, cols: config keys, as they are typed.
@@ -51,7 +51,8 @@ def pivot(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> ReportTable:
-    """Return one table. Runs that differ in other keys than rows and columns share a cell, and notes say so.
+    """Return the chosen table. Runs that differ only in other keys than rows and columns share a cell; notes name these
+    keys.
 
     Args:
         runs, epochs: of a `Report`.
@@ -111,14 +112,14 @@ def pivot(
 
 
 def list_columns(grid: Grid) -> list[str]:
-    """Return the columns that rows, columns and conditions may name, the swept ones first."""
+    """Return the columns that rows, columns and conditions can name, swept ones first."""
     first = ["compressor", *grid.hyper, *grid.keys, "workers", *grid.run_keys]
     others = [column for column in grid.runs if column not in (*RUN_COLUMNS, "label", "cell")]
     return list(dict.fromkeys([*first, *others, *_PLACES]))
 
 
 def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Return conditions as they are typed, `key=value[,value]`, by key.
+    """Return the conditions of the command line, `key=value[,value]`, by key.
 
     Raises:
         gradsweep.errors.UsageError: one is something else.
@@ -133,7 +134,7 @@ def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def parse_against(texts: Iterable[str]) -> Mapping[str, str]:
-    """Return the typed baseline, `key=value` one or several times; compressor=none if nothing is typed.
+    """Return the baseline of the command line, `key=value` words; compressor=none without words.
 
     Raises:
         gradsweep.errors.UsageError: one is something else.
@@ -146,7 +147,7 @@ def parse_against(texts: Iterable[str]) -> Mapping[str, str]:
 
 
 def check_against(grid: Grid, against: Mapping[str, str]) -> None:
-    """Refuse a baseline that no run has, or all runs; the default is not checked."""
+    """Refuse a baseline that matches no run or all runs; the default is not checked."""
     if against is AGAINST:
         return
     _check_columns("--against", against, list_columns(grid))
@@ -170,7 +171,7 @@ def _select_runs(grid: Grid, where: Mapping[str, Sequence[str]]) -> pd.Series:
 
 
 def _match_values(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd.Series:
-    """Tell which runs have one of these values of a key."""
+    """Tell which runs have one of these values for a key."""
     values = grid.runs[key]
     if any(_is_value(value, ",".join(texts)) for value in values.unique()):
         texts = [",".join(texts)]  # a value with commas
@@ -183,7 +184,7 @@ def _match_values(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd
 
 
 def _is_value(value: Any, text: str) -> bool:
-    """Tell whether a config's value is the typed one: null for nothing, and 1e-3 for 0.001."""
+    """Tell whether a config value equals the typed one: null means no value, and 1e-3 is 0.001."""
     shown = format_setting(value)
     if shown == text or (shown or "null") == text:
         return True

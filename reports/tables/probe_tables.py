@@ -23,7 +23,7 @@ MEANINGS = {
 
 
 def find_files(*paths: Path) -> list[Path]:
-    """Return the network.json of probes at these paths, or in directories of `python -m sweep probe`, sorted.
+    """Return the network.json files of probes at these paths or in directories of `python -m sweep probe`, sorted.
 
     Raises:
         UsageError: there is none at one of them.
@@ -76,7 +76,7 @@ def format_title(probe: Mapping[str, Any]) -> str:
 
 
 def build_tables(probe: Mapping[str, Any]) -> list[ReportTable]:
-    """Return the tables of the links, of the times of the collectives, and of the lines through these."""
+    """Return the tables of a probe: links, times of collectives, and the lines fitted to these times."""
     about = format_title(probe)
     return [_build_link_table(probe, about), _build_time_table(probe), _build_line_table(probe)]
 
@@ -106,7 +106,7 @@ def _build_link_table(probe: Mapping[str, Any], about: str) -> ReportTable:
 
 
 def _build_time_table(probe: Mapping[str, Any]) -> ReportTable:
-    """Return the times of some of the measured sizes, each 16 times as large as the one before."""
+    """Return the times of some measured sizes, each 16 times as large as the previous one."""
     collectives = _select_collectives(probe)
     points = {name: {p["bytes"]: p for p in found["points"]} for name, found in collectives.items()}
     largest = max((size for found in points.values() for size in found), default=4)
@@ -184,7 +184,7 @@ def _build_line_table(probe: Mapping[str, Any]) -> ReportTable:
 
 
 def _format_settings(probe: Mapping[str, Any]) -> str:
-    """Describe the MPI and the settings with which the collectives were measured, the same as in training."""
+    """Describe the MPI and the settings of the measured collectives, which are those of training."""
     given = ", ".join(
         f"{key.removeprefix('OMPI_MCA_')}={value}" for key, value in (probe.get("settings") or {}).items()
     )

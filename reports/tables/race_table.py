@@ -17,7 +17,7 @@ NAME = "race"
 
 
 def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
-    """Return the table of the ratios that races have measured; None if nothing was raced.
+    """Return the table of the ratios that races have measured; None without a race.
 
     Args:
         grid: its layout; columns are numbers of workers.
@@ -56,7 +56,7 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
 
 
 def _format_ratio(row: dict[str, Any] | None) -> TableCell:
-    """Return what a person reads: `0.93 [0.90, 0.96]`."""
+    """Return the text of a ratio: `0.93 [0.90, 0.96]`."""
     if row is None:
         return TableCell(NOT_RACED, NOT_RACED, is_word=True, said=(NOT_RACED,))
     ratio, low, high = (row[f"throughput_ratio{end}"] for end in ("", "_low", "_high"))
@@ -73,7 +73,7 @@ def _make_record(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
-    """Return how the ratios were measured, and which runs besides the baseline cannot be told apart."""
+    """Return how the ratios were measured, and which runs (besides the baseline) do not differ significantly."""
     said = ["runs took blocks of steps in turns, in random order; in brackets the 95 % interval of the ratio"]
     alike = [
         f"{_name_run(grid, pair.first)} and {_name_run(grid, pair.second)}"
@@ -89,7 +89,7 @@ def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
 
 
 def _name_run(grid: Grid, run: str) -> str:
-    """Return the label of a run, with the keys that tell it apart from others."""
+    """Return the label of a run, with the keys that distinguish it from others."""
     row = grid.runs[grid.runs["run"] == run]
     if row.empty:
         return run

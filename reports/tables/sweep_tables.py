@@ -74,7 +74,7 @@ def build_tables(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> list[ReportTable]:
-    """Return all tables of a sweep, without those of a measure that no run has, such as a speed-up without baseline.
+    """Return all tables of a sweep, without those of measures that no run has, such as a speed-up without baseline.
 
     Args:
         grid: its layout.
@@ -99,12 +99,12 @@ def build_tables(
 
 
 def list_target_measures(targets: Sequence[float]) -> list[Measure]:
-    """Return the time to each target, then the bytes."""
+    """Return the measures of the time to each target, then those of the bytes."""
     return [measure for kind in zip(*map(measures.define_target_measures, targets), strict=True) for measure in kind]
 
 
 def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
-    """Tell whether some run has this number, or may have it once it is done."""
+    """Tell whether some run has this number, or can have it when done."""
     done = runs["status"] == run_directory.DONE
     if measure.column not in runs:
         return False
@@ -112,7 +112,7 @@ def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
 
 
 def name_baseline(measure: Measure, against: Mapping[str, str]) -> Measure:
-    """Return the measure, and for the speed-up one that names the baseline."""
+    """Return the measure; a speed-up is returned with the baseline in its name."""
     if measure is not SPEEDUP:
         return measure
     name = ", ".join(text if key == "compressor" else f"{key}={text}" for key, text in against.items())
@@ -121,7 +121,7 @@ def name_baseline(measure: Measure, against: Mapping[str, str]) -> Measure:
 
 
 def write_headline(grid: Grid) -> str:
-    """Describe the sweep in a few sentences: its size, how much of it is done, its best cells, unfair times."""
+    """Describe the sweep in a few sentences: its size, its progress, its best cells, runs with unfair times."""
     runs = grid.runs
     if runs.empty:
         return "There are run directories, but no run that could be read."
@@ -144,7 +144,7 @@ def write_headline(grid: Grid) -> str:
 
 
 def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
-    """Return the highest mean of the `known` values over a cell, and the name of the cell."""
+    """Return the highest cell mean of the `known` values, and the name of that cell."""
     means = known.groupby("cell")[measure.column].mean()
     members = known[known["cell"] == means.idxmax()]
     first, values = grid.runs.loc[members.index[0]], members[measure.column].to_numpy("float64") * measure.scale
@@ -160,7 +160,7 @@ def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
 
 
 def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -> ReportTable:
-    """Return a table of one measure; the first `rows` names of a cell are its row, the others its column."""
+    """Return a table of one measure; the first `rows` names of a cell name its row, the others its column."""
     measure = measure.choose_unit(cells.runs[measure.column].where(cells.runs["status"] == run_directory.DONE))
     across = cells.names[rows:]
     found: dict[tuple[str, ...], dict[tuple[str, ...], tuple[CellFigures, float | None]]] = {}
@@ -198,7 +198,7 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
 
 
 def get_column_name(name: str) -> str:
-    """Return the heading of a column of `Grid.runs`, prefixed if a record has a number of that name."""
+    """Return the heading of a column of `Grid.runs`, with a prefix if a number in records has the same name."""
     return "compressor" if name == "label" else f"config.{name}" if name in NUMBERS else name
 
 
@@ -220,7 +220,7 @@ def build_unfinished_table(grid: Grid) -> ReportTable:
 
 
 def explain_status(status: str, reason: Any) -> str:
-    """Return the reason why a run is not done, or if there is none, the meaning of its status."""
+    """Return the reason why a run is not done; without a reason, the meaning of its status."""
     return format_setting(reason) or MEANINGS.get(status, "no reason is known")
 
 
@@ -254,7 +254,7 @@ def _build_phase_table(grid: Grid, cells: Cells) -> ReportTable:
 
 
 def _build_run_table(grid: Grid) -> ReportTable:
-    """Return a table with a row for each run: its keys, its status, the measures, and the reason if it is not done."""
+    """Return a table with a row for each run: keys, status, measures, and the reason if it is not done."""
     runs = grid.runs
     some_have = [measure for measure in (*_RUN_LOCAL, *_RUN_NETWORK) if runs[measure.column].notna().any()]
     shown = [measure.choose_unit(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]

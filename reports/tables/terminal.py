@@ -23,7 +23,7 @@ _FEW = 8  # characters to which a column of names may be squeezed
 
 
 def print_tables(tables: Sequence[ReportTable], out: Console | None = None) -> None:
-    """Print tables, each below its title, and then once the meanings of their marks and words."""
+    """Print the tables with their titles, then once the meanings of their marks and words."""
     out = out or console()
     for table in tables:
         print_line(f"\n{table.title}", "bold", out)
@@ -38,7 +38,7 @@ def print_tables(tables: Sequence[ReportTable], out: Console | None = None) -> N
 
 
 def _split_columns(table: ReportTable, width: int) -> Iterator[list[int]]:
-    """Yield the columns that fit beside each other; each chunk begins with the columns of names."""
+    """Yield groups of columns that fit side by side; each group begins with the columns of names."""
     widths = _measure_widths(table)
     names = _choose_name_columns(table, width)
     room = width - sum(widths[place] + _GAP for place in names)
@@ -53,7 +53,7 @@ def _split_columns(table: ReportTable, width: int) -> Iterator[list[int]]:
 
 
 def _choose_name_columns(table: ReportTable, width: int) -> list[int]:
-    """Return the columns that name a row; of very many the first ones, as far as a few letters of each have room."""
+    """Return the columns that name a row; of very many only the first, as many as have room for a few letters."""
     widths = _measure_widths(table)
     room = width - min(max(widths[table.headers :], default=0), width // 3)
     needs = itertools.accumulate(min(need, _FEW) + _GAP for need in widths[: table.headers])
@@ -61,7 +61,7 @@ def _choose_name_columns(table: ReportTable, width: int) -> list[int]:
 
 
 def _measure_widths(table: ReportTable) -> list[int]:
-    """Return the width that each column needs for one line."""
+    """Return the width that each column needs to show its cells in one line."""
     return [
         max(cell_len(text) for text in (column.name, f"[{column.shown}]", *(row[place].text for row in table.rows)))
         for place, column in enumerate(table.columns)

@@ -53,7 +53,7 @@ class WinMap:
 
     @property
     def winner(self) -> npt.NDArray[np.intp]:
-        """(bandwidths, workers): the position of the fastest in `methods`."""
+        """(bandwidths, workers): the position of the fastest method in `methods`."""
         return self.steps.argmin(axis=0)
 
 
@@ -85,7 +85,7 @@ def _compute_totals(
 
 @dataclasses.dataclass(frozen=True)
 class BreakEven:
-    """The ranges of bit/s in which `method` beats the baseline, ascending.
+    """The ranges of bandwidth in bit/s in which `method` beats the baseline, ascending.
 
     From 0: from the slowest bandwidth of the map on; to inf: up to its fastest. There may be several: a method with
     fewer waits and more bytes pays on fast networks only.
@@ -98,7 +98,7 @@ class BreakEven:
 
 
 def find_break_even(found: WinMap, compressors: Mapping[str, str], workload: str = "") -> list[BreakEven]:
-    """Return the break-even of each method and number of workers; none if the map has no baseline."""
+    """Return the break-even of each method and number of workers; none if the baseline was not predicted."""
     bases = [place for place, method in enumerate(found.methods) if compressors[method] == BASELINE]
     if not bases:
         return []
@@ -124,7 +124,7 @@ def _find_wins(gain: npt.NDArray[np.float64], rates: npt.NDArray[np.float64]) ->
 
 @dataclasses.dataclass(frozen=True)
 class Needed:
-    """The factors by which a part of `method` would have to be faster for it to win; inf: it would not help.
+    """The factors by which a part of `method` would have to be faster for `method` to win; inf: no factor suffices.
 
     Attributes:
         codec: of its encoding and decoding together.

@@ -21,7 +21,7 @@ FEWEST = 4
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """A cell that was left out, its predicted step, and the model of the other cells that predicts it."""
+    """A cell that was left out of a fit: its predicted step, and the cost model of the other cells that predicts it."""
 
     cell: MeasuredCell
     predicted: StepTimes
@@ -41,7 +41,7 @@ class HeldOut:
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidation:
-    """The errors of the model for cells that it has not seen.
+    """The errors of the cost model for cells that are not in its fit.
 
     Attributes:
         held: each cell left out once, with the model of all others.
@@ -81,7 +81,7 @@ def _compute_error_quantile(held: Sequence[HeldOut], share: float) -> float:
 
 
 def cross_validate(parts: Measurements) -> CrossValidation:
-    """Leave out one cell after the other, of methods that have others: neither its times nor its bytes are used.
+    """Leave out one cell after another, of methods with other cells, and predict it without its times and bytes.
 
     Cells whose communication shows the limit of the CPUs are not predicted.
     """
@@ -109,7 +109,7 @@ def _get_key(cell: MeasuredCell) -> tuple[str, str]:
 
 
 def refuse_poor_fit(found: CrossValidation) -> None:
-    """Refuse to extrapolate a model that misses too much.
+    """Refuse to extrapolate from a cost model with large errors.
 
     Raises:
         UsageError: its errors are too large, or too few cells can be left out.

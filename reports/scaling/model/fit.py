@@ -49,7 +49,7 @@ _APART = 1.5
 
 @dataclasses.dataclass(frozen=True)
 class StepTimes:
-    """The times of a step's parts, in s; numbers, or arrays if the links are arrays."""
+    """The times of a step's parts in s, as numbers, or as arrays if the links are arrays."""
 
     compute: float
     encode: float
@@ -63,7 +63,7 @@ class StepTimes:
 
 @dataclasses.dataclass(frozen=True)
 class MethodCost:
-    """The times of a method's own parts in s, of a worker with cores of its own.
+    """The times in s of a method's own parts, for a worker that shares no cores.
 
     `beside` is the share of the compute during which its exchange can continue, if it `overlaps`.
     """
@@ -78,7 +78,7 @@ class MethodCost:
 
 @dataclasses.dataclass(frozen=True)
 class ComputeCost:
-    """Seconds of compute: `fixed`, and `each` a sample; `backward` is its share of both."""
+    """Seconds of compute: `fixed`, and `each` for a sample; `backward` is the share of backward in both."""
 
     fixed: float
     each: float
@@ -87,7 +87,7 @@ class ComputeCost:
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """A fitted model. `shared` are k_a, k_b, m, b, s of the module; `kappa` is that of crowded cores."""
+    """The fitted cost model. `shared` are k_a, k_b, m, b, s of the module; `kappa` is the exponent of crowded cores."""
 
     kappa: float
     shared: tuple[float, ...]
@@ -106,7 +106,7 @@ class CostModel:
         codec: float = 1.0,
         payload: float = 1.0,
     ) -> StepTimes:
-        """Predict a step of `key` (workload and method) with this number of workers, each of which has `samples` in it.
+        """Predict a step of `key` (workload and method) with this many workers, each with `samples` in a step.
 
         Args:
             links: alpha and beta may be arrays.
@@ -130,17 +130,18 @@ class CostModel:
         return StepTimes(compute, encode, time + spread * (compute + encode) * expect_maximum(workers), decode)
 
     def predict_cell(self, cell: MeasuredCell) -> StepTimes:
-        """Predict the step of a cell, under the circumstances in which it was measured."""
+        """Predict the step of a cell under the conditions of its measurement."""
         return self.predict_step((cell.workload, cell.method), cell.workers, cell.links, cell.samples, load=cell.load)
 
 
 def compute_exposed(time: float, share: float, hidden: float) -> float:
-    """Return what is left to wait for of `time` s, of which this share can overlap with `hidden` s of work."""
+    """Return the part of `time` s that remains if this share of it can overlap with `hidden` s of work."""
     return np.maximum(time * (1 - share), time - hidden) if share else time
 
 
 def expect_maximum(workers: int) -> float:
-    """Return about the mean of the largest of `workers` standard normal numbers (Blom, 1958); 0 for one."""
+    """Return approximately the mean of the largest of `workers` standard normal numbers (Blom, 1958); 0 for 1
+    worker."""
     return statistics.NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25)) if workers > 1 else 0.0
 
 
@@ -166,7 +167,7 @@ def _compute_crowding(cell: MeasuredCell, kappa: float) -> float:
 
 
 def _fit_kappa(cells: Sequence[MeasuredCell]) -> float:
-    """Fit the exponent with which a rank's work slows down as more ranks share a core; 1 if none do."""
+    """Fit the exponent by which a rank's work slows down as more ranks share a core; 1 if no ranks share cores."""
     if max(cell.load for cell in cells) <= 1:
         return 1.0
     groups = []
@@ -185,7 +186,7 @@ def _fit_kappa(cells: Sequence[MeasuredCell]) -> float:
 
 
 def _fit_compute(samples: Array, times: Array) -> tuple[float, float]:
-    """Return seconds of a step and of a sample; 0 and those of a sample if all cells have about the same samples."""
+    """Return the seconds of a step and of a sample; the first are 0 if all cells have about the same samples."""
     if samples.max() < _APART * samples.min():
         return 0.0, float(np.median(times / samples))
     return _fit_line(samples, times)
@@ -209,7 +210,7 @@ def _fit_method(cells: tuple[MeasuredCell, ...], kappa: float, traffic: Traffic)
 
 
 def _fit_decode(payloads: Array, times: Array) -> tuple[float, float]:
-    """Return seconds for all payloads together, and for each."""
+    """Return the seconds to decode: a constant, and those of each payload."""
     if payloads.max() <= 1:
         return float(np.median(times)), 0.0
     if payloads.max() == payloads.min() or not times.max():
@@ -218,7 +219,7 @@ def _fit_decode(payloads: Array, times: Array) -> tuple[float, float]:
 
 
 def _fit_line(x: Array, values: Array) -> tuple[float, float]:
-    """Return non-negative a and b of a + b x with small relative residuals, of which the large ones count less."""
+    """Return non-negative a and b of a + b x that minimise relative residuals, with less weight on large residuals."""
     from scipy.optimize import nnls
 
     columns = np.column_stack([np.ones_like(x), x])
@@ -274,13 +275,13 @@ def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str],
 
 
 def _weigh_residuals(residuals: Array, limit: float) -> Array:
-    """Return weights of rows whose squares are summed: residuals above the limit then count by their size only."""
+    """Return weights of rows for least squares, by which residuals above the limit count linearly."""
     return np.sqrt(np.minimum(1.0, limit / np.maximum(residuals, 1e-12)))
 
 
 def stack_models(models: Sequence[CostModel], key: tuple[str, str]) -> CostModel:
-    """Return models as one for this method, whose numbers are arrays: it predicts for all of them at once, without
-    load."""
+    """Return cost models as one for this method with arrays of numbers, which predicts with all of them at once,
+    without load."""
     methods, works = [one.methods[key] for one in models], [one.works[key[0]] for one in models]
 
     def together(found: Sequence[Any], field: str) -> Any:

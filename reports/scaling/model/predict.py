@@ -30,13 +30,14 @@ _SAME_SAMPLES = 0.05
 
 
 def is_alone(cell: MeasuredCell) -> bool:
-    """Tell whether each worker had cores and a host of its own, and the network was the limit, as in a prediction."""
+    """Tell whether a cell was measured under a prediction's conditions: workers with their own cores and hosts,
+    limited by the network."""
     return cell.is_fair and cell.load <= 1 and cell.hosts == cell.workers
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """One step of `method` with `workers` on `network`; times in s.
+    """The prediction of a step of `method` with `workers` on `network`; times in s.
 
     Attributes:
         step: as predicted, or as measured.
@@ -67,7 +68,7 @@ class Prediction:
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """Predicts by the model of all cells; its intervals come from the models without one of them."""
+    """Predicts by the cost model of all cells; intervals come from the cost models that each leave out one cell."""
 
     measurements: Measurements
     model: CostModel
@@ -89,7 +90,7 @@ class Predictor:
         return self._samples[workload] if self.samples is None else self.samples
 
     def predict_step(self, workload: str, method: str, workers: int, links: Links, **changed: Any) -> StepTimes:
-        """Predict a step; `changed` is `codec` or `payload` of `CostModel.predict_step`."""
+        """Predict a step; `changed` is the `codec` or `payload` of `CostModel.predict_step`."""
         key = workload, method
         return self.model.predict_step(key, workers, links, self.get_samples(workload), best=self.best, **changed)
 
@@ -117,7 +118,7 @@ class Predictor:
         return found
 
     def _find_measured(self, workload: str, method: str, workers: int, links: Links) -> StepTimes | None:
-        """Return a step that was measured under just these circumstances; None if there is none."""
+        """Return a step that was measured under exactly these conditions; None without such a step."""
         if self.best or links not in self.measurements.networks:
             return None
         for cell in self.measurements.select_cells(workload, method):
@@ -128,7 +129,7 @@ class Predictor:
 
     @functools.cached_property
     def _without(self) -> dict[tuple[str, str], tuple[CostModel, npt.NDArray[np.float64]]]:
-        """All models without a cell, and the error of each for that cell as |log|, by method."""
+        """By method, the cost models that leave out one cell, each with its error |log| for that cell."""
         found = {}
         for key in self.model.methods:
             held = [one for one in self.check.held if key in one.model.methods]

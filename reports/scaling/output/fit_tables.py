@@ -14,7 +14,7 @@ from reports.scaling.output.tables import TOPIC
 
 
 def build_check_table(check: CrossValidation, remarks: Sequence[str]) -> ReportTable:
-    """Return a table of every cell that was left out, with the prediction of the model of the others."""
+    """Return a table of the left-out cells, each predicted by the cost model of the other cells."""
     headers = ["workload", "network", "compressor", "batch", "workers"]
     optional = ("workload", "batch")
     keep = [key for key in headers if key not in optional or any(getattr(one.cell, key) for one in check.held)]

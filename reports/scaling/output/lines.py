@@ -48,18 +48,18 @@ def frame_workers(axis: Axes, counts: Sequence[int]) -> None:
 
 
 def format_ticks(axis: Axis) -> None:
-    """Label 1, 2 and 5 of each power of ten on a logarithmic axis, as plain numbers."""
+    """Label the ticks 1, 2 and 5 of each power of ten on a logarithmic axis with plain numbers."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
 def write_title(axis: Axes, name: str, characters: int) -> None:
-    """Write the title of a panel in lines of at most this number of characters."""
+    """Write the title of a panel in lines with at most this many characters."""
     axis.set_title(textwrap.fill(escape_label(name), characters))
 
 
 def make_kind_marks(measured: Iterable[bool]) -> list[Line2D]:
-    """Return the marks of a legend for measured and predicted points, as far as there are any."""
+    """Return the legend's marks for measured and predicted values, as far as the picture has these."""
     kinds = set(measured)
     return [mark for mark, kind in ((_MEASURED, True), (PREDICTED, False)) if kind in kinds]

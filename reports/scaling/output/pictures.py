@@ -37,7 +37,7 @@ _HATCH = "////"
 
 
 def _make_name(name: str, workload: str) -> str:
-    """Return the name of a file; each workload has its own."""
+    """Return the file name of a picture, which names its workload."""
     words = "".join(char if char.isalnum() else "-" for char in workload)
     return f"{name}-{words}" if workload else name
 
@@ -94,7 +94,7 @@ MapPoint = tuple[int, float]
 def find_measured_points(
     predictions: Sequence[Prediction], links: Sequence[Links], one_way: float
 ) -> dict[str, set[MapPoint]]:
-    """Return by workload the points on a map of this one-way latency where a step was measured."""
+    """Return by workload the positions of measured steps on a map for this one-way latency."""
     there = {
         one.name: one.bandwidth / PAYLOAD_SHARE for one in links if is_same_latency(one.alpha, one_way) and one.beta
     }
@@ -139,7 +139,7 @@ def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Seque
 
 
 def _hatch(axis: Axes, columns: np.ndarray, edges: np.ndarray) -> None:
-    """Hatch all of the map: even at a measured point, the fastest method is predicted."""
+    """Hatch the whole map as predicted: even at a measured position, only a prediction says which method is fastest."""
     size = columns[-1] - columns[0], edges[-1] - edges[0]
     box = Rectangle((columns[0], edges[0]), *size, fill=False, hatch=_HATCH, linewidth=0)
     box.set_edgecolor("#FFFFFF90")
@@ -160,7 +160,7 @@ def _describe_winners(found: WinMap) -> str:
 
 
 def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot | None:
-    """Plot the bandwidths at which each method beats the baseline, as bars by workers; None if none ever does."""
+    """Plot the bandwidths at which each method beats the baseline, as bars by workers; None if no method does."""
     found = [one for one in found if one.workload == workload]
     if not any(one.wins for one in found):
         return None
@@ -194,7 +194,7 @@ def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> 
 
 
 def plot_check(check: CrossValidation) -> Plot:
-    """Plot the measured step of each cell against the prediction of the model without it."""
+    """Plot the measured step of each cell against its prediction by the cost model without this cell."""
     figure = Figure(figsize=(COLUMN, LEGEND + 3.0))
     axis = figure.subplots()
     looks = style.choose_looks(list(dict.fromkeys(one.cell.method for one in check.held)))
@@ -226,7 +226,7 @@ def list_makers(
     links: Sequence[Links],
     latency: str,
 ) -> dict[str, Maker]:
-    """Return the functions that make the pictures, by their names; `latency` is that of the maps."""
+    """Return the functions that make the pictures, by name; `latency` is that of the maps."""
     make = functools.partial
     found: dict[str, Maker] = {
         "scaling_check": make(plot_check, check),

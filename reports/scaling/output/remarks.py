@@ -43,7 +43,7 @@ def _explain_limit(name: str, is_told: bool) -> str:
 
 
 def explain_other_latencies(links: Sequence[Links], seconds: float) -> list[str]:
-    """Return a remark on networks with another latency than the map and the break-even bandwidths have."""
+    """Return a remark on networks whose latency differs from that of the map and the break-even bandwidths."""
     others = [one for one in links if one.beta and not is_same_latency(one.alpha, seconds)]
     told = ", ".join(f"{one.name} {format_time(one.alpha)}" for one in others)
     return [f"other latencies have other answers (--latency): {told}"] if others else []

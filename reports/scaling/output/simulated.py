@@ -25,7 +25,7 @@ _SAMPLES = 2000
 
 @dataclasses.dataclass(frozen=True)
 class SimulationSettings:
-    """The settings that all simulations of a table share.
+    """The settings shared by all simulations of a table.
 
     Attributes:
         inner: the links in nodes.
@@ -73,7 +73,7 @@ class SimulatedSteps:
 
 
 def simulate_exchange(asked: SimulationSettings, links: Links, exchange: str, workers: int) -> SimulatedSteps:
-    """Simulate one line of the table.
+    """Simulate the exchange of one table row.
 
     Raises:
         ValueError: the exchange does not fit the cluster.

@@ -29,7 +29,7 @@ from reports.scaling.output.tables import (
 
 @dataclasses.dataclass(frozen=True)
 class Speedup:
-    """The time of a step without compression over that of `method`: above 1 compression pays.
+    """The time of a step without compression divided by that of `method`: above 1, compression pays.
 
     Attributes:
         low, high: the interval; nan where there is none, and where both were measured.
@@ -71,7 +71,7 @@ def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: M
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
-    """The models without a cell of a method, or of the baseline, whose counterpart was measured as well.
+    """The cost models that leave out one cell of a method or the baseline, if the other's counterpart was measured.
 
     The counterpart has the same circumstances. `misses` is what each model misses of the logarithm of the two steps'
     ratio.
@@ -85,7 +85,7 @@ class _Pair:
 
     @classmethod
     def from_predictor(cls, predictor: Predictor, workload: str, method: str, base: str) -> _Pair | None:
-        """Return the pair of two methods; None if there is no such cell, or no network was measured."""
+        """Return the pair of two methods; None without such a cell or a measured network."""
         names = (workload, method), (workload, base)
         cells = {cell.key: cell for cell in predictor.measurements.cells if cell.is_fair}
         models, misses = [], []
@@ -101,7 +101,7 @@ class _Pair:
         return cls(*names, stack_models(models, names[0]), stack_models(models, names[1]), np.array(misses))
 
     def compute_interval(self, predictor: Predictor, workers: int, links: Links) -> tuple[float, float]:
-        """Return the jackknife+ interval of the ratio's logarithm, as `Predictor._compute_interval` of a step's."""
+        """Return the jackknife+ interval of the ratio's logarithm, computed as in `Predictor._compute_interval`."""
 
         def total(model: CostModel, key: tuple[str, str]) -> npt.NDArray[np.float64]:
             samples = predictor.get_samples(key[0])

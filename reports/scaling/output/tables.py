@@ -75,13 +75,13 @@ def _get_names(one: Prediction) -> tuple[str, str, str]:
 
 
 def format_predicted(is_measured: bool, value: str, low: float = math.nan, high: float = math.nan) -> str:
-    """Return a value with the mark of a prediction, and with its interval if there is one."""
+    """Return the text of a value with the sign of a prediction, and with its interval if it has one."""
     text = value if is_measured else f"{EXTRAPOLATED}{value}"
     return text if math.isnan(low) else f"{text} ({format_number(low)} to {format_number(high)})"
 
 
 def _make_record(one: Prediction) -> dict[str, Any]:
-    """Return a prediction for programs."""
+    """Return the values of a prediction for programs."""
     step = one.step
     return {
         "iterations_per_second": one.iterations_per_second,
@@ -128,7 +128,7 @@ def build_efficiency_table(found: Sequence[Prediction], remarks: Sequence[str]) 
 def build_fastest_table(
     found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]
 ) -> ReportTable:
-    """Return a table of the fastest methods with their speed-ups; measured only if all methods were."""
+    """Return a table of the fastest methods with their speed-ups; an entry counts as measured if all methods were."""
     bases = find_baselines(found, compressors)
     guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
 
@@ -194,7 +194,7 @@ def format_times(value: float) -> str:
 
 
 def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> ReportTable:
-    """Return a table of the factors by which parts of a method that does not win would have to be faster."""
+    """Return a table of the factors by which parts of losing methods would have to be faster to win."""
 
     def make_figures(one: Needed) -> Figures:
         factors = {"codec": one.codec, "payload": one.payload, "both": one.both}

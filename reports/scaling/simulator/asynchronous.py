@@ -40,7 +40,7 @@ class _ServerPlayer:
         )
 
     def _send(self, source: int, target: int, n: float, come: Action) -> None:
-        """Send a message, whose receiver is waiting: one that is announced begins two latencies later."""
+        """Send a message to a receiver that is waiting: an announced message begins two latencies later."""
         asking = 2 * self.events.get_latency(source, target) if n > self.eager_bytes else 0.0
         self.events.schedule(self.events.now + asking, lambda: self.events.send(source, target, n, lambda: None, come))
 
@@ -76,5 +76,5 @@ class _ServerPlayer:
 
 
 def play(cluster: Cluster, step: Asynchronous, steps: int, seed: int) -> Course:
-    """Simulate all steps, from a start at the same time."""
+    """Simulate all steps; all workers start at the same time."""
     return _ServerPlayer(cluster, step, steps, seed).play()

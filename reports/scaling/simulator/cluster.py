@@ -37,7 +37,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Workers on nodes, each node with a link to one core; servers have nodes of their own behind those of the workers.
+    """Workers on nodes, each node with a link to one core switch; servers have nodes of their own after the workers'.
 
     Endpoints are numbered: workers from 0 on, then servers. Neighbouring workers are on one node.
 
@@ -87,13 +87,13 @@ class Cluster:
         return math.ceil(self.workers / self.per_node) + self.servers
 
     def find_nodes(self, endpoints: Ints) -> Ints:
-        """Return the numbers of the nodes of endpoints."""
+        """Return the node numbers of endpoints."""
         servers = self.nodes - self.servers + endpoints - self.workers
         return np.where(endpoints < self.workers, endpoints // self.per_node, servers)
 
     @functools.cached_property
     def s_per_byte(self) -> Floats:
-        """Seconds a byte of every shared way, in the order of `find_paths`: (2 endpoints + 2 nodes + 2,)."""
+        """Seconds per byte of every shared resource, in the order of `find_paths`: (2 endpoints + 2 nodes + 2,)."""
         inner = np.full(2 * self.endpoints, self.inner.s_per_byte if self.inner else 0.0)
         nodes = np.array([self.links.get(node, self.link).s_per_byte for node in range(self.nodes)])
         with np.errstate(divide="ignore"):
@@ -101,7 +101,8 @@ class Cluster:
         return np.maximum(np.concatenate([inner, nodes, nodes, [core, 0.0]]), _AT_ONCE)
 
     def find_paths(self, sources: Ints, targets: Ints) -> Ints:
-        """Return the ways of messages between endpoints: (messages, 3), positions in `s_per_byte`, whose last is free.
+        """Return the resources that each message uses: (messages, 3), positions in `s_per_byte`, the last of which
+        costs nothing.
 
         Within a node: out of the sender, into the receiver. Else: out of its node, through the core, into the other.
         """

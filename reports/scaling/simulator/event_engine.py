@@ -17,7 +17,7 @@ from reports.scaling.simulator.step import Step
 
 @dataclasses.dataclass
 class _Turn:
-    """An endpoint's part in a round."""
+    """The part of an endpoint in a round."""
 
     number: int
     sends: list[tuple[int, float]] = dataclasses.field(default_factory=list)
@@ -49,7 +49,7 @@ def _list_turns(schedule: Schedule, endpoints: int) -> _Turns:
 
 
 class _EventPlayer:
-    """Plays all endpoints: each is in one step and one turn of it, and continues by itself."""
+    """Simulates all endpoints; each proceeds independently through the turns of its steps."""
 
     def __init__(self, cluster: Cluster, step: Step, steps: int, seed: int) -> None:
         self.cluster, self.step, self.steps, self.seed = cluster, step, steps, seed
@@ -76,7 +76,7 @@ class _EventPlayer:
         self.events.schedule(ready, lambda: self._enter(endpoint, step, 0))
 
     def _enter(self, endpoint: int, step: int, place: int) -> None:
-        """Begin a turn: send the messages that may leave, and accept those that have waited for this endpoint."""
+        """Begin a turn: send the messages that can leave, and accept messages that wait for this endpoint."""
         turns = self._get_turns(endpoint, step)
         if place == len(turns):
             self.times[1, step, endpoint] = self.events.now
@@ -113,7 +113,7 @@ class _EventPlayer:
             self.announced[there].append((source, n))
 
     def _accept(self, source: int, n: float, there: _Place) -> None:
-        """Announce that the receiver is ready: the announcement takes a latency."""
+        """Announce that the receiver is ready; the announcement takes one latency."""
         target, step, number = there
         begin = self.events.now + self.events.get_latency(target, source)
         self.events.schedule(begin, lambda: self._send(source, target, n, step, number))
@@ -128,7 +128,7 @@ class _EventPlayer:
         )
 
     def _count(self, place: _Place, change: int) -> None:
-        """Count messages of a turn, which ends when all have left and come; a turn before its beginning only counts."""
+        """Count messages of a turn, which ends when all have left and arrived; before the turn begins, only count."""
         self.open[place] += change
         if self.open[place] or not self._is_in(place):
             return
@@ -140,5 +140,5 @@ class _EventPlayer:
 
 
 def play(cluster: Cluster, step: Step, steps: int, seed: int) -> Course:
-    """Simulate all steps, from a start at the same time."""
+    """Simulate all steps; all workers start at the same time."""
     return _EventPlayer(cluster, step, steps, seed).play()

@@ -18,7 +18,7 @@ Action = Callable[[], None]
 
 
 class Events:
-    """A heap of future actions, and all messages that are under way.
+    """A heap of future actions, and all messages in transit.
 
     Attributes:
         now: seconds.
@@ -41,7 +41,7 @@ class Events:
         self._places = np.zeros(len(s_per_byte), np.int64)  # of links among those that are looked at
 
     def schedule(self, time: float, action: Action) -> None:
-        """Have an action done at this time."""
+        """Schedule an action for this time."""
         heapq.heappush(self._heap, (time, next(self._numbers), action))
 
     def get_latency(self, source: int, target: int) -> float:
@@ -49,7 +49,7 @@ class Events:
         return self._find_way(source, target)[1]
 
     def send(self, source: int, target: int, n: float, left: Action, come: Action) -> None:
-        """Begin to send n bytes now; `left` is done when the last byte has left, `come` a latency later."""
+        """Begin to send n bytes now; call `left` when the last byte has left, and `come` one latency later."""
         path, latency = self._find_way(source, target)
 
         def leave() -> None:
@@ -60,7 +60,7 @@ class Events:
         self._has_changed = True
 
     def run(self) -> None:
-        """Do all actions until none is left."""
+        """Execute all actions until none is left."""
         while True:
             due = self._heap[0][0] if self._heap else np.inf
             if self._has_changed and due > self.now * _SAME:  # rates are set once for all actions at the same time
@@ -82,7 +82,7 @@ class Events:
         return self._ways[source, target]
 
     def _finish(self) -> None:
-        """Take away the messages that have left."""
+        """Remove the messages that have left."""
         stay = self._ends > self.now * _SAME
         gone, self._left = self._left[~stay], self._left[stay]
         self._changed[self._paths[~stay]] = self._has_changed = True
@@ -91,7 +91,7 @@ class Events:
             action()
 
     def _share(self) -> None:
-        """Let new messages begin, and set the rates of all messages whose links have changed."""
+        """Start new messages, and set the rates of all messages whose links have changed."""
         remaining = (self._ends - self.now) * self._rates
         if self._new:
             paths = np.concatenate([path for path, _, _ in self._new])
@@ -112,7 +112,7 @@ class Events:
         self._changed[:] = self._has_changed = False
 
     def _find_concerned(self) -> Ints:
-        """Return the positions of the messages on a changed link, of those that share any link with them, and so on."""
+        """Return the positions of all messages that share changed links, directly or through other messages."""
         found = np.zeros(0, np.int64)
         while True:
             self._changed &= self._is_limited

@@ -15,7 +15,7 @@ from reports.scaling.simulator.step import Asynchronous, Compute, Step
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedTraining:
-    """A step, whatever the exchange and the number of workers.
+    """The work of a training step, independent of the exchange and the number of workers.
 
     Args:
         compute: of the gradient.
@@ -38,14 +38,14 @@ class SimulatedTraining:
     part_bytes: float = math.inf
 
     def cut_into_parts(self, make: Callable[[float], Schedule]) -> Schedule:
-        """Return the schedule of the payloads in parts, by a collective that `make` returns for a size."""
+        """Return the schedule of payloads sent in parts; `make` returns the schedule of one part by its size."""
         parts = max(1, math.ceil(self.payload_bytes / self.part_bytes))
         return make(self.payload_bytes / parts) * parts
 
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedExchange:
-    """The way in which payloads travel.
+    """The schedules by which an exchange sends payloads.
 
     Args:
         summary: a description.
@@ -61,7 +61,7 @@ class SimulatedExchange:
     is_asynchronous: bool = False
 
     def make_step(self, cluster: Cluster, training: SimulatedTraining) -> Step | Asynchronous:
-        """Return the step of a training on a cluster, for `simulate`.
+        """Return a training's step on a cluster, for `simulate`.
 
         Raises:
             ValueError: the cluster has no room for it.

@@ -6,12 +6,12 @@ Neighbours = list[list[int]]
 
 
 def ring(workers: int) -> Neighbours:
-    """Return a cycle, both ways; of two workers, one link."""
+    """Return the neighbours in a ring, in both directions; two workers have one link."""
     return [sorted({(i - 1) % workers, (i + 1) % workers} - {i}) for i in range(workers)]
 
 
 def torus(workers: int) -> Neighbours:
-    """Return a grid with joined borders, as square as possible; of one row, a ring. Two workers have one link."""
+    """Return the neighbours in a torus that is as square as possible; one row is a ring. Two workers have one link."""
     rows = max(side for side in range(1, int(workers**0.5) + 1) if workers % side == 0)
     columns = workers // rows
 
@@ -26,12 +26,12 @@ def torus(workers: int) -> Neighbours:
 
 
 def exponential(workers: int) -> Neighbours:
-    """Return the graph in which everyone sends to those 1, 2, 4, ... ahead (Assran et al., 2019)."""
+    """Return the graph in which each worker sends to the workers 1, 2, 4, ... after it (Assran et al., 2019)."""
     hops = [2**bit for bit in range((workers - 1).bit_length())]
     return [[(i + hop) % workers for hop in hops] for i in range(workers)]
 
 
 def one_peer_exponential(workers: int) -> list[Neighbours]:
-    """Return the exponential graph a link at a time: the graphs of a period of steps, which take turns."""
+    """Return the exponential graph with one link per step: the graphs of a period of steps."""
     hops = [2**bit for bit in range((workers - 1).bit_length())]
     return [[[(i + hop) % workers] for i in range(workers)] for hop in hops]

@@ -17,7 +17,7 @@ SAME = 1e-9
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PlannedRound:
-    """A round with the times of its messages, (messages,), as if all were under way at once.
+    """A round with the times of its messages, (messages,), as if all were in transit at once.
 
     Attributes:
         wire_s: from the departure of the first byte to that of the last.
@@ -54,7 +54,8 @@ class PlannedRound:
         return dataclasses.replace(self, round=dataclasses.replace(self.round, repeats=repeats))
 
     def advance(self, times: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return when endpoints are through, (endpoints,), and when each message has begun and left, (messages,)."""
+        """Return when endpoints finish the round, (endpoints,), and when each message has begun and left,
+        (messages,)."""
         of, to = self.round.sources, self.round.targets
         begun = times[of]
         heard = np.maximum(begun + self.latency_s, times[to]) + self.latency_s
@@ -67,7 +68,7 @@ class PlannedRound:
 
 
 def plan_round(one: Round, cluster: Cluster) -> PlannedRound:
-    """Compute the rates and times of a round's messages, as if all were under way at once."""
+    """Compute the rates and times of a round's messages, as if all were in transit at once."""
     paths = cluster.find_paths(one.sources, one.targets)
     rates = fair_rates(paths, 1 / cluster.s_per_byte)
     bytes_come = np.bincount(one.targets, weights=one.bytes, minlength=cluster.endpoints)
@@ -86,19 +87,19 @@ def plan_round(one: Round, cluster: Cluster) -> PlannedRound:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """A schedule whose rounds are planned: equal rounds that follow each other are one, repeated."""
+    """The planned rounds of a schedule; consecutive equal rounds are stored once with their number of repeats."""
 
     members: tuple[PlannedRound | Plan, ...]
     repeats: int
 
     def list_rounds(self) -> Iterator[PlannedRound]:
-        """Yield all rounds, each once."""
+        """Yield all rounds, repeated ones only once."""
         for one in self.members:
             yield from one.list_rounds() if isinstance(one, Plan) else [one]
 
 
 def plan_schedule(schedule: Schedule, cluster: Cluster) -> Plan:
-    """Plan the rounds of a schedule, and join equal ones that follow each other."""
+    """Plan the rounds of a schedule, and merge consecutive equal rounds."""
     members: list[PlannedRound | Plan] = []
     for each in schedule.members:
         one = plan_schedule(each, cluster) if isinstance(each, Schedule) else plan_round(each, cluster)

@@ -35,10 +35,10 @@ class Course:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step: mean over steps and workers."""
+        """Seconds of a step, as a mean over steps and workers."""
         return float(self.finished[-1].mean()) / len(self.finished)
 
     @property
     def exchange_s(self) -> float:
-        """Seconds of an exchange, waiting for others included: mean over steps and workers."""
+        """Seconds of an exchange including the wait for others, as a mean over steps and workers."""
         return float((self.exchanged - self.ready).mean())

@@ -18,7 +18,7 @@ _Play = Callable[[Floats], Floats]
 
 
 def _never_meet(rounds: list[PlannedRound], cluster: Cluster) -> bool:
-    """Tell that no link can be full because of messages of several workers, however late they are.
+    """Tell whether messages of several workers can never fill a link together, however late they are.
 
     A worker has only the messages of one round under way, and these begin together. If they also end together, and a
     link can carry what all workers could ever send through it, each message has the same rate from beginning to end.
@@ -46,7 +46,7 @@ def _never_meet(rounds: list[PlannedRound], cluster: Cluster) -> bool:
 
 
 def _compute_lone_rates(senders: Ints, keys: Ints, paths: Ints, capacities: Floats) -> Floats:
-    """Return the bytes a second of messages, if each sender were alone."""
+    """Return the rates of messages in bytes per second if each sender were alone."""
     if len(np.unique(senders)) == len(senders):
         return np.asarray(capacities[paths].min(axis=1), np.float64)
     own, places = np.unique(keys, return_inverse=True)
@@ -56,7 +56,7 @@ def _compute_lone_rates(senders: Ints, keys: Ints, paths: Ints, capacities: Floa
 
 
 def _end_together(senders: Ints, wire_s: Floats, is_announced: np.ndarray) -> bool:
-    """Tell whether all messages of each sender end together, or it has one only."""
+    """Tell whether each sender's messages end at the same time; a sender's single message does."""
     if len(np.unique(senders)) == len(senders):
         return True
     order = np.argsort(senders, kind="stable")
@@ -93,7 +93,7 @@ class _MeetingWatch:
         self.busy = np.maximum(self.busy, last_left)
 
     def delay(self, links: Ints, by: float) -> None:
-        """Note that the rounds seen last are repeated on these links for so much longer."""
+        """Record that the rounds checked last are repeated and keep these links busy for this time longer."""
         self.busy[links] += by
 
     def _find_extremes(self, links: Ints, times: Floats) -> tuple[Floats, Floats]:
@@ -105,7 +105,7 @@ class _MeetingWatch:
 
 
 def _slide_maximum(times: Floats, shift: int, low: int, high: int, slope: float) -> Floats:
-    """Return max over j from low to high of times[i - j shift] + j slope, by doubling the window."""
+    """Return the maximum of times[i - j shift] + j slope over j from low to high, by doubling the window."""
     best, span = times, 1
     while span <= high - low:
         more = min(span, high - low + 1 - span)
@@ -115,7 +115,7 @@ def _slide_maximum(times: Floats, shift: int, low: int, high: int, slope: float)
 
 
 def _play_ring(one: PlannedRound, times: Floats) -> Floats:
-    """Play all repeats of a round in which everyone sends equally much so far ahead, at once.
+    """Simulate at once all repeats of a round in which each worker sends equally many bytes equally far ahead.
 
     A round is max(t[i] + w, t[i - s] + l + w) with w for the bytes and l for the latency. Repeated k times, it is the
     maximum over j of t[i - j s] + j l + k w for j up to k. Of announced messages it is, for the same reason, max(t[i +
@@ -132,7 +132,7 @@ def _play_ring(one: PlannedRound, times: Floats) -> Floats:
 
 
 class _RoundPlayer:
-    """Plays the rounds of a step's schedules on a cluster."""
+    """Simulates the rounds of a step's schedules on a cluster."""
 
     def __init__(self, cluster: Cluster, schedules: tuple[Schedule, ...]) -> None:
         self.plans = [plan_schedule(schedule, cluster) for schedule in schedules]
@@ -140,7 +140,7 @@ class _RoundPlayer:
         self.watch = None if is_safe else _MeetingWatch(cluster)
 
     def play_plan(self, plan: Plan, times: Floats) -> Floats:
-        """Return when endpoints are through with the rounds of a plan that they begin at `times`."""
+        """Return when endpoints finish the rounds of a plan that they begin at `times`."""
 
         def once(times: Floats) -> Floats:
             for one in plan.members:
@@ -150,7 +150,7 @@ class _RoundPlayer:
         return self._repeat(once, times, plan.repeats, 2, list(plan.list_rounds()))
 
     def _play_round(self, one: PlannedRound, times: Floats) -> Floats:
-        """Play all repeats of a round."""
+        """Simulate all repeats of a round."""
         if self.watch is None and one.shift is not None:
             return _play_ring(one, times)
 
@@ -163,7 +163,7 @@ class _RoundPlayer:
         return self._repeat(once, times, one.repeats, one.members, [one])
 
     def _repeat(self, once: _Play, times: Floats, repeats: int, period: int, rounds: list[PlannedRound]) -> Floats:
-        """Play the same again and again, but only until a period moves all endpoints by as much as the one before.
+        """Simulate a period repeatedly, only until it moves all endpoints by as much as the previous period did.
 
         The times at which endpoints are through are sums and maxima of those at which they begin (max-plus linear).
         Repetitions of such a system become periodic (Baccelli, Cohen, Olsder and Quadrat, "Synchronization and
@@ -206,7 +206,7 @@ class _RoundPlayer:
 
 
 def play(cluster: Cluster, step: Step, steps: int, seed: int) -> Course:
-    """Simulate all steps, from a start at the same time."""
+    """Simulate all steps; all workers start at the same time."""
     course = _RoundPlayer(cluster, step.schedules)
     ready, exchanged, finished = np.zeros((3, steps, cluster.endpoints))
     workers = cluster.workers

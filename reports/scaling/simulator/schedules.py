@@ -41,7 +41,8 @@ class Round:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Schedule:
-    """Rounds; an endpoint begins the next when its own messages of the last have left and come.
+    """A sequence of rounds; an endpoint begins a round when its own messages of the previous round have left and
+    arrived.
 
     Attributes:
         members: rounds, or schedules, one after another.
@@ -52,20 +53,20 @@ class Schedule:
     repeats: int = 1
 
     def __add__(self, other: Schedule) -> Schedule:
-        """Return this schedule, and then the other."""
+        """Return the schedule that does this one and then the other."""
         return Schedule(self._alone + other._alone)
 
     def __mul__(self, times: int) -> Schedule:
-        """Return the schedule repeated, as for a message that travels in so many parts."""
+        """Return the schedule repeated, as for a message in this many parts."""
         return Schedule(self._alone, times) if self.members and times != 1 else self
 
     @property
     def _alone(self) -> tuple[Round | Schedule, ...]:
-        """The members of the same schedule that is not repeated."""
+        """The members of this schedule without its repeats."""
         return self.members if self.repeats == 1 else (self,)
 
     def iterate_rounds(self) -> Iterator[Round]:
-        """Yield all rounds, repeated ones as often as they are."""
+        """Yield all rounds, each as often as it is repeated."""
         for _ in range(self.repeats):
             for one in self.members:
                 yield from one.iterate_rounds() if isinstance(one, Schedule) else [one] * one.repeats
@@ -84,7 +85,7 @@ class Schedule:
 def make_messages(
     sources: Sequence[int] | Ints, targets: Sequence[int] | Ints, n: float, repeats: int = 1, sums: bool = False
 ) -> Schedule:
-    """Return one round, or `repeats` of them, of messages of n bytes each."""
+    """Return a round, or `repeats` equal rounds, of messages of n bytes each."""
     of, to = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
     if repeats < 1 or not len(of):
         return Schedule()
@@ -92,7 +93,7 @@ def make_messages(
 
 
 def group_endpoints(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) -> Schedule:
-    """Return the schedule in several groups of endpoints at the same time.
+    """Return the schedule executed by several groups of endpoints at the same time.
 
     Args:
         groups: (groups, members): who the schedule's endpoints 0, 1, ... are.
@@ -109,13 +110,13 @@ def group_endpoints(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) 
 
 
 def _shift(workers: int, distance: int, n: float, repeats: int = 1, sums: bool = False) -> Schedule:
-    """Return rounds in which everyone sends to the worker so far ahead."""
+    """Return rounds in which each worker sends to the worker at this distance after it."""
     all_ = np.arange(workers)
     return make_messages(all_, (all_ + distance) % workers, n, repeats if workers > 1 else 0, sums)
 
 
 def _swap(power: int, bit: int, n: float, sums: bool = False) -> Schedule:
-    """Return a round in which those of 2^power workers swap whose numbers differ in one bit."""
+    """Return a round in which pairs of the 2^power workers swap messages: the numbers of a pair differ in one bit."""
     all_ = np.arange(2**power)
     return make_messages(all_, all_ ^ (1 << bit), n, sums=sums)
 
@@ -125,7 +126,8 @@ def _join(schedules: Sequence[Schedule]) -> Schedule:
 
 
 def _fold(workers: int, n: float, inside: Callable[[int], Schedule]) -> Schedule:
-    """Return `inside` for the largest power of two that is not above W, given its exponent, with the fold around it."""
+    """Return `inside`, a schedule for the largest power of two up to W, with the rounds that include the other
+    workers."""
     power = workers.bit_length() - 1
     above = np.arange(2**power, workers)
     return (
@@ -182,19 +184,19 @@ def alltoall_linear(workers: int, n: float) -> Schedule:
 
 
 def bcast_binomial(workers: int, n: float) -> Schedule:
-    """Return a broadcast from worker 0, first to the farthest, as Open MPI and MPICH do."""
+    """Return a broadcast from worker 0 along a binomial tree, farthest first, as in Open MPI and MPICH."""
     hops = [2**bit for bit in reversed(range((workers - 1).bit_length()))]
     return _join([_make_tree_round(workers, hop, n) for hop in hops])
 
 
 def reduce_binomial(workers: int, n: float) -> Schedule:
-    """Return a reduction to worker 0: a broadcast backwards."""
+    """Return a reduction to worker 0: the broadcast in reverse."""
     parts = list(bcast_binomial(workers, n).iterate_rounds())
     return _join([make_messages(one.targets, one.sources, n, sums=True) for one in reversed(parts)])
 
 
 def _make_tree_round(workers: int, hop: int, n: float) -> Schedule:
-    """Return the round in which every (2 hop)-th worker sends to the one a hop ahead."""
+    """Return the round in which every (2 hop)-th worker sends to the worker at distance `hop` after it."""
     of = np.arange(0, workers - hop, 2 * hop)
     return make_messages(of, of + hop, n)
 
@@ -210,7 +212,7 @@ def gather_linear(workers: int, n: float) -> Schedule:
 
 
 def server(workers: int, n: float, answer: float | None = None, dedicated: bool = False) -> Schedule:
-    """Return a synchronous parameter server's exchange: all send n bytes, it sums them and answers all.
+    """Return the exchange with a synchronous parameter server: all send n bytes, the server sums and answers all.
 
     Args:
         answer: bytes of an answer; None: n.
@@ -223,7 +225,8 @@ def server(workers: int, n: float, answer: float | None = None, dedicated: bool 
 
 
 def hierarchical(workers: int, per_node: int, n: float, leaders: Schedule) -> Schedule:
-    """Return sums of n bytes within nodes, an exchange of their first workers, and its result to all of a node.
+    """Return a hierarchical exchange: sums of n bytes within nodes, an exchange of their first workers, broadcasts
+    within nodes.
 
     Args:
         leaders: the exchange between nodes, with the numbers of nodes as endpoints.
@@ -239,6 +242,6 @@ def hierarchical(workers: int, per_node: int, n: float, leaders: Schedule) -> Sc
 
 
 def gossip(neighbours: Sequence[Sequence[int]], n: float) -> Schedule:
-    """Return a round in which everyone sends n bytes to its neighbours; worker i sends to `neighbours[i]`."""
+    """Return a round in which each worker i sends n bytes to its neighbours `neighbours[i]`."""
     of = np.repeat(np.arange(len(neighbours)), [len(each) for each in neighbours])
     return make_messages(of, [to for each in neighbours for to in each], n)

@@ -10,7 +10,7 @@ _SAME = 1 + 1e-12
 
 
 def fair_rates(paths: Ints, capacities: Floats) -> Floats:
-    """Return bytes a second of every message: no rate can grow unless one that is no larger shrinks.
+    """Return max-min fair rates of messages, in bytes per second: a rate could only grow if a smaller one shrank.
 
     All rates rise together until a link is full; those on it stay, the others continue to rise.
 

@@ -12,7 +12,7 @@ MOST_EVENTS = 12_000
 
 
 def simulate(cluster: Cluster, step: Step | Asynchronous, steps: int, seed: int = 0, engine: str = "auto") -> Course:
-    """Simulate steps, which all workers begin at the same time; returns the times of each worker.
+    """Simulate steps that all workers begin at the same time; return the times of each worker.
 
     Args:
         steps: how many, 1 or more.

@@ -33,7 +33,8 @@ class Compute:
             raise ValueError(f"{self}: valid are times of 0 or more")
 
     def draw_times(self, workers: int, step: int, seed: int) -> Floats:
-        """Return seconds, (workers,), a function of the arguments. With more workers, the first have the same times."""
+        """Return the seconds of each worker, (workers,), which depend on the arguments only; more workers leave the
+        first times unchanged."""
         normal = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, step])).standard_normal(workers)
         times = self.mean_s * np.exp(self.sigma * normal - self.sigma**2 / 2)
         for worker, factor in self.slow.items():
@@ -44,7 +45,7 @@ class Compute:
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """The work of a worker in a step.
+    """The work of a worker in one step.
 
     Args:
         compute: of the gradient.
@@ -68,7 +69,7 @@ class _Work:
 
 @dataclasses.dataclass(frozen=True)
 class Step(_Work):
-    """Compute, encode, exchange, decode, update.
+    """One step: compute, encode, exchange, decode, update.
 
     Args:
         exchange: a schedule, or several that take turns.
@@ -78,7 +79,7 @@ class Step(_Work):
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
-        """The schedules that take turns."""
+        """The schedules that steps use in turn."""
         return (self.exchange,) if isinstance(self.exchange, Schedule) else tuple(self.exchange)
 
 
