@@ -33,7 +33,7 @@ DIR/RUN names both."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command; return the exit status. Errors in what was typed are one line."""
+    """Run a command and return the exit status; an error in the command line is printed in one line."""
     command = arguments[0] if arguments else "--help"
     if command in ("-h", "--help", "help"):
         print(_format_help())

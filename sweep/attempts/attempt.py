@@ -39,7 +39,7 @@ ReportedEnd = Callable[[], tuple[str, str, str | None] | None]
 
 
 class Attempt(abc.ABC):
-    """An attempt at a run; subclasses start what computes it.
+    """An attempt at a run; subclasses start its processes.
 
     If the run's config or the copy of the code has changed, the attempt has failed when it is made: see `status`.
 
@@ -92,19 +92,19 @@ class Attempt(abc.ABC):
 
     @abc.abstractmethod
     def poll(self) -> str | None:
-        """Return the final status once it has ended, else None; ask it to end if it is over its limits."""
+        """Return the final status if the attempt has ended, else None; ask it to end if it exceeds its limits."""
 
     @abc.abstractmethod
     def _send(self, number: signal.Signals) -> None:
-        """Have the ranks save and end (SIGUSR1), write where they are (SIGUSR2), or end (SIGTERM, SIGKILL)."""
+        """Make the ranks save and end (SIGUSR1), write their stack traces (SIGUSR2), or end (SIGTERM, SIGKILL)."""
 
     @abc.abstractmethod
     def preempt(self) -> None:
-        """Have the ranks save where they are and end."""
+        """Make the ranks save their state and end."""
 
     @abc.abstractmethod
     def terminate(self, status: str, reason: str) -> None:
-        """Ask the ranks to end; the attempt is then to have ended as `status`, for `reason`."""
+        """Ask the ranks to end; the attempt will end with this `status` and `reason`."""
 
     @abc.abstractmethod
     def stop(self, status: str, reason: str, grace_s: float = GRACE_S) -> None:
@@ -143,11 +143,11 @@ class Attempt(abc.ABC):
         )
 
     def _count_cores(self) -> int:
-        """Return how many cores there are for the ranks."""
+        """Return how many cores the ranks have."""
         return len(self.cores) if self.allocation is None else self.allocation.cpus
 
     def _build_watch(self) -> Watch | None:
-        """Return a watch on the files that a run writes while it makes progress; None without a limit."""
+        """Return a watch on the files that show a run's progress; None without a limit."""
         if self.task.limits.hang_s is None:
             return None
         files = [self.run.path(name) for name in (run_directory.STEPS, run_directory.EPOCHS, run_directory.CHECKPOINT)]
@@ -155,7 +155,7 @@ class Attempt(abc.ABC):
         return Watch(files, self.task.limits.hang_s)
 
     def _enforce_limits(self) -> None:
-        """Send the signals that are due to an attempt that is over its limits."""
+        """Send the due signals to an attempt that exceeds its limits."""
         now = time.monotonic()
         limits = self.task.limits
         if self._stopping is None and limits.time_s is not None and now - self._began >= limits.time_s:
@@ -171,28 +171,28 @@ class Attempt(abc.ABC):
             self._send(self._signals.pop(0)[1])
 
     def _schedule_end(self, first: signal.Signals, pause_s: float) -> None:
-        """Have a signal sent now, SIGTERM after `pause_s`, and SIGKILL after GRACE_S more."""
+        """Schedule signals: this one now, SIGTERM after `pause_s`, SIGKILL GRACE_S later."""
         now = time.monotonic()
         self._signals = [(now, first), (now + pause_s, signal.SIGTERM), (now + pause_s + GRACE_S, signal.SIGKILL)]
 
     def note_disturbance(self) -> None:
-        """Write into state.json that another sweep may have used the run's cores meanwhile."""
+        """Record in state.json that another sweep may have used the run's cores at the same time."""
         if self.run.state().get("shared_cores") is not True:
             with contextlib.suppress(OSError):
                 write_state(self.run, shared_cores=True)
 
     def _find_lost_nodes(self) -> list[str]:
-        """Return the nodes of the run that cannot be reached any more."""
+        """Return the nodes of the run that have become unreachable."""
         return []
 
     def _tidy(self) -> None:
-        """End the processes that its ranks may have left, and close its logs."""
+        """End processes that the ranks may have left, and close the attempt's logs."""
         kill_processes(self.directory)
         if self._capture is not None:
             self._capture.close()
 
     def _finish(self, code: int) -> None:
-        """Tidy up, and write how the attempt has ended, by the files and the exit status of the MPI launcher."""
+        """Clean up, and write the end of the attempt, as its files and the exit status of the MPI launcher show it."""
         self._tidy()
         self.exit_code = code
         ended = result_check.judge_result(self.run, self.number)

@@ -18,7 +18,7 @@ from sweep.settings.resolved_point import ResolvedPoint
 
 
 class TaskBuilder:
-    """Builds the tasks of an open sweep's runs; all that one process builds run the same code.
+    """Builds the tasks of an open sweep's runs; all tasks from one process use the same code.
 
     Args:
         directory: of the sweep.
@@ -37,7 +37,7 @@ class TaskBuilder:
 
     @functools.cached_property
     def _about(self) -> Mapping[str, Any]:
-        """The description of the sweep; sweep.yaml is read for the first task, after the machine was calibrated."""
+        """The description of the sweep, read from sweep.yaml for the first task, after the machine was calibrated."""
         return read_description(self._directory) if self._given is None else self._given
 
     def __call__(self, run: Run, point: ResolvedPoint) -> RunTask:
@@ -60,6 +60,6 @@ class TaskBuilder:
 
 
 def weigh(config: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return a key that is greater for longer runs on as many cores: steps at most, epochs."""
+    """Return a sort key that is greater for longer runs on equally many cores: maximal steps, then epochs."""
     steps = config["max_steps"]
     return (math.inf if steps is None else float(steps), float(config["epochs"]))

@@ -20,7 +20,7 @@ ANYTHING = (KILLED, UNKNOWN)
 
 
 def explain_exit(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tuple[str, str]:
-    """Return the reason and the cause of a failed attempt, from the first rank's failure report or the exit code.
+    """Return the reason and the cause of a failed attempt, from the first rank's failure report or from the exit code.
 
     Args:
         attempt: its directory.
@@ -60,7 +60,7 @@ def explain_start_error(error: OSError) -> tuple[str, str]:
 
 
 def find_disk_trouble(directory: Path) -> str | None:
-    """Return why nothing can be written there (no space, no file, a quota, a failing disk); None if it can."""
+    """Return why a directory cannot be written (no space, no file, a quota, a failing disk); None if it can."""
     try:
         disk = os.statvfs(directory)
         if disk.f_bavail * disk.f_frsize < ROOM or (disk.f_files > 0 and disk.f_favail == 0):

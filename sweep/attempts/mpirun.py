@@ -23,7 +23,7 @@ from sweep.system.slurm_allocation import Allocation
 
 
 class MpirunAttempt(Attempt):
-    """An attempt at a run as a running mpirun.
+    """An attempt at a run that mpirun has started.
 
     Raises:
         OSError: it cannot be started.

@@ -52,7 +52,7 @@ class RunTask:
 
     @property
     def cores(self) -> int:
-        """The cores that the run would like to have for itself."""
+        """The number of cores that the run wants for itself."""
         return self.workers * self.threads_per_worker
 
     def build_command(self) -> list[str]:
@@ -65,5 +65,5 @@ class RunTask:
 
 
 def load_task(fields: Mapping[str, Any]) -> RunTask:
-    """Return the task that `dataclasses.asdict` has turned into `fields`."""
+    """Return the task with these `fields`, the result of `dataclasses.asdict`."""
     return RunTask(**{**fields, "limits": Limits(**fields.get("limits", {}))})

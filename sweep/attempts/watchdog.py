@@ -25,7 +25,7 @@ class Watch:
         self._seen = [*map(stamp_file, files)]
 
     def has_hung(self) -> bool:
-        """Tell whether nothing has changed for `hang_s` seconds; may be called at any rate."""
+        """Tell whether no file has changed for `hang_s` seconds; may be called as often as you like."""
         now = time.monotonic()
         if (passed := now - self._looked) >= self.interval_s:
             self._looked = now

@@ -18,7 +18,8 @@ PATIENCE_S = 5.0
 
 
 def ask(directory: Path, request: Request) -> bool:
-    """Have the launcher of a sweep heed a request, and wait until it has; False if there is no launcher (any more).
+    """Send a request to the launcher of a sweep, and wait until it has obeyed; return False if there is no launcher
+    (any more).
 
     Raises:
         OSError: the directory cannot be written.
@@ -41,7 +42,7 @@ def ask(directory: Path, request: Request) -> bool:
 
 
 def take_over(directory: Path) -> Sweep | None:
-    """Open a sweep that nobody holds; None if somebody was faster.
+    """Open a sweep that has no launcher; return None if another process was faster.
 
     Raises:
         UsageError: the directory cannot be written.

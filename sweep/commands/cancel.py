@@ -52,6 +52,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_standing(run: Run) -> tuple[str, object]:
-    """Return status and reason."""
+    """Return the status of a run and its reason."""
     state = run.state()
     return state["status"], state.get("reason")

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _resume(options: argparse.Namespace, session: Session) -> int:
-    """Compute the runs, or have the launcher of the sweep do so; return the exit status."""
+    """Compute the runs, or ask the sweep's launcher to do so; return the exit status."""
     directory, words = find.find_sweep(options.words)
     runs = find.choose_runs(directory, words, [each.name for each in restore_runs.list_missing(directory)])
     everything = bool(options.all or words)
@@ -88,7 +88,7 @@ def _resume(options: argparse.Namespace, session: Session) -> int:
 
 
 def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> bool:
-    """Tell whether a resume takes a run up, by its state.
+    """Tell by a run's state whether a resume computes the run.
 
     Args:
         everything: also a run that was cancelled by its name.
@@ -110,7 +110,7 @@ def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> b
 
 
 def is_left_out(run: Run) -> bool:
-    """Tell whether a run was cancelled by its name."""
+    """Tell whether a user has cancelled the run by name."""
     state = run.state()
     return state["status"] == run_directory.CANCELLED and bool(state.get("left_out"))
 
@@ -169,7 +169,7 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
 
 
 def _report_left_out(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], verbosity: Verbosity) -> None:
-    """Print how many runs stay cancelled, and that nothing is missing if that is so."""
+    """Print how many runs stay cancelled, and if so, that no run is missing."""
     chosen = set(wanted)
     left_out = [each for each in runs if each not in chosen and is_left_out(each)]
     lines = []
@@ -184,7 +184,7 @@ def _report_left_out(directory: Path, runs: Sequence[Run], wanted: Sequence[Run]
 def _report(
     verbosity: Verbosity, lines: Sequence[str], runs: int, *, left_out: int = 0, pid: int | None = None
 ) -> None:
-    """Report what becomes of a resume: in lines for people, or as an event."""
+    """Report the progress of a resume, in lines for people or as an event."""
     if verbosity.json:
         events.print_event(events.RUNS_TAKEN_UP, runs=runs, left_out=left_out, pid=pid)
     for line in lines:

@@ -32,14 +32,14 @@ _CHOSEN = ("hydra.launcher", "hydra.sweeper")
 
 
 def quote_for_hydra(words: Sequence[str]) -> list[str]:
-    """Put ${ceil:${workers},8} and texts like 1e3 in quotes, and ++ before free keys, as Hydra wants them."""
+    """Return words for Hydra: with quotes around ${ceil:${workers},8} and texts like 1e3, and ++ before free keys."""
     nested = r"^([^=\s]+=)(\$\{[^{}\"']*(?:\$\{[^{}\"']*\}[^{}\"']*)+\})$"
     free = r"^(?=hydra\.launcher\.additional(\.|=\{))"
     return [quote_text(re.sub(free, "++", re.sub(nested, r'\1"\2"', word))) for word in words]
 
 
 def put_overrides_first(words: Sequence[str]) -> list[str]:
-    """Put all overrides before all flags if flags stand between them, which Hydra's parser refuses.
+    """Return words with all overrides before all flags, since Hydra's parser refuses flags between overrides.
 
     Raises:
         UsageError: a flag is unknown, or has a wrong value.
@@ -69,7 +69,7 @@ def put_overrides_first(words: Sequence[str]) -> list[str]:
 
 
 def quote_text(word: str) -> str:
-    """Put quotes around parts of a text that Hydra would read as something else: true, 1e3, 007.
+    """Put quotes around those parts of a text that Hydra would not read as text: true, 1e3, 007.
 
     Arguments of programs and variables of their environment are such texts: `true` is not `True` there.
     """
@@ -83,7 +83,7 @@ def quote_text(word: str) -> str:
 
 
 def refuse_misread(words: Sequence[str]) -> None:
-    """Refuse a text for the launcher that Hydra reads as a number (account=2024_08 is 202408), or as its options.
+    """Refuse a text of the launcher that Hydra reads as a number (account=2024_08 becomes 202408) or as its options.
 
     Raises:
         UsageError: the line says how to type it.
@@ -103,7 +103,7 @@ def refuse_misread(words: Sequence[str]) -> None:
 
 
 def _is_numeric(key: str) -> bool:
-    """Tell whether a key of the launcher wants a number."""
+    """Tell whether a key of the launcher takes a number."""
     name = key.rpartition(".")[2]
     kinds = {field.name: str(field.type) for field in dataclasses.fields(SlurmOptions)}
     return kinds.get(name, "").startswith(("int", "float"))

@@ -20,7 +20,7 @@ from sweep.config.hydra_patches import has_shape
 
 
 def cache_config_files(loader: ConfigLoader) -> ConfigLoader:
-    """Return a loader like this one that reads each config file once; or this one, where Hydra is not as expected."""
+    """Return a loader like this one that reads each config file once; if Hydra has changed, return this one."""
     if type(loader) is not ConfigLoaderImpl or type(loader.repository) is not ConfigRepository or not _has_members():
         return loader
     copied = _Loader.__new__(_Loader)
@@ -35,7 +35,7 @@ def _has_members() -> bool:
 
 
 class CachedRepository(ConfigRepository):
-    """A repository whose files are taken not to change any more, nor to appear.
+    """A repository of config files that are assumed not to change or appear while it exists.
 
     Args:
         repository: Hydra's own, with a config search path that does not change any more.
@@ -64,14 +64,14 @@ class CachedRepository(ConfigRepository):
         self._results, self._places = {}, {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CachedRepository:
-        """Share the cache with a copy for a composition until that one gets another search path."""
+        """Return a copy for a composition, which shares the cache until the copy gets another search path."""
         copied = copy.copy(self)
         copied.sources = list(self.sources)
         return copied
 
 
 class _Loader(ConfigLoaderImpl):
-    """Hydra's loader for a repository that keeps what it has handed out."""
+    """Hydra's loader with a repository that caches its results."""
 
     @staticmethod
     def _embed_result_config(ret: ConfigResult, package_override: str | None) -> ConfigResult:

@@ -34,7 +34,8 @@ _OUTSIDE = re.compile(r"hydra(?!\.launcher\b)|\boc\.|\$\{\s*\$\{|\$\{[^:}]*\$\{"
 
 
 def build_plain_config(config: DictConfig, launcher: DictConfig, shared: Sections | None = None) -> dict[str, Any]:
-    """Return the resolved config as plain data; of Hydra's own section, only the launcher's options belong to a run."""
+    """Return the resolved config as plain data; of Hydra's own section, only the launcher's options are part of a
+    run."""
     shared = shared or Sections()
     return {name: shared.share(name, _extract_section(config, launcher, name)) for name in _list_sections(config)}
 
@@ -69,7 +70,7 @@ class _Word:
 
     @property
     def plain_value(self) -> bool:
-        """Whether it only puts a value at a key of a run's config."""
+        """Whether the word only sets the value of a key in a run's config."""
         override = self.override
         renames = "." not in self.key and (override.is_add() or override.is_force_add() or override.is_delete())
         return (
@@ -83,7 +84,7 @@ class _Word:
 
 
 class Composer:
-    """Composes points for a launcher, as plain data whose equal sections are the same objects.
+    """Composes the configs of points as plain data, in which equal sections are the same objects.
 
     Args:
         loader: Hydra's loader of configs.
@@ -100,7 +101,7 @@ class Composer:
         self._numbers: dict[str, Override] = {}  # one parsed override of each key that has whole numbers
 
     def compose(self, points: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        """Compose points, each given by its overrides; return their configs in order.
+        """Compose points from their overrides; return their configs in order.
 
         Raises:
             Exception: Hydra's error for the first point that it cannot compose.
@@ -125,7 +126,8 @@ class Composer:
         return composed
 
     def _group_alike(self, points: Sequence[Sequence[str]]) -> list[list[int]]:
-        """Group the numbers of points that choose the same groups, in the order of the first of each."""
+        """Group the numbers of points that choose the same members of groups, in the order of each group's first
+        point."""
         groups: dict[tuple[str, ...], list[int]] = {}
         for number, lines in enumerate(count_through("points read", points, silent=self.silent)):
             try:
@@ -144,7 +146,7 @@ class Composer:
         return self._words[line]
 
     def _parse(self, line: str) -> Override:
-        """Parse an override; of the whole numbers of one key, the slow parser is given only the first."""
+        """Parse an override; Hydra's slow parser is used only for the first of a key's whole numbers."""
         key, _, value = line.partition("=")
         if _NUMBER.fullmatch(value) is None:
             return self._parser.parse_override(line)
@@ -153,7 +155,8 @@ class Composer:
         return dataclasses.replace(self._numbers[key], _value=int(value), input_line=line)
 
     def _build_base(self, points: Sequence[Sequence[str]]) -> _Base | None:
-        """Compose what these points, of one choice of groups, share; return None if they may share less."""
+        """Compose the config that these points, with equal choices of groups, share; return None if they may share
+        less."""
         if self.master.hydra.searchpath:  # groups that Hydra has not looked up yet may be there
             return None
         common = set(points[0]).intersection(*points[1:])
@@ -192,7 +195,7 @@ class Composer:
 
 
 class _Base:
-    """A composed config from which the configs of points that differ in values only are made."""
+    """A composed config, from which the configs of points with other values are made."""
 
     def __init__(self, config: DictConfig, common: frozenset[str], shared: Sections) -> None:
         self.config, self.common, self.shared = config, common, shared
@@ -203,7 +206,7 @@ class _Base:
         self._read: dict[tuple[str, tuple[str, ...]], Any] = {}  # by section and lines that change it
 
     def insert_values(self, words: Sequence[_Word]) -> dict[str, Any]:
-        """Return the config with these values."""
+        """Return the config with these values set."""
         changes: dict[str, tuple[str, ...]] = {name: () for name in self.names}
         moving = set(self.interpolated)  # interpolations may depend on any value
         for word in words:
@@ -222,7 +225,7 @@ class _Base:
 
     @contextmanager
     def _apply_temporarily(self, words: Sequence[_Word]) -> Iterator[DictConfig]:
-        """Yield the config with the values in it: for that long itself, or a copy if they change its shape."""
+        """Yield the config with the values set: temporarily in itself, or in a copy if they change its structure."""
         if not all(self._is_leaf(word) for word in words):
             changed = copy.deepcopy(self.config)
             ConfigLoaderImpl._apply_overrides_to_config([word.override for word in words], changed)
@@ -237,7 +240,7 @@ class _Base:
                 OmegaConf.update(self.config, key, value)
 
     def _is_leaf(self, word: _Word) -> bool:
-        """Tell whether the word replaces one value by another, so that putting the old one back undoes it."""
+        """Tell whether the word replaces a single value, so that restoring the old value undoes the change."""
         override = word.override
         if override.is_add() or override.is_force_add() or override.is_delete() or word.section in self.interpolated:
             return False

@@ -13,13 +13,13 @@ _absent: list[Path] = []
 
 
 def note_absent(directory: str) -> None:
-    """Remember which of this directory and its parents do not exist yet: Hydra makes them before anything runs."""
+    """Record which of this directory and its parents do not exist before Hydra creates them."""
     path = Path(os.path.abspath(directory))
     _absent[:] = [folder for folder in (*reversed(path.parents), path) if not folder.exists()]
 
 
 def remove_traces(directory: Path) -> None:
-    """Remove what Hydra has made for a sweep of which nothing was started: empty directories and multirun.yaml."""
+    """Remove what Hydra has created for a sweep that was not started: empty directories and multirun.yaml."""
     with contextlib.suppress(OSError):
         if (directory / run_directory.SWEEP).exists():
             return

@@ -30,7 +30,7 @@ _SWEPT = re.compile(r"^Sweeping over Hydra's configuration is not supported : '(
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> str | None:
-    """Return one line for an error in the overrides (`arguments`, as typed); None for a fault of the program."""
+    """Return one line for an error in the overrides (`arguments`, as typed); None for an error in the program."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
@@ -66,7 +66,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
 
 
 def _prepend_words(line: str, arguments: Sequence[str]) -> str:
-    """Put the words that have what a line of Hydra's quotes in front of it, where it names no key."""
+    """Return the line with the words that contain Hydra's quotation in front, if the line names no key."""
     words = [word for word in arguments if "=" in word or word.startswith("~")]
     if any(word.partition("=")[0].lstrip("+") in line for word in words):
         return line
@@ -76,7 +76,7 @@ def _prepend_words(line: str, arguments: Sequence[str]) -> str:
 
 
 def _explain_launcher(error: BaseException, arguments: Sequence[str]) -> str | None:
-    """Explain an error of the launcher's options that Hydra reports without its key or reason; else return None."""
+    """Explain an error in the launcher's options that Hydra reports without key or reason; return None for others."""
     message = str(error).splitlines()[0] if str(error) else ""
     if (swept := _SWEPT.match(str(error))) is not None:
         key, _, value = swept[1].partition("=")
@@ -127,14 +127,14 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
 
 
 def _find_value(key: str, arguments: Sequence[str]) -> str | None:
-    """Return the value that was typed for a key; None if it was not typed."""
+    """Return the value typed for a key; None if the key was not typed."""
     same = (key, re.sub(r"\[(\d+)\]", r".\1", key))
     values = [word.partition("=")[2] for word in arguments if word.partition("=")[0].lstrip("+") in same]
     return values[-1] if values else None
 
 
 def _find_enclosing(key: str, arguments: Sequence[str]) -> tuple[str, str] | None:
-    """Return the key and the value that were typed around a key, such as `batch={size:a}` around batch.size."""
+    """Return the typed key and value that contain a key, such as `batch={size:a}` for batch.size."""
     while key:
         key = key[: max(key.rfind("."), key.rfind("["), 0)]
         if key and (value := _find_value(key, arguments)) is not None and value[:1] in ("[", "{"):
@@ -143,7 +143,7 @@ def _find_enclosing(key: str, arguments: Sequence[str]) -> tuple[str, str] | Non
 
 
 def _find_below(key: str, arguments: Sequence[str]) -> str | None:
-    """Return a word that was typed for a key inside of a value without keys, such as `batch.size.x=3`."""
+    """Return a word that sets a key inside a value that has no keys, such as `batch.size.x=3`."""
     words = [word.lstrip("+") for word in arguments]
     return next((word for word in words if word.partition("=")[0].startswith((f"{key}.", f"{key}["))), None)
 
@@ -152,7 +152,7 @@ _KINDS: Mapping[Any, str] = {bool: "true or false", int: "an integer", float: "a
 
 
 def _describe_valid(key: str, arguments: Sequence[str], parent: Any = None) -> str | None:
-    """Describe in words what a key accepts; `parent` is its section in a config that is being composed, if any."""
+    """Describe the values that a key accepts; `parent` is its section in a config during composition, if any."""
     types = list(TYPES)
     group = key.partition(".")[0]
     if group in MEMBERS:
@@ -162,7 +162,7 @@ def _describe_valid(key: str, arguments: Sequence[str], parent: Any = None) -> s
 
 
 def _find_classes(group: str, arguments: Sequence[str], parent: Any) -> list[type]:
-    """List the classes that a section may have: the chosen one, or all if the choice is not known."""
+    """List the possible classes of a section: the chosen one, or all if the choice is unknown."""
     members = MEMBERS[group]
     name = _find_value(group, arguments)
     if OmegaConf.is_config(parent):
@@ -171,7 +171,7 @@ def _find_classes(group: str, arguments: Sequence[str], parent: Any) -> list[typ
 
 
 def _find_valid(prefix: str, cls: type, key: str) -> Iterator[str]:
-    """Yield what a key accepts, in words, by the fields of a dataclass whose keys begin with `prefix`."""
+    """Yield descriptions of the values that a key accepts, from dataclass fields whose keys begin with `prefix`."""
     if not key.startswith(prefix):
         return
     hints = typing.get_type_hints(cls)
@@ -186,5 +186,5 @@ def _find_valid(prefix: str, cls: type, key: str) -> Iterator[str]:
 
 
 def _list_modules(error: BaseException) -> list[str]:
-    """Return the modules through which an error has passed, that which raised it last."""
+    """Return the modules through which an error has passed; the module that raised it is last."""
     return [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]

@@ -15,7 +15,7 @@ ZIP_IS = "a list of lists of keys, such as [[optimizer.lr,workers]]"
 
 
 def refuse_duplicates(words: Sequence[str]) -> None:
-    """Refuse a key that a command line gives twice, other than to replace a mapping (~key +key=...).
+    """Refuse a key that a command line sets twice, except to replace a mapping (~key +key=...).
 
     Raises:
         UsageError: names both.

@@ -26,13 +26,13 @@ _NODE = ("name", "node", "group", "package", "provider")
 
 
 def apply_speedups() -> None:
-    """Have Hydra and OmegaConf do the same in less time, in this process."""
+    """Make Hydra and OmegaConf faster in this process, with the same results."""
     for speed_up in SPEEDUPS:
         speed_up()
 
 
 def share_config_store() -> bool:
-    """Keep Hydra from copying all registered types for every look at a group and every point of a grid.
+    """Keep Hydra from copying all registered types each time it reads a group and for every point of a grid.
 
     Hydra copies its repository in order not to change it while it resolves the search path. The store of types in it is
     a singleton, is only read then, and hands out copies itself.
@@ -68,7 +68,7 @@ def _make_yaml_loader_getter(get_yaml_loader: Function) -> Function:
 
 
 def take_mode_from_flag() -> bool:
-    """Keep Hydra from composing the whole config for hydra.mode if -m decides: it composes it again afterwards.
+    """Keep Hydra from composing the whole config to find hydra.mode if -m decides it: Hydra composes again later.
 
     Gain: not measured apart.
     """
@@ -84,7 +84,7 @@ def take_mode_from_flag() -> bool:
 
 
 def map_choices_on_demand() -> bool:
-    """Build the config of all choices only for a defaults list that has interpolations: most have none.
+    """Build the map of all choices only for a defaults list with interpolations: most have none.
 
     Gain, with `parse_interpolations_once` and cached_repository.py: composing a point of 1000 took 2.47 ms, and then
     1.73 ms (docs/benchmarks.md).
@@ -103,7 +103,7 @@ def map_choices_on_demand() -> bool:
 
 
 def parse_interpolations_once() -> bool:
-    """Keep the trees of parsed interpolations, which are the same in all points; OmegaConf only reads them.
+    """Cache the trees of parsed interpolations, which all points share; OmegaConf only reads them.
 
     Gain: see `map_choices_on_demand`.
     """
@@ -123,7 +123,7 @@ SPEEDUPS: tuple[Callable[[], bool], ...] = (
 
 
 def store_on_demand(group: str, name: str, make: Callable[[], type]) -> None:
-    """Store a type in Hydra's store; `make` is called when it is first loaded, as a command needs ten of a hundred.
+    """Register a type with Hydra by `make`, which is called at the first load: a command needs ten types of a hundred.
 
     Gain: not measured apart.
     """
@@ -138,7 +138,7 @@ def store_on_demand(group: str, name: str, make: Callable[[], type]) -> None:
 
 
 class _DeferredNode(ConfigNode):
-    """A type in Hydra's store that is made when it is first loaded."""
+    """A type in Hydra's store that is built at its first load."""
 
     def __init__(self, name: str, group: str, make: Callable[[], type]) -> None:
         self.name, self.group, self.package, self.provider = name, group, None, None
@@ -155,13 +155,13 @@ class _DeferredNode(ConfigNode):
 
 
 def replace_help(print_help: Callable[[Any, str | None, Any, Any], None]) -> bool:
-    """Have `print_help` print the help, which is called as Hydra.app_help is."""
+    """Replace Hydra.app_help by `print_help`."""
     parameters = ("self", "config_name", "args_parser", "args")
     return _replace("hydra._internal.hydra:Hydra", "app_help", parameters, lambda app_help: print_help)
 
 
 def replace_completion(complete: Callable[[Callable[[str], list[str]], str], list[str]]) -> bool:
-    """Have `complete` return what a line's last word may become, by Hydra's own answers to a line."""
+    """Replace Hydra's completions of a line by those that `complete` returns."""
 
     def make(query: Function) -> Function:
         return lambda self, config_name, line: complete(lambda text: query(self, config_name, text), line)
@@ -171,7 +171,7 @@ def replace_completion(complete: Callable[[Callable[[str], list[str]], str], lis
 
 
 def tolerate_last_failure() -> bool:
-    """Let a search by Optuna's grid sampler end with a failed trial; to be called when the sweeper has loaded Optuna.
+    """Let a search by Optuna's grid sampler end with a failed trial; call this when the sweeper has loaded Optuna.
 
     After the last point the sampler asks the study to stop, which is an error outside of `Study.optimize`. The sweeper
     expects that error after a value, not after a failure: which point comes last is random, and with a failed one the
@@ -190,7 +190,7 @@ def tolerate_last_failure() -> bool:
 
 
 def _replace(where: str, name: str, parameters: tuple[str, ...], make: Callable[[Function], Function]) -> bool:
-    """Replace a function of a library (`where` is module or module:Class) that has these parameters by `make` of it.
+    """Replace a library's function (`where` is module or module:Class) by `make` of it, if it has these parameters.
 
     Return whether it is replaced, now or by an earlier call.
     """
@@ -209,7 +209,7 @@ def _replace(where: str, name: str, parameters: tuple[str, ...], make: Callable[
 
 
 def has_shape(owner: Any, name: str, parameters: tuple[str, ...]) -> bool:
-    """Tell whether a module or a class has a function of this name with these parameters."""
+    """Tell whether a module or class has a function with this name and these parameters."""
     try:
         return tuple(inspect.signature(getattr(owner, name)).parameters) == parameters
     except (AttributeError, TypeError, ValueError):

@@ -30,7 +30,7 @@ OF_GRIDS = (
 
 
 def refuse_without_grid(words: Iterable[str]) -> None:
-    """Refuse overrides for a single run that only a grid or a search can heed.
+    """Refuse overrides that only a grid or a search can use, if the command is a single run.
 
     Raises:
         UsageError: names the first.
@@ -43,7 +43,7 @@ def refuse_without_grid(words: Iterable[str]) -> None:
 
 
 def refuse_unread(words: Iterable[str], *, grid: bool) -> None:
-    """Refuse words for Hydra of which nothing here takes note.
+    """Refuse words for Hydra that have no effect here.
 
     Raises:
         UsageError: names the first.
@@ -57,7 +57,7 @@ def refuse_unread(words: Iterable[str], *, grid: bool) -> None:
 
 
 def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str, str]], idle: Idle) -> None:
-    """Refuse a value that was typed and decides nothing at any of the points that have it.
+    """Refuse a typed value that has no effect at any of its points.
 
     Args:
         configs: resolved configs of the points that can work.
@@ -81,7 +81,7 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
 
 
 def _split_mappings(typed: Mapping[str, str]) -> dict[str, str]:
-    """Return what was typed, with each option of a mapping (`scaling={rule:sqrt,by:batch}`) as if typed alone."""
+    """Return the typed overrides with each option of a mapping (`scaling={rule:sqrt,by:batch}`) as its own override."""
     split = dict(typed)
     for key, value in typed.items():
         if value.startswith("{"):
@@ -92,7 +92,7 @@ def _split_mappings(typed: Mapping[str, str]) -> dict[str, str]:
 def refuse_settings(
     settings: SweepSettings, configs: Sequence[Mapping[str, Any]], typed: Mapping[str, str], *, search: bool
 ) -> None:
-    """Refuse settings of a sweep that decide nothing: what was `typed`, and a rule that could never end a run.
+    """Refuse `typed` settings of a sweep that have no effect, and a pruning rule that can never end a run.
 
     Args:
         configs: of the points that are left.
@@ -124,6 +124,6 @@ def refuse_settings(
 
 
 def _find_last_pruning(config: Mapping[str, Any]) -> int:
-    """Return the last epoch after which a run could be pruned."""
+    """Return the last epoch after which pruning is possible."""
     every: int = config["evaluate_every"]
     return (config["epochs"] - 1) // every * every

@@ -7,15 +7,15 @@ from typing import Any
 
 
 class Sections:
-    """Gives one object for all equal sections of a name; nobody may change it."""
+    """A store that returns the same object for all equal sections of a name; nobody may change the objects."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Any] = {}
 
     def share(self, name: str, value: Any) -> Any:
-        """Return the first object of a name that equals `value`; by name, so that none stands twice in a config."""
+        """Return the stored object of this name that equals `value`; objects of different names are never shared."""
         return self._known.setdefault((name, repr(value)), value)  # repr: 1, 1.0 and True are not the same
 
     def share_changed(self, config: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a config with its sections shared, of which those that are objects of `before` are shared already."""
+        """Return a config with shared sections; sections that are objects of `before` are shared already."""
         return {key: value if before.get(key) is value else self.share(key, value) for key, value in config.items()}

@@ -21,12 +21,12 @@ HINT = "; optuna needs `pip install 'gradsweep[optuna]'`"
 
 
 def choose_direction(metric: str) -> str:
-    """Return which way sweep.metric is better; the resolver behind hydra.sweeper.direction."""
+    """Return whether sweep.metric is maximised or minimised, for the resolver of hydra.sweeper.direction."""
     return METRICS[metric].goal if metric in METRICS else MAXIMIZE  # an unknown metric is refused with the settings
 
 
 def register_defaults() -> None:
-    """Tell Hydra our defaults for searches, where the package is installed that makes them.
+    """Register our defaults for searches with Hydra, if Optuna's sweeper is installed.
 
     - direction follows from sweep.metric.
     - Samplers have a seed: a search that is resumed suggests the same points again, so that it reuses finished runs
@@ -51,7 +51,7 @@ def register_defaults() -> None:
 
 
 def refuse_search_of_nothing(settings: Any) -> None:
-    """Refuse a search by Optuna that has no values to choose from; `settings` is Hydra's section of a config.
+    """Refuse a search by Optuna without values to choose from; `settings` is Hydra's section of a config.
 
     Raises:
         UsageError: neither an override nor an option of the sweeper has a range or several values.

@@ -27,12 +27,13 @@ _KINDS = (
 
 
 def find_valid_kind(message: str) -> str | None:
-    """Return what a key accepts, by OmegaConf's message about a wrong type; None: the message does not tell."""
+    """Return the kind of value that a key accepts, from OmegaConf's message on a wrong type; None if it does not
+    say."""
     return next((kind for part, kind in _KINDS if part in message), None)
 
 
 def explain_grammar(error: OverrideParseException, arguments: Sequence[str], valid: str | None = None) -> str:
-    """Return what is wrong with an override, at which character, and how to type it if it is meant as a text.
+    """Return the error in an override, its position, and how to type the override if it is meant as text.
 
     Args:
         arguments: the command line, in which a space may have made two words of one.
@@ -78,7 +79,7 @@ _NO_DEFAULT = re.compile(r"(?:Could not override|Could not delete) '(.*)'\.")
 def explain_override(
     message: str, arguments: Sequence[str], words_for: Callable[[str, Sequence[str]], str | None]
 ) -> str | None:
-    """Return a better line than Hydra's message about an override that it can parse; None if the message is good."""
+    """Return a better message than Hydra's on an override that Hydra can parse; None if Hydra's is good."""
     first = (message.splitlines() or [""])[0]
     if (match := _SWEPT.match(first)) is not None:
         key, _, value = match[1].partition("=")
@@ -105,7 +106,7 @@ def explain_override(
 
 
 def _lacks_name(word: str) -> bool:
-    """Tell whether a word may choose a member of a group, but a value of it is no text, as in compressor=null."""
+    """Tell whether a word chooses a member of a group by a value that is no text, as in compressor=null."""
     override = parse(word)
     if override is None or "." in str(override.key_or_group):
         return False
@@ -116,7 +117,7 @@ def _lacks_name(word: str) -> bool:
 
 
 def _quote(key: str, value: str) -> str | None:
-    """Return the shell's word that gives `key` this text; None if quotes do not help."""
+    """Return the shell's word that sets `key` to this text; None if quotes do not help."""
     for quote in ('"', "'"):
         word = f"{key}={quote}{value}{quote}"
         parsed = parse(word)
@@ -126,7 +127,7 @@ def _quote(key: str, value: str) -> str | None:
 
 
 def parse(word: str) -> Override | None:
-    """Parse one override; return None if it is not in Hydra's grammar."""
+    """Parse an override; return None if Hydra's grammar does not accept it."""
     with suppress(HydraException):
         return OverridesParser.create().parse_override(word)
     return None

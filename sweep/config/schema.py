@@ -29,7 +29,7 @@ TYPES: list[tuple[str, type]] = []
 
 
 def make_schema(cls: type, name: str | None = None) -> type:
-    """Make a mutable dataclass of `cls`, nested ones included, with a field `name` if it is a member of a group."""
+    """Make a mutable dataclass like `cls` and its nested ones, with a field `name` if it is a member of a group."""
     hints = typing.get_type_hints(cls)
     fields: list[Any] = [] if name is None else [("name", str, name)]
     for field in dataclasses.fields(cls):
@@ -47,7 +47,7 @@ def make_schema(cls: type, name: str | None = None) -> type:
 
 
 def _make_open_mapping() -> DictConfig:
-    """Make an empty mapping that takes new keys without a + on the command line; the field's dataclass checks them."""
+    """Return an empty mapping that accepts new keys without + on the command line; the dataclass checks them later."""
     return DictConfig({}, flags={"struct": False})
 
 
@@ -58,7 +58,7 @@ def _make_default(field: dataclasses.Field[Any]) -> Any:
 
 
 def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
-    """Register the types of the whole config, `run` with `sweep` and `mpi`, and of its `groups` with Hydra."""
+    """Register with Hydra the types of the whole config: `run` with `sweep` and `mpi`, and the members of `groups`."""
     hydra_patches.apply_speedups()
     store = ConfigStore.instance()
     TYPES[:] = [("", run), ("sweep.", SweepSettings), ("race.", RaceSettings)]
@@ -81,7 +81,7 @@ def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
 
 
 def ceil(*given: int) -> int:
-    """Return a / b, rounded up, such as nodes for workers; the resolver `ceil`."""
+    """Return a / b rounded up, such as the nodes for workers; this is the resolver `ceil`."""
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in given)
     if len(given) != 2 or not whole or given[1] < 1:
         raise UsageError(f"${{ceil:{','.join(map(str, given))}}}: valid is two integers, the second from 1 up")
@@ -89,7 +89,7 @@ def ceil(*given: int) -> int:
 
 
 def register_resolvers(choose_directory: Callable[[str | None, str, str | None], str]) -> None:
-    """Register the resolvers that conf/ uses; `choose_directory` is the one behind hydra.sweep.dir."""
+    """Register the resolvers that conf/ uses; `choose_directory` resolves hydra.sweep.dir."""
     OmegaConf.register_new_resolver("sweep_directory", choose_directory, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("ceil", ceil, replace=True)
 
@@ -109,6 +109,6 @@ def refuse_foreign_launcher(settings: Any) -> None:
 
 
 def select_own_launchers(names: Sequence[str]) -> list[str]:
-    """Select the launchers that are files of our conf/ or a user's; those of packages are in Hydra's store of types."""
+    """Return those of the launchers that are files of conf/ or a user's; others are in Hydra's store of types."""
     foreign = {file.removesuffix(".yaml") for file in ConfigStore.instance().list(LAUNCHER)}
     return [name for name in names if name not in foreign]

@@ -16,13 +16,13 @@ _GOES_ON = (",", "=", "[", "{", "(", ":")
 
 
 def find(word: str) -> str:
-    """Return where in a word, counted from 1, it stops being grammatical, and what is wrong there; empty: unknown."""
+    """Return the position in a word, from 1, where its grammar breaks, and the error; empty if unknown."""
     place, why = next(_find_in_structure(word), None) or _find_by_grammar(word) or (None, "")
     return "" if place is None else f"character {place + 1}: {why}"
 
 
 def find_torn_words(words: Sequence[str], word: str) -> list[str]:
-    """Return the words that spaces have made of what was meant as one, such as `workers=2,` and `4`; one: none have."""
+    """Return the pieces of a word that spaces have split, such as `workers=2,` and `4`; a single piece means none."""
     if word not in words:
         return [word]
     first = last = list(words).index(word)
@@ -40,7 +40,7 @@ def _belong(first: str, second: str) -> bool:
 
 
 def _find_in_structure(word: str) -> Iterator[tuple[int, str]]:
-    """Yield what is wrong with quotes, brackets and commas."""
+    """Yield errors in quotes, brackets and commas."""
     start = word.find("=") + 1
     opened: list[tuple[str, int]] = []
     before, skipped = ",", False  # the last character but spaces; whether this one is escaped
@@ -81,7 +81,7 @@ class _Stop(Exception):
 
 
 class _First(ErrorListener):
-    """Keeps the place of the first error."""
+    """The position of the first error."""
 
     place: int | None = None
 

@@ -37,7 +37,7 @@ _SHOWN = 3  # choices that have a key
 
 
 def explain_unknown(key: str, parent: Any) -> str:
-    """Explain an unknown key of the section `parent` of a config: what may be meant, and what is valid."""
+    """Explain an unknown key in the section `parent` of a config: a similar key, and the valid ones."""
     if "/" in key:
         keys = list_groups()
         return f"unknown group; {did_you_mean(key, keys)}valid is {one_of(keys, LISTED_BY)}"
@@ -57,7 +57,7 @@ def explain_unknown(key: str, parent: Any) -> str:
 
 
 def _suggest(key: str, section: str, keys: list[str], parent: Any, members: Mapping[str, type]) -> str:
-    """Return a hint: a key of the section, of its other choices, or of the whole config."""
+    """Return a hint at a similar key: of the section, of its other choices, or of the whole config."""
     name = key.rpartition(".")[2]
     ours = _ELSEWHERE.get(name.lower(), name)
     above = f"{section}." if section else ""
@@ -70,7 +70,7 @@ def _suggest(key: str, section: str, keys: list[str], parent: Any, members: Mapp
 
 
 def _list_keys(parent: Any) -> list[str]:
-    """List all keys of a config, and those of everything that could be chosen in it."""
+    """List all keys of a config and of all its possible choices."""
     root = parent._get_root()
     plain = OmegaConf.to_container(root, resolve=False) if isinstance(root, DictConfig) else {}
     assert isinstance(plain, dict)
@@ -83,7 +83,7 @@ def _list_keys(parent: Any) -> list[str]:
 
 
 def _find_members(section: str) -> Mapping[str, type]:
-    """Return what can be chosen for a section, by name; empty if it is no group."""
+    """Return the members of a group by name; empty if the section is no group."""
     return OPTIONS if section == _LAUNCHER else MEMBERS.get(section, {})
 
 
@@ -96,7 +96,8 @@ def _list_fields(cls: Any) -> list[str]:
 
 
 def _name_choices(section: str, name: str) -> str:
-    """Name the choices that have a key, the shortest first, which are the plain methods; empty: none has it."""
+    """Return the names of the choices that have a key, the shortest first (plain methods); empty if no choice has
+    it."""
     having = [member for member, cls in _find_members(section).items() if name in _list_fields(cls)]
     having.sort(key=lambda member: (len(member), member))
     if not having:

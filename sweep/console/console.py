@@ -11,7 +11,7 @@ from rich.console import Console
 
 
 class Stream:
-    """A stream that may go away: whatever is wrong with it (full disk, closed terminal) is a broken pipe to rich."""
+    """A stream whose errors (full disk, closed terminal) all count as a broken pipe for rich."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -36,7 +36,7 @@ class Stream:
 
 
 class Output(Console):
-    """Standard output; where its reader has gone (`| head`), the sweep goes on without it.
+    """Standard output; if its reader has ended (`| head`), the sweep continues without output.
 
     Live displays are for terminals: not where colours alone were asked for (FORCE_COLOR=1 in a CI's log).
     """
@@ -59,7 +59,7 @@ class Output(Console):
 
 @dataclasses.dataclass(frozen=True)
 class Verbosity:
-    """The amount and the form of what a sweep prints."""
+    """How much a sweep prints, and in which form."""
 
     quiet: bool = False
     json: bool = False
@@ -74,5 +74,5 @@ class Verbosity:
         return Output(quiet=self.is_terse)
 
     def errors(self) -> Output:
-        """Return the console for failures and for how to resume: standard error if JSON lines have the output."""
+        """Return the console for failures and for how to resume: standard error if standard output has JSON lines."""
         return Output(stderr=self.json)

@@ -35,7 +35,8 @@ class Events:
         self._out: Console | None = Output() if echo else None
 
     def write(self, event: str, **fields: Any) -> None:
-        """Write an event, its time and `fields`, at once. A full disk does not stop a sweep: then it is left out."""
+        """Write an event with its time and `fields` at once. On a full disk the event is lost, and the sweep
+        continues."""
         record = {"event": event, "time": files.now(), **fields}
         with contextlib.suppress(OSError):
             files.append_json(self.path, record)
@@ -43,13 +44,13 @@ class Events:
             _print(self._out, record)
 
     def write_left(self, launcher: str, runs: int, missing: int, pid: int | None) -> None:
-        """Write that the sweep goes on without its command: in this process, or in a scheduler's jobs."""
+        """Write that the sweep continues without its command: in this process, or in a scheduler's jobs."""
         directory = str(self.path.parent.absolute())
         self.write(SWEEP_LEFT, directory=directory, launcher=launcher, runs=runs, missing=missing, pid=pid)
 
 
 def print_event(event: str, **fields: Any) -> None:
-    """Print an event of a command that computes nothing, and so has no file for it."""
+    """Print an event of a command that computes nothing and has no event file."""
     _print(Output(), {"event": event, "time": files.now(), **fields})
 
 

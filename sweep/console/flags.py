@@ -25,12 +25,12 @@ class Flags:
 
     @property
     def is_terse(self) -> bool:
-        """Whether the command is not to report its progress."""
+        """Whether the command reports no progress."""
         return self.quiet or self.json
 
 
 def take_flags(arguments: MutableSequence[str]) -> Flags:
-    """Take the flags out of a command line and return them.
+    """Remove the flags from a command line and return them.
 
     They must not be among a run's overrides, which its directory is named by.
     """

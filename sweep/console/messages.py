@@ -19,7 +19,7 @@ LOG_LINES = 10  # shown of a log
 
 
 def show_failures(failed: Sequence[Run], console: Console, resume_command: str) -> None:
-    """Print why runs failed, the end of their logs, and the command that computes only what is missing."""
+    """Print why runs failed, the ends of their logs, and the command that computes only the missing runs."""
     for run in failed:
         state = run.state()
         print_line(console, f"\n{state['status']}: {os.path.relpath(run.directory)}", "bold red")
@@ -35,7 +35,7 @@ def show_failures(failed: Sequence[Run], console: Console, resume_command: str) 
 
 
 def print_line(console: Console, text: str, style: str | None = None) -> None:
-    """Print a line as it is: neither markup nor line breaks of rich's own, so that it can be copied."""
+    """Print a line unchanged, without rich's markup and line breaks, so that it can be copied."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -46,7 +46,7 @@ def print_log_end(console: Console, path: Path) -> None:
 
 
 def report_left(sweep: Path, what: str, purposes: Mapping[str, str], verbosity: Verbosity, more: str = "") -> None:
-    """Print that a sweep goes on without this command, and what to type to follow it.
+    """Print that a sweep continues without this command, and the command to follow it.
 
     Args:
         what: becomes of it.
@@ -64,7 +64,7 @@ def report_left(sweep: Path, what: str, purposes: Mapping[str, str], verbosity: 
 
 
 def build_rerun_command(directory: Path) -> str:
-    """Return this command line with sweep.resume=, for a sweep whose points only this command knows."""
+    """Return this command line with sweep.resume=, for a sweep that only this command can complete."""
     value = os.path.relpath(directory)
     words = [word for word in record.read_command_line() if not word.startswith("sweep.resume=")]
     if not re.fullmatch(r"[A-Za-z0-9_./+-]+", value):  # Hydra's grammar wants quotes around the rest
@@ -73,7 +73,7 @@ def build_rerun_command(directory: Path) -> str:
 
 
 def build_command(verb: str, directory: Path) -> str:
-    """Return the command line with which `python -m sweep` does something with a sweep."""
+    """Return the command line of `python -m sweep` for an action on a sweep."""
     return shlex.join(["python", "-m", "sweep", verb, os.path.relpath(directory)])
 
 

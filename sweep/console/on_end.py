@@ -23,14 +23,15 @@ PLACEHOLDERS = ("directory", "status", "done", "failed", "exit_status")
 
 
 def check_words(key: str, words: Sequence[object]) -> None:
-    """Raise UsageError for a value that cannot be a word of a command: Hydra lets a list pass for a text in a list."""
+    """Raise UsageError for a value that is no word of a command: Hydra accepts a list as an element of a list of
+    texts."""
     for word in words:
         if not isinstance(word, str) or "\0" in word:
             raise bad_value(key, repr(list(words)), "a list of words without NUL")
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Raise UsageError if there is no such program."""
+    """Raise UsageError if the program does not exist."""
     if not command:
         return
     check_words("sweep.on_end", command)
@@ -43,7 +44,7 @@ def check_command(command: Sequence[str]) -> None:
 
 
 def run_on_end(command: Sequence[str], facts: Mapping[str, object]) -> str | None:
-    """Start the program, with `facts` for the placeholders, and wait for it; return an error's line, or None."""
+    """Start the program with `facts` in place of the placeholders, and wait for it; return an error line or None."""
     texts = {name: str(facts[name]) for name in PLACEHOLDERS}
     pattern = "|".join(PLACEHOLDERS)
     words = [re.sub(rf"\{{({pattern})\}}", lambda match: texts[match[1]], word) for word in command]

@@ -16,7 +16,7 @@ EVERY_S = {True: 0.2, False: 10.0}
 
 
 class Count:
-    """Counts what a step has done of all that it has to do.
+    """The progress of a step: how many of its items are done.
 
     Args:
         what: is done, such as "points checked".
@@ -31,7 +31,7 @@ class Count:
         self._shown = False
 
     def count_through(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items; each counts as done when the next one is asked for."""
+        """Yield the items; an item counts as done when the next one is requested."""
         try:
             for item in items:
                 yield item

@@ -71,7 +71,8 @@ def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: M
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
-    """The cost models that leave out one cell of a method or the baseline, if the other's counterpart was measured.
+    """The cost models that leave out one cell of a method or the baseline, if the other method has a counterpart of
+    this cell.
 
     The counterpart has the same circumstances. `misses` is what each model misses of the logarithm of the two steps'
     ratio.

@@ -29,7 +29,7 @@ _OPTION = re.compile(r"(?P<indent> *)(?P<key>\w+):(?P<value>[^#]*?)(?P<rest>\s*(
 
 
 def print_help(hydra: Hydra, config_name: str | None, args_parser: Any, args: Any) -> None:
-    """Print the help for what was typed; called as Hydra.app_help is."""
+    """Print the help for the command line; replaces Hydra.app_help."""
     mode = RunMode.MULTIRUN if args.multirun else RunMode.RUN
     config = hydra.compose_config(config_name, args.overrides, mode, with_log_configuration=True)
     HydraConfig.instance().set_config(config)
@@ -38,7 +38,7 @@ def print_help(hydra: Hydra, config_name: str | None, args_parser: Any, args: An
 
 
 def compose_help(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Sequence[str]) -> str:
-    """Return the help: all of it, or the options of the groups that `config` and the `usual` one choose differently."""
+    """Return the whole help, or the options of those groups whose choice in `config` differs from the `usual` one."""
     words = {group.lstrip("+"): value for group, _, value in (word.partition("=") for word in typed)}
     folders = [Path(source.path) for source in config.hydra.runtime.config_sources if source.schema == "file"]
     choices = {str(group): str(name) for group, name in config.hydra.runtime.choices.items() if name is not None}
@@ -71,7 +71,7 @@ def _is_ours(group: str) -> bool:
 
 
 def _list_groups(hydra: Hydra, folders: Sequence[Path]) -> Iterator[str]:
-    """Yield lines with the names of each group, and with the aliases among them and what they stand for."""
+    """Yield lines with the names in each group, its aliases and their meanings."""
     yield "Groups (GROUP=NAME; `python multirun.py GROUP=NAME --help` shows the options of NAME):"
     yield ""
     for group in sorted(hydra.list_all_config_groups()):
@@ -90,14 +90,14 @@ def _wrap(line: str, indent: str = "") -> list[str]:
 
 
 def _find_meaning(path: Path | None) -> str:
-    """Return what a file of a group is an alias of, such as `topk` or `topk ratio=0.001`; empty: it is no alias."""
+    """Return the meaning of an alias's file in a group, such as `topk` or `topk ratio=0.001`; empty for other files."""
     base = _find_base(path)
     options = [f"{key}={_dump_in_line(value)}" for key, value in _read(path).items() if key != "defaults"]
     return " ".join([base, *options]) if base else ""
 
 
 def _find_base(path: Path | None) -> str:
-    """Return the name in the same group that a file is an alias of; empty: none, as for an experiment."""
+    """Return the name in the same group for which a file is an alias; empty if it is none, as for an experiment."""
     first = (_read(path).get("defaults") or [""])[0]
     if not isinstance(first, str) or first.startswith("/") or _is_global(path):
         return ""
@@ -110,7 +110,7 @@ def _is_global(path: Path | None) -> bool:
 
 
 def _dump_in_line(value: Any) -> str:
-    """Return a value as YAML writes it in a line."""
+    """Return a value as YAML in one line."""
     written = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
     return written.removesuffix("\n").removesuffix("\n...")
 
@@ -128,7 +128,7 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Page:
-    """A file of conf/ as the help shows it: its comments, and its options with the values of a config."""
+    """The help on a file of conf/: its comments, and its options with the values of a config."""
 
     folders: Sequence[Path]
     group: str
@@ -136,7 +136,8 @@ class _Page:
     values: Mapping[str, Any]
 
     def split_names(self, typed: str) -> list[_Page]:
-        """Return the pages of all names of `compressor=qsgd,svd`, with the values that are written; else this one."""
+        """Return the pages of all names in `compressor=qsgd,svd`, with the files' values; without such a list this
+        page."""
         names = typed.split(",") if "," in typed else []
         return [dataclasses.replace(self, name=name, values={}) for name in names] or [self]
 
@@ -145,7 +146,7 @@ class _Page:
         return any(_OPTION.match(line) for line in self._read_lines(self._find_origin()))
 
     def format_lines(self) -> list[str]:
-        """Return the page; of another name also what it is another name of."""
+        """Return the lines of the page; for an alias also its meaning."""
         shown = self._format_options(self._find_origin())
         if not self.group:
             return shown
@@ -158,7 +159,7 @@ class _Page:
         return [title, *(f"  {line}" for line in body)]
 
     def _find_origin(self) -> Path | None:
-        """Find the file that the options stand in; for an alias, that of the method."""
+        """Return the file in which the options are defined; for an alias, that of the method."""
         name = self.name
         for _ in range(10):
             path = _find_file(self.folders, self.group, name)

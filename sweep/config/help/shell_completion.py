@@ -8,7 +8,7 @@ from sweep.config import schema
 
 
 def complete(query: Callable[[str], list[str]], line: str) -> list[str]:
-    """Return all that the last word of a line may become, by Hydra's completions of a line (`query`).
+    """Return all possible completions of a line's last word, from Hydra's completions of the line (`query`).
 
     `compressor=qsgd,to` keeps what is before the last comma.
     """
@@ -24,7 +24,7 @@ def complete(query: Callable[[str], list[str]], line: str) -> list[str]:
 
 
 def _drop_foreign(words: list[str]) -> list[str]:
-    """Drop the types of a config, which are groups to Hydra only, and launchers of other packages."""
+    """Remove the classes of config sections, which Hydra takes for groups, and launchers of other packages."""
     kept = [word for word in words if not word.startswith("schema")]
     mark = f"{schema.LAUNCHER}="
     launchers = [word.removeprefix(mark) for word in kept if word.startswith(mark)]
