@@ -18,7 +18,7 @@ SETTINGS = ("sweep", "mpi", "launcher")  # sections of a config that say how it 
 
 
 def load_config(run: Run) -> dict[str, Any]:
-    """Return the config of a run as it was laid out.
+    """Return the config that was written for a run.
 
     Raises:
         UsageError: it cannot be read, or is no longer the one that the run's signature stands for.
@@ -48,7 +48,7 @@ def is_complete(run: Run) -> bool:
 
 
 def list_missing(runs: Iterable[Run], reconcile: Callable[[Run], None] = reconcile_abandoned) -> list[Run]:
-    """Return the runs, each once, that are still not complete after `reconcile` has corrected their states.
+    """Return the runs, each once, that are incomplete after `reconcile` has corrected their states.
 
     The caller must hold the sweep's lock: so a run that is marked as running has lost its launcher.
     """
@@ -63,5 +63,5 @@ def list_missing(runs: Iterable[Run], reconcile: Callable[[Run], None] = reconci
 
 
 def list_unfinished(runs: Iterable[Run]) -> list[Run]:
-    """Return the runs, each once, that are not complete, as their files say it; nothing is reconciled."""
+    """Return the runs, each once, that are incomplete according to their files; states are not corrected."""
     return [run for run in dict.fromkeys(runs) if not is_complete(run)]

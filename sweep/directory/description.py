@@ -27,7 +27,7 @@ def describe_command(
     *,
     is_same: bool = False,
 ) -> None:
-    """Write into sweep.yaml which command fills or resumes the sweep in `directory`, and with what.
+    """Record in sweep.yaml the command that fills or resumes the sweep in `directory`.
 
     Args:
         overrides: of its points, all of which are recorded; empty: it resumes what is there.
@@ -61,13 +61,13 @@ def add_to_description(directory: Path, **facts: Any) -> None:
 
 
 def read_description(directory: Path) -> dict[str, Any]:
-    """Return what sweep.yaml says of the last command that filled `directory`; nothing if it is damaged."""
+    """Return sweep.yaml's entry of the last command that filled `directory`; empty if the file is damaged."""
     known = _read_yaml(directory / run_directory.SWEEP)
     return {**known, **_list_commands(known)[-1]}
 
 
 def explain_torn(directory: Path) -> str | None:
-    """Return a line where an earlier version has not laid out all points of the sweep in `directory`; else None."""
+    """Return a line if an earlier version has not created all runs of the sweep in `directory`; else None."""
     try:
         text = regular_files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
     except OSError:
@@ -86,7 +86,7 @@ def _write_yaml(path: Path, known: Mapping[str, Any]) -> None:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in sweep.yaml; an empty one if it is damaged."""
+    """Return the mapping in sweep.yaml; empty if the file is damaged."""
     try:
         return yaml_files.read_mapping(path)
     except (OSError, ValueError):
@@ -94,11 +94,11 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _list_commands(known: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what sweep.yaml tells of each command that has filled the sweep: the first stands at its top."""
+    """Return sweep.yaml's entries of all commands that have filled the sweep; the first entry is at its top level."""
     resumed = known.get("resumed")
     return [known, *(each for each in resumed if isinstance(each, dict))] if isinstance(resumed, list) else [known]
 
 
 def _keep_texts(value: object) -> list[str]:
-    """Return the texts of a list that a stranger may have written; none of what is no list."""
+    """Return the texts in a list from others' files; none if it is no list."""
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

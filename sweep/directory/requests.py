@@ -26,7 +26,7 @@ KINDS = (CANCEL, RESUME)
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One request.
+    """A request to the launcher of a sweep.
 
     Args:
         kind: of KINDS.
@@ -40,7 +40,8 @@ class Request:
 
 
 def send_request(directory: Path, request: Request) -> Path:
-    """Ask the launcher of the sweep in `directory`; return the file that it removes when it has done it.
+    """Write a request to the launcher of the sweep in `directory`; return the file, which the launcher removes when
+    done.
 
     Raises:
         OSError: the directory cannot be written.
@@ -57,19 +58,19 @@ def send_request(directory: Path, request: Request) -> Path:
 
 
 def remove_request(path: Path) -> None:
-    """Remove a request, which is done or taken back, where it is still there, and the folder if it was the last."""
+    """Remove the file of a finished or withdrawn request if it still exists, and the folder if it is then empty."""
     for remove in (path.unlink, path.parent.rmdir):
         with contextlib.suppress(OSError):  # it has gone, or there are others in the folder
             remove()
 
 
 def describe_sender() -> str:
-    """Return the words for this process in `Request.by`."""
+    """Return the text for `Request.by` that names this process."""
     return f"pid {os.getpid()} on {socket.gethostname()}"
 
 
 def clear_requests(directory: Path) -> None:
-    """Remove all requests; the caller has just taken the sweep's lock."""
+    """Remove all requests; the caller has just locked the sweep."""
     for path in _list_files(directory):
         remove_request(path)
     with contextlib.suppress(OSError):  # it has gone, or has other files
@@ -77,7 +78,8 @@ def clear_requests(directory: Path) -> None:
 
 
 class Inbox:
-    """The launcher's side. `read_new` may be called at any rate and looks once in `every_s` seconds."""
+    """The requests as the launcher reads them. `read_new` may be called at any rate and looks once in `every_s`
+    seconds."""
 
     def __init__(self, directory: Path, every_s: float = EVERY_S) -> None:
         self.directory, self.every_s = directory, every_s
@@ -86,7 +88,7 @@ class Inbox:
         self._latest: Path | None = None
 
     def read_new(self) -> Iterator[Request | str]:
-        """Yield requests that have come since the last call, and a line for each file that is none.
+        """Yield the requests since the last call, and a line for each file that is no request.
 
         A request is removed when the next one is asked for, which is when it has been done, unless it is held.
         """
@@ -104,14 +106,14 @@ class Inbox:
                 remove_request(path)
 
     def hold(self) -> Path:
-        """Keep the request that `read_new` gave last until `remove_request` is called; return its file."""
+        """Keep the request that `read_new` yielded last until `remove_request` is called; return its file."""
         assert self._latest is not None
         path, self._latest = self._latest, None
         return path
 
 
 def read_request(path: Path) -> Request | None:
-    """Return the request in a file; None if there is none, or none of KINDS."""
+    """Return the request in a file; None if there is none, or its kind is not in KINDS."""
     try:
         content = files.read_json(path) or {}
     except OSError:
@@ -125,7 +127,7 @@ def read_request(path: Path) -> Request | None:
 
 
 def _list_files(directory: Path) -> list[Path]:
-    """Return the files of requests. The folder is opened, as a network file system may cache what it lists."""
+    """Return the files of requests. The folder is opened, because a network file system may cache its list of files."""
     try:
         with os.scandir(directory / FOLDER) as entries:
             there = [entry for entry in entries if entry.is_file()]

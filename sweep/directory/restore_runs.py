@@ -14,20 +14,20 @@ from sweep.directory.run_layout import RunLocation
 
 
 def list_records(places: Iterable[RunLocation]) -> list[planned_runs.Recorded]:
-    """Return what is recorded of runs before their directories are made."""
+    """Return the records that are made of runs before their directories exist."""
     return [
         planned_runs.entry(each.run.name, each.signature, each.point.overrides, each.point.config) for each in places
     ]
 
 
 def are_recorded(sweep: Path, locations: Iterable[RunLocation]) -> bool:
-    """Tell whether all these runs are recorded, so that a resume lays them out."""
+    """Tell whether all these runs have records, from which a resume can create their directories."""
     recorded = planned_runs.read(sweep)
     return all(each.signature in recorded for each in locations)
 
 
 def lay_out_missing(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
-    """Lay out the recorded runs without directories whose names are wanted, and return them.
+    """Create the missing directories of those recorded runs whose names are requested, and return these runs.
 
     The caller must hold the sweep's lock.
     """
@@ -41,7 +41,7 @@ def lay_out_missing(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
 
 
 def list_missing(sweep: Path) -> list[planned_runs.Recorded]:
-    """Return the recorded runs of a sweep whose directories are not there, also by no other name."""
+    """Return the recorded runs of a sweep that have no directory, under any name."""
     there = run_directory.runs_of(sweep)
     absent = planned_runs.missing(sweep, {run.name for run in there})
     if absent:  # seldom: then it is worth reading all states

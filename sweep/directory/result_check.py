@@ -24,7 +24,7 @@ End = tuple[str, str | None, str | None]
 
 
 def judge_result(run: Run, attempt: int | None = None) -> End | None:
-    """Return how a run has ended by its result; None if it has none.
+    """Return the status of a run by its result; None without a result.
 
     The result of a run that is not whole is moved into the directory of the attempt, with the checkpoint, so that a
     resume begins anew.
@@ -43,13 +43,13 @@ def judge_result(run: Run, attempt: int | None = None) -> End | None:
 
 
 def is_whole(run: Run) -> bool:
-    """Tell whether a run has a result and all files and rows that this names."""
+    """Tell whether a run has a result and all files and rows that the result names."""
     result = run.result()
     return result is not None and explain_lacking(run, result) is None
 
 
 def explain_lacking(run: Run, result: Mapping[str, Any], attempt: int | None = None) -> str | None:
-    """Return what is missing of a run with this result, in words; None if it is whole."""
+    """Return what a run with this result lacks, in words; None if the run is whole."""
     try:
         return _explain_lacking(run, result, attempt)
     except (OSError, ValueError, csv.Error) as error:
@@ -80,14 +80,14 @@ def _explain_lacking_rows(run: Run, result: Mapping[str, Any]) -> str | None:
 
 
 def _read_evaluation_settings(run: Run) -> tuple[int, int]:
-    """Return `evaluate_every` and `workers` of a run's config, which has been read before."""
+    """Return `evaluate_every` and `workers` of a run's config, which has been parsed before."""
     config = yaml_files.read_sections(run.path(run_directory.CONFIG))
     every, workers = (config.get(key) for key in ("evaluate_every", "workers"))
     return every if isinstance(every, int) and every > 0 else 1, workers if isinstance(workers, int) else 1
 
 
 def _explain_wrong_rows(path: Path, column: str, last: int, count: int, first: int = 1) -> str | None:
-    """Return what is wrong with a CSV that should have `count` rows, from `first` to `last` in a column, or None."""
+    """Return the error in a CSV that should have `count` rows, numbered `first` to `last` in a column; or None."""
     if not count:
         return None
     if not is_regular(path):

@@ -17,7 +17,7 @@ from sweep.provenance.secrets import hide_in_word
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One point of a grid: its resolved config, its swept keys with their values as typed, all that was typed.
+    """A point of a grid: its resolved config, its swept keys with typed values, and all its overrides.
 
     Where what was typed is a secret by its name, `overrides` has not got it.
     """
@@ -28,7 +28,7 @@ class Point:
 
 
 def build_name(swept: Mapping[str, str], longest: int = 120) -> str:
-    """Return the swept keys and values as a part of a directory's name: safe characters only, not too long."""
+    """Return the swept keys and values as part of a directory's name, with safe characters and limited length."""
     text = ",".join(f"{key}={value}" for key, value in swept.items()) or "run"
     return re.sub(r"[^A-Za-z0-9._=,+-]", "_", text)[:longest]
 
@@ -44,7 +44,7 @@ def name_points(
     overrides: Sequence[Mapping[str, str]],
     among: Sequence[Mapping[str, str]] | None = None,
 ) -> list[Point]:
-    """Return the points of a grid, named by the keys that differ between them; a single run by its own overrides.
+    """Return the points of a grid with names from the keys whose values differ; a single run is named by its overrides.
 
     Args:
         among: overrides of these points and of those of the same sweep that came before them; None: there were none.
@@ -61,7 +61,7 @@ def name_points(
 
 
 def select_deciding_overrides(config: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, str]:
-    """Return the overrides of a run that decide anything of it.
+    """Return those overrides of a run that have an effect on the run.
 
     A part that is none in the resolved `config`, such as the topology of a run that is not decentralised, is none
     here, too, and has no options.
@@ -78,7 +78,7 @@ def select_deciding_overrides(config: Mapping[str, Any], typed: Mapping[str, str
 
 
 def read_signature(run: Run) -> str | None:
-    """Return the whole signature of an existing run; None if nothing tells, or its state cannot be written."""
+    """Return the complete signature of an existing run; None if it is unknown or the run's state cannot be written."""
     known = run.state().get("signature")
     if isinstance(known, str):
         return known
@@ -86,12 +86,12 @@ def read_signature(run: Run) -> str | None:
 
 
 def is_blocked(run: Run) -> bool:
-    """Tell whether something that is no regular file, such as a directory, stands where state.json is to be written."""
+    """Tell whether something other than a regular file, such as a directory, is in the place of state.json."""
     return os.path.lexists(run.path(run_directory.STATE)) and not is_regular(run.path(run_directory.STATE))
 
 
 def _sign_config(run: Run) -> str | None:
-    """Return the signature of config.yaml as it is; None if it cannot be read."""
+    """Return the signature of the present config.yaml; None if the file cannot be read."""
     try:
         return signature(yaml_files.read_sections(run.path(run_directory.CONFIG)))
     except (OSError, ValueError, TypeError):  # TypeError: a value that no JSON has, such as a date
@@ -99,7 +99,7 @@ def _sign_config(run: Run) -> str | None:
 
 
 def explain_unfit(run: Run) -> str | None:
-    """Return why a run that is laid out cannot be computed: its files were removed or changed; None if it can."""
+    """Return why an existing run cannot be computed: its files were removed or changed; None if it can."""
     if not run.directory.is_dir():
         return "the directory of the run has been removed; a resume lays it out again"
     known = run.state().get("signature")

@@ -21,7 +21,7 @@ from sweep.directory.run_state import write_state
 
 
 def lay_out(sweep: Path, points: Sequence[Point], folder: str = run_directory.RUNS) -> list[Run]:
-    """Give every point a run directory in `folder`, with config.yaml and state.json; return the runs in order.
+    """Create a run directory in `folder` for every point, with config.yaml and state.json; return the runs in order.
 
     Directories of earlier runs with the same signature are kept as they are; equal points share one.
     """
@@ -29,7 +29,7 @@ def lay_out(sweep: Path, points: Sequence[Point], folder: str = run_directory.RU
 
 
 def create_runs(places: Sequence[RunLocation], *, silent: bool = False) -> list[Run]:
-    """Make the run directories that are not there yet; return the runs in order."""
+    """Create the run directories that do not exist yet; return the runs in order."""
     different = {each.run: each for each in places}
     for run, entry in count_through("runs laid out", different.items(), silent=silent):
         if not entry.is_laid_out:
@@ -44,7 +44,7 @@ def create_runs(places: Sequence[RunLocation], *, silent: bool = False) -> list[
 
 @dataclasses.dataclass(frozen=True)
 class RunLocation:
-    """Where a point is computed."""
+    """The directory of a point's run, existing or not."""
 
     point: Point
     run: Run
@@ -56,7 +56,7 @@ class RunLocation:
 def locate_runs(
     sweep: Path, points: Sequence[Point], folder: str = run_directory.RUNS, *, silent: bool = False
 ) -> list[RunLocation]:
-    """Return the run directory of every point: that of the run with its signature, or a new name. Write nothing."""
+    """Return the run directory of every point: the run with its signature, or a new name. Write nothing."""
     existing = {
         known: run for run in run_directory.runs_of(sweep, folder) if (known := read_signature(run)) is not None
     }
@@ -111,7 +111,7 @@ def _write_config(run: Run, config: Mapping[str, Any]) -> None:
 
 
 def _set_directory_aside(run: Run) -> None:
-    """Rename what is left of a directory that was removed while a process wrote there."""
+    """Rename the remains of a directory that was removed while a process wrote to it."""
     if run.directory.is_dir():
         files.remove_partial(run.directory)
     if run.directory.is_dir() and read_signature(run) is None and any(run.directory.iterdir()):

@@ -10,7 +10,7 @@ from gradsweep.run_directory import EPOCHS, STEPS, Run
 
 
 class RunProgress:
-    """The figures in the last rows of a run; None if there are no rows yet, or they are damaged.
+    """The last rows of a run's CSVs; None if there are no rows yet, or they are damaged.
 
     Raises:
         OSError: a file cannot be read.
@@ -25,14 +25,14 @@ class RunProgress:
         self.iterations_per_second = self.steps / time_s if self.steps and time_s else None
 
     def plan_steps(self, epochs: int | None, max_steps: int | None) -> float | None:
-        """Return how many steps the run takes in all; None if nothing tells yet."""
+        """Return the total number of steps of the run; None if it is not known yet."""
         planned = [] if max_steps is None else [float(max_steps)]
         if self._steps_then and self.finished_epochs and epochs:
             planned.append(self._steps_then / self.finished_epochs * epochs)
         return min(planned, default=None)
 
     def compute_share(self, epochs: int | None, max_steps: int | None) -> float | None:
-        """Return the share of the steps that are done, from 0 to 1; None if nothing tells yet."""
+        """Return the completed share of the steps, from 0 to 1; None if it is not known yet."""
         planned = self.plan_steps(epochs, max_steps)
         return min(1.0, self.steps / planned) if self.steps and planned else None
 

@@ -13,13 +13,13 @@ from sweep.system.processes import kill_processes
 
 
 def write_state(run: Run, **changes: Any) -> None:
-    """Change fields of state.json. Only the launcher that holds the sweep's lock may do so."""
+    """Change fields of state.json. Only the launcher that holds the sweep's lock may call this."""
     state = {"format": run_directory.FORMAT, **run.state(), **changes, "updated": files.now()}
     files.write_json(run.path(run_directory.STATE), state)
 
 
 def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | None, cause: str | None = None) -> None:
-    """Write how the latest attempt of a run has ended; none of its processes is left."""
+    """Write the end of a run's latest attempt, whose processes have all ended."""
     files.remove_partial(run.directory)  # of a rank that was killed
     attempts = run.state()["attempts"] or [{"number": max([1, *run.attempt_numbers()])}]
     for path in run.attempt(attempts[-1].get("number", 1)).glob("stacks-*.txt"):
@@ -32,7 +32,7 @@ def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | N
 
 
 def finish_by_files(run: Run, *, is_running: bool) -> bool:
-    """Write how a run without processes has ended, by its result or by what its ranks have saved as they stopped.
+    """Write the end of a run without processes, from its result or from the state that its ranks saved as they stopped.
 
     Return whether there is either. What was saved counts only with `is_running`: the latest attempt has no end yet.
     """
@@ -55,7 +55,7 @@ def read_stopped(run: Run) -> dict[str, Any] | None:
 
 
 def reconcile_abandoned(run: Run) -> None:
-    """Bring the state of a run that no launcher watches in line with what it has left: its result counts.
+    """Correct the state of a run that no launcher watches by its files: a result counts.
 
     What is left running of its attempts is ended, also of one whose launcher died before it wrote of it.
     """
@@ -74,12 +74,12 @@ def reconcile_abandoned(run: Run) -> None:
 
 
 def exclude(run: Run) -> None:
-    """Note that a cancelled run is not wanted: `python -m sweep resume` leaves it alone unless it is named."""
+    """Record that a cancelled run is unwanted: `python -m sweep resume` skips it unless it is named."""
     if run.status() == run_directory.CANCELLED:
         write_state(run, left_out=True)
 
 
 def include(run: Run, **changes: Any) -> None:
-    """Change fields of state.json; the run is wanted (again)."""
+    """Change fields of state.json, and record that the run is wanted (again)."""
     if changes or run.state().get("left_out"):
         write_state(run, **changes, left_out=False)

@@ -20,13 +20,13 @@ WAITING = "waiting.json"  # in the sweep's directory, while a launcher waits for
 
 
 def read_job(run: Run) -> Job | None:
-    """Return the latest job that a run was given to; None if no scheduler has it."""
+    """Return the latest scheduler job of a run; None if no scheduler has the run."""
     cluster, job = (_read_texts(run).get(key) for key in ("cluster", "id"))
     return None if cluster is None or job is None else (cluster, job)
 
 
 def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]]) -> None:
-    """Write for other shells the waiting jobs of runs, by name, and why a scheduler does not start them yet."""
+    """Write for other shells which runs' jobs wait, by name, and why a scheduler does not start them yet."""
     with contextlib.suppress(OSError):  # a full disk
         if waiting:
             files.write_json(directory / WAITING, {"pid": os.getpid(), "runs": dict(waiting)}, durable=False)
@@ -35,7 +35,8 @@ def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]])
 
 
 def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
-    """Return what the launcher that holds a sweep has noted; nothing if an earlier launcher noted it."""
+    """Return the waiting jobs that the sweep's current launcher has written; empty if an earlier launcher wrote
+    them."""
     try:
         noted = files.read_json(directory / WAITING) or {}
     except OSError:
@@ -47,12 +48,12 @@ def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[
 
 
 def read_cluster(run: Run) -> str | None:
-    """Return the cluster that a run was given to; None if it never was."""
+    """Return the cluster to which a run was submitted; None if it never was."""
     return _read_texts(run).get("cluster")
 
 
 def _read_texts(run: Run) -> dict[str, str]:
-    """Return the texts in the job.json of a run; none if it cannot be read."""
+    """Return the texts in a run's job.json; none if the file cannot be read."""
     try:
         content = files.read_json(run.path(run_directory.JOB)) or {}
     except OSError:

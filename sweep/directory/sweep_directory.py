@@ -37,10 +37,10 @@ LOOKS_S = 0.2  # longer than a process that only looks holds the lock
 
 
 class Sweep:
-    """An open sweep directory: locked, so that no other process runs anything in it."""
+    """An open sweep directory, locked so that no other process starts runs in it."""
 
     def __init__(self, directory: Path, *, fresh: bool) -> None:
-        """Open `directory`; a `fresh` name that another sweep took in the same second gets a number.
+        """Open `directory`; with `fresh`, a name that another sweep took in the same second gets a number.
 
         Raises:
             UsageError: the directory cannot be written or another process holds it.
@@ -87,13 +87,13 @@ class Sweep:
         return UsageError(disk_errors.describe(error) or line)
 
     def _sign(self) -> None:
-        """Write who holds the lock, for `holder`."""
+        """Write the holder of the lock into the lock's file."""
         by = {"host": socket.gethostname(), "pid": os.getpid(), "since": files.now()}
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, json.dumps(by).encode() + b"\n", 0)
 
     def close(self) -> None:
-        """Release the lock; if nothing was written, remove what was made for the sweep."""
+        """Release the lock; if nothing was written, remove the new directories."""
         is_nothing = not any((self.directory / name).exists() for name in (run_directory.SWEEP, run_directory.RUNS))
         if is_nothing:
             with contextlib.suppress(OSError):
@@ -104,7 +104,7 @@ class Sweep:
                 self.directory.rmdir()
 
     def forget(self) -> None:
-        """Close and remove a sweep that was refused before anything was started. One that was there before stays."""
+        """Close and remove a sweep that was refused before its start. An older sweep stays."""
         if not self._before.isdisjoint((run_directory.SWEEP, run_directory.RUNS)):
             return
         for name in {*OURS, LOCK} - self._before:
@@ -117,7 +117,7 @@ class Sweep:
 
     @property
     def descriptor(self) -> int:
-        """The descriptor of the locked file. A process that inherits it holds the lock until all have closed it."""
+        """The descriptor of the locked file. A process that inherits it shares the lock until all have closed it."""
         return self._locked.descriptor
 
     @classmethod
@@ -142,7 +142,7 @@ class Sweep:
         again: bool = False,
         silent: bool = False,
     ) -> list[Run]:
-        """Write sweep.yaml and a directory for every point; return the runs, in order.
+        """Write sweep.yaml and create a directory for every point; return the runs in order.
 
         The runs are recorded first, so that a sweep that is ended before all have directories can be resumed.
 

@@ -39,7 +39,7 @@ class WaitingRetry:
 
 
 class Drive:
-    """Takes the runs of an open sweep to their end.
+    """Computes the runs of an open sweep to their end.
 
     Args:
         directory: of the sweep, whose lock this process holds.
@@ -78,7 +78,7 @@ class Drive:
         self.shown: Progress | None = None
 
     def run(self, handle_requests: Callable[[], None] = lambda: None) -> None:
-        """Compute what is missing.
+        """Compute the missing runs.
 
         Args:
             handle_requests: does what other shells have asked for; called at any rate.
@@ -113,17 +113,17 @@ class Drive:
             self._give_up("the launcher failed")
 
     def _list_others(self, todo: Set[Run]) -> list[Run]:
-        """Return all other runs of the sweep, where pruning compares with them: a sweeper makes batch after batch."""
+        """Return all other runs of the sweep if pruning compares with them: a sweeper submits several batches."""
         runs = [] if self.settings.prune is None else run_directory.runs_of(self.directory)
         return [run for run in runs if run not in todo]
 
     def add(self, points: Mapping[Run, ResolvedPoint]) -> None:
-        """Queue more runs, or some of them again, while the others go on."""
+        """Queue more runs, or some runs again, while others are running."""
         self.points.update(points)
         self._queue({run: self.make_task(run, point) for run, point in points.items()})
 
     def ask_to_end(self, runs: Mapping[Run, Job], reason: str) -> None:
-        """Have these runs ended, and drop their retries; their jobs tell when they have ended."""
+        """Ask for the end of these runs and drop their retries; their jobs report when they have ended."""
         for run in runs:
             self._drop_retry(run, run_directory.CANCELLED, reason)
         self.executor.ask_to_end(list(runs.values()), reason)
@@ -181,7 +181,7 @@ class Drive:
                     time.sleep(POLL_S)
 
     def _queue_retries(self, retries: Mapping[Run, WaitingRetry]) -> None:
-        """Queue runs once more; where a scheduler refuses them, they keep the state in which they had failed."""
+        """Queue runs again; if a scheduler refuses them, their states stay those of the failure."""
         try:
             self._queue({run: retry.task for run, retry in retries.items()})
         except UsageError as refused:
@@ -214,12 +214,12 @@ class Drive:
             self._give_up(f"{key}: {run.name} had failed")
 
     def _give_up(self, reason: str) -> None:
-        """End everything that runs or waits."""
+        """End all running and waiting runs."""
         self._drop_retries()
         self.executor.cancel_all(reason)
 
     def _drop_retries(self) -> None:
-        """Allow no more retries: runs that wait for one keep the state in which they had failed."""
+        """Allow no more retries: runs that wait for a retry stay failed."""
         self.ending = True
         for run, retry in list(self.waiting.items()):
             self._drop_retry(run, retry.failed.status, retry.failed.reason)

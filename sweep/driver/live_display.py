@@ -34,7 +34,7 @@ WIDE, USUAL, NARROW = 100, 76, 50
 
 
 def build_picture(tracker: Tracker, width: int, height: int, now: float) -> RenderableType:
-    """Return the live part of the screen, in at most `height` lines and `width` columns."""
+    """Return the live part of the screen with at most `height` lines and `width` columns."""
     room = height - FRAME
     parts: list[RenderableType] = []
     running = tracker.list_running()
@@ -74,7 +74,7 @@ def _build_table(ended: list[Row], running: list[Row], width: int, now: float) -
 
 
 def _build_labels(labels: Sequence[str], width: int) -> tuple[str, list[str]]:
-    """Return a heading and what is below it: names, or where these do not fit, values below their keys."""
+    """Return a heading and the lines below it: run names, or if these do not fit, values below their keys."""
     if all(cell_len(label) <= width for label in labels):
         return "run", list(labels)
     keys = {",".join(re.findall(r"(?:^|,)([^,=]+)=", label)) for label in labels}
@@ -94,7 +94,7 @@ def _build_cells(row: Row, headings: Sequence[str], now: float) -> list[str]:
 
 
 def _build_bar(row: Row, width: int, now: float) -> ProgressBar:
-    """Return a bar that pulses until the first epoch has shown how many steps there are."""
+    """Return a progress bar that pulses until the first epoch has shown how many steps there are."""
     share = row.share
     return ProgressBar(
         total=1.0 if share is not None else None,
@@ -109,7 +109,7 @@ def _build_bar(row: Row, width: int, now: float) -> ProgressBar:
 
 
 def _build_totals(tracker: Tracker, width: int, now: float) -> list[RenderableType]:
-    """Return a bar of all runs with the time they take, and below it their counts by status."""
+    """Return a progress bar of all runs with their time, and below it the counts by status."""
     counts = tracker.count_statuses()
     queued, running = counts.pop(run_directory.PENDING, 0), counts.pop(run_directory.RUNNING, 0)
     over, total = sum(counts.values()), tracker.total
@@ -138,12 +138,12 @@ def _build_totals(tracker: Tracker, width: int, now: float) -> list[RenderableTy
 
 
 def shorten_name(name: str) -> str:
-    """Return a run's name without its signature, as one line without control characters."""
+    """Return a run's name in one line, without its signature and control characters."""
     return one_line(name.rpartition("-")[0] or name)
 
 
 def crop(text: str, width: int) -> str:
-    """`text` in at most `width` columns, without its middle where it is longer: runs differ at both ends."""
+    """Return `text` cut to `width` columns by removing its middle: the names of runs differ at both ends."""
     if cell_len(text) <= width:
         return text
     left = (width - 1) // 2

@@ -28,7 +28,7 @@ SILENT = (run_directory.DONE, run_directory.CANCELLED, run_directory.PRUNED)
 
 
 class Progress:
-    """A context that shows the jobs of a sweep until it is left; `refresh` may be called at any rate.
+    """A context that shows the jobs of a sweep until its end; `refresh` may be called at any rate.
 
     On a terminal: what has failed or been tried again stays in lines, below them a picture of what is running.
     Elsewhere: a line for each run that ends.
@@ -74,12 +74,12 @@ class Progress:
             self._live.__exit__(kind, error, trace)
 
     def add_job(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
-        """Show one more job, in the place of an earlier one of the same run; `config` is for a run without one."""
+        """Show another job, in place of an earlier job of the same run; `config` is for a run without a config."""
         self._report(self.tracker.update(time.monotonic()))
         self.tracker.add_job(job, config)
 
     def report_event(self, kind: str, run: Run, text: str, attempt: int | None = None) -> None:
-        """Report something that has happened to a run, beyond its start and its end.
+        """Report an event of a run other than its start and end.
 
         Args:
             kind: `retried` (its job has failed, another is to come: it does not count as failed), `preempted` (its
@@ -101,12 +101,12 @@ class Progress:
             self._print_line(f"{kind}  {run.name}  ({text})", "yellow")
 
     def count_failure(self, run: Run) -> None:
-        """Count the failure of a run that is not tried again."""
+        """Count the failure of a run that will not be retried."""
         if (row := self.tracker.rows.get(run.directory)) is not None:
             row.waiting = False
 
     def refresh(self, *, force: bool = False) -> None:
-        """Note which runs have begun and ended since the last call; redraw when it is time to.
+        """Detect runs that have begun or ended since the last call; redraw the picture when due.
 
         After the context has been left, runs that have ended since are reported to machines only.
         """
@@ -162,7 +162,8 @@ class Progress:
         )
 
     def _format_end(self, change: Change, left: int) -> str:
-        """Return the line of a run that has ended; `left` others that ended with it are reported after it."""
+        """Return the line of a run that has ended; the lines of `left` others, which ended together with it, follow
+        later."""
         job, row = change.job, change.row
         counts = self.tracker.count_statuses()
         over = self.tracker.total - counts[run_directory.PENDING] - counts[run_directory.RUNNING] - left
@@ -181,11 +182,11 @@ class Progress:
         return "  ".join(parts)
 
     def _print_line(self, text: str, style: str) -> None:
-        """Print a line that stays, as it is: neither markup nor line breaks of rich's own."""
+        """Print a permanent line, without rich's markup and line breaks."""
         self.console.print(Text("  ".join(map(one_line, text.split("  "))), style), soft_wrap=True, highlight=False)
 
 
 def _find_attempt_number(run: Run) -> int | None:
-    """Return the number of a run's latest attempt; None: there was none."""
+    """Return the number of a run's latest attempt; None without an attempt."""
     attempts = run.state()["attempts"]
     return attempts[-1].get("number") if attempts else None

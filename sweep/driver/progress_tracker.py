@@ -19,7 +19,7 @@ STARTED, ENDED = "started", "ended"
 
 @dataclasses.dataclass(eq=False)
 class Row:
-    """One run: its newest job, and how far that is, from the files it appends to."""
+    """One run: its newest job, and the progress that its CSVs show."""
 
     job: Job
     epochs: int
@@ -50,15 +50,15 @@ class Row:
 
     @property
     def cores(self) -> int:
-        """The cores that the run occupies, or would like to."""
+        """The cores that the run occupies or asks for."""
         return len(getattr(self.job, "cores", None) or ()) or self.job.task.cores
 
     def measure_seconds(self, now: float) -> float | None:
-        """Return the seconds since the job began, or that it took."""
+        """Return the seconds since the job began, or its duration if it has ended."""
         return None if self.began is None else (now if self.ended is None else self.ended) - self.began
 
     def read(self) -> None:
-        """Read the last lines of steps.csv and epochs.csv, and after the end result.json."""
+        """Read the last lines of steps.csv and epochs.csv, and after the end of the run result.json."""
         progress = RunProgress(self.run)
         self.epoch, self.loss, self.accuracy = progress.epoch, progress.loss, progress.accuracy
         self.iterations_per_second = progress.iterations_per_second
@@ -75,7 +75,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A job has begun or ended."""
+    """The start or end of a job."""
 
     kind: str
     row: Row
@@ -84,7 +84,7 @@ class Change:
 
 
 class Tracker:
-    """The runs of a sweep.
+    """The progress of all runs of a sweep.
 
     Args:
         jobs: one for each run that is to be computed, in order.
@@ -104,7 +104,7 @@ class Tracker:
             self.add_job(job, config)
 
     def add_job(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
-        """Follow one more job, instead of an earlier one of the same run; `config` is for a run without one."""
+        """Follow another job, in place of an earlier job of the same run; `config` is for a run without a config."""
         directory = job.task.run.directory
         if (before := self.rows.get(directory)) is not None:
             row = Row(job, before.epochs, before.max_steps, before.evaluate_every)
@@ -147,7 +147,7 @@ class Tracker:
         return sorted(running, key=lambda row: (row.began, row.run.name))
 
     def list_ended(self, most: int) -> list[Row]:
-        """Return the rows that ended last, at most `most`, the latest last."""
+        """Return the rows of the runs that ended last, at most `most`, in the order of their ends."""
         over = [row for row in self.rows.values() if row.ended is not None and not row.waiting]
         return sorted(over, key=lambda row: row.ended or 0.0)[len(over) - most if most < len(over) else 0 :]
 
@@ -156,22 +156,22 @@ class Tracker:
         return self.finished + len(self.rows)
 
     def list_waits(self) -> list[str]:
-        """Return what runs that have not begun wait for, beyond their turn; each once."""
+        """Return what waiting runs wait for other than their turn; each reason once."""
         return list(dict.fromkeys(row.job.waits_for for row in self.rows.values() if row.job.waits_for))
 
     def has_shared_cores(self) -> bool:
-        """Tell whether others may use the cores that a run has."""
+        """Tell whether other programs may use a run's cores."""
         return any(row.job.shared_cores for row in self.rows.values())
 
     def count_statuses(self) -> collections.Counter[str]:
-        """Return the number of runs by status; `pending` are those that wait for their turn or for a retry."""
+        """Return the number of runs by status; `pending` includes runs that wait for their retry."""
         counts = collections.Counter({run_directory.DONE: self.finished} if self.finished else {})
         for row in self.rows.values():
             counts[run_directory.PENDING if row.waiting else row.job.status] += 1
         return counts
 
     def estimate_remaining_s(self, now: float) -> float | None:
-        """Return the seconds until all runs are done; None if nothing tells yet.
+        """Return the seconds until all runs are done; None if they cannot be estimated yet.
 
         What is left to compute, in core-seconds as runs of the same number of cores (or the next most similar one)
         have taken, at the rate of core-seconds a second so far: gaps that gangs leave are in it.
@@ -208,13 +208,13 @@ class Tracker:
 
 
 def _has_begun(job: Job) -> bool:
-    """Tell whether a job that has ended had begun: it may have done both between two looks."""
+    """Tell whether an ended job had begun, also if both happened between two polls."""
     has_attempt = getattr(job, "attempt", None) is not None
     return has_attempt or job.status not in (run_directory.PENDING, run_directory.CANCELLED)
 
 
 def _average_cost(known: Mapping[int, tuple[float, int]], cores: int) -> float:
-    """Return the mean core-seconds of runs of the most similar size."""
+    """Return the mean core-seconds of the runs most similar in size."""
     nearest = min(known, key=lambda size: abs(math.log(size / cores)))
     total, count = known[nearest]
     return total / count

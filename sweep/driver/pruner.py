@@ -56,7 +56,7 @@ class Pruner:
                 self._report_value(run)
 
     def poll(self, jobs: Iterable[Job]) -> list[Job]:
-        """Read new epochs and end hopeless runs; return the jobs whose runs were pruned."""
+        """Read new epochs, end hopeless runs, and return the jobs of these."""
         if self._study is None:
             return []
         ended = []
@@ -79,7 +79,7 @@ class Pruner:
         return ended
 
     def _report_epochs(self, run: Run) -> str | None:
-        """Report all new epochs of a run to the study; return why the run is hopeless, if it is."""
+        """Report all new epochs of a run to the study; return why the run is hopeless, or None."""
         size = _read_size(run.path(run_directory.EPOCHS))
         if size == self._sizes.get(run.directory):
             return None
@@ -100,7 +100,7 @@ class Pruner:
         return reason
 
     def _report_value(self, run: Run) -> None:
-        """Report the value of a run that is done to the study."""
+        """Report the final value of a done run to the study."""
         value = read_value(run, self.metric)
         self._over.add(run.directory)
         if not math.isnan(value) and run.directory in self._trials:
@@ -108,7 +108,7 @@ class Pruner:
 
 
 def revive_pruned(runs: Iterable[Run]) -> None:
-    """Mark runs that were pruned as pending, as sweep.prune is off now."""
+    """Mark pruned runs as pending, because sweep.prune is now off."""
     for run in runs:
         if run.status() == run_directory.PRUNED:
             write_state(run, status=run_directory.PENDING, reason=None)

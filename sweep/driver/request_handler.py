@@ -21,7 +21,7 @@ from sweep.planning.load_point import load_point
 
 
 class RequestHandler:
-    """Looks for requests and does what they ask for; may be called at any rate."""
+    """Reads requests and carries them out; may be called at any rate."""
 
     def __init__(self, drive: Drive) -> None:
         self.drive = drive
@@ -47,19 +47,19 @@ class RequestHandler:
 
     @contextlib.contextmanager
     def _report_disk_errors(self) -> Iterator[None]:
-        """Print, within the block, that a state cannot be written; what runs goes on."""
+        """Within the block, print that a state cannot be written instead of ending the other runs."""
         try:
             yield
         except OSError as error:
             print_line(self.drive.console, disk_errors.describe(error) or str(error), "yellow")
 
     def _select_runs(self, request: Request) -> list[Run]:
-        """Return the runs of this sweep that a request is about; other names in it are ignored."""
+        """Return those runs of this sweep that a request names; other names are ignored."""
         wanted = None if request.runs is None else set(request.runs)
         return [run for run in runs_of(self.drive.directory) if wanted is None or run.name in wanted]
 
     def _cancel(self, request: Request) -> None:
-        """Ask the runs' jobs to end while the others go on; `_conclude` follows when they have ended."""
+        """Ask the runs' jobs to end while others continue; `_conclude` follows when they have ended."""
         watched = self.drive.list_active()
         theirs = {run: watched[run] for run in self._select_runs(request) if run in watched}
         print_line(self.drive.console, f"asked by {request.by} to cancel {len(theirs)} runs")

@@ -19,7 +19,7 @@ LONGEST_S = 600.0
 
 @dataclasses.dataclass(frozen=True)
 class Retry:
-    """A run is to be tried again, for the `number`th time, after `wait_s` seconds."""
+    """The plan to retry a run for the `number`th time, after `wait_s` seconds."""
 
     number: int
     wait_s: float
@@ -27,7 +27,7 @@ class Retry:
 
 
 class Retries:
-    """Counts what has been tried by this process; earlier attempts, before a resume, do not count."""
+    """The retries by this process; attempts before a resume do not count."""
 
     def __init__(self, settings: SweepSettings) -> None:
         self.limit, self.backoff_s = settings.retries, settings.backoff_s
@@ -35,7 +35,7 @@ class Retries:
         self._causes: dict[Path, set[str]] = collections.defaultdict(set)
 
     def plan_retry(self, job: Job) -> Retry | None:
-        """Return the retry of a job that has ended; None: it is not retried."""
+        """Return the retry of a job that has ended; None if the run is not retried."""
         run = job.task.run
         key, cause = run.directory, str(job.cause)
         if job.status not in (run_directory.FAILED, run_directory.TIMEOUT) or self._tried[key] >= self.limit:

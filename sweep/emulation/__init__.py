@@ -13,13 +13,13 @@ from typing import Any
 
 
 def find_emulation(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the section `network` of a run's config if it asks for emulation, as a bandwidth in it does."""
+    """Return the section `network` of a run's config if it asks for emulation: it then has a bandwidth."""
     network = config.get("network") or {}
     return dict(network) if "bandwidth" in network else None
 
 
 def build_command(network: Mapping[str, Any], ranks: int, threads: int, job: Sequence[str]) -> list[str]:
-    """Build the command that runs `job`, a full command line of Open MPI's mpirun, on emulated hosts.
+    """Return the command that runs `job`, a complete command line of Open MPI's mpirun, on emulated hosts.
 
     The environment must have ATTEMPT_VARIABLE, the directory for emulation.json, and TMPDIR, a directory of the job.
 

@@ -39,7 +39,7 @@ class Job:
         self.place = Path(os.environ["TMPDIR"]) / "emulation"
 
     def run(self, begun: Callable[[], None]) -> int:
-        """Make the cluster and take the job to its end; return its exit status, negative for a signal."""
+        """Build the cluster and run the job to its end; return its exit status, negative for a signal."""
         try:
             namespaces.isolate(self.place)
             cores = sorted(os.sched_getaffinity(0))
@@ -116,18 +116,19 @@ class Job:
 
 
 def _keep_if_equal(asked: float, there: float) -> float | None:
-    """Return the asked value; None if the cluster has another one."""
+    """Return the requested value; None if the cluster has a different one."""
     return asked if asked == there else None
 
 
 def _count_cores() -> float:
-    """Return the cores' time that all hosts have together: the run's leased cores, within a container's limit."""
+    """Return the total CPU time per second of all hosts, in cores: the run's leased cores, within a container's
+    limit."""
     leased = float(len(os.sched_getaffinity(0)))
     return min(leased, cgroups.read_cpu_limit() or leased)
 
 
 class Signals:
-    """Passes signals on to mpirun; those that come before it runs, as soon as it does."""
+    """Passes signals on to mpirun; earlier signals are passed on as soon as mpirun runs."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -148,13 +149,14 @@ class Signals:
 
     @staticmethod
     def _send(pid: int, number: int) -> None:
-        """Send a signal without Popen, which could take the status of an mpirun that has just ended from `Job.run`."""
+        """Send a signal without Popen, which could consume the status of an mpirun that has just ended before
+        `Job.run` reads it."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def report_failure(attempt: Path, reason: str) -> int:
-    """Write why nothing was computed into the file where the launcher looks for it; return the exit status."""
+    """Write the reason of a failure into the file that the launcher reads; return the exit status."""
     reason = f"the network could not be emulated: {reason}"
     print(reason, file=sys.stderr)
     report = {"rank": None, "reason": reason, "cause": START, "time": files.now()}

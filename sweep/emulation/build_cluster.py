@@ -20,7 +20,7 @@ MAY_BE_MISSING = (ip_tc_commands.MASK, "net/ipv6")
 
 
 def find_program(program: str) -> str | None:
-    """Find a program of the system; return its path."""
+    """Return the path of a system program, or raise an error."""
     return shutil.which(program) or shutil.which(program, path=OF_ROOT)
 
 
@@ -73,7 +73,7 @@ class BuiltCluster:
 
 
 def set_receive_cores(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
-    """Set the cores that receive packets of existing interfaces, on kernels without MASK; only root may.
+    """Set the cores that process received packets of existing interfaces, on kernels without MASK; needs root.
 
     Raises:
         OSError: the kernel refuses.
@@ -84,7 +84,7 @@ def set_receive_cores(interfaces: Sequence[str], cores: Sequence[int], place: Pa
 
 
 def configure(settings: Mapping[str, str]) -> list[str]:
-    """Write settings of the kernel for this network namespace; returns those that this kernel does not know.
+    """Write kernel settings for this network namespace; return the settings that this kernel does not have.
 
     Raises:
         RuntimeError: the kernel refuses one.
@@ -107,19 +107,19 @@ MODULES = {"qdisc kind": "sch_", "device type": ""}
 
 
 def name_module(name: str) -> str:
-    """Name a module of the kernel and the packages that bring it."""
+    """Return the name of a kernel module, with the packages that provide it."""
     return f"module {name} of the kernel (package linux-modules-extra-{os.uname().release} or kernel-modules-extra)"
 
 
 def _explain_missing(said: str, line: str) -> str:
-    """Name the module that the kernel lacks for a line of `ip` or `tc`, by their message; empty: it lacks none."""
+    """Return which kernel module a line of `ip` or `tc` lacks, judged by its message; empty if none."""
     kind = next((begin for what, begin in MODULES.items() if "nknown" in said and what in said), None)
     kernel_module = next((word for word in ("netem", "tbf", "veth", "bridge") if word in line.split()), None)
     return "" if kind is None or kernel_module is None else f"; it lacks the {name_module(kind + kernel_module)}"
 
 
 def run_batch(program: str, lines: Sequence[str]) -> None:
-    """Run lines of commands by `ip` or `tc`, in this network namespace.
+    """Execute lines of commands with `ip` or `tc` in this network namespace.
 
     Raises:
         RuntimeError: a line fails; names it and the reason.

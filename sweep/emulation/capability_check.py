@@ -31,7 +31,7 @@ SECONDS = 60
 
 
 def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores: int) -> None:
-    """Refuse an emulated network that this machine cannot have.
+    """Refuse an emulated network that this machine cannot provide.
 
     Args:
         network: the section of the config, as `sweep.emulation.find_emulation` has it.
@@ -64,7 +64,7 @@ def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores:
 
 
 def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) -> None:
-    """Refuse more hosts than the cores, the memory and the switch of a machine can take.
+    """Refuse more hosts than a machine's cores, memory and switch allow.
 
     Args:
         cores: that runs may have at the same time.
@@ -100,14 +100,14 @@ def _build_refusal(name: str, problem: str) -> UsageError:
 
 
 def _read_memory() -> int:
-    """Return the machine's memory in bytes, as far as a container allows."""
+    """Return the machine's memory in bytes, within the limit of a container."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(there, cgroups.read_memory_limit() or there)
 
 
 @functools.cache
 def _is_open_mpi(program: str) -> bool:
-    """Tell whether a launcher is Open MPI's, of a version that has the options that are needed."""
+    """Tell whether a launcher is Open MPI's, in a version with the necessary options."""
     text = read_text(program, "--version", timeout=SECONDS)
     version = next((word for word in text.split() if word[:1].isdigit()), "0")
     return "(Open MPI)" in text and int(version.split(".")[0]) >= 5
@@ -115,7 +115,7 @@ def _is_open_mpi(program: str) -> bool:
 
 @functools.cache
 def try_emulation() -> dict[str, Any]:
-    """Try to make a cluster; return `problem` if that failed, else `netem`."""
+    """Try to build a cluster; return `problem` if that failed, else `netem`."""
     command = [sys.executable, "-m", "sweep.emulation.capability_check"]
     try:
         with tempfile.TemporaryDirectory(prefix="gradsweep-") as scratch:
@@ -127,7 +127,7 @@ def try_emulation() -> dict[str, Any]:
 
 
 def has_netem() -> bool:
-    """Tell whether the kernel delays packets itself, by trying it in this network namespace."""
+    """Tell whether the kernel can delay packets, by a test in this network namespace."""
     try:
         run_batch("tc", ["qdisc add dev lo root netem delay 1us", "qdisc del dev lo root"])
     except RuntimeError:
@@ -136,7 +136,7 @@ def has_netem() -> bool:
 
 
 def _try_in_namespaces() -> dict[str, Any]:
-    """Make two hosts and a switch in the namespaces of this process."""
+    """Create two hosts and a switch in this process's namespaces, as a test."""
     place = Path(os.environ["TMPDIR"]) / "emulation"
     network = {"bandwidth": "1gbit", "latency": "0s", "loss": 0.0, "workers_per_host": 1}
     try:
@@ -158,7 +158,7 @@ HINDERING = (
 
 
 def _suggest_setting(settings: Path = Path("/proc/sys")) -> str:
-    """Return what lets a user have namespaces, by the kernel's settings."""
+    """Return the kernel settings that would let a user create namespaces."""
     for name, hindering, value in HINDERING:
         try:
             now = (settings / name).read_text().strip()

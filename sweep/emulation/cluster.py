@@ -21,7 +21,7 @@ MOST_WAITING = 2**32 - 1
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """One host, which has a network namespace with one interface, `eth0`.
+    """An emulated host: a network namespace with one interface, `eth0`.
 
     Attributes:
         number: from 0; the last number is that of the switch's own port, from where the ranks are started.
@@ -39,7 +39,7 @@ class Host:
 
     @property
     def port(self) -> str:
-        """The switch's end of the link."""
+        """The name of the link's end at the switch."""
         return f"port{self.number}"
 
     @property
@@ -48,13 +48,14 @@ class Host:
 
     @property
     def mac(self) -> str:
-        """The address, with the host's number in its last two bytes: the switch need not learn where a host is."""
+        """The MAC address, whose last two bytes are the host's number, so that the switch can find hosts without
+        learning."""
         return f"02:00:0a:4d:{self.number >> 8:02x}:{self.number & 255:02x}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """All hosts that some ranks need: rank r is on host r // workers_per_host.
+    """All hosts that the ranks need: rank r is on host r // workers_per_host.
 
     Attributes:
         bandwidth: of a host's link where the host has none of its own, in bit/s.
@@ -70,7 +71,7 @@ class Cluster:
 
     @classmethod
     def from_config(cls, network: Mapping[str, Any], ranks: int) -> Cluster:
-        """Make the cluster that the section `network` of a config describes, with as many hosts as the ranks fill."""
+        """Return the cluster described by the section `network` of a config, with as many hosts as the ranks fill."""
         bandwidth, latency = _read_link(network)
         own = network.get("hosts") or {}
         hosts = []
@@ -83,27 +84,27 @@ class Cluster:
 
     @property
     def switch(self) -> Host:
-        """The switch's own place, which is on no shaped link."""
+        """The switch's own address, which is on a link without limits."""
         return Host(len(self.hosts))
 
     def compute_latency(self, one: Host, other: Host) -> float:
-        """Return the latency one way, in s: the mean of the two hosts'."""
+        """Return the one-way latency in s: the mean of the two hosts' latencies."""
         return (one.latency + other.latency) / 2
 
     @property
     def farthest(self) -> tuple[Host, Host]:
-        """Two hosts as far apart as any two."""
+        """Two hosts with the largest distance."""
         one, other = sorted(self.hosts, key=lambda host: -host.latency)[:2]
         return one, other
 
     def replace_latency(self, latency: float, loss: float) -> Cluster:
-        """Return the same cluster with one latency for all hosts, in s, and another share of losses."""
+        """Return this cluster with one latency in s for all hosts, and with another share of lost packets."""
         hosts = tuple(dataclasses.replace(host, latency=latency) for host in self.hosts)
         return dataclasses.replace(self, hosts=hosts, latency=latency, loss=loss)
 
     @property
     def has_latency(self) -> bool:
-        """Whether any two hosts are to be apart."""
+        """Whether there is a latency between any two hosts."""
         return len(self.hosts) > 1 and any(host.latency > 0 for host in self.hosts)
 
     @property
@@ -113,7 +114,7 @@ class Cluster:
 
 
 def count_hosts(network: Mapping[str, Any], ranks: int) -> int:
-    """Return how many hosts so many ranks fill."""
+    """Return how many hosts this number of ranks fills."""
     return -(-ranks // int(network["workers_per_host"]))
 
 
@@ -140,7 +141,8 @@ class Shape:
 
     @classmethod
     def from_rate(cls, rate: float, packet: int) -> Shape:
-        """Make a bucket for packets of up to `packet` bytes: it would cut larger ones up, at ten times the CPU.
+        """Return a bucket for packets of up to `packet` bytes; it would cut larger packets up, at ten times the CPU
+        time.
 
         The bucket also has room for 150 us of the rate, by which a timer may be late. 100 ms of the rate or 4 MB may
         wait, as in a switch with deep buffers: packets are lost only if many hosts send to one. Our own switch
@@ -150,7 +152,7 @@ class Shape:
 
 
 def compute_packet_bytes(cluster: Cluster) -> int:
-    """Return the size of the largest packet that the kernel may hand over at once instead of frames.
+    """Return the size of the largest packet that the kernel may transfer as a whole in place of frames.
 
     Where packets get lost it is one frame, so that single frames are lost.
     """

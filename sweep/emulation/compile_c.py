@@ -17,21 +17,21 @@ COMPILERS = ("cc", "gcc", "clang")
 
 
 class NotCompiled(Exception):
-    """A program cannot be compiled; `str()` says why, and which package helps."""
+    """A program cannot be compiled; `str()` gives the reason and the package to install."""
 
 
 def find_compiler() -> str | None:
-    """Find a C compiler; return its path."""
+    """Return the path of a C compiler, or raise an error."""
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def find_cache() -> Path:
-    """Return the directory of compiled programs, in the user's cache."""
+    """Return the directory for compiled programs in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradsweep"
 
 
 def compile_program(name: str, scratch: Path) -> Path:
-    """Compile `name`.c to a program or a library if that is not done yet; return its path.
+    """Compile `name`.c to a program or a library, unless that was done before; return its path.
 
     Args:
         scratch: a directory for it where the user's cache cannot be written.

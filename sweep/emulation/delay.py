@@ -46,17 +46,18 @@ class Netem:
         run_batch("tc", ip_tc_commands.build_switch_shapes(self.cluster, self.cluster.latency))
 
     def set_delay(self, own: float, loss: float) -> None:
-        """Delay so that hosts have their latency with the machine's `own` time (s); lose a share of the packets."""
+        """Delay packets so that, with the machine's `own` time (s), hosts have their latency; drop a share of the
+        packets."""
         self.own = own
         run_batch("tc", ip_tc_commands.build_delay_change(self.cluster, max(0.0, self.cluster.latency - own), loss))
 
     def remove(self) -> None:
-        """Leave the ports to the kernel's bridge, as they were."""
+        """Give the ports back to the kernel's bridge."""
         run_batch("tc", ip_tc_commands.build_switch_shapes(self.cluster))
 
 
 class Switch:
-    """Our switch (switch.c), in the place of the kernel's bridge.
+    """Our switch (switch.c), in place of the kernel's bridge.
 
     Raises:
         NotCompiled: it cannot be compiled.
@@ -100,7 +101,7 @@ Delayer = Netem | Switch
 
 
 def explain_small_buffer(cluster: Cluster, held: int) -> str | None:
-    """Explain that our switch holds fewer bytes for a port than may wait there; None: it can hold them all.
+    """Return a line if our switch can buffer fewer bytes for a port than may wait there; else None.
 
     The kernel gives it as much as it asks for only if the user has the right.
     """
@@ -115,7 +116,8 @@ def explain_small_buffer(cluster: Cluster, held: int) -> str | None:
 
 
 def build_table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
-    """Build the table for switch.c: lost packets of 2^32, then ns from each port to each; the last port is no host's.
+    """Return the input of switch.c: lost packets of 2^32, then ns from each port to each; the last port belongs to no
+    host.
 
     Args:
         own: s that the machine takes by itself.
@@ -132,7 +134,7 @@ def build_table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
 
 
 def start_delay(built: BuiltCluster, has_netem: bool) -> tuple[Delayer | None, float | None]:
-    """Start what delays and drops packets, if the network asks for that; return it and the time of a small message.
+    """Start the delay and loss of packets, if the network has any; return it and the time of a small message.
 
     Latencies and losses that cannot be had are noted in `built.problems` and taken out of `built.cluster`.
 
@@ -193,7 +195,7 @@ def _start_delayer(built: BuiltCluster, has_netem: bool) -> Delayer | None:
 
 
 def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
-    """Measure the seconds of a small message from one host to another: half a round trip of TCP, typical of many."""
+    """Return the typical seconds of a small message from one host to another: half a round trip of TCP."""
 
     def answer() -> None:
         namespaces.enter(built.find_namespace(other))
@@ -224,13 +226,13 @@ def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
 
 
 def compute_typical(times: Sequence[float]) -> float:
-    """Return the least median of blocks that follow each other, so that other programs' short work does not count."""
+    """Return the smallest median of consecutive blocks, which excludes short work of other programs."""
     blocks = [times[start : start + BLOCK] for start in range(0, max(1, len(times) - BLOCK + 1), BLOCK)]
     return min(map(statistics.median, blocks))
 
 
 def _connect(address: str) -> socket.socket:
-    """Connect to a server that may not listen yet."""
+    """Connect to a server, and retry until it listens."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

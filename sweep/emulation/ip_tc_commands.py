@@ -27,14 +27,14 @@ Settings = Mapping[str, str]
 
 
 def format_mask(cores: Iterable[int]) -> str:
-    """Format cores as the kernel takes them: hexadecimal, in groups of 32."""
+    """Return a set of cores in the kernel's format: hexadecimal, in groups of 32."""
     mask = sum(1 << core for core in cores)
     groups = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(1, mask.bit_length()), 32)]
     return ",".join(reversed(groups))
 
 
 def build_switch_settings(cores: Iterable[int]) -> Settings:
-    """Build the settings of the switch's namespace, before any link is there."""
+    """Return the settings of the switch's namespace, which are written before any link exists."""
     return {
         "net/ipv6/conf/all/disable_ipv6": "1",  # IPv6 would announce itself over the links
         "net/ipv6/conf/default/disable_ipv6": "1",
@@ -43,7 +43,7 @@ def build_switch_settings(cores: Iterable[int]) -> Settings:
 
 
 def build_host_settings(cluster: Cluster, cores: Iterable[int]) -> Settings:
-    """Build the settings of a host's namespace, before its link is there."""
+    """Return the settings of a host's namespace, which are written before its link exists."""
     slowest_answer = 2 * max(host.latency for host in cluster.hosts)
     fastest = max(host.bandwidth for host in cluster.hosts)
     window = round(min(max(WINDOW, 2 * slowest_answer * fastest / 8), MOST_WINDOW))

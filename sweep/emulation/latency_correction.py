@@ -20,7 +20,7 @@ ANSWER = b"done\n"
 
 
 class LatencyCorrection(threading.Thread):
-    """Takes corrections from ranks until the process ends.
+    """Applies corrections from ranks until the process ends.
 
     Args:
         path: of the socket.

@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def contain(body: Callable[[Callable[[], None]], int]) -> NoReturn:
-    """Call `body` in the first process of new namespaces, and end this process as it says.
+    """Call `body` in the first process of new namespaces, and then end this process with the same status.
 
     Args:
         body: gets a function to call once it listens to signals, right before the job begins: from then on they are
@@ -115,7 +115,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def separate() -> None:
-    """Give this process's children process namespaces of their own, and user namespaces where only those are allowed.
+    """Create process namespaces for this process's children, and user namespaces if only those are allowed.
 
     Raises:
         OSError: the kernel refuses.
@@ -141,7 +141,8 @@ def separate() -> None:
 
 
 def _die_with_parent(alive: int) -> None:
-    """Have this process killed with the outer one, which getppid() hides here: it has the other end of `alive`."""
+    """Have this process killed with the outer one, whose end of `alive` then closes: getppid() does not show it
+    here."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if select.select([alive], [], [], 0)[0]:
         os._exit(1)
@@ -161,7 +162,7 @@ def isolate(place: Path) -> None:
 
 
 def create_host(name: str, net: Path, uts: Path) -> None:
-    """Enter a new network and name namespace, which stay, as the files `net` and `uts`, when this process has ended."""
+    """Enter a new network and name namespace; the files `net` and `uts` keep both after this process has ended."""
     _unshare(CLONE_NEWNET | CLONE_NEWUTS, "network namespaces")
     set_name(name)
     for path, kind in ((net, "net"), (uts, "uts")):
@@ -170,7 +171,7 @@ def create_host(name: str, net: Path, uts: Path) -> None:
 
 
 def enter(namespace: Path) -> None:
-    """Enter the namespace of a file."""
+    """Enter the namespace that a file refers to."""
     descriptor = os.open(namespace, os.O_RDONLY)
     try:
         _check(_libc.setns(descriptor, 0), f"enter {namespace}")
@@ -190,7 +191,8 @@ def bind(source: Path, target: Path) -> None:
 
 
 def start(function: Callable[[], Value]) -> Callable[[], Value]:
-    """Begin a function in a process of its own; calling the result waits for its end and returns its value, from JSON.
+    """Start a function in a process of its own; return a function that waits for its end and returns its value, sent as
+    JSON.
 
     The result raises RuntimeError with what the function raised.
     """
