@@ -47,7 +47,7 @@ class RequestHandler:
 
     @contextlib.contextmanager
     def _report_disk_errors(self) -> Iterator[None]:
-        """Within the block, print that a state cannot be written instead of ending the other runs."""
+        """Print errors of the disk within the block instead of raising them, so that other runs continue."""
         try:
             yield
         except OSError as error:

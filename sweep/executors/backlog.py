@@ -21,7 +21,7 @@ UNLIMITED = 1 << 30
 
 
 def count_places(max_parallel: int | None, cores: int, share_cores: bool) -> int:
-    """Return how many runs there are at the same time at most: as many as cores if all share them."""
+    """Return how many runs may be active at the same time: as many as cores if all share the cores."""
     if max_parallel is not None:
         return max_parallel
     return cores if share_cores else UNLIMITED
@@ -63,7 +63,7 @@ class Entry(Generic[Item]):
 
 
 def priority(cores: int, seconds: float | None, weight: Sequence[float]) -> tuple[Any, ...]:
-    """Return a sort key that is smaller for runs that are to start earlier."""
+    """Return a sort key; runs with smaller keys start earlier."""
     cores = max(1, cores)
     heavy = tuple(-part for part in weight)
     if seconds is None:  # may be the longest of all
@@ -72,7 +72,7 @@ def priority(cores: int, seconds: float | None, weight: Sequence[float]) -> tupl
 
 
 class Backlog(Generic[Item]):
-    """The queue of runs. Runs added together are ordered, the most core seconds first.
+    """The queue of runs. Of runs added together, the run with the most core-seconds starts first.
 
     Runs added later come after them, so that no run waits for ever.
     """
@@ -97,7 +97,7 @@ class Backlog(Generic[Item]):
         self._entries.remove(entry)
 
     def backfill(self, free: Amounts, running: Sequence[tuple[Amounts, float | None]], now: float) -> list[Entry[Item]]:
-        """Return the entries that may start now, all together, though the head cannot.
+        """Return the entries that may all start now although the first entry cannot.
 
         Args:
             free: what could be leased now; the head wants more.
@@ -126,7 +126,7 @@ class Backlog(Generic[Item]):
 def reserve(
     wants: Amounts, free: Amounts, running: Sequence[tuple[Amounts, float | None]], now: float
 ) -> tuple[float, Amounts] | None:
-    """Return when the wanted amounts will be free, and what else will be free then; None if that is unknown."""
+    """Return when the wanted amounts will be free, and what will be free besides them then; None if that is unknown."""
     ends = sorted((math.inf if end is None else max(end, now), has) for has, end in running)
     start = math.inf
     for end, has in ends:

@@ -23,7 +23,7 @@ POLL_S = 0.03  # between two polls, which then take a thousandth of a core
 
 
 class Job:
-    """A queued, running or finished run.
+    """A run that is queued, running or finished.
 
     `status` is this job's, and final once it is neither pending nor running: a retry is another job.
     """
@@ -38,7 +38,7 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Whether the job has ended, by the last poll of the executor."""
+        """Whether the job has ended, as of the executor's last poll."""
         return self.status not in (run_directory.PENDING, run_directory.RUNNING)
 
     def wait(self) -> None:
@@ -49,11 +49,11 @@ class Job:
             self.executor.poll()
 
     def finish(self, status: str, reason: str | None, cause: str | None = None) -> None:
-        """Note how the job has ended."""
+        """Record how the job has ended."""
         self.status, self.reason, self.cause = status, reason, cause
 
     def mark_pruned(self) -> None:
-        """Count the cancelled job as pruned: it was cancelled because other runs do better."""
+        """Change the status of a cancelled job to pruned: it was cancelled because other runs are better."""
         self.status = run_directory.PRUNED
 
     def cancel(self, grace_s: float = GRACE_S) -> None:
@@ -62,7 +62,7 @@ class Job:
 
 
 class RunExecutor(abc.ABC):
-    """Computes tasks; results are in the directories of their runs, and `poll` brings the jobs up to date.
+    """Computes tasks; the results are in the run directories, and `poll` updates the jobs.
 
     Args:
         folder: of the sweep.
@@ -89,12 +89,12 @@ class RunExecutor(abc.ABC):
         reconcile_abandoned(run)
 
     def leave(self) -> None:
-        """Forget the jobs, which go on by themselves (`can_leave`)."""
+        """Forget the jobs, which continue without this process (if `can_leave`)."""
         raise NotImplementedError
 
     @abc.abstractmethod
     def submit_runs(self, tasks: Sequence[RunTask]) -> list[Job]:
-        """Queue runs and return their jobs, in order; what a scheduler has queued or runs already is adopted.
+        """Queue runs and return their jobs in order; jobs that a scheduler has already are adopted.
 
         Raises:
             UsageError: a run wants more than there is; nothing was queued.
@@ -103,30 +103,30 @@ class RunExecutor(abc.ABC):
     @property
     @abc.abstractmethod
     def active(self) -> bool:
-        """Whether anything is queued or running."""
+        """Whether any job is queued or running."""
 
     @abc.abstractmethod
     def poll(self) -> None:
-        """Note which jobs have begun and ended, and start jobs whose turn it is; may be called at any rate."""
+        """Detect which jobs have begun and ended, and start the next jobs; may be called at any rate."""
 
     @abc.abstractmethod
     def cancel(self, jobs: Sequence[Job], reason: str, grace_s: float = GRACE_S) -> None:
         """End these jobs, all at once, and wait until none of their processes is left."""
 
     def ask_to_end(self, jobs: Sequence[Job], reason: str) -> None:
-        """Have these jobs ended without waiting for a scheduler, which is asked again if it does not answer."""
+        """Ask for the end of these jobs without waiting for a scheduler; if it does not answer, it is asked again."""
         self.cancel(jobs, reason)
 
     @abc.abstractmethod
     def preempt_all(self) -> None:
-        """Have running jobs save and end, and cancel queued ones."""
+        """Make running jobs save and end, and cancel queued jobs."""
 
     @abc.abstractmethod
     def cancel_all(self, reason: str) -> None:
-        """End everything that is queued or running."""
+        """End all queued and running jobs."""
 
 
 def write_job_state(job: Job) -> None:
-    """Write the state of a job that has no attempt to write it into state.json."""
+    """Write state.json for a job that has no attempt to do so."""
     with contextlib.suppress(OSError):  # a full disk: a resume finds the run pending, which is as good
         write_state(job.task.run, status=job.status, reason=job.reason)

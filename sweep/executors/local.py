@@ -26,7 +26,7 @@ LOOK_S = 1.0  # between two checks of what other sweeps do
 
 
 class SlotJob(Job):
-    """A run on this machine, with the cores and GPUs that are its own."""
+    """A run on this machine with its own cores and GPUs."""
 
     def __init__(self, executor: SlotExecutor, task: RunTask) -> None:
         self.attempt: Attempt | None = None
@@ -38,7 +38,7 @@ class SlotJob(Job):
 
 
 class SlotExecutor(RunExecutor):
-    """Computes the longest run first, and as many at a time as find free slots (backlog.py, slots.py).
+    """Computes runs, the longest first, as many at a time as there are free slots (backlog.py, slots.py).
 
     Args:
         folder: of the sweep; only files of its runs are written.
@@ -88,11 +88,11 @@ class SlotExecutor(RunExecutor):
 
     @property
     def places(self) -> int:
-        """The number of runs at the same time at most."""
+        """The maximal number of simultaneous runs."""
         return count_places(self.max_parallel, self.slots.total, self.slots.share_cores)
 
     def compute_wants(self, task: RunTask) -> Amounts:
-        """Return the cores, GPUs and places that a run wants: all cores and places if nothing may run beside it."""
+        """Return the cores, GPUs and places that a run needs: all cores and places if it must run alone."""
         alone = task.alone
         cores = 0 if self.slots.share_cores else self.slots.total if alone else min(task.cores, self.slots.total)
         return (cores, task.gpus, self.places if alone and self.places != UNLIMITED else 1)
@@ -133,7 +133,7 @@ class SlotExecutor(RunExecutor):
             head.item.waits_for = None if own else ", ".join(self.slots.list_others()) or None
 
     def _dispatch(self, now: float) -> None:
-        """Start the head of the queue as long as it gets its slots, then what can be backfilled."""
+        """Start runs from the head of the queue while they get slots, then backfill."""
         while (head := self.backlog.head) is not None:
             if head.wants[2] > self._count_free_places():
                 return
@@ -152,7 +152,7 @@ class SlotExecutor(RunExecutor):
         return self.places - sum(job.wants[2] for job in self.running)
 
     def _try_to_start(self, entry: Entry[SlotJob], *, first: bool) -> bool:
-        """Start a run if it gets its slots; tell whether it did."""
+        """Start a run if it gets slots; return whether it did."""
         job = entry.item
         lease = self.slots.lease(job.wants[0], job.wants[1], first=first, run=job.task.run.name)
         if lease is None:
@@ -166,7 +166,7 @@ class SlotExecutor(RunExecutor):
         return True
 
     def _start(self, job: SlotJob, lease: Lease) -> None:
-        """Start an attempt at a run on what it has leased; the job has failed if that cannot be done."""
+        """Start an attempt at a run on its leased slots; if that is impossible, the job has failed."""
         try:
             job.attempt = self._start_attempt(job, lease)
             job.status = run_directory.RUNNING
@@ -179,7 +179,7 @@ class SlotExecutor(RunExecutor):
         return MpirunAttempt(job.task, lease.cores, lease)
 
     def _notice_disturbance(self, job: SlotJob) -> None:
-        """Note whether another sweep may run on the job's cores: its times are no longer comparable."""
+        """Record whether another sweep may use the job's cores, so that the job's times are not comparable."""
         if job.lease is not None and not job.shared_cores and self.slots.is_disturbed(job.lease):
             job.shared_cores = True
             if job.attempt is not None:

@@ -29,7 +29,7 @@ _MASTER = "master"
 
 
 def find_default_path() -> Path:
-    """Return the directory that all sweeps of this user share, whatever their TMPDIR is.
+    """Return the directory that all sweeps of this user share, independent of their TMPDIR.
 
     It is not in /dev/shm nor /run/user: systemd empties these when the user logs out, also while a sweep goes on.
     """
@@ -38,7 +38,7 @@ def find_default_path() -> Path:
 
 
 class LockDirectory:
-    """Lock files by name, each with a note about its holder.
+    """A directory of lock files, each with a note on its holder.
 
     Args:
         path: of the directory, which is made if it is missing; default: `find_default_path()`.
@@ -72,17 +72,18 @@ class LockDirectory:
         return UsageError(f"{VARIABLE}={self.path}: {why}; valid is a directory of your own with mode 0700")
 
     def _build_path(self, name: str) -> Path:
-        """Return the path of a file in the directory that was opened, which may have been renamed since."""
+        """Return the path of a file in the open directory, which may have been renamed."""
         return Path(f"/proc/self/fd/{self._descriptor}/{name}")
 
     @property
     def is_gone(self) -> bool:
-        """Whether the directory was removed since it was opened."""
+        """Whether the directory was removed after it was opened."""
         return os.fstat(self._descriptor).st_nlink == 0
 
     @contextlib.contextmanager
     def hold_master(self, patience_s: float = 0.0) -> Iterator[bool]:
-        """Take the master lock for this block, so that no other process takes locks; yield False if another has it."""
+        """Hold the master lock within this block, so that no other process takes locks; yield False if another
+        process has it."""
         try:
             lock = file_lock.take(self._build_path(_MASTER), wait_s=patience_s)
         except BlockingIOError:
@@ -92,7 +93,8 @@ class LockDirectory:
             yield True
 
     def take(self, name: str, *, shared: bool = False, new: bool = False) -> FileLock:
-        """Take a lock; once closed, it is free when no process that has inherited its descriptor is left.
+        """Take a lock and return it; after its `close`, it is free when all processes that inherited its descriptor
+        have ended.
 
         Args:
             shared: others may hold it as well, if they share it, too.
@@ -105,7 +107,7 @@ class LockDirectory:
         return file_lock.take(self._build_path(name), shared=shared, new=new)
 
     def is_held(self, name: str, *, shared: bool = False) -> bool:
-        """Tell whether this process or another holds a lock; only valid in a block of `hold_master`.
+        """Tell whether any process holds a lock; only valid in a block of `hold_master`.
 
         Args:
             shared: the lock is one of those that several may hold.
@@ -114,12 +116,12 @@ class LockDirectory:
 
     @staticmethod
     def write_note(lock: FileLock, about: Mapping[str, Any]) -> None:
-        """Write into a lock's file what others may read about its holder."""
+        """Write a note on the holder into a lock's file, for others to read."""
         os.ftruncate(lock.descriptor, 0)
         os.pwrite(lock.descriptor, json.dumps(about).encode(), 0)
 
     def read_note(self, name: str) -> dict[str, Any]:
-        """Return what is written in a lock's file; empty if it cannot be read."""
+        """Return the note in a lock's file; empty if it cannot be read."""
         with contextlib.suppress(OSError):
             return files.read_json(self._build_path(name)) or {}
         return {}

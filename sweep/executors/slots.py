@@ -30,7 +30,7 @@ _SHARING = "sharing-"
 
 
 class Slots:
-    """Cores that only this process shares out, such as those of an allocation, and its leases of them.
+    """Cores that only this process shares out, such as those of an allocation, with the leases on them.
 
     Args:
         cores: their numbers.
@@ -51,11 +51,11 @@ class Slots:
 
     @property
     def leased(self) -> list[int]:
-        """The cores that this sweep's runs have for themselves."""
+        """The cores that are leased to this sweep's runs."""
         return [] if self.share_cores else sorted(core for lease in self._leases for core in lease.cores)
 
     def lease(self, cores: int, gpus: int = 0, *, first: bool = True, run: str = "") -> Lease | None:
-        """Lease cores and GPUs; return None while too few are free.
+        """Lease cores and GPUs; return None if too few are free.
 
         Args:
             first: the run is the first of its sweep's queue.
@@ -70,24 +70,25 @@ class Slots:
         return self._leases[-1]
 
     def release(self, lease: Lease) -> None:
-        """Give back what was leased."""
+        """End a lease."""
         self._leases.remove(lease)
         self.available = (self.total - len(self.leased), 0)
 
     def withdraw_ticket(self) -> None:
-        """Remove the ticket by which other sweeps see that a run waits here, where there are tickets."""
+        """Remove this sweep's ticket, by which other sweeps see that a run waits, if there are tickets."""
 
     def list_others(self) -> list[str]:
-        """Return the processes that have what this sweep may use, or wait for it longer: `pid 4711 (output/...)`."""
+        """Return the processes that have slots which this sweep may use, or have waited longer for them: `pid 4711
+        (output/...)`."""
         return []
 
     def is_disturbed(self, lease: Lease) -> bool:
-        """Tell whether a sweep that shares cores is running on those of `lease` at this moment."""
+        """Tell whether another sweep that shares cores is now running on those of `lease`."""
         return False
 
 
 class LockedSlots(Slots):
-    """The cores and GPUs of this machine that this process may use, shared with other sweeps by locks.
+    """The cores and GPUs that this process may use on this machine, shared with other sweeps by locks.
 
     Args:
         cores: their numbers; default: those that this process may run on.
@@ -122,7 +123,7 @@ class LockedSlots(Slots):
         self._looks_at = 0.0  # not before this time, on the clock of time.monotonic()
 
     def lease(self, cores: int, gpus: int = 0, *, first: bool = True, run: str = "") -> Lease | None:
-        """Lease cores (at most all that there are) and GPUs; return None while too few are free.
+        """Lease cores (at most all that exist) and GPUs; return None if too few are free.
 
         Args:
             first: the run is the first of its sweep's queue, and leaves a ticket if it has to wait. Others leave none,
@@ -178,7 +179,7 @@ class LockedSlots(Slots):
         return lease
 
     def _take_free(self, kind: str, slots: Sequence[Any], enough: int | None) -> dict[Any, FileLock]:
-        """Take the locks of free slots, at most `enough`, and return them by slot."""
+        """Take and return the locks of at most `enough` free slots, by slot."""
         own = {slot for lease in self._leases for slot in (lease.cores if kind == "core" else lease.gpus)}
         free: dict[Any, FileLock] = {}
         for slot in slots:
@@ -195,11 +196,11 @@ class LockedSlots(Slots):
             return None
 
     def _take_all(self, names: Iterable[str]) -> list[FileLock]:
-        """Take and return those of the locks that are free."""
+        """Take those of the locks that are free, and return them."""
         return [lock for name in names if (lock := self._take(name)) is not None]
 
     def _read_tickets(self, before: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the tickets of other sweeps, the oldest first; tickets of dead processes are removed."""
+        """Yield the tickets of other sweeps, oldest first; remove the tickets of dead processes."""
         for name in self._locks.list_names(_TICKET):
             if self._ticket is not None and name == self._ticket[0]:
                 if before is not None:
@@ -240,7 +241,7 @@ class LockedSlots(Slots):
             return alone and any(self._locks.is_held(f"{_SHARING}{core}", shared=True) for core in lease.cores)
 
     def release(self, lease: Lease) -> None:
-        """Give back what was leased; it is free when no process that has inherited the locks is left."""
+        """End a lease; its slots are free when all processes that inherited the locks have ended."""
         self._leases.remove(lease)
         for lock in lease.locks:
             lock.close()
@@ -258,7 +259,7 @@ class LockedSlots(Slots):
         return [f"pid {pid} ({sweep})" for pid, sweep in sorted(sweeps - {(str(os.getpid()), self.sweep)})]
 
     def _renew_locks(self) -> None:
-        """If the directory of the locks was removed, take the locks of all leases in a new one."""
+        """If the directory of the locks was removed, take the locks of all leases again in a new directory."""
         if not self._locks.is_gone:
             return
         self.withdraw_ticket()
@@ -268,7 +269,7 @@ class LockedSlots(Slots):
             lease.locks += self._take_all([*cores, *(f"gpu-{gpu}" for gpu in lease.gpus)])
 
     def close(self) -> None:
-        """Give everything back."""
+        """End all leases."""
         self.withdraw_ticket()
         for lease in list(self._leases):
             self.release(lease)

@@ -36,11 +36,11 @@ STATES = {
 
 
 class RunFailed(Exception):
-    """A run ended without a result; `str()` is the reason."""
+    """A run ended without a result; `str()` gives the reason."""
 
 
 def compute(task: RunTask) -> dict[str, Any]:
-    """Train a run here, on all cores of this process, and return its result.
+    """Train a run in this process's place, on all of its cores, and return the result.
 
     Raises:
         RunFailed: with the reason that state.json gives.
@@ -68,7 +68,7 @@ def load_result(run: Run) -> dict[str, Any]:
 
 
 class SubmititJob(core.Job[dict[str, Any]]):
-    """submitit's view of a job; its result is the content of result.json."""
+    """A job in submitit's interface; its result is the content of result.json."""
 
     _cancel_at_deletion = False
 
@@ -77,7 +77,7 @@ class SubmititJob(core.Job[dict[str, Any]]):
         super().__init__(job.executor.folder, job.task.run.name)
 
     def _register_in_watcher(self) -> None:
-        """Do nothing: submitit's watchers ask a scheduler, but here the executor knows."""
+        """Do nothing: submitit's watchers ask a scheduler, but here the executor knows the states."""
 
     @property
     def state(self) -> str:
@@ -127,7 +127,7 @@ class SubmititJob(core.Job[dict[str, Any]]):
 
 
 class SubmititSlots(core.Executor):
-    """Hands what submitit is given to a `SlotExecutor`: `compute` with a task, or a task alone."""
+    """Submits to a `SlotExecutor` what submitit gets: `compute` with a task, or a task alone."""
 
     job_class = SubmititJob
 

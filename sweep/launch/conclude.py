@@ -23,7 +23,7 @@ REPORT = "report.html"
 
 
 def conclude(session: Session) -> int:
-    """Report on the runs of a session and show what failed; return the exit status, 0 or 1."""
+    """Report on the runs of a session and show failures; return the exit status, 0 or 1."""
     if session.events is None or not session.runs:
         return 0
     try:
@@ -54,7 +54,7 @@ def _show(session: Session, events: SweepEvents) -> bool:
 
 
 def write_report(directory: Path, verbosity: Verbosity) -> bool:
-    """Have the report of a sweep written, unless it is up to date; return whether it now is."""
+    """Write the report of a sweep in another process, unless it is up to date; return whether it now is."""
     if _is_report_current(directory):
         print_line(verbosity.info(), f"nothing has changed since {os.path.relpath(directory / REPORT)}")
         return True
@@ -62,7 +62,7 @@ def write_report(directory: Path, verbosity: Verbosity) -> bool:
 
 
 def run_reports(arguments: Sequence[str], verbosity: Verbosity) -> bool:
-    """Run `python -m reports` with these arguments; return whether it has succeeded."""
+    """Run `python -m reports` with these arguments; return whether it succeeded."""
     done = subprocess.run(
         [sys.executable, "-m", "reports", *arguments],
         stdin=subprocess.DEVNULL,
@@ -75,7 +75,7 @@ def run_reports(arguments: Sequence[str], verbosity: Verbosity) -> bool:
 
 
 def _is_report_current(directory: Path) -> bool:
-    """Tell whether there is a report that is newer than the state of every run."""
+    """Tell whether a report exists that is newer than the states of all runs."""
     try:
         written = (directory / REPORT).stat().st_mtime_ns
         runs = [*run_directory.runs_of(directory), *run_directory.runs_of(directory, run_directory.RACES)]
@@ -85,7 +85,7 @@ def _is_report_current(directory: Path) -> bool:
 
 
 def report_interrupted(interrupted: Interrupted, session: Session) -> None:
-    """Print the command that resumes the session's sweep, unless that was reported or nothing was written."""
+    """Print the command that resumes the session's sweep, unless it was printed or nothing was written."""
     directory = session.directory
     if interrupted.reported or directory is None or not (directory / run_directory.SWEEP).is_file():
         return

@@ -35,7 +35,7 @@ DETACHED = "sweep.launch.detached"
 
 
 def start_detached(session: Session, sweep: Sweep, points: Mapping[Run, ResolvedPoint]) -> None:
-    """Have another process take these runs of an open sweep to their end, and print how to follow it.
+    """Start another process that computes these runs of an open sweep, and print how to follow it.
 
     Raises:
         UsageError: there is no code to start from.

@@ -21,7 +21,7 @@ from sweep.system.signals import Interrupted, raise_on_signals
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Drive the sweep whose lock this process has inherited; return the exit status of a sweep."""
+    """Compute the sweep whose lock this process has inherited; return the exit status of a sweep."""
     words = list(arguments)
     session = Session(take_flags(words))
     directory, descriptor = Path(words[0]), int(words[1])

@@ -43,7 +43,7 @@ def execute(
     fresh: bool,
     whole: bool = True,
 ) -> list[Run | None]:
-    """Run the points of a grid: check all, lay out their directories, compute what is missing.
+    """Run the points of a grid: check all, create their directories, compute the missing runs.
 
     Args:
         session: of the command; later batches of a search come with the same.
@@ -145,7 +145,7 @@ def _check_directory(points: Points, overrides: Sequence[Mapping[str, str]], dir
 
 
 def _note_left_out(session: Session, points: Points, total: int) -> None:
-    """Print how many points are left out, and why, and write it into sweep.yaml, with those of earlier batches."""
+    """Print how many points are left out and why, and record it in sweep.yaml with earlier batches' points."""
     if not points.taken_out:
         return
     assert session.directory is not None
@@ -156,7 +156,7 @@ def _note_left_out(session: Session, points: Points, total: int) -> None:
 
 
 def _load_torch_early(session: Session, points: Points) -> AbstractContextManager[None]:
-    """Load torch, within the block, in the process that is to fork the ranks of packed runs."""
+    """Load torch, within the block, in the process that will fork the ranks of packed runs."""
     config = points.points[0].config
     if not (points.settings.pack and points.settings.wait and config["launcher"]["cluster"] == "local"):
         return nullcontext()

@@ -34,7 +34,7 @@ from sweep.settings.resolved_point import ResolvedPoint
 def open_runs(
     directory: Path, points: Mapping[Run, ResolvedPoint], console: Console, fork_servers: ForkServers | None = None
 ) -> tuple[TaskBuilder, RunExecutor]:
-    """Take results over from earlier sweeps, calibrate the machine, and return what makes tasks of runs and runs them.
+    """Take over earlier results, calibrate the machine, and return the builder of tasks and the executor.
 
     This process holds the lock of the sweep in `directory`. `points`, at least one, may be added to later.
 
@@ -68,7 +68,7 @@ def open_runs(
 
 
 def calibrate() -> dict[str, Any]:
-    """Measure one core, which is leased meanwhile if one is free; see `measure_core` for what is returned."""
+    """Measure a core, which is leased for the measurement if it is free; return the result of `measure_core`."""
     with ExitStack() as stack:
         lease = None
         with suppress(UsageError):  # a caller that needs slots reports it

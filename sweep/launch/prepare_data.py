@@ -16,7 +16,7 @@ from sweep.system.job_environment import build_python_environment
 
 
 def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
-    """Have the data sets of runs prepared, once, and compared with the runs' options.
+    """Start a process that prepares the runs' data sets, once, and compares them with the runs' options.
 
     Raises:
         UsageError: files are missing, or a run's options do not fit its data; the line says which.

@@ -49,7 +49,7 @@ def probe_points(
     fresh: bool,
     whole: bool = True,
 ) -> list[Run | None]:
-    """Measure for each point the network that training would use; called in place of `sweep.launch.execute.execute`.
+    """Measure for each point the network that its training would use; replaces `sweep.launch.execute.execute`.
 
     Raises:
         UsageError: a point cannot be probed; nothing was started.
@@ -96,7 +96,7 @@ def _check(
     whole: bool,
     silent: bool,
 ) -> Points:
-    """Check the points of a grid as `check_points` does, and that they can be probed.
+    """Check the points of a grid as `check_points` does, and that a probe of them is possible.
 
     Raises:
         UsageError: one cannot be probed.
@@ -121,7 +121,7 @@ def _check(
 
 
 def _run_probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bool:
-    """Take a probe to its end and show what it has measured; return whether it has measured anything."""
+    """Run a probe to its end and show the measurements; return whether there are any."""
     try:
         with signals.defer_interrupts():
             (job,) = executor.submit_runs([task])

@@ -33,7 +33,7 @@ MODULE = "trainers.race"
 
 
 def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedPoint]) -> None:
-    """Race the runs of a sweep that were not raced yet, one race after the other.
+    """Race those runs of a sweep that have not raced yet, one race after another.
 
     Args:
         directory: of the sweep, whose lock this process holds.
@@ -71,7 +71,7 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
 
 
 def find_missing_races(directory: Path, points: Mapping[Run, ResolvedPoint]) -> list[RaceGroup]:
-    """Return the races of a sweep that are still to be run, or to be run again."""
+    """Return the races of a sweep that must be run, or run again."""
     mode = next((point.race.mode for point in points.values()), OFF)
     wanted = {run: point for run, point in points.items() if mode == ONLY or (mode == AUTO and _is_done(run))}
     return [group for group in group_runs(directory, wanted) if not _is_raced(group)]
@@ -82,7 +82,7 @@ def _is_done(run: Run) -> bool:
 
 
 def _is_raced(group: RaceGroup) -> bool:
-    """Tell whether a race of these runs has come to its end."""
+    """Tell whether these runs have completed a race."""
     return group.is_planned() and Run(group.directory).result() is not None
 
 
@@ -94,7 +94,7 @@ def _run_race(
     title: str,
     reports: SweepEvents,
 ) -> bool:
-    """Run one race, again without a run that fails in it; return whether it has come to its end."""
+    """Run one race, and repeat it without runs that fail in it; return whether any runs were compared."""
     point = points[group.baseline]
     about = {"race": group.directory.name, "runs": [run.name for run in group.racers]}
     reports.events.write(RACE_STARTED, **about, workers=point.config["workers"], seconds=point.race.seconds)
@@ -128,7 +128,7 @@ def _run_race(
 
 
 def _lay_out(group: RaceGroup, points: Mapping[Run, ResolvedPoint], without: Mapping[str, str]) -> Run:
-    """Make the race's directory; it looks like that of a run with the baseline's config."""
+    """Create the race's directory, which looks like that of a run with the baseline's config."""
     run, point = Run(group.directory), points[group.baseline]
     run.directory.mkdir(parents=True, exist_ok=True)
     for name in (run_directory.RESULT, run_directory.RATIOS, run_directory.RACE):
@@ -140,7 +140,7 @@ def _lay_out(group: RaceGroup, points: Mapping[Run, ResolvedPoint], without: Map
 
 
 def _find_culprit(run: Run) -> str | None:
-    """Return the name of the run that has failed in the last attempt at a race; None if no rank names one."""
+    """Return the name of the run that failed in the last attempt at a race; None if no rank names a run."""
     for number in run.attempt_numbers()[-1:]:
         for path in sorted(run.attempt(number).glob(run_directory.FAILURE.format(rank="*"))):
             name = (files.read_json(path) or {}).get("run")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """What a command was typed with, and what it has done so far with the one sweep that it works on.
+    """The words of a command, and the command's progress with its sweep.
 
     Attributes:
         directory: of the sweep, once the command has opened it.
@@ -53,7 +53,7 @@ class Session:
             file_owners.trust_everybody()
 
     def choose_directory(self, resume: str | None, fresh: str, name: str | None) -> str:
-        """Return the directory to resume, or a new one named by the time; the resolver behind hydra.sweep.dir.
+        """Return the directory to resume, or a new one named by the time; it resolves hydra.sweep.dir.
 
         `resume=last` is the sweep that was started or resumed last below the same root as `fresh`.
         """
@@ -66,7 +66,7 @@ class Session:
         return self.new_directory
 
     def choose_verbosity(self, settings: SweepSettings | None = None) -> Verbosity:
-        """Return what --quiet and --json ask for, or sweep.quiet and sweep.json of the settings."""
+        """Return the verbosity by --quiet and --json, or by the settings sweep.quiet and sweep.json."""
         from sweep.console.console import Verbosity  # with rich, which --help does without
 
         quiet, json = self.flags.quiet, self.flags.json
@@ -75,7 +75,7 @@ class Session:
         return Verbosity(quiet or settings.quiet, json or settings.json)
 
     def open_events(self, directory: Path, settings: SweepSettings) -> SweepEvents:
-        """Return what the command reports of the sweep; the first call writes that it has begun."""
+        """Return the events of the sweep; the first call writes that the command has begun."""
         from sweep.launch.sweep_events import SweepEvents
 
         if self.events is None:
@@ -83,7 +83,7 @@ class Session:
         return self.events
 
     def build_resume_command(self, directory: Path) -> str:
-        """Return the command line that computes what is missing: this one again if only it knows all points."""
+        """Return the command that computes the missing runs: this command if only it knows all points."""
         from sweep.console.messages import build_command, build_rerun_command
 
         return build_rerun_command(directory) if self.is_growing else build_command("resume", directory)

@@ -23,7 +23,7 @@ from sweep.settings.sweep import SweepSettings
 
 
 class SweepEvents:
-    """Writes the first event of a sweep when it is made, and the last one when the command has nothing more to do."""
+    """Writes the first event of a sweep when it is created, and the last event when the command is done."""
 
     def __init__(self, directory: Path, settings: SweepSettings, verbosity: Verbosity) -> None:
         self.directory, self.settings, self.verbosity = directory, settings, verbosity
@@ -39,7 +39,8 @@ class SweepEvents:
         )
 
     def end(self, runs: Sequence[Run], exit_status: int) -> None:
-        """Write the last event, about the runs that this process was asked for, and start sweep.on_end; only once."""
+        """Write the last event, on the runs that this process was asked for, and start sweep.on_end; only the first
+        call counts."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -65,13 +66,13 @@ class SweepEvents:
                 print_line(self.verbosity.errors(), trouble, "yellow")
 
     def summarise(self, runs: Sequence[Run]) -> str:
-        """Return a line with the counts of the runs' states and the time that they took."""
+        """Return a line with the counts of the runs by state and their total time."""
         counts = collections.Counter(run.status() for run in dict.fromkeys(runs))
         listed = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         return f"{os.path.relpath(self.directory)}: {listed}, {duration(time.monotonic() - self._began)}"
 
     def name_best(self, runs: Sequence[Run]) -> str | None:
-        """Return a line that names the best run by sweep.metric; None if no run has a value."""
+        """Return a line with the best run by sweep.metric; None if no run has a value."""
         metric = self.settings.metric
         values = {run: read_value(run, metric) for run in dict.fromkeys(runs) if run.status() == run_directory.DONE}
         numbers = {run: value for run, value in values.items() if not math.isnan(value)}

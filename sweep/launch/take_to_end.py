@@ -36,7 +36,7 @@ def run_or_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint
 
 
 def submit_and_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]) -> None:
-    """Submit those of the runs of an open sweep that are missing and have no job, and print how to follow them.
+    """Submit those runs of an open sweep that are missing and have no job, and print how to follow them.
 
     Raises:
         UsageError: SLURM refuses or does not answer.
@@ -56,7 +56,7 @@ def submit_and_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedP
 
 
 def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]) -> None:
-    """Compute what is missing of these runs and wait for it.
+    """Compute those of these runs that are missing, and wait for their ends.
 
     Raises:
         UsageError: a scheduler refuses the runs.

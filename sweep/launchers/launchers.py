@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_run(options: Options, config: Mapping[str, Any], settings: SweepSettings) -> None:
-    """Check that a run and its sweep can be started; on this machine, a run with too few cores is oversubscribed.
+    """Check that a run and its sweep can start; a run on this machine with too few cores is marked oversubscribed.
 
     Raises:
         UsageError: there are not so many GPUs, the path of a packed sweep's socket is too long, the network cannot be
@@ -92,13 +92,13 @@ def build_executor(
 
 
 class SubmittedRuns:
-    """The runs of a sweep that SLURM may still have; SLURM is asked once."""
+    """Checks which runs of a sweep SLURM may still have; SLURM is asked once."""
 
     def __init__(self) -> None:
         self._jobs: SubmittedJobs | None = None
 
     def refuse(self, run: Run) -> None:
-        """Refuse a run that is to be computed on this machine while a job of SLURM computes it.
+        """Refuse to compute a run on this machine while a job of SLURM computes it.
 
         Raises:
             UsageError: with that job.

@@ -14,7 +14,7 @@ CANCELLED_S = 100.0  # SLURM's KillWait and an epilog
 
 
 def find_jobs(runs: Iterable[Run]) -> dict[Run, Job]:
-    """Return the latest jobs of runs; SLURM is asked for those that a launcher died too early to note.
+    """Return the latest jobs of runs; SLURM is asked for those that a dead launcher could not record.
 
     Raises:
         UsageError: SLURM does not answer.
@@ -39,7 +39,7 @@ def find_jobs(runs: Iterable[Run]) -> dict[Run, Job]:
 
 
 def find_living_jobs(jobs: Iterable[Job], *, believed: bool = True) -> dict[Job, str | None]:
-    """Return those of the jobs that wait, with why, or run (None); without an answer all of them if `believed`."""
+    """Return those jobs that wait, with the reason, or run (None); without an answer, all jobs if `believed`."""
     asked = list(jobs)
     ids = [id for cluster, id in asked if cluster == SLURM]
     listed = query_slurm(ids) if ids else {}
@@ -49,7 +49,7 @@ def find_living_jobs(jobs: Iterable[Job], *, believed: bool = True) -> dict[Job,
 
 
 def query_slurm(ids: Sequence[str]) -> dict[str, str | None] | None:
-    """Return those of the jobs that wait, with why, or run (None); None without an answer."""
+    """Return those jobs that wait, with the reason, or run (None); None without an answer."""
     from sweep.executors.slurm import queue
 
     try:
@@ -61,7 +61,7 @@ def query_slurm(ids: Sequence[str]) -> dict[str, str | None] | None:
 
 
 def cancel_jobs(jobs: Mapping[Run, Job], reason: str) -> None:
-    """End the jobs of runs, and wait until they are gone or SLURM takes too long; jobs that others need go on.
+    """End the jobs of runs, and wait until they are gone or SLURM takes too long; jobs with other runs continue.
 
     Raises:
         UsageError: SLURM does not answer or refuses.

@@ -25,7 +25,7 @@ MOST_DESCRIPTORS = 250  # of one message; the kernel takes 253
 
 
 class PackedAttempt(Attempt):
-    """An attempt at a run in a world of many."""
+    """An attempt at a run in a world with other runs."""
 
     saves = True
 
@@ -53,7 +53,7 @@ class PackedAttempt(Attempt):
             raise
 
     def join(self, world: PackedWorld) -> None:
-        """Queue the attempt for the ranks of a world."""
+        """Queue the attempt in a world."""
         self.world = world
         self._write_start(world.process.pid, world=str(world.directory.absolute()))
         world.add(self)
@@ -114,7 +114,7 @@ class PackedAttempt(Attempt):
             finish_attempt(self.run, run_directory.PREEMPTED, reason, None)
 
     def _append_world_log(self, world: PackedWorld) -> None:
-        """Append what mpirun has printed at the end of the world to the run's log."""
+        """Append mpirun's output at the end of the world to the run's log."""
         lines = files.tail(world.directory / run_directory.STDERR, LOG_LINES)
         with contextlib.suppress(OSError), (self.directory / run_directory.STDERR).open("a", encoding="utf-8") as log:
             log.writelines(f"{line}\n" for line in lines)
@@ -149,7 +149,7 @@ class PackedAttempt(Attempt):
             self._send(signal.SIGUSR1)
 
     def doom(self, status: str, reason: str) -> None:
-        """Note how the attempt will have ended, as `terminate` does, before its whole world is ended."""
+        """Set the status with which the attempt will end, as `terminate` does, before its whole world is ended."""
         self._stopping = self._stopping or (status, reason, None)
 
     def stop(self, status: str, reason: str, grace_s: float = GRACE_S) -> None:
@@ -163,7 +163,7 @@ class PackedAttempt(Attempt):
             self.world.close()
 
     def fail(self, reason: str, cause: str = START) -> None:
-        """Write that the attempt could not begin."""
+        """Record that the attempt could not begin."""
         self._tidy()
         self.status, self.reason, self.cause = run_directory.FAILED, reason, cause
         with contextlib.suppress(OSError):

@@ -26,7 +26,7 @@ FOLDER = "worlds"  # in the sweep's directory: what mpirun and idle ranks have p
 
 
 class PackedExecutor(SlotExecutor):
-    """Computes runs on the slots of this machine, in one MPI world for all runs that are started alike."""
+    """Computes runs on this machine's slots; runs with equal start conditions share one MPI world."""
 
     def __init__(self, *arguments: Any, fork_servers: ForkServers | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -42,7 +42,7 @@ class PackedExecutor(SlotExecutor):
         return PackedAttempt(job.task, lease, numbers, self._find_world(job.task), suspect)
 
     def _find_world(self, task: RunTask) -> PackedWorld:
-        """Return a world that can train the run: an existing one, or a new one."""
+        """Return a world for the run: an existing or a new one."""
         key = build_world_key(task)
         for world in self.worlds:
             if world.open and world.key == key and world.size >= task.workers:
@@ -61,7 +61,7 @@ class PackedExecutor(SlotExecutor):
         return PackedWorld(task, size, directory, self.slots.cores, seen, fork_server, runs=runs)
 
     def _list_alike(self, key: tuple[Any, ...]) -> list[RunTask]:
-        """Return the tasks that run or wait and share a world; those with a network of their own share none."""
+        """Return the running and waiting tasks that share a world; those with their own network share none."""
         jobs = itertools.chain(self.running, (entry.item for entry in self.backlog))
         return [job.task for job in jobs if job.task.network is None and build_world_key(job.task) == key]
 

@@ -30,12 +30,12 @@ MOST_RUNS = 12  # in an order, which has to fit into MESSAGE_BYTES of trainers/p
 
 
 def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Tell whether ranks can be forked: they are started by an mpirun, without GPUs, and GRADSWEEP_FORK is not 0."""
+    """Tell whether ranks can be forked: mpirun starts them, without GPUs, and GRADSWEEP_FORK is not 0."""
     return os.path.basename(command[0]) in LAUNCHERS and not has_gpu_driver() and environment.get(VARIABLE) != "0"
 
 
 class ForkServer:
-    """A running fork server, for worlds that need the same environment and threads before torch is loaded.
+    """A running fork server, for worlds whose ranks need the same environment and threads before torch loads.
 
     Args:
         variables: the environment of the runs' `mpi` section.
@@ -65,7 +65,7 @@ class ForkServer:
 
     @property
     def was_killed(self) -> bool:
-        """Whether it was killed by a signal, and its ranks with it."""
+        """Whether a signal killed the fork server, and with it its ranks."""
         code = self.process.poll()
         return code is not None and code < 0
 
@@ -85,7 +85,7 @@ class ForkServer:
         self._control.settimeout(None)
 
     def serve(self, task: RunTask, scratch: str, size: int, runs: Sequence[str] = ()) -> list[str]:
-        """Have the ranks of a world forked; return the program that MPI has to start for each of them.
+        """Prepare to fork the ranks of a world; return the program that MPI must start for each rank.
 
         Args:
             task: a run of the world.
@@ -110,7 +110,7 @@ class ForkServer:
         return [sys.executable, "-I", "-S", proxy, os.path.join(scratch, SOCKET)]
 
     def stop_serving(self, scratch: str) -> None:
-        """Have no more ranks forked for this world."""
+        """Fork no more ranks for this world."""
         self._send_order({"do": "forget", "world": scratch})
 
     def _send_order(self, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
@@ -118,7 +118,7 @@ class ForkServer:
             socket.send_fds(self._control, [json.dumps(order).encode()], descriptors)
 
     def close(self) -> None:
-        """Kill the fork server, with the ranks that are left."""
+        """Kill the fork server and its remaining ranks."""
         self._control.close()
         self.process.kill()
         self.process.wait()
@@ -132,7 +132,7 @@ class ForkServers:
 
     @contextlib.contextmanager
     def start_early(self, command: Sequence[str], variables: Mapping[str, str], threads: int) -> Iterator[None]:
-        """Have a fork server load torch while the block runs, and wait for it at the end."""
+        """Start a fork server, which loads torch while the block runs, and wait for it at the end."""
         started = self._start(variables, threads) if can_fork(command, variables) else None
         try:
             yield
@@ -143,7 +143,7 @@ class ForkServers:
             raise
 
     def find_or_start(self, task: RunTask) -> ForkServer | None:
-        """Return a fork server for the ranks of such runs; None if they have to start by themselves."""
+        """Return a fork server for the ranks of such runs; None if the ranks cannot be forked."""
         if not can_fork(task.command, task.environment):
             return None
         wanted = (task.environment, task.threads_per_worker, task.code)
@@ -157,6 +157,6 @@ class ForkServers:
         return None
 
     def close(self) -> None:
-        """End them all."""
+        """End all fork servers."""
         while self._all:
             self._all.pop().close()

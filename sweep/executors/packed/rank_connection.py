@@ -32,7 +32,7 @@ LONGEST_ADDRESS = 100  # bytes of a Unix socket's path
 
 @dataclasses.dataclass
 class Rank:
-    """A process of the world that has connected.
+    """A rank of the world that has connected.
 
     Attributes:
         run: number of the run that it trains.
@@ -50,7 +50,8 @@ class Rank:
     remote: bool = False
 
     def send_order(self, order: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send an order with open files; that a rank has died is noticed when its messages are read."""
+        """Send an order with open files to the rank; if the rank has died, this is noticed when its messages are
+        read."""
         descriptors = [] if self.remote else descriptors
         text = json.dumps({**order, "descriptors": len(descriptors)}).encode()
         with contextlib.suppress(OSError):
@@ -60,7 +61,7 @@ class Rank:
                     socket.send_fds(link, [b"."], descriptors)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal, as a message if it is remote."""
+        """Send the rank a signal; to a remote rank, as a message."""
         if self.remote:
             self.send_order({"do": "signal", "signal": int(number)})
             return
@@ -68,7 +69,7 @@ class Rank:
             os.kill(self.pid, number)
 
     def receive(self) -> Iterator[dict[str, Any]]:
-        """Yield the messages since the last call, at most `MESSAGES`.
+        """Yield the rank's messages since the last call, at most `MESSAGES`.
 
         Raises:
             EOFError, OSError, ValueError: the rank is gone, or the message is not JSON.
@@ -91,7 +92,7 @@ def check_socket_path() -> None:
 
 
 class RankListener:
-    """Accepts ranks through a Unix socket, or the ranks of several nodes through a port.
+    """Accepts connections of ranks through a Unix socket, or from several nodes through a port.
 
     Where ranks are on several nodes, a connection without the key is closed, and delays no others. Messages are not
     encrypted, like those of MPI.
@@ -160,7 +161,7 @@ class RankListener:
             link.close()
 
     def close(self) -> None:
-        """Close the socket: nobody can connect any more."""
+        """Close the socket to new connections."""
         self._socket.close()
         with contextlib.suppress(OSError):
             os.unlink(self._control)

@@ -32,7 +32,7 @@ SAVE_S = 10.0  # for the runs beside one that has failed to save
 
 
 class PackedRun(Protocol):
-    """An attempt at a run in a world; of `on_end` and `on_world_end` one is called, once."""
+    """An attempt at a run in a world; either `on_end` or `on_world_end` is called, once."""
 
     task: RunTask
     directory: Path
@@ -40,27 +40,28 @@ class PackedRun(Protocol):
     """Whether it may be the reason why a world has died: it is then alone in its next world."""
 
     def describe_place(self) -> dict[str, Any]:
-        """Return the cores and GPUs of its ranks, as part of an order."""
+        """Return the cores and GPUs of the run's ranks, as part of an order."""
 
     def list_descriptors(self) -> list[int]:
-        """Return what its ranks get: its stdout, its stderr, and the locks that they keep while they train it."""
+        """Return the open files that the run's ranks get: stdout, stderr, and the locks to hold during the training."""
 
     def on_handed_over(self) -> None:
-        """Close what was handed over to its ranks, which begin to train it."""
+        """Close the files that were handed over to the ranks, which now begin to train the run."""
 
     def write_output(self, stream: int, data: bytes) -> None:
         """Write what a rank without descriptors has printed to its stdout (0) or stderr (1)."""
 
     def on_end(self, exit_code: int) -> None:
-        """Conclude: its ranks have finished with it."""
+        """Conclude the attempt: the ranks have finished the run."""
 
     def on_world_end(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
-        """Conclude: the world is gone, because of this run (`blamed`), because of another, or unknown (None)."""
+        """Conclude the attempt: the world has ended because of this run (`blamed`), because of another, or unknown
+        (None)."""
 
 
 @dataclasses.dataclass
 class Group:
-    """The ranks that train one run, and how it has ended in each."""
+    """The ranks that train one run, and the outcome of the run in each of them."""
 
     member: PackedRun
     ranks: list[Rank]
@@ -68,7 +69,7 @@ class Group:
     failed_at: float | None = None
 
     def note_end(self, rank: Rank, failed: str | None) -> bool:
-        """Note how the run has ended in a rank; once it has ended in all, free these and return True."""
+        """Record the outcome of the run in a rank; after all ranks have one, free them and return True."""
         self.ends[rank.number] = failed
         if failed and self.failed_at is None:
             self.failed_at = time.monotonic()
@@ -149,7 +150,7 @@ class PackedWorld:
             raise
 
     def add(self, member: PackedRun) -> None:
-        """Queue a run, which is trained as soon as enough ranks are free."""
+        """Queue a run, which starts as soon as enough ranks are free."""
         self.waiting.append(member)
 
     @property
@@ -157,7 +158,7 @@ class PackedWorld:
         return not self.groups and not self.waiting
 
     def poll(self) -> None:
-        """Read messages of ranks, notice what has ended, and start runs on free ranks."""
+        """Read messages of ranks, detect ended runs and ranks, and start runs on free ranks."""
         if self.gone:
             return
         code = self.process.poll()  # before reading, so that the last messages are read before the end is concluded
@@ -216,7 +217,7 @@ class PackedWorld:
             group.member.on_end(int(any(group.ends.values())))
 
     def _watch_failures(self) -> None:
-        """End the world if a run has failed in some of its ranks only, because the others wait for these for ever.
+        """End the world if a run has failed in only some of its ranks: the others would wait for these forever.
 
         The runs beside it are asked to save first.
         """
@@ -272,7 +273,7 @@ class PackedWorld:
                 rank.send_signal(number)
 
     def stop(self, member: PackedRun) -> bool:
-        """Have a run saved and ended; return False if it has not begun, and forget it."""
+        """Ask the ranks to save and end a run; if the run has not begun, forget it and return False."""
         for number, group in self.groups.items():
             if group.member is member:
                 self._send_order(number, "stop")
@@ -282,11 +283,11 @@ class PackedWorld:
         return False
 
     def is_active_for(self, member: PackedRun) -> bool:
-        """Tell whether limits of time apply to a run: it is being trained, or the world is starting for it."""
+        """Tell whether time limits apply to a run: its training has begun, or the world is starting for it."""
         return not self.ranks or any(group.member is member for group in self.groups.values())
 
     def end_for(self, member: PackedRun) -> None:
-        """End the world because of a run that does not end when it is asked to."""
+        """End the world because of a run that does not end on request."""
         self._given_up |= {number for number, group in self.groups.items() if group.member is member}
         if self._kill_at is None:
             self.end_now()
@@ -302,7 +303,7 @@ class PackedWorld:
             self._kill_at = time.monotonic() + GRACE_S
 
     def end_now(self) -> None:
-        """Have mpirun end all ranks at once; it is killed if it does not."""
+        """Make mpirun end all ranks at once; kill mpirun if it does not."""
         self.open = False
         self._lost = self._lost or []
         with contextlib.suppress(ProcessLookupError):
@@ -310,7 +311,7 @@ class PackedWorld:
         self._kill_at = min(self._kill_at or float("inf"), time.monotonic() + GRACE_S)
 
     def close(self) -> None:
-        """End the world and wait until nothing of it is left."""
+        """End the world and wait until all of its processes have ended."""
         if not self.gone and self._kill_at is None:
             self.end_now()
         while not self.gone:
@@ -320,7 +321,7 @@ class PackedWorld:
             time.sleep(0.01)
 
     def _conclude(self, code: int) -> None:
-        """Clean up after mpirun has ended, and tell each run whether it is to blame."""
+        """Clean up after the end of mpirun, and tell each run whether it is to blame."""
         self.gone, self.open = True, False
         # mpirun ended first, or the fork server
         elsewhere = code < 0 or (self._fork_server is not None and self._fork_server.was_killed)
@@ -339,7 +340,7 @@ class PackedWorld:
             self.waiting.pop(0).on_world_end(self, True, code)
 
     def _tidy(self) -> None:
-        """Remove all that is left of the world."""
+        """Remove all remains of the world."""
         if self._listener is not None:
             self._listener.close()
         if self._fork_server is not None:

@@ -9,12 +9,12 @@ from sweep.attempts.run_task import RunTask
 
 
 def build_world_key(task: RunTask) -> tuple[Any, ...]:
-    """Return what must be equal for runs that share a world."""
+    """Return the properties in which runs of one world must be equal."""
     return tuple(task.command), tuple(sorted(task.environment.items())), task.threads_per_worker, task.code
 
 
 def compute_world_size(workers: Sequence[int], cores: int, threads: int, places: int) -> int:
-    """Return the ranks of a world: as many as its largest run needs, or more for small runs side by side.
+    """Return the number of ranks of a world: those of its largest run, or more for small simultaneous runs.
 
     Args:
         workers: of each run.

@@ -69,7 +69,7 @@ class Batch:
         files.write_json(self.path, {"format": run_directory.FORMAT, **about})
 
     def note_id(self, id: str) -> None:
-        """Write SLURM's id of the array, here and into job.json of each of its runs."""
+        """Record SLURM's id of the array, here and in job.json of each of its runs."""
         self.id = id
         self.write()
         folder = self.path.parent.parent / self.folder
@@ -82,7 +82,7 @@ class Batch:
 
 
 def read_batch(path: Path) -> Batch | None:
-    """Return the batch that a file describes; None if there is no such file."""
+    """Return the batch that a file describes; None without the file."""
     about = files.read_json(path) or {}
     id, name, runs = about.get("id"), about.get("name"), about.get("runs")
     if not isinstance(name, str) or not isinstance(runs, list):
@@ -94,7 +94,8 @@ def read_batch(path: Path) -> Batch | None:
 
 
 def find_batch_task(run: Run) -> tuple[Path, int] | None:
-    """Return the file of the batch in which a run was last submitted, and its task there; None if it never was."""
+    """Return the file of the batch with which a run was last submitted, and the run's task in it; None if it never
+    was."""
     job = files.read_json(run.path(run_directory.JOB)) or {}
     batch, index = job.get("batch"), job.get("index")
     if job.get("cluster") != "slurm" or not isinstance(index, int) or not re.fullmatch(r"batch-\d+", str(batch)):
@@ -105,7 +106,7 @@ def find_batch_task(run: Run) -> tuple[Path, int] | None:
 def group_tasks(
     tasks: Sequence[RunTask], most: int, share_out: ShareOut | None = None
 ) -> Iterator[tuple[dict[str, Any], list[list[RunTask]]]]:
-    """Yield arrays of runs that ask for the same: the request, and the shares of at most `most` tasks.
+    """Yield arrays of runs with equal requests: the request, and the shares of at most `most` tasks.
 
     Args:
         share_out: divides runs into shares, which are trained in MPI worlds; None: each run is a share.
@@ -133,7 +134,7 @@ def group_tasks(
 
 
 def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTask]], *, packed: bool = False) -> Batch:
-    """Submit runs as one array, each of whose tasks computes one of the `shares`.
+    """Submit runs as one array; each task computes one of the `shares`.
 
     Raises:
         SlurmSilent: sbatch refused it, or SLURM does not answer; its files are removed.
@@ -174,7 +175,7 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTa
 
 
 def _create_batch(folder: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTask]], packed: bool) -> Batch:
-    """Number a new batch and write its file."""
+    """Give a new batch its number and write its file."""
     numbers = [int(path.stem[6:]) for path in folder.glob("batch-*.json") if path.stem[6:].isdigit()]
     path = folder / f"batch-{max(numbers, default=0) + 1:04}.json"
     members = [[task.run.name for task in share] for share in shares]

@@ -26,13 +26,14 @@ class Cancellations:
         self._answers: SimpleQueue[SlurmSilent | None] = SimpleQueue()  # of a scancel that has ended; None: accepted
 
     def request(self, ids: Iterable[str]) -> None:
-        """Have jobs ended; the id of an array stands for all of its tasks."""
+        """Request the end of jobs; the id of an array stands for all of its tasks."""
         for id in ids:
             self._due.setdefault(id, 0.0)
         self.poll()
 
     def poll(self) -> bool:
-        """Start what is due, and tell whether SLURM has just accepted something; may be called at any rate."""
+        """Run the scancel that is due, and return whether SLURM has just accepted a request; may be called at any
+        rate."""
         accepted = not self._answers.empty() and self._note_answer(self._answers.get())
         now = time.monotonic()
         if not self._asked and (due := [id for id, at in self._due.items() if at <= now]):
@@ -49,7 +50,7 @@ class Cancellations:
             self._answers.put(None)
 
     def _note_answer(self, refusal: SlurmSilent | None) -> bool:
-        """Forget the jobs that SLURM ends, or put them off if it refused; tell whether it accepted."""
+        """Forget the jobs that SLURM ends, or retry them later if it refused; return whether it accepted."""
         asked, self._asked = self._asked, []
         if refusal is None:
             self._due = {id: at for id, at in self._due.items() if id not in asked}

@@ -138,12 +138,12 @@ class SlurmRunExecutor(RunExecutor):
         return [jobs[task.directory] for task in tasks]
 
     def leave(self) -> None:
-        """Let the jobs go on by themselves; the next launcher of the sweep adopts them."""
+        """Leave the jobs running; the next launcher of the sweep adopts them."""
         self.jobs = []
         self._publish_waiting()
 
     def _publish_waiting(self) -> None:
-        """Write which runs wait for SLURM, and why, for other shells."""
+        """Write for other shells which runs wait for SLURM, and why."""
         waiting = [job for job in self.jobs if job.status == run_directory.PENDING]
         noticed = {job.task.run.name: (job.slurm_id, job.why) for job in waiting}
         if noticed != self._noticed:
@@ -167,7 +167,7 @@ class SlurmRunExecutor(RunExecutor):
         self._publish_waiting()
 
     def _find_silent(self, jobs: Sequence[SlurmJob], now: float) -> list[SlurmJob]:
-        """Return the jobs that SLURM has to be asked about: those that wait, are to end, or have fallen silent.
+        """Return the jobs whose state only SLURM knows: they wait, are to end, or have not shown life for long.
 
         Any of its runs is a sign of life of a job of many runs.
         """
@@ -204,7 +204,7 @@ class SlurmRunExecutor(RunExecutor):
             job.finish(status, state.get("reason"), last.get("cause"))
 
     def _ask_slurm(self, jobs: Sequence[SlurmJob]) -> None:
-        """Ask SLURM about jobs, and conclude those that it does not have any more; nothing without an answer."""
+        """Ask SLURM about jobs, and conclude those that it no longer has; without an answer do nothing."""
         now = time.monotonic()
         try:
             listed = queue.list_jobs()
@@ -244,7 +244,7 @@ class SlurmRunExecutor(RunExecutor):
             self._report_requeued(job, job.ended_as[1])
 
     def _report_requeued(self, job: SlurmJob, reason: str | None) -> None:
-        """Add to `news`, once, that a job was preempted and is queued again."""
+        """Report in `news`, once, that a job was preempted and is queued again."""
         if not job.reported:
             job.reported = True
             self.news.append((job, job.number, f"{reason or 'sent away'}; queued again"))
@@ -274,7 +274,7 @@ class SlurmRunExecutor(RunExecutor):
         )
 
     def _select_to_cancel(self, jobs: Sequence[Job], reason: str, within_s: float) -> list[SlurmJob]:
-        """Return the jobs that SLURM is to end; runs whose jobs others need are removed from these, `within_s`."""
+        """Return the jobs to end through SLURM; a run whose job others need is removed from the job, `within_s`."""
         asked = [job for job in jobs if isinstance(job, SlurmJob) and not job.ended]
         for job in asked:
             job.cancel_reason = reason
@@ -286,7 +286,7 @@ class SlurmRunExecutor(RunExecutor):
         return [job for job in asked if job.task.run not in out]
 
     def _merge_arrays(self, ids: Sequence[str]) -> list[str]:
-        """Return ids for scancel: that of an array if all of its tasks that have not ended are among the jobs."""
+        """Return ids for scancel; if all remaining tasks of an array are among the jobs, that of the array."""
         arrays: dict[str, list[str]] = {}
         for id in dict.fromkeys(ids):
             arrays.setdefault(id.partition("_")[0], []).append(id)

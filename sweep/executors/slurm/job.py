@@ -12,7 +12,7 @@ from sweep.executors.slurm.submitted_jobs import reconcile_vanished
 
 
 class SlurmJob(Job):
-    """A run that is computed by a job of SLURM.
+    """A run in a job of SLURM.
 
     Attributes:
         slurm_id: of that job.
@@ -34,11 +34,11 @@ class SlurmJob(Job):
 
     @property
     def is_ending(self) -> bool:
-        """Whether the job is to end and does not run, so that SLURM is about to remove it."""
+        """Whether the job was asked to end and is not running, so that SLURM will soon remove it."""
         return self.cancel_reason is not None and self.status == run_directory.PENDING
 
     def conclude(self, listed: ListedJob | None) -> None:
-        """Note how the job has ended: SLURM has it no more, or lists it as ended."""
+        """Record the end of the job, after SLURM has forgotten it or lists it as ended."""
         run = self.task.run
         if self.ended_as is not None and (listed is None or listed.state in ("COMPLETED", "FAILED")):
             self.status, self.reason = self.ended_as

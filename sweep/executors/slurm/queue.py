@@ -36,12 +36,12 @@ _SHOWN = ("SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")  # a user's defaults, wh
 
 
 class SlurmSilent(Exception):
-    """SLURM did not answer, or refused; `str()` is its message, in one line."""
+    """SLURM gave no answer, or refused; `str()` is its message in one line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ListedJob:
-    """A job as squeue lists it; of an array, one of its tasks."""
+    """A job, or a task of an array, as squeue lists it."""
 
     id: str
     name: str
@@ -54,14 +54,14 @@ class ListedJob:
 
     @property
     def waits_for(self) -> str | None:
-        """Why it does not run, in SLURM's words; None if it runs."""
+        """Why the job does not run, in SLURM's words; None if it runs."""
         if self.state in ("RUNNING", "COMPLETING"):
             return None
         return self.state.lower() if self.reason in ("None", "") else f"{self.state.lower()}: {self.reason}"
 
 
 def build_environment(environment: Mapping[str, str], asked: Collection[str] = ()) -> dict[str, str]:
-    """Return the environment of SLURM's commands: without an allocation around us, and formats of their output.
+    """Return the environment for SLURM's commands, without variables of an allocation and of output formats.
 
     SBATCH_ACCOUNT and the like are a user's own and stay, unless this process is in an allocation, or the script has
     `asked` for the option, which sbatch would override.
@@ -104,7 +104,7 @@ def run_command(*command: str, timeout: float = 60, asked: Collection[str] = ())
 
 
 def require_slurm() -> None:
-    """Raise UsageError if jobs cannot be submitted from this machine."""
+    """Raise UsageError if this machine cannot submit jobs."""
     for program in ("sbatch", "squeue", "scancel", "scontrol"):
         if shutil.which(program) is None:
             raise UsageError(
@@ -114,7 +114,7 @@ def require_slurm() -> None:
 
 
 def list_jobs() -> dict[str, ListedJob]:
-    """Return all jobs of this user that SLURM still knows, by id, such as 123_4.
+    """Return all jobs of this user that SLURM still has, by id, such as 123_4.
 
     Raises:
         SlurmSilent: there was no answer.
@@ -127,7 +127,7 @@ def list_jobs() -> dict[str, ListedJob]:
 
 
 def read_accounting(ids: Sequence[str]) -> dict[str, ListedJob]:
-    """Return what accounting knows of jobs that squeue has forgotten; empty without accounting."""
+    """Return accounting's records of jobs that squeue no longer lists; empty without accounting."""
     try:
         lines = run_command("sacct", "-n", "-X", "-P", "-j", ",".join(ids), "-o", "JobID,JobName,State").splitlines()
     except SlurmSilent:
@@ -141,7 +141,7 @@ def read_accounting(ids: Sequence[str]) -> dict[str, ListedJob]:
 
 
 def scancel(ids: Sequence[str], *options: str) -> None:
-    """Run scancel for jobs, also for those that have ended; the id of an array stands for all of its tasks.
+    """Run scancel for jobs, which may have ended; the id of an array stands for all of its tasks.
 
     Raises:
         SlurmSilent: there was no answer.
@@ -155,7 +155,7 @@ def scancel(ids: Sequence[str], *options: str) -> None:
 
 
 def read_array_limit() -> int:
-    """Return how many tasks an array may have, which is MaxArraySize.
+    """Return the maximal number of tasks in an array, which is MaxArraySize.
 
     Raises:
         SlurmSilent: there was no answer.

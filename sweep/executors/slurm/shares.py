@@ -31,7 +31,7 @@ def share_out(
     estimate: Estimate | None = None,
     weigh: Weigh | None = None,
 ) -> list[list[RunTask]]:
-    """Divide runs that ask for the same into shares of about equal length, `hydra.launcher.allocations` at most.
+    """Divide runs with equal requests into shares of similar length, at most `hydra.launcher.allocations`.
 
     The longest run goes first, each to the share that has least (Graham, 1969). A run without an estimate counts as the
     longest with one.
@@ -49,18 +49,18 @@ def share_out(
 
 
 def belongs_to(run: Run, batch: Path, index: int) -> bool:
-    """Tell whether a run is still to be computed by that task of a batch."""
+    """Tell whether this task of a batch still has to compute a run."""
     return find_batch_task(run) == (batch, index)
 
 
 def explain_removal(run: Run) -> str:
-    """Return why a run does not belong to its job any more."""
+    """Return why a run no longer belongs to its job."""
     job = files.read_json(run.path(run_directory.JOB)) or {}
     return str(job.get("out") or "submitted anew, or its files are gone")
 
 
 def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
-    """Return those runs whose jobs compute other runs, too, and so must not be ended."""
+    """Return those runs whose jobs compute other runs too, so that these jobs must not be ended."""
     places: dict[tuple[Path, int], list[Run]] = {}
     for run in asked:
         if (place := find_batch_task(run)) is not None:
@@ -79,7 +79,7 @@ def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
 
 
 def remove_from_jobs(runs: Collection[Run], reason: str, within_s: float) -> None:
-    """Remove runs from their jobs, which end those that they train; wait `within_s` at most until these have ended."""
+    """Remove runs from their jobs, which end those in training; wait at most `within_s` for the end."""
     for run in runs:
         job = files.read_json(run.path(run_directory.JOB)) or {}
         files.write_json(run.path(run_directory.JOB), {**job, "id": None, "batch": None, "out": reason})

@@ -17,7 +17,7 @@ from sweep.executors.slurm.queue import ENDED, GONE, ListedJob
 
 
 class SubmittedJobs:
-    """The jobs that runs were submitted as. SLURM is asked once, and again after `forget`.
+    """The jobs with which runs were submitted. SLURM is asked once, and again after `forget`.
 
     Methods raise SlurmSilent if SLURM does not answer.
     """
@@ -35,7 +35,7 @@ class SubmittedJobs:
         return self._listed
 
     def find_id(self, run: Run) -> str | None:
-        """Return the id of the job that a run was last submitted as; None if SLURM never got one."""
+        """Return the id of the job with which a run was last submitted; None if SLURM never received the job."""
         place = find_batch_task(run)
         if place is None:
             return None
@@ -52,14 +52,14 @@ class SubmittedJobs:
         return batch.format_task_id(index)
 
     def find_living(self, run: Run) -> str | None:
-        """Return the job that computes a run or will compute it; None if there is none."""
+        """Return the job that computes or will compute a run; None without such a job."""
         if run.status() in (run_directory.DONE, run_directory.DIVERGED, run_directory.FAILED, run_directory.TIMEOUT):
             return None
         id = self.find_id(run)
         return id if id is not None and id in self.list_jobs() and self.list_jobs()[id].alive else None
 
     def reconcile(self, run: Run) -> None:
-        """Write the status of a run whose job is not alive."""
+        """Write the status of a run whose job has ended."""
         state = run.state()
         if state["status"] not in (run_directory.PENDING, run_directory.RUNNING):
             return
@@ -71,7 +71,7 @@ class SubmittedJobs:
 
 
 def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = None) -> str | None:
-    """Write the status of a run whose job has ended without doing so, by its result or else by what SLURM says.
+    """Write the status of a run whose job ended without doing so, from the run's result or from SLURM.
 
     Args:
         reason: why it was cancelled, if more is known than SLURM says.
@@ -111,7 +111,7 @@ def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = 
 
 
 def _has_served(run: Run, listed: ListedJob | None) -> bool:
-    """Tell whether the job of a run that did not begin had begun others."""
+    """Tell whether the job of a run that did not begin had begun other runs."""
     place = find_batch_task(run)
     batch = None if place is None else read_batch(place[0])
     if place is None or batch is None or not batch.packed or place[1] >= len(batch.tasks):
@@ -122,7 +122,7 @@ def _has_served(run: Run, listed: ListedJob | None) -> bool:
 
 
 def _read_last_words(run: Run, listed: ListedJob) -> str:
-    """Return the last line that a job has printed, or why the job could not begin."""
+    """Return the last line of a job's output, or why the job could not begin."""
     folder = run.directory.parent.parent / FOLDER
     lines = files.tail(folder / f"{listed.id}.log", 1)
     if lines:

@@ -23,7 +23,7 @@ from sweep.system.slurm_allocation import Allocation
 
 
 def main(arguments: list[str]) -> int:
-    """Compute the runs of this task and return the exit status; a disk that cannot be written is a line."""
+    """Compute the runs of this task and return the exit status; an error of the disk is printed in one line."""
     try:
         return _compute(arguments)
     except OSError as error:

@@ -17,7 +17,7 @@ from sweep.system.slurm_allocation import Allocation
 
 
 class AllocatedExecutor(PackedExecutor):
-    """Trains runs one after the other, or as many side by side as the launcher's options say.
+    """Trains runs one after another, or as many side by side as the launcher's options allow.
 
     Args:
         folder: for the output that belongs to no run.
@@ -40,7 +40,7 @@ class AllocatedExecutor(PackedExecutor):
         self.allocation, self._claim, self._release = allocation, claim, release
 
     def compute_wants(self, task: RunTask) -> Amounts:
-        """Return the wants of a run, which has all cores of its tasks (hydra.launcher.cpus)."""
+        """Return a run's cores: all cores of its tasks (hydra.launcher.cpus)."""
         options = parse_slurm_options(task.launcher)
         cores, gpus, places = super().compute_wants(task)
         return max(cores, min(self.slots.total, task.workers * (options.cpus or 1))), gpus, places
@@ -59,7 +59,7 @@ class AllocatedExecutor(PackedExecutor):
         return super()._try_to_start(entry, first=first)
 
     def forget(self, jobs: list[SlotJob] | None = None) -> None:
-        """Remove runs (default: all) from the queue without writing their states."""
+        """Remove runs (by default all) from the queue without writing their states."""
         for entry in self.backlog:
             if jobs is None or entry.item in jobs:
                 self.backlog.remove(entry)

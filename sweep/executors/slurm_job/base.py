@@ -40,10 +40,10 @@ class AllocatedJob(abc.ABC):
 
     @abc.abstractmethod
     def compute(self) -> int:
-        """Take the runs to their end, or as far as this job goes, and return the exit status."""
+        """Compute the runs as far as this job goes, and return the exit status."""
 
     def _lock(self, path: Path, patience_s: float = PATIENCE_S) -> FileLock | None:
-        """Return the lock of a run or of an allocation; None if another job still has it after `patience_s`."""
+        """Return the lock of a run or an allocation; None if another job still holds it after `patience_s`."""
         deadline = time.monotonic() + patience_s
         while True:
             try:
@@ -54,7 +54,7 @@ class AllocatedJob(abc.ABC):
                 time.sleep(0.5)
 
     def _show_life(self, runs: Iterable[Run]) -> None:
-        """Touch the state.json of runs from time to time, so that the launcher sees that this job is alive."""
+        """Touch the runs' state.json regularly, to show the launcher that this job is alive."""
         if time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + self.options.poll_s
             for run in runs:
@@ -62,7 +62,7 @@ class AllocatedJob(abc.ABC):
                     os.utime(run.path(run_directory.STATE))
 
     def _reconcile(self, run: Run) -> None:
-        """Write the status of a run that an earlier job has left: that of its result, else preempted or lost."""
+        """Write the status of a run from an earlier job: that of its result, else preempted or lost."""
         state = run.state()
         last = state["attempts"][-1] if state["attempts"] else {}
         is_running = last.get("status") == run_directory.RUNNING
@@ -81,7 +81,7 @@ class AllocatedJob(abc.ABC):
         return count_preemptions(run, self.allocation.job) <= self.options.requeues
 
     def _give_up(self, run: Run) -> None:
-        """Note that a run was preempted too often."""
+        """Record that a run was preempted too often."""
         times = count_preemptions(run, self.allocation.job)
         reason = f"preempted or out of time {times} times; hydra.launcher.requeues={self.options.requeues}"
         last: dict[str, Any] = run.state()["attempts"][-1]
@@ -89,7 +89,7 @@ class AllocatedJob(abc.ABC):
         print(f"{run.name}: {reason}", file=sys.stderr)
 
     def _requeue(self, runs: Iterable[Run], exit_code: int | None) -> bool:
-        """Have SLURM queue this job again; if it refuses, note that of the preempted runs, and return False."""
+        """Make SLURM queue this job again; if SLURM refuses, record that for the preempted runs, and return False."""
         refused = self.allocation.requeue()
         if refused is None:
             return True
@@ -102,13 +102,13 @@ class AllocatedJob(abc.ABC):
 
 
 def explain_lock(path: Path, what: str = "it") -> str:
-    """Return a line that says that another job has the lock of a run, or of an allocation."""
+    """Return a line which says that another job holds the lock of a run or an allocation."""
     file = file_lock.to_remove(path)
     return f"another job computes {what}" + ("" if file is None else f"; if that job is gone, remove {file}")
 
 
 def count_preemptions(run: Run, job: str) -> int:
-    """Return how often a job was preempted from a run: the last attempt counts of each time that SLURM started it."""
+    """Return how many jobs of a run were preempted, with one count for each start by SLURM."""
     attempts = run.state()["attempts"]
     last = {attempt.get("restarts"): attempt.get("status") for attempt in attempts if attempt.get("job") == job}
     return sum(status == run_directory.PREEMPTED for status in last.values())

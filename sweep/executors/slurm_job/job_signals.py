@@ -17,14 +17,14 @@ PREEMPTED = "SLURM preempted it: no time was left to save"
 
 
 class JobSignals:
-    """Notes the signals that have come, so that they do not end this process."""
+    """Records received signals, so that they do not end this process."""
 
     def __init__(self) -> None:
         self.came: dict[int, float] = {}
         self._why_ended: tuple[str, str | None] | None = None
 
     def listen(self) -> None:
-        """Note signals from now on, and those that came while the setup lines of the batch script ran."""
+        """Record signals from now on, and those that arrived during the setup lines of the batch script."""
         for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note)
         for name in os.environ.pop(CAME, "").split():
@@ -35,21 +35,21 @@ class JobSignals:
 
     @property
     def must_stop(self) -> bool:
-        """Whether the runs are to be saved, and not to go on by themselves."""
+        """Whether the runs are to be saved and not continued by another job."""
         return signal.SIGUSR1 in self.came
 
     @property
     def must_move(self) -> bool:
-        """Whether the runs are to be saved, and to go on in another job."""
+        """Whether the runs are to be saved and continued by another job."""
         return signal.SIGUSR2 in self.came
 
     @property
     def must_end(self) -> bool:
-        """Whether everything is to end at once."""
+        """Whether all processes are to end at once."""
         return signal.SIGTERM in self.came or signal.SIGINT in self.came
 
     def accept_preemption_notice(self, allocation: Allocation) -> None:
-        """Take a TERM that announces a preemption for a USR2: sites that send none leave a job some time after it."""
+        """Treat a TERM that announces a preemption as a USR2: some sites send only TERM and then wait."""
         if self.must_end and self._why_ended is None:
             described = allocation.query_job()
             if is_preempted(described) and described.get("JobState") == "RUNNING":
@@ -58,7 +58,7 @@ class JobSignals:
                 self._why_ended = _explain_end(described)
 
     def explain_end(self, allocation: Allocation) -> tuple[str, str | None]:
-        """Return why everything is to end at once, for people, and the cause; None: a user wanted it.
+        """Return why all processes must end, in words, and the cause; None if a user wanted it.
 
         SLURM does not say yet whether it queues the job again.
         """
@@ -67,7 +67,7 @@ class JobSignals:
         return self._why_ended
 
     def explain_stop(self, allocation: Allocation, options: SlurmOptions) -> str:
-        """Return why the runs are to be saved, for people."""
+        """Return why the runs must be saved, in words."""
         if self.must_stop:
             return "asked to stop"
         described = allocation.query_job()

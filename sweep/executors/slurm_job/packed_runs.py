@@ -81,7 +81,7 @@ class PackedRunsJob(AllocatedJob):
             return self._conclude()
 
     def _list_left(self) -> list[Run]:
-        """Return the runs that are still to be computed here, as far as is known before they are claimed."""
+        """Return the runs that this job still has to compute, as far as is known before it claims them."""
         mine = [run for run in self.runs if belongs_to(run, self.batch, self.index)]
         for run in mine:
             attempts = run.state()["attempts"]
@@ -90,7 +90,7 @@ class PackedRunsJob(AllocatedJob):
         return [run for run in mine if run.status() in OPEN and not completion.is_complete(run)]
 
     def _claim(self, run: Run) -> bool | None:
-        """Lock a run, and tell whether it may begin here; None: another job still has it, or no run may begin now."""
+        """Lock a run, and return whether it may begin here: no other job has it, and runs may still begin."""
         if self._lost_node or self._why is not None:
             return None
         if not belongs_to(run, self.batch, self.index):
@@ -116,7 +116,7 @@ class PackedRunsJob(AllocatedJob):
         return again
 
     def _release(self, job: SlotJob) -> None:
-        """Write what the end of a job means, and unlock its run."""
+        """Write the status of a run at the end of the job, and unlock the run."""
         self._ours.append(job)
         run = job.task.run
         if self._why is not None and (job.status == run_directory.PREEMPTED or job.cause == failure_causes.KILLED):
@@ -137,7 +137,7 @@ class PackedRunsJob(AllocatedJob):
             self._locks.pop(run.directory).close()
 
     def _drive(self, executor: AllocatedExecutor) -> None:
-        """Poll the executor until all runs have ended, and do what signals ask for."""
+        """Poll the executor until all runs have ended, and react to signals."""
         while executor.active:
             if self._why is None:
                 self.signals.accept_preemption_notice(self.allocation)
@@ -170,7 +170,7 @@ class PackedRunsJob(AllocatedJob):
                 executor.cancel([job], explain_removal(run))
 
     def _conclude(self) -> int:
-        """Have SLURM queue the job again if runs are left, and return the exit status."""
+        """Make SLURM queue the job again if runs are left, and return the exit status."""
         fine = all(job.status in (run_directory.DONE, run_directory.PREEMPTED) for job in self._ours)
         if self.signals.must_end or not (self.signals.must_move or self._lost_node) or self.signals.must_stop:
             return int(not fine or self.signals.must_end)

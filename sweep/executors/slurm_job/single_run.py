@@ -27,7 +27,7 @@ SPREAD_S = 1.0
 
 
 class SingleRunJob(AllocatedJob):
-    """Computes one run in the allocation around us."""
+    """Computes one run in this job's allocation."""
 
     def __init__(self, task: RunTask, allocation: Allocation, signals: JobSignals) -> None:
         super().__init__(allocation, signals, parse_slurm_options(task.launcher))
@@ -68,7 +68,7 @@ class SingleRunJob(AllocatedJob):
         return self._conclude(attempt)
 
     def _watch(self, attempt: MpirunAttempt) -> None:
-        """Poll the attempt until it ends, and pass on what comes by signal."""
+        """Poll the attempt until it ends, and pass signals on."""
         deadline: float | None = None
         while attempt.poll() is None:
             if self._why is None:
@@ -86,7 +86,8 @@ class SingleRunJob(AllocatedJob):
             time.sleep(POLL_S)
 
     def _await_end_by_slurm(self) -> tuple[str, str, str | None] | None:
-        """Return how SLURM ends the job, None if it does not: mpirun may hear of it a moment before this process."""
+        """Return how SLURM ends the job, or None if it does not: mpirun may hear of the end before this process
+        does."""
         deadline = time.monotonic() + SPREAD_S
         while not self.signals.must_end and time.monotonic() < deadline:
             time.sleep(POLL_S / 2)
@@ -95,7 +96,7 @@ class SingleRunJob(AllocatedJob):
         return (run_directory.CANCELLED, *self.signals.explain_end(self.allocation))
 
     def _conclude(self, attempt: MpirunAttempt) -> int:
-        """Write what the end of an attempt means, and return the exit status."""
+        """Write the outcome of an attempt, and return the exit status."""
         status, reason, cause, code = attempt.status, attempt.reason, attempt.cause, attempt.exit_code
         if self.run.result() is not None:
             return 0
