@@ -57,7 +57,7 @@ class Job:
         self.status = run_directory.PRUNED
 
     def cancel(self, grace_s: float = GRACE_S) -> None:
-        """End the job's processes, or take it out of the queue."""
+        """End the job's processes, or remove the job from the queue."""
         self.executor.cancel([self], "cancelled", grace_s)
 
 

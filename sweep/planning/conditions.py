@@ -56,7 +56,7 @@ MISSING = _Missing()
 
 
 class Condition:
-    """One expression.
+    """One expression of `sweep.exclude` or `sweep.include`.
 
     Args:
         setting: the key it was given to, for errors.
@@ -89,7 +89,7 @@ class Condition:
         del self._configs, self._known
 
     def holds(self, config: Mapping[str, Any]) -> bool:
-        """Tell whether it is true of a config.
+        """Tell whether the condition is true for a config.
 
         Raises:
             UsageError: it compares or computes what has no order, or is no number.
@@ -102,7 +102,7 @@ class Condition:
         return UsageError(f"{self.setting}={self.text!r}: column {start}: {what}")
 
     def _compile_truth(self, node: ast.expr) -> Callable[[Mapping[str, Any]], Any]:
-        """Return a function that gives true, false, or MISSING, which counts as false, for a config."""
+        """Return a function that maps a config to true, false, or MISSING, which counts as false."""
         if isinstance(node, ast.BoolOp):
             parts = [self._compile_truth(each) for each in node.values]
             combine = all if isinstance(node.op, ast.And) else any
@@ -157,7 +157,8 @@ class Condition:
         return compare
 
     def _compile_value(self, node: ast.expr, beside: Sequence[str] = ()) -> Callable[[Mapping[str, Any]], Any]:
-        """Return a function that gives the value of an operand; `beside` are the keys that it is compared with."""
+        """Return a function that maps a config to an operand's value; `beside` are the keys that it is compared
+        with."""
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             items = [self._compile_value(item, beside) for item in node.elts]
             return lambda config: [item(config) for item in items]
@@ -211,7 +212,7 @@ class Condition:
         return compute
 
     def _find_path(self, node: ast.expr) -> str | None:
-        """Return the dotted name that a node is; None if it is something else."""
+        """Return the dotted name that a syntax node has; None for other nodes."""
         if isinstance(node, ast.Name):
             return node.id
         if isinstance(node, ast.Attribute):
@@ -220,7 +221,7 @@ class Condition:
         return None
 
     def _list_values(self, path: str) -> list[Any]:
-        """Return the values of a key among the points."""
+        """Return the values that the points have for a key."""
         if path not in self._known:
             found = (_look_up_value(config, path) for config in self._configs)
             self._known[path] = list({repr(value): value for value in found if value is not MISSING}.values())
@@ -264,7 +265,7 @@ def _look_up_value(config: Mapping[str, Any], path: str) -> Any:
 
 
 class PointFilter:
-    """Decides which points of a grid `sweep.include` and `sweep.exclude` leave in it.
+    """Applies `sweep.include` and `sweep.exclude` to the points of a grid.
 
     A point stays if any of the expressions of `include` holds, or there are none, and none of `exclude` does.
 
@@ -283,7 +284,7 @@ class PointFilter:
         self.exclude = [Condition("sweep.exclude", text, configs, members) for text in exclude]
 
     def explain_exclusion(self, config: Mapping[str, Any]) -> str | None:
-        """Return the setting that takes this point out, in words; None if it stays."""
+        """Return the setting that excludes this point, in words; None if the point stays."""
         for each in self.exclude:
             if each.holds(config):
                 return f"sweep.exclude: {each.text}"

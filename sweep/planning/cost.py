@@ -21,7 +21,7 @@ LEAST = "≥"
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The estimate of some runs together. Times in seconds; of those runs whose length is known."""
+    """The total estimate of some runs, over those with known duration. Times in seconds."""
 
     runs: int
     unknown: int
@@ -46,7 +46,7 @@ class Cost:
 
     @classmethod
     def add_up(cls, wanted: Sequence[Row], cores: int | None, max_parallel: int | None) -> Cost:
-        """Return the cost of runs, given in the order in which they start.
+        """Return the total cost of runs, given in the order of their starts.
 
         Args:
             cores: of this machine to share out; None: a scheduler has them.
@@ -68,7 +68,7 @@ class Cost:
         )
 
     def describe(self, roots: Sequence[Path]) -> list[str]:
-        """Return lines that state the cost; finished runs were looked for below `roots`."""
+        """Return lines on the cost; `roots` are the directories that were searched for finished runs."""
         if not self.runs:
             return ["estimated: nothing to do"]
         if self.unknown == self.runs:

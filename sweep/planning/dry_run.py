@@ -39,7 +39,7 @@ AT_ONCE = 1000  # lines
 
 
 def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent: bool = False) -> list[Row]:
-    """Return what would become of each point of a grid."""
+    """Return a row for each point of a grid that says what the command would do with the point."""
     locations = run_layout.locate_runs(directory, points.points, silent=silent)
     reusable = find_reusable(points, directory, [each.signature for each in locations])
     first: dict[str, int] = {}
@@ -73,17 +73,17 @@ def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent:
 
 
 def _compute_priority(row: Row, share: int) -> tuple[Any, ...]:
-    """Return what orders the queue of this machine, of which the sweep has `share` cores (executors/backlog.py)."""
+    """Return the sort key of this machine's queue (executors/backlog.py); the sweep has `share` of the cores."""
     return priority(min(row.cores, share), row.seconds, weigh(row.config))
 
 
 def _count_cores_to_share(config: Mapping[str, Any]) -> int:
-    """Return how many cores of this machine a sweep may have at a time."""
+    """Return how many of this machine's cores a sweep can have at a time."""
     return cores.choose_cores(config["launcher"].get("cores"))[1]
 
 
 def find_reusable(points: Points, directory: Path, signatures: Sequence[str]) -> dict[str, Run]:
-    """Return the finished runs of earlier sweeps that sweep.reuse would take over, by signature."""
+    """Return by signature the finished runs of earlier sweeps that sweep.reuse would copy."""
     if not points.settings.reuse:
         return {}
     about = record.describe_machine() | {"mpi": record.describe_mpi(points.mpi.resolve_command())}
@@ -95,7 +95,7 @@ def find_reusable(points: Points, directory: Path, signatures: Sequence[str]) ->
 
 
 def _name_taken_out(points: Points) -> list[invalid_points.TakenOut]:
-    """Return the points that are taken out, with those of their overrides that tell them from each other."""
+    """Return the points that are left out, named by those of their overrides that differ."""
     every = [*points.overrides, *(each.overrides for each in points.taken_out)]
     swept = run_identity.find_swept_keys(every)
     return [
@@ -105,7 +105,7 @@ def _name_taken_out(points: Points) -> list[invalid_points.TakenOut]:
 
 
 def estimate_points(points: Points, directory: Path, *, silent: bool = False) -> tuple[list[Row], Cost]:
-    """Return what would become of each point, and the cost of all that is to be run."""
+    """Return the row of each point, and the total cost of the runs to compute."""
     rows = build_rows(points, directory, Estimator(directory), silent=silent)
     config = points.points[0].config
     machine = _count_cores_to_share(config) if config["launcher"]["cluster"] == "local" else None
@@ -113,7 +113,7 @@ def estimate_points(points: Points, directory: Path, *, silent: bool = False) ->
 
 
 def _forecast_packs(points: Points, rows: Sequence[Row]) -> list[packing_forecast.Pack] | None:
-    """Return the MPI worlds that the runs are trained in; None where each is started by itself."""
+    """Return the MPI worlds in which the runs would be trained; None if each run has its own mpirun."""
     if not points.settings.pack:
         return None
     return packing_forecast.forecast_packs(_select_runs(rows), points.settings, points.mpi)
@@ -124,7 +124,7 @@ def _select_runs(rows: Sequence[Row]) -> list[Row]:
 
 
 def print_json(points: Points, directory: Path) -> None:
-    """Print what a sweep would do as JSON: a line a point, one for all (docs/reference/events.md)."""
+    """Print what a sweep would do as JSON lines: one for each point, and one for all (docs/reference/events.md)."""
     rows, cost = estimate_points(points, directory, silent=True)
     packs = _forecast_packs(points, rows)
     for row in rows:
@@ -168,7 +168,7 @@ def _count_standings(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def print_table(points: Points, directory: Path, console: Console, *, silent: bool = False) -> None:
-    """Print what a sweep would do. Write nothing and start nothing."""
+    """Print what a sweep would do. Write no files and start nothing."""
     rows, cost = estimate_points(points, directory, silent=silent)
     cluster = points.points[0].config["launcher"]["cluster"]
     counts = _count_standings(rows)
@@ -208,7 +208,7 @@ def print_table(points: Points, directory: Path, console: Console, *, silent: bo
 
 
 def _build_columns(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return what all runs share, in words, and the columns of the table."""
+    """Return the values that all runs share, in words, and the columns of the table."""
     asked: dict[str, list[Any]] = {
         "workers": [row.workers for row in rows],
         "cores": [row.cores for row in rows],

@@ -41,7 +41,7 @@ LIKENESS = {
 
 @dataclasses.dataclass(frozen=True)
 class Parallelism:
-    """How many ranks of a run compute at the same time."""
+    """How many ranks of a run compute at a time."""
 
     ranks: int
     at_once: float
@@ -49,12 +49,12 @@ class Parallelism:
 
     @property
     def ranks_per_core(self) -> float:
-        """The ranks that share the cores which one rank asks for; 1 if all compute at once."""
+        """The number of ranks that share the cores requested for one rank; 1 if all ranks compute at once."""
         return self.ranks / self.at_once
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], cores: int | None, device: str = "cpu") -> Parallelism:
-        """Return the parallelism of a run on so many cores (None: enough), where device=auto comes to `device`."""
+        """Return the parallelism of a run on so many cores (None: enough); `device` is what device=auto resolves to."""
         ranks, threads = int(config["workers"]), int(config["threads_per_worker"])
         asked = config.get("device", "auto")
         if cores is None or (device if asked == "auto" else asked) != "cpu":
@@ -64,7 +64,7 @@ class Parallelism:
 
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
-    """The times of a finished run, in seconds, from which those of others are estimated."""
+    """The times of a finished run in seconds, from which other runs' times are estimated."""
 
     keys: tuple[str, ...]  # what it has in common with others, by LIKENESS
     workers: int
@@ -76,7 +76,7 @@ class FinishedRun:
     device: str = "cpu"
 
     def scale_to(self, crew: Parallelism, shared: bool, own: Parallelism | None = None) -> FinishedRun:
-        """Return the times of a run that does the same work with another number of ranks, or on other cores.
+        """Return the estimated times of a run with the same work on another number of ranks or cores.
 
         Args:
             shared: a step's samples are shared out to the ranks, instead of so many for each.
@@ -94,7 +94,7 @@ class FinishedRun:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """The likely duration of a run."""
+    """The estimated duration of a run."""
 
     seconds: float
     runs: int
@@ -111,7 +111,8 @@ class Estimate:
 
 
 class Estimator:
-    """Estimates from the finished runs of a sweep, of those beside it and of those below output/.
+    """Estimates durations from the finished runs of a sweep, of the sweeps in the same folder, and of those below
+    output/.
 
     It reads them when it is first asked.
     """
@@ -122,7 +123,7 @@ class Estimator:
 
     @functools.cached_property
     def finished(self) -> list[FinishedRun]:
-        """The latest finished runs."""
+        """The most recent finished runs."""
         sweeps = [*sweep_locations.sweeps_below(*sweep_locations.roots_of(self.directory)), self.directory]
         found = (
             path
@@ -142,7 +143,7 @@ class Estimator:
         return found
 
     def estimate(self, config: Mapping[str, Any]) -> Estimate | None:
-        """Return an estimate from the finished runs that are most like this one; None if nothing is known.
+        """Return an estimate from the finished runs most similar to this one; None if there is none.
 
         A run counts that has the same model and data. One that max_steps has cut short tells nothing of whole epochs.
         Runs with another number of workers are scaled, those with the nearest number; so are those on other cores.
@@ -174,7 +175,7 @@ class Estimator:
         ), crew.ranks_per_core / own.ranks_per_core
 
     def _count_cores(self, launcher: Mapping[str, Any]) -> int | None:
-        """Return how many cores a run will have at most; None: a scheduler gives it what it asks for."""
+        """Return the most cores that a run will have; None if a scheduler gives it the cores that it requests."""
         if launcher.get("cluster") != "local":
             return None
         given = json.dumps(launcher.get("cores"))
@@ -183,7 +184,8 @@ class Estimator:
         return self._chosen[given]
 
     def estimate_seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Return the likely duration of a run with this config, from start to end; None if nothing is known."""
+        """Return the estimated duration of a run with this config, from start to end; None if nothing similar has
+        finished."""
         estimate = self.estimate(config)
         return None if estimate is None else estimate.seconds
 
@@ -202,7 +204,7 @@ def _estimate_duration(config: Mapping[str, Any], found: Sequence[FinishedRun]) 
 
 
 def _select_nearest(found: Sequence[FinishedRun], workers: int) -> list[FinishedRun]:
-    """Return the runs whose number of workers is nearest, by its ratio."""
+    """Return the runs with the nearest number of workers, by ratio."""
     distances = [abs(math.log(run.workers / workers)) for run in found]
     return [run for run, distance in zip(found, distances, strict=True) if distance == min(distances)]
 
@@ -212,7 +214,7 @@ def _build_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _read_finished(run: Run) -> FinishedRun | None:
-    """Return the times of a finished run; None where its files do not tell them, or are damaged."""
+    """Return the times of a finished run; None if its files lack them or are damaged."""
     try:
         result = run.result() or {}
         config = yaml_files.read_sections(run.path(run_directory.CONFIG))
@@ -237,14 +239,14 @@ def _read_finished(run: Run) -> FinishedRun | None:
 
 
 def _count_used_cores(run: Run) -> int | None:
-    """Return how many cores of a machine a run has had; None where its state does not tell."""
+    """Return how many cores of its machine a run has used; None if its state does not say."""
     attempts = run.state()["attempts"]
     held = attempts[-1].get("cores") if attempts else None
     return len(held) if isinstance(held, list) and held else None
 
 
 def _measure_wall_s(run: Run) -> float:
-    """Return the seconds from start to end of a run that took one attempt; 0 if it took several."""
+    """Return the seconds from start to end of a run with a single attempt; 0 for a run with several."""
     attempts = run.state()["attempts"]
     if len(attempts) != 1 or not attempts[0].get("started") or not attempts[0].get("ended"):
         return 0.0

@@ -14,7 +14,7 @@ from sweep.settings.sweep import REFUSE, SKIP
 
 @dataclasses.dataclass(frozen=True)
 class TakenOut:
-    """A point that is left out of the grid: sweep.exclude or sweep.include says so, or it is `impossible`."""
+    """A point that is left out of the grid, by sweep.exclude or sweep.include or because it is `impossible`."""
 
     overrides: Mapping[str, str]
     why: str
@@ -27,7 +27,7 @@ def find_refusal(
     worked: Sequence[Mapping[str, str]],
     overrides: Sequence[Mapping[str, str]],
 ) -> UsageError | None:
-    """Return the error that refuses the whole grid; None if the points that cannot work are left out of it.
+    """Return the error by which invalid points refuse the whole grid; None if only these points are left out.
 
     With `corners` a value belongs to points that work and to points that do not: each works by itself, and only some
     pairs of them do not. A value that works nowhere is a mistake.
@@ -49,7 +49,7 @@ def find_refusal(
 
 
 def find_refusal_of_batch(way: str, refused: Mapping[int, UsageError], worked: bool, begun: bool) -> UsageError | None:
-    """Return the error that refuses a batch of a search; else its sweeper is told which points have no result.
+    """Return the error that refuses a search's batch; None if its sweeper is told which points have no result.
 
     Only where none of it `worked`, nor any of a batch before (`begun`), the search is refused.
     """
@@ -59,13 +59,13 @@ def find_refusal_of_batch(way: str, refused: Mapping[int, UsageError], worked: b
 
 
 def summarise(taken_out: Sequence[TakenOut]) -> list[dict[str, Any]]:
-    """Return why points are left out, and how many for each reason, in the order of the points."""
+    """Return the reasons for leaving points out, each with its number of points, in the order of the points."""
     counts = collections.Counter(point.why for point in taken_out)
     return [{"points": count, "why": why} for why, count in counts.items()]
 
 
 def describe_left_out(taken_out: Sequence[TakenOut], points: int, most: int | None = None) -> list[str]:
-    """Return lines on what is left out of so many points, with `most` reasons; sweep.yaml has the others."""
+    """Return lines on the points that are left out, with `most` reasons; sweep.yaml has all of them."""
     lines = []
     impossible = [each for each in taken_out if each.impossible]
     if others := len(taken_out) - len(impossible):

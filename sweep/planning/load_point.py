@@ -14,7 +14,7 @@ from sweep.settings.resolved_point import ResolvedPoint, parse_point
 
 
 def load_point(run: Run) -> ResolvedPoint:
-    """Return the point of a run, from its config.yaml.
+    """Return the point of a run, built from its config.yaml.
 
     Raises:
         UsageError: the file cannot be read, was changed in what the signature stands for, or cannot be started.

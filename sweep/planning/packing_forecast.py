@@ -23,14 +23,14 @@ from sweep.system import cores
 
 @dataclasses.dataclass(frozen=True)
 class Pack:
-    """One MPI world: of this machine, or of an allocation, which has no other."""
+    """A forecast MPI world, on this machine or in an allocation of its own."""
 
     ranks: int
     runs: int
 
 
 def forecast_packs(runs: Sequence[Row], settings: SweepSettings, mpi: MpiSettings) -> list[Pack]:
-    """Return the MPI worlds that runs are trained in as long as nothing fails; none for those on emulated networks."""
+    """Return the MPI worlds in which runs would be trained without failures; runs on emulated networks have none."""
     packed = {str(row.directory): row for row in runs if not find_emulation(row.config)}
     tasks = [
         RunTask(
@@ -50,7 +50,7 @@ def forecast_packs(runs: Sequence[Row], settings: SweepSettings, mpi: MpiSetting
 
 
 def _forecast_worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[Pack]:
-    """Return a world for each kind of runs."""
+    """Return one world for each kind of runs."""
     total = cores.choose_cores(tasks[0].launcher.get("cores"))[1]
     most = count_places(settings.max_parallel, total, settings.share_cores)
     room = 0 if settings.share_cores else total
@@ -64,7 +64,7 @@ def _forecast_worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[
 
 
 def _forecast_allocations(tasks: Sequence[RunTask], rows: Mapping[str, Row]) -> list[Pack]:
-    """Return a world for each job, of which there may be some for each kind of runs; `rows` are by directory."""
+    """Return one world for each job, of which a kind of runs may have several; `rows` are by directory."""
     from sweep.executors.slurm.batch import group_tasks
     from sweep.executors.slurm.shares import share_out  # with submitit
     from sweep.settings.slurm_launcher import parse_slurm_options
@@ -82,7 +82,7 @@ def _forecast_allocations(tasks: Sequence[RunTask], rows: Mapping[str, Row]) -> 
 
 
 def describe_packs(packs: Sequence[Pack], cluster: str, unpacked: int = 0) -> str:
-    """Return a line with how many worlds or allocations of each size there are, and how many runs are in none."""
+    """Return a line with the number of worlds or allocations of each size, and of runs outside them."""
     what = "MPI world" if cluster == "local" else "allocation"
     words = [
         f"{plural(count, what)} of {plural(pack.ranks, 'rank')} for {plural(pack.runs, 'run')}"

@@ -28,7 +28,7 @@ _CHOOSING = ("exclude", "include", "invalid")
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """The points of a grid that are run, and those that were taken out of it."""
+    """The points of a grid to run, and the points that are left out."""
 
     points: list[ResolvedPoint]
     """In order; equal sections of their configs are the same objects."""
@@ -57,7 +57,7 @@ def check_points(
     earlier: Sequence[Mapping[str, str]] = (),
     silent: bool = False,
 ) -> Points:
-    """Take points out as sweep.exclude, sweep.include and sweep.invalid say, check the others, and name their runs.
+    """Leave points out by sweep.exclude, sweep.include and sweep.invalid, check the others, and name their runs.
 
     Args:
         idle: tells what was typed and decides nothing; None: that is not refused.
@@ -112,7 +112,7 @@ def _build_points(
     mpi: MpiSettings,
     race: RaceSettings,
 ) -> list[ResolvedPoint]:
-    """Return points with names and launcher's options, once the launcher has checked that it can start them.
+    """Return points with names and launchers' options, after the launcher's check that it can start them.
 
     Raises:
         UsageError: the launcher cannot start a point as its options say.
@@ -139,7 +139,7 @@ def _build_points(
 
 
 def _check_alike(configs: Sequence[Mapping[str, Any]]) -> None:
-    """Raise UsageError for points that differ in what all runs of a sweep share."""
+    """Raise UsageError for points whose common settings of a sweep differ."""
     for config in configs:
         for place in ("sweep", "race", "mpi"):
             if config.get(place) != configs[0].get(place):
@@ -156,7 +156,8 @@ def _resolve(
     invalid: str,
     silent: bool,
 ) -> tuple[dict[int, dict[str, Any]], dict[int, UsageError]]:
-    """Return points that can work, resolved, and why others cannot, by number; with `refuse` up to the first."""
+    """Return the valid points, resolved, and by number why others are invalid; with `refuse`, stop at the first of
+    these."""
     shared = Sections()
     resolved: dict[int, dict[str, Any]] = {}
     refused: dict[int, UsageError] = {}
@@ -173,7 +174,8 @@ def _resolve(
 def _choose(
     sweep: SweepSettings, configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str, str]]
 ) -> tuple[list[int], list[TakenOut]]:
-    """Return the numbers of the points that sweep.include and sweep.exclude leave in a grid, and the others."""
+    """Return the numbers of the points that sweep.include and sweep.exclude leave in a grid, and those of the
+    others."""
     choice = PointFilter(sweep.read_expressions("include"), sweep.read_expressions("exclude"), configs, schema.MEMBERS)
     numbers: list[int] = []
     taken_out: list[TakenOut] = []

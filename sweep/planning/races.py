@@ -37,7 +37,7 @@ FREE = (
 
 @dataclasses.dataclass(frozen=True)
 class RaceGroup:
-    """Runs that race against each other.
+    """The runs that take part in one race.
 
     Attributes:
         directory: of the race.
@@ -68,7 +68,7 @@ class RaceGroup:
         }
 
     def is_planned(self) -> bool:
-        """Tell whether a race of just these runs was begun in the directory."""
+        """Tell whether the directory has a race of exactly these runs."""
         plan = read_json(self.directory / RACE_PLAN) or {}
         return bool(plan.get("racers") == self.build_plan(0, 0, {})["racers"])
 
@@ -93,7 +93,7 @@ def describe_races(points: Sequence[ResolvedPoint]) -> str | None:
 
 
 def group_runs(sweep: Path, points: Mapping[Run, ResolvedPoint]) -> list[RaceGroup]:
-    """Return the races of these runs of a sweep; runs that nothing can be compared with are in none."""
+    """Return the races for these runs of a sweep; runs that are not comparable with others are in none."""
     races = []
     for place, racers in _group(points).items():
         workers = points[racers[0][0]].config["workers"]
@@ -103,7 +103,7 @@ def group_runs(sweep: Path, points: Mapping[Run, ResolvedPoint]) -> list[RaceGro
 
 
 def _group(points: Mapping[K, ResolvedPoint]) -> dict[str, list[tuple[K, ...]]]:
-    """Return by place the points that race against each other, the baseline first; those that cost the same in one."""
+    """Return by place the points of each race, the baseline first; of points with equal costs only one races."""
     groups: dict[str, dict[str, list[K]]] = {}
     for key, point in points.items():
         place = canonical({section: point.config.get(section) for section in SHARED})
@@ -118,7 +118,7 @@ def _group(points: Mapping[K, ResolvedPoint]) -> dict[str, list[tuple[K, ...]]]:
 
 
 def _describe_costs(config: Mapping[str, Any]) -> str:
-    """Return what a step of the run costs, as a text: its config without the keys that are free."""
+    """Return the text of all options on which the cost of a step depends: the config without other keys."""
     kept = {key: dict(value) if isinstance(value, Mapping) else value for key, value in config.items()}
     for key in FREE:
         section, _, option = key.partition(".")

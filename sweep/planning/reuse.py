@@ -30,7 +30,7 @@ Expected = Mapping[str, Any]
 
 
 def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
-    """Return what an attempt at the run of `point` would record, if it began now, as far as that is known before.
+    """Return the record that an attempt at the run of `point` would write now, as far as it is known beforehand.
 
     `about` are packages, machine and MPI here, as sweep.yaml has them. On which node of a cluster it will be is not
     known: the nodes must have been asked for in the same way.
@@ -41,7 +41,7 @@ def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
 
 
 def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version: str) -> list[Run]:
-    """Copy into the sweep in `directory` the results that others have of its runs with this code; return these runs."""
+    """Copy other sweeps' results of the same runs and code into the sweep in `directory`; return these runs."""
     wanted = {str(run.state()["signature"]): run for run in points if not completion.is_complete(run)}
     about = read_description(directory)
     asked = {signature: build_expected(points[run], about) for signature, run in wanted.items()}
@@ -52,7 +52,7 @@ def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version:
 
 
 def find_finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> dict[str, Run]:
-    """Return the finished runs that a sweep in `directory` may take over, by signature.
+    """Return by signature the finished runs that a sweep in `directory` can copy.
 
     They are looked for in the sweeps beside it and below output/ (sweep_locations.py), the latest sweep first; `wanted`
     says by signature what the attempts that made the run must have recorded.
@@ -80,13 +80,13 @@ def find_finished(directory: Path, wanted: Mapping[str, Expected], version: str)
 
 
 def _was_made_as(run: Run, expected: Expected) -> bool:
-    """Tell whether all attempts that contribute to the run have recorded what is expected, on all their nodes."""
+    """Tell whether all attempts that contribute to the run have the expected record, on all of their nodes."""
     records = [node for record in run.records() for node in run_directory.nodes_of(record)]
     return bool(records) and all(record.get(key) == value for record in records for key, value in expected.items())
 
 
 def _is_copyable(run: Run) -> bool:
-    """Tell whether all that would be copied is regular files: a shared directory may hold anything in their place."""
+    """Tell whether all files to copy are regular files: a shared directory may have links or devices in their place."""
     paths = [path for name in FILES if os.path.lexists(path := run.path(name))]
     return all(
         map(is_regular, [*paths, *(run.attempt(number) / run_directory.PROVENANCE for number in run.contributors())])
@@ -94,7 +94,7 @@ def _is_copyable(run: Run) -> bool:
 
 
 def _copy_result(earlier: Run, run: Run) -> None:
-    """Copy the result; the state, which makes the run complete, last."""
+    """Copy the result, and last the state, which makes the run complete."""
     for name in FILES:
         if earlier.path(name).exists():
             with tempfile.NamedTemporaryFile(dir=run.directory, prefix=f".{name}.", delete=False) as temporary:

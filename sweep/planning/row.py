@@ -13,7 +13,7 @@ from sweep.planning.estimate import Estimate
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One point, in the order in which points start; what is not run comes behind."""
+    """One point, in the order of starts; points that are not run are last."""
 
     number: int | None
     """Its place in the order; None for what is not run."""
@@ -33,7 +33,7 @@ class Row:
 
     @property
     def seconds(self) -> float | None:
-        """The likely duration of the run; None if it is unknown."""
+        """The estimated duration of the run; None if it is unknown."""
         return None if self.estimate is None else self.estimate.seconds
 
     @property
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def gpus(self) -> int | None:
-        """GPUs that it asks for; None if the machine decides (device=auto)."""
+        """The number of requested GPUs; None if it depends on the machine (device=auto)."""
         if not self.config or self.config["device"] == "cpu":
             return 0
         if self.config["gpus"]:
@@ -57,11 +57,11 @@ class Row:
 
     @property
     def nodes(self) -> int:
-        """The nodes that the run asks SLURM for."""
+        """The number of nodes that the run requests from SLURM."""
         nodes = self.options.get("nodes")
         return nodes if isinstance(nodes, int) else 1
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the launcher for this run."""
+        """The launcher's options for this run."""
         return {key: value for key, value in self.config.get("launcher", {}).items() if key != "cluster"}

@@ -32,7 +32,7 @@ ROUNDS = 20_000  # of the loop
 
 
 def calibrate_own(cores: Sequence[int]) -> dict[str, Any]:
-    """Measure the first of `cores`, which no other process uses.
+    """Measure the first of `cores`, which no other process is using.
 
     Without any, the kernel picks the core, and whether that was free is unknown.
 
@@ -47,7 +47,7 @@ def calibrate_own(cores: Sequence[int]) -> dict[str, Any]:
 def measure_core(
     cores: Sequence[int], descriptors: Sequence[int] = (), *, core_was_free: bool | None
 ) -> dict[str, Any]:
-    """Measure one core in a process of its own, which takes less than half a second.
+    """Measure one core in another process, in less than half a second.
 
     Args:
         cores: on one of which the process runs.
@@ -81,7 +81,7 @@ def measure_core(
 
 
 def time_repeatedly(work: Callable[[], object]) -> list[float]:
-    """Call `work` for `BUDGET_S` after one untimed call; return the seconds of each call, the shortest first."""
+    """Call `work` once untimed, then for `BUDGET_S`; return the seconds of each call, ascending."""
     work()
     times: list[float] = []
     deadline = time.perf_counter() + BUDGET_S
@@ -100,7 +100,7 @@ def _run_loop() -> int:
 
 
 def measure() -> dict[str, float]:
-    """Return the rates of the core that this process runs on, and their steadiness; see `measure_core`."""
+    """Return the rates of this process's core, and their steadiness; see `measure_core`."""
     import numpy as np  # here: a caller of `measure_core` need not load it
 
     source, target = np.ones(COPIED, np.uint8), np.zeros(COPIED, np.uint8)
@@ -116,7 +116,7 @@ def measure() -> dict[str, float]:
 
 
 def main() -> None:
-    """Print `measure()` as JSON, of the cores named as arguments or of all."""
+    """Print `measure()` as JSON for the cores in the arguments, or for all cores."""
     os.sched_setaffinity(0, [int(core) for core in sys.argv[1:]] or os.sched_getaffinity(0))
     print(json.dumps(measure()))
 

@@ -52,7 +52,7 @@ _HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of renameat2
 
 @dataclasses.dataclass(frozen=True)
 class Code:
-    """The files of our packages at one moment."""
+    """The files of our packages at one time."""
 
     root: Path
     files: tuple[str, ...]
@@ -63,7 +63,7 @@ class Code:
 
 
 def read(root: Path = ROOT) -> Code:
-    """Read the code in `root` as it is now."""
+    """Read the present code in `root`."""
     files = sorted(set(_list_files(root)))  # during a merge git lists some files twice
     hashes = snapshot_integrity.hash_files(root, files)
     computing = [(name, content) for name, content in hashes.items() if name.startswith(COMPUTING)]
@@ -77,12 +77,12 @@ def read(root: Path = ROOT) -> Code:
 
 @functools.cache
 def read_current() -> Code:
-    """Return the code that this process is made of, as it was at the first call."""
+    """Return the code that this process runs, as it was at the first call."""
     return read()
 
 
 def _list_files(root: Path) -> Iterable[str]:
-    """List the files in ROOMS, without those that git ignores where this is a checkout."""
+    """List the files in ROOMS; in a checkout, without files that git ignores."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *ROOMS]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         if (root / ".git").exists():
@@ -98,12 +98,13 @@ def _list_files(root: Path) -> Iterable[str]:
 
 
 def find_store(sweep: Path) -> Path:
-    """Return the directory for copies of a sweep's code: beside the dates for output/<date>/<time>, else in it."""
+    """Return the directory for copies of a sweep's code: next to the dates for output/<date>/<time>, else in the
+    sweep."""
     return (sweep_locations.root_of(sweep) if sweep_locations.is_dated(sweep) else sweep) / STORE
 
 
 def take(code: Code, store: Path) -> Path:
-    """Return the directory in `store` with a copy of `code`, which is made if it is missing or damaged.
+    """Return the directory in `store` with a copy of `code`, made if it is missing or damaged.
 
     Raises:
         UsageError: the store cannot be written or belongs to another user, or the code changes while it is copied.
@@ -129,7 +130,7 @@ def take(code: Code, store: Path) -> Path:
 
 
 def explain_unfit(code: str | None) -> str | None:
-    """Explain why an attempt cannot start from `code`: a copy has changed and cannot be mended. None: it can."""
+    """Return why an attempt cannot start from `code`: a copy has changed and cannot be repaired. None: it can."""
     if code is None or (copy := Path(code)).parent.name != STORE:
         return None
     if (wrong := snapshot_integrity.find_flaw(copy, copy.name, guarded=False)) is None:  # `take` has checked its owner
@@ -142,7 +143,7 @@ def explain_unfit(code: str | None) -> str | None:
 
 
 def _close_to_others(store: Path) -> bool:
-    """Take from other users the right to write to `store`; return whether its file system can keep them out.
+    """Remove other users' right to write to `store`; return whether its file system can do that.
 
     Raises:
         UsageError: the store belongs to a user who is not trusted.
@@ -166,7 +167,7 @@ def _withdraw_writing(path: Path) -> None:
 
 
 def _find_earlier(store: Path, guarded: bool) -> Path | None:
-    """Return the latest copy of other code that is whole, so that what was compiled in it can be used; else None."""
+    """Return the latest undamaged copy of other code, whose compiled files can be used; None without one."""
     copies = [path for path in store.iterdir() if path.is_dir() and not path.name.startswith(".")]
     for path in sorted(copies, key=lambda path: path.stat().st_mtime, reverse=True):
         with contextlib.suppress(UsageError):
@@ -176,7 +177,7 @@ def _find_earlier(store: Path, guarded: bool) -> Path | None:
 
 
 def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
-    """Lay out a copy; return the new path of the directory that had its name before, None without one."""
+    """Create a copy; return the new path of the directory that had this name before, or None."""
     earlier = _find_earlier(copy.parent, guarded)
     with tempfile.TemporaryDirectory(dir=copy.parent, prefix=f".{copy.name}.", ignore_cleanup_errors=True) as place:
         partial = Path(place)
@@ -197,7 +198,8 @@ def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
 
 
 def _put(partial: Path, copy: Path) -> str | None:
-    """Give a new copy its name; return the new path of the directory of that name, from which runs may be loading."""
+    """Rename a new copy to its final name; return the new path of the directory of that name, which runs may be
+    loading."""
     if not os.path.lexists(copy):
         partial.rename(copy)
         return None
@@ -211,7 +213,7 @@ def _put(partial: Path, copy: Path) -> str | None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap the names of two paths in an instant; return whether the system and the file system can do that."""
+    """Swap the names of two paths atomically; return whether the system and the file system can do that."""
     try:
         done = ctypes.CDLL(None).renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _RENAME_EXCHANGE)
     except (OSError, AttributeError):
@@ -220,7 +222,8 @@ def _exchange(first: Path, second: Path) -> bool:
 
 
 def _bring_compiled(source: Path, target: Path) -> None:
-    """Link what Python and numba have compiled: both check time and size of the source, and replace whole files."""
+    """Link files that Python and numba have compiled: both check time and size of the source, and replace whole
+    files."""
     with contextlib.suppress(OSError):  # it is compiled again where this fails
         for path in source.iterdir():
             if not (target / path.name).exists():

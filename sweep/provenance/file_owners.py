@@ -17,18 +17,18 @@ _trusts_everybody = False
 
 
 def trust_everybody() -> None:
-    """Let files of any user decide what this process runs, as --trust asks for."""
+    """Accept files of all users as code and configs of this process, as --trust requests."""
     global _trusts_everybody
     _trusts_everybody = True
 
 
 def is_trusted(owner: int) -> bool:
-    """Tell whether files of a user may decide what runs: our own, root's, and with --trust anybody's."""
+    """Tell whether a user's files may decide what this process runs: ours, root's, and with --trust everybody's."""
     return _trusts_everybody or owner in (ROOT, os.geteuid())
 
 
 def find_stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
-    """Return the first path whose owner is not trusted, and the owner; of a link both ends count."""
+    """Return the first path with an untrusted owner, and the owner; for a link, both the link and its target count."""
     for path in paths:
         for look in (os.lstat, os.stat):
             try:
@@ -41,7 +41,7 @@ def find_stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
 
 
 def name_user(number: int) -> str:
-    """Return a user's name and number for people."""
+    """Return a text with a user's name and number."""
     try:
         return f"{pwd.getpwuid(number).pw_name} (uid {number})"
     except KeyError:
@@ -49,7 +49,7 @@ def name_user(number: int) -> str:
 
 
 def refuse_strangers(sweep: Path, runs: Iterable[Run] = ()) -> None:
-    """Refuse to go on with a sweep of a user who is not trusted.
+    """Refuse to continue a sweep of an untrusted user.
 
     Args:
         runs: runs of the sweep whose files decide what is started.

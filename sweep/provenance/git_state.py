@@ -16,7 +16,7 @@ MOST_BYTES = 100_000_000  # bytes of these files that are read
 
 
 def describe(project: Path) -> dict[str, Any] | None:
-    """Describe the state of a checkout; None if `project` is none.
+    """Return a description of a checkout's state; None if `project` is no checkout.
 
     Returns:
         `commit`, `branch`; `dirty`: lines of `git status --porcelain`; `diff`: the first LONGEST_DIFF characters of the
@@ -52,7 +52,7 @@ def _decode(output: bytes) -> str:
 
 
 def _hash_files(project: Path, files: list[bytes]) -> dict[str, str | None]:
-    """Return SHA-256 of files by name, of the first MOST_BYTES; None for others and for files that cannot be read."""
+    """Return the SHA-256 of files by name, for the first MOST_BYTES; None for further and for unreadable files."""
     hashes: dict[str, str | None] = {}
     left = MOST_BYTES
     for name in files:

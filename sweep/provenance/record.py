@@ -48,7 +48,7 @@ def read_command_line() -> list[str]:
 
 
 def list_packages() -> dict[str, str]:
-    """Return the versions of installed packages that matter to a result."""
+    """Return the versions of those installed packages on which results depend."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -59,7 +59,7 @@ def list_packages() -> dict[str, str]:
 
 
 def describe_cpu() -> dict[str, Any]:
-    """Describe the CPU: model, cores of the machine and cores that this process may use."""
+    """Return the CPU's model, the cores of the machine, and the cores that this process may use."""
     model = platform.processor()
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -72,13 +72,13 @@ def describe_cpu() -> dict[str, Any]:
 
 
 def list_gpus() -> list[str]:
-    """List model, memory and driver of each GPU that nvidia-smi sees."""
+    """Return model, memory and driver of each GPU that nvidia-smi lists."""
     query = "--query-gpu=name,memory.total,driver_version"
     return read_text("nvidia-smi", query, "--format=csv,noheader", timeout=PATIENCE_S).splitlines()
 
 
 def select_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that may be recorded: those of ENVIRONMENT that are no secrets by their names."""
+    """Return the variables to record: those of ENVIRONMENT whose names are not those of secrets."""
     return {
         name: value for name, value in sorted(variables.items()) if name.startswith(ENVIRONMENT) and not is_secret(name)
     }
@@ -98,7 +98,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def describe(mpi_program: Sequence[str]) -> dict[str, Any]:
-    """Describe a command for sweep.yaml."""
+    """Return sweep.yaml's entry for a command."""
     code = code_snapshot.read_current()
     return {
         "command": shlex.join(read_command_line()),
@@ -117,7 +117,7 @@ def describe_mpi(program: Sequence[str]) -> str:
 
 
 def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launcher: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a sweep's description that its runs record; of the difference to the commit only the hash.
+    """Return the part of a sweep's description for its runs, with only the hash of the difference to the commit.
 
     Args:
         launcher: where the run is computed, by its launcher's options.
@@ -132,7 +132,7 @@ def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launche
 
 
 def describe_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any]:
-    """Describe the node of this process, for runs that were submitted from another one.
+    """Return the description of this process's node, for runs submitted from another node.
 
     Args:
         program: the MPI launcher, with its arguments.
@@ -142,5 +142,5 @@ def describe_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any
 
 
 def describe_attempt(origin: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Describe an attempt where it starts: `origin` of its run, this machine, and its environment."""
+    """Return the description of an attempt at its start: `origin` of its run, this machine, and its environment."""
     return {**origin, **describe_machine(), "environment": select_environment(variables)}

@@ -22,12 +22,12 @@ HIDDEN = "***"
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a name is one of a secret, such as WANDB_API_KEY or db-password, not TOKENIZERS_PARALLELISM."""
+    """Tell whether a name is that of a secret: WANDB_API_KEY or db-password are, TOKENIZERS_PARALLELISM is not."""
     return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
 
 
 def hide(text: str) -> str:
-    """Hide the secrets that a text gives by name: of `X_TOKEN=abc` and `X_TOKEN: abc`, the abc.
+    """Return a text without the values of its named secrets: without the abc of `X_TOKEN=abc` and `X_TOKEN: abc`.
 
     A value that the shell looks up (`X_TOKEN=$(cat file)`) is not secret.
     """
@@ -41,7 +41,7 @@ def hide(text: str) -> str:
 
 @functools.lru_cache(maxsize=4096)  # the points of a grid have most words in common
 def hide_in_word(word: str) -> str:
-    """Hide the secrets in a word of a command line, such as the value of `+mpi.environment.X_TOKEN=...`."""
+    """Return a word of a command line without secrets, such as the value of `+mpi.environment.X_TOKEN=...`."""
     name, sign, value = word.partition("=")
     if re.fullmatch(r"[\w.@/~+-]+", name) and is_secret(name):
         return name + sign + (value and HIDDEN)
@@ -49,7 +49,7 @@ def hide_in_word(word: str) -> str:
 
 
 def refuse_names(key: str, names: Iterable[str]) -> None:
-    """Raise UsageError if the name of an environment variable is one of a secret."""
+    """Raise UsageError if an environment variable has the name of a secret."""
     for name in filter(is_secret, names):
         raise UsageError(
             f"{key}.{name}={HIDDEN}: a secret, by its name, that would stand in the sweep's files; valid is to leave "
@@ -58,7 +58,7 @@ def refuse_names(key: str, names: Iterable[str]) -> None:
 
 
 def refuse_texts(key: str, texts: Iterable[object]) -> None:
-    """Raise UsageError if a text gives a secret by name."""
+    """Raise UsageError if a text has a named secret."""
     for text in texts:
         if isinstance(text, str) and (shown := hide(text)) != text:
             shown = shown if shown.isprintable() else repr(shown)

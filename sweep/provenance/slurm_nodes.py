@@ -24,7 +24,7 @@ RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops", "steadiness")  # of a calib
 
 
 def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, Any]:
-    """Describe the nodes of a job, for runs that were submitted from another one.
+    """Return the descriptions of a job's nodes, for runs submitted from another node.
 
     Args:
         program: the MPI launcher, with its arguments.
@@ -48,7 +48,7 @@ def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, An
 
 
 def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes] | None:
-    """Start the program by which nodes describe themselves; return None if there are none, or no srun."""
+    """Start the program by which nodes describe themselves; return None without nodes or srun."""
     if not nodes:
         return None
     size = [f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]
@@ -67,7 +67,7 @@ def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes
 
 
 def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[str, dict[str, Any]]:
-    """Return what nodes have answered in time, by their names."""
+    """Return the answers that nodes have sent in time, by node name."""
     with asked:
         try:
             output, _ = asked.communicate(timeout=patience_s)
@@ -89,7 +89,7 @@ def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[
 
 
 def _find_differences(node: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a node's record that differ from those of this node, and the figures of its calibration."""
+    """Return the entries of a node's record that differ from this node's, and the figures of its calibration."""
     measured = node.get("calibration") or {}
     alike = {"host", "calibration", *(key for key in node if node[key] == here.get(key))}
     different = {key: value for key, value in node.items() if key not in alike}

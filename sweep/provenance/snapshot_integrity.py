@@ -26,7 +26,7 @@ def hash_files(root: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def compute_digest(hashes: Iterable[tuple[str, str]]) -> str:
-    """Return the SHA-256 over names and content of files, in hex."""
+    """Return the SHA-256 over the names and contents of files, in hex."""
     whole = hashlib.sha256()
     for name, content in hashes:
         whole.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
@@ -34,7 +34,7 @@ def compute_digest(hashes: Iterable[tuple[str, str]]) -> str:
 
 
 def find_flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
-    """Explain in words what is wrong with a copy; None: it is whole.
+    """Return the damage of a copy, in words; None if it is undamaged.
 
     Files that Python and numba have compiled have no known hash. They are trusted where no other user could write them.
 
@@ -70,12 +70,13 @@ def find_flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
 
 @functools.lru_cache(maxsize=4)
 def _digest_once(copy: Path, files: tuple[File, ...]) -> str:
-    """Return the digest of the files' content, which is read again only if times or sizes have changed."""
+    """Return the digest of the files' contents, which are read again only if times or sizes have changed."""
     return compute_digest(hash_files(copy, [file[0] for file in files]).items())
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Yield the paths of a tree, root first, with their state and whether only the owner gets there; follow no link."""
+    """Yield the paths of a tree, root first, with their state and whether only the owner can reach them; follow no
+    links."""
     left = [(root, os.lstat(root), False)]
     while left:
         path, state, closed = left.pop()

@@ -40,5 +40,5 @@ def parse_options(launcher: Mapping[str, Any]) -> Options:
 
 
 def _list_keys(options: type[LocalOptions] | type[SlurmOptions]) -> set[str]:
-    """Return the keys that conf/hydra/launcher has for them."""
+    """Return the keys of these options in conf/hydra/launcher."""
     return {field.name for field in dataclasses.fields(options)}

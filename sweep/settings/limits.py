@@ -9,7 +9,7 @@ MEGABYTE = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The limits of an attempt; plain fields, which travel as JSON.
+    """The limits of an attempt, as plain fields for JSON.
 
     Attributes:
         hang_s: seconds without a change in any file of the run after which it is ended; None: never.

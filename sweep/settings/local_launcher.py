@@ -50,7 +50,7 @@ class LocalOptions:
             raise bad_value("hydra.launcher.gpus", self.gpus, valid)
 
     def describe_location(self) -> dict[str, Any]:
-        """Return where a run is computed, as its provenance has it."""
+        """Return the record of where a run is computed, for its provenance."""
         return {"cluster": "local"}
 
     def list_gpus(self) -> list[str]:

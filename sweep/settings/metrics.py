@@ -19,7 +19,7 @@ MEDIAN = "median"
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A figure of result.json: its better direction, and its column in epochs.csv if it has one."""
+    """A figure of result.json: whether higher or lower is better, and its column in epochs.csv, if any."""
 
     goal: str
     column: str | None = None
@@ -43,7 +43,7 @@ METRICS = {
 
 
 def check_pruning(metric: str, prune: str | None) -> None:
-    """Raise UsageError for settings that cannot go together."""
+    """Raise UsageError for incompatible settings."""
     if prune not in (None, MEDIAN):
         raise bad_value("sweep.prune", prune, f"{MEDIAN} or null")
     if prune is None:
@@ -56,7 +56,7 @@ def check_pruning(metric: str, prune: str | None) -> None:
 
 
 def read_value(run: Run, metric: str) -> float:
-    """Return the metric of a run, NaN if it has none; a pruned run has that of its last epoch, as in Optuna."""
+    """Return the metric of a run, or NaN; for a pruned run that of its last epoch, as in Optuna."""
     if run.status() == run_directory.PRUNED:
         by_epoch = read_epochs(run, metric)
         return by_epoch[max(by_epoch)] if by_epoch else math.nan

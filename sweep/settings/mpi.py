@@ -14,13 +14,13 @@ from sweep.provenance import secrets
 
 @dataclasses.dataclass
 class MpiSettings:
-    """The section `mpi` of a config: a command with {workers} in it, and variables for its environment."""
+    """The section `mpi` of a config: a command with {workers} in it, and environment variables."""
 
     command: list[str] = dataclasses.field(default_factory=list)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise UsageError for what no process can be given, and for secrets: all of it is written into config.yaml."""
+        """Raise UsageError for values that no process can get, and for secrets: config.yaml records all values."""
         secrets.refuse_names("mpi.environment", self.environment)
         for name, value in self.environment.items():
             secrets.refuse_texts(f"mpi.environment.{name}", [value])

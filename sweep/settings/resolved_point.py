@@ -15,7 +15,7 @@ from sweep.settings.sweep import SweepSettings, parse_settings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResolvedPoint(Point):
-    """A point with what its config says of how it is run, parsed once."""
+    """A point with the parsed sections of its config on how it is run."""
 
     settings: SweepSettings
     mpi: MpiSettings
@@ -25,7 +25,7 @@ class ResolvedPoint(Point):
 
 
 def parse_point(config: Mapping[str, Any]) -> ResolvedPoint:
-    """Parse the sections of a run's config that say how it is run.
+    """Parse those sections of a run's config that say how it is run.
 
     Raises:
         UsageError: a value out of range, or an MPI launcher that does not exist.

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def parse_section(config: Mapping[str, Any], name: str, cls: type[T]) -> T:
-    """Return the section `name` of a config as a `cls`, whose values are not checked yet.
+    """Return the section `name` of a config as a `cls`, with unchecked values.
 
     Raises:
         UsageError: the section is missing, or has a key that `cls` has not.

@@ -44,7 +44,7 @@ EARLY_S = 60
 
 
 def _option(default: Any, words: str, test: Callable[[Any], bool]) -> Any:
-    """Return a dataclass field with this default, whose other values pass `test`."""
+    """Return a dataclass field with this default; all other values must pass `test`."""
 
     def passes(value: Any) -> bool:
         return (default is None and value is None) or test(value)
@@ -57,12 +57,13 @@ def _name(words: str = "a name") -> Any:
 
 
 def _is_printable(value: object) -> bool:
-    """Tell whether it is one line: a line break would end the comment that is an option of sbatch in a script."""
+    """Tell whether a value is one line: a line break would end the comment with sbatch's option in a script."""
     return isinstance(value, (str, int, float)) and str(value) != "" and str(value).isprintable()
 
 
 def _is_name(value: object) -> bool:
-    """Tell whether it is text, or an integer that was typed as text; not the 100000.0 of an account 1e5."""
+    """Tell whether a value is text, or an integer typed as text; not the 100000.0 that Hydra makes of an account
+    1e5."""
     return _is_printable(value) and not isinstance(value, (bool, float))
 
 
@@ -76,7 +77,7 @@ def _is_positive(value: object) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class SlurmOptions:
-    """What a run asks SLURM for. Each value may depend on the run's config, as in `nodes=${ceil:${workers},8}`."""
+    """A run's request to SLURM. Each value may depend on the run's config, as in `nodes=${ceil:${workers},8}`."""
 
     partition: str | None = _name()
     account: str | None = _name()
@@ -166,7 +167,7 @@ class SlurmOptions:
             raise _bad_value(key, value, "text, a number, true or false")
 
     def check_sweep(self, settings: SweepSettings) -> None:
-        """Hold the options against the settings of the sweep.
+        """Check the options against the settings of the sweep.
 
         Raises:
             UsageError: they do not fit.
@@ -193,16 +194,16 @@ class SlurmOptions:
                 raise bad_value(f"sweep.{key}", value, valid)
 
     def describe_location(self) -> dict[str, Any]:
-        """Return where a run is computed, as its provenance has it: `cluster` and what is asked for of which nodes."""
+        """Return the record of where a run is computed: `cluster`, and the requested properties of its nodes."""
         return {"cluster": "slurm", **{key: getattr(self, key) for key in LOCATION_KEYS}}
 
     def count_gpus(self, config: Mapping[str, Any]) -> int:
-        """Return 0: SLURM gives a job the GPUs that gpus_per_node or gres ask for, so none are leased."""
+        """Return 0: SLURM gives a job the GPUs of gpus_per_node or gres, so none are leased."""
         return 0
 
     @property
     def delay_s(self) -> int:
-        """Seconds before the time limit at which a run is asked to save; fewer if the limit is short."""
+        """The seconds before the time limit at which a run is asked to save; fewer for a short limit."""
         return min(90, 15 * self.time) if self.signal_delay_s is None else self.signal_delay_s
 
     def build_request(self, ranks: int, threads: int, room: int = 1) -> dict[str, Any]:

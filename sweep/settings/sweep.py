@@ -77,7 +77,7 @@ class SweepSettings:
 
     @property
     def most_failures(self) -> int | None:
-        """The number of runs that may fail for good until the sweep ends; None: all."""
+        """The number of final failures after which the sweep ends; None: it never does."""
         return 1 if self.fail_fast else self.max_failures
 
     def check(self) -> None:

@@ -16,12 +16,12 @@ from gradsweep.sweep_locations import OUTPUT, is_sweep, last_sweep
 
 
 def add_words(parser: argparse.ArgumentParser, runs: str) -> None:
-    """Let `parser` take the words that `find_sweep` reads; `runs` says what naming runs does."""
+    """Add to `parser` the words that `find_sweep` reads; `runs` is the help on the names of runs."""
     parser.add_argument("words", metavar="DIR, RUN", nargs="*", help=f"a sweep, and {runs}")
 
 
 def find_sweep(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """Return the directory of the sweep that the first word names, else of the last sweep, and words that name runs.
+    """Return the sweep that the first word names, else the last sweep; and the words that name runs.
 
     The directory of a run names both, and so does SWEEP/RUN.
 
@@ -45,7 +45,7 @@ def find_sweep(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def find_last() -> Path:
-    """Return the sweep below output/ that was started or resumed last.
+    """Return the sweep below output/ that was last started or resumed.
 
     Raises:
         UsageError: there is none.
@@ -57,7 +57,7 @@ def find_last() -> Path:
 
 
 def choose_runs(directory: Path, words: Sequence[str], missing: Sequence[str] = ()) -> list[Run]:
-    """Return the runs that words name, in the order of names; all without words.
+    """Return the runs that words name, in order of names; without words, all runs.
 
     Args:
         missing: names of further runs, which have no directory.
@@ -90,7 +90,7 @@ def choose_run(words: Sequence[str]) -> tuple[Path, Run]:
 
 
 def match_names(word: str, names: Sequence[str]) -> list[str]:
-    """Return the names of the runs that a word stands for.
+    """Return the names of the runs that a word matches.
 
     Raises:
         UsageError: no run is named so, or several begin so.

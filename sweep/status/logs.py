@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _follow(run: Run, printer: LogPrinter, only: int | None, directory: Path) -> None:
-    """Show what is added until there will be no more: the run is complete, or nobody works on the sweep."""
+    """Show new lines of the logs until there can be no more: the run is complete, or no process works on the sweep."""
     while True:
         over = run.status() in run_directory.COMPLETE or (read_lock_owner(directory) is None and not _is_scheduled(run))
         numbers = run.attempt_numbers()
@@ -76,7 +76,8 @@ _asked: dict[scheduler_job.Job, tuple[float, bool]] = {}
 
 
 def _is_scheduled(run: Run) -> bool:
-    """Tell whether a scheduler has the run; ask it only now and then, and where it is silent, believe a running run."""
+    """Tell whether a scheduler has the run; ask it only now and then, and if it does not answer, assume that a
+    running run is."""
     job = scheduler_job.read_job(run)
     settled = run.status() in (run_directory.FAILED, run_directory.TIMEOUT, run_directory.CANCELLED)
     if job is None:
@@ -89,7 +90,7 @@ def _is_scheduled(run: Run) -> bool:
 
 
 class LogPrinter:
-    """Prints the logs of a run: the last lines of the first attempt that it is given, and then what is added.
+    """Prints the logs of a run: the last lines of the first attempt, and then all new lines.
 
     Args:
         files: the names of an attempt's logs to show.
@@ -144,7 +145,7 @@ class LogPrinter:
 
 
 def find_last_lines(path: Path, lines: int, most: int = 1 << 22) -> int:
-    """Return where the last lines of a file begin, which is at most `most` bytes before its end."""
+    """Return the position of a file's last lines, at most `most` bytes before its end."""
     try:
         with open_regular(path) as file:
             end = file.seek(0, os.SEEK_END)

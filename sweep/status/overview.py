@@ -38,7 +38,7 @@ ENDED_BY_SCHEDULER = (run_directory.PREEMPTED, run_directory.CANCELLED)
 
 @dataclasses.dataclass
 class View:
-    """One run, as far as its files tell; what they do not tell is None."""
+    """One run according to its files; what they do not say is None."""
 
     name: str
     status: str = run_directory.PENDING  # of run_directory.STATUSES, LOST or MISSING
@@ -64,7 +64,7 @@ class View:
 
 
 class Overview:
-    """The runs of a sweep; `refresh` brings them up to date."""
+    """The runs of a sweep; `refresh` reads their files again."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -96,7 +96,7 @@ class Overview:
 
     @property
     def active(self) -> bool:
-        """Whether a launcher or a scheduler works on the sweep, as of the last `refresh`."""
+        """Whether a launcher or a scheduler was working on the sweep at the last `refresh`."""
         return self.holder is not None or bool(self._alive[2])
 
     def count_statuses(self) -> dict[str, int]:
@@ -105,7 +105,7 @@ class Overview:
         return {status: counted[status] for status in (*run_directory.STATUSES, LOST, MISSING) if counted[status]}
 
     def _find_missing(self, views: Mapping[str, View]) -> list[str]:
-        """Return the names of the recorded runs that are not there, by this or any other name."""
+        """Return the names of recorded runs that have no directory, under this or another name."""
         changed = stamp_file(f"{self.directory}/{planned_runs.FILE}")
         if changed != self._recorded[0]:
             self._recorded = (
@@ -125,7 +125,7 @@ class Overview:
         return view
 
     def _find_lost(self) -> None:
-        """Find out whose launcher has gone; a scheduler is asked for the runs that it alone can tell of."""
+        """Find runs whose launcher has ended; ask a scheduler for those whose state only it knows."""
         asked: dict[str, Job] = {}
         unclear = [view for view in self.views.values() if view.status == run_directory.RUNNING]
         if self.holder is None:
@@ -157,12 +157,12 @@ class Overview:
             view.waits_for = alive[again[view.name]] if view.queued else None
 
     def _choose_pause(self, ended: Iterable[Job]) -> float:
-        """Return the seconds between two questions about jobs, of which some have been ended."""
+        """Return the seconds between two queries of a scheduler about jobs, some of which are to end."""
         alive = self._alive[2]
         return ASK_SOON_S if any(alive.get(job) == COMPLETING for job in ended) else ASK_EVERY_S
 
     def _show_waiting(self) -> None:
-        """Show what the launcher knows of jobs that wait: it asks their scheduler, so that others need not."""
+        """Show the launcher's knowledge about waiting jobs: the launcher asks their scheduler, so others need not."""
         noted = {} if self.holder is None else scheduler_job.read_waiting(self.directory, self.holder)
         for view in self.views.values():
             if self.holder is not None and view.status == run_directory.PENDING:
@@ -172,7 +172,7 @@ class Overview:
         return scheduler_job.read_job(Run(self.directory / run_directory.RUNS / view.name))
 
     def _is_driven(self, view: View) -> bool:
-        """Tell whether the holder of the sweep runs it: an earlier launcher may have left it behind."""
+        """Tell whether the lock's holder runs the sweep: a process of an earlier launcher may hold the lock."""
         if self.holder is None:
             return False
         attempts = Run(self.directory / run_directory.RUNS / view.name).state()["attempts"]
@@ -185,7 +185,7 @@ class Overview:
 
 
 def read_view(above: str, name: str) -> View:
-    """Read what a run has left; `above` is the directory of its directory, with a slash.
+    """Read the state of a run from its files; `above` is the path of its parent directory, with a slash.
 
     It uses strings and descriptors: Path objects and text files would take longer than reading.
     """
@@ -217,7 +217,7 @@ def read_view(above: str, name: str) -> View:
 
 
 def _read_object(run: str, name: str, view: View, needed: bool) -> dict[str, Any] | None:
-    """Read a JSON object of the run; note a file that should be there and is missing or damaged."""
+    """Read a JSON object of the run; record if the file is missing or damaged."""
     try:
         value = json.loads(regular_files.read_bytes(run + name))
     except FileNotFoundError:
@@ -235,7 +235,7 @@ def _read_object(run: str, name: str, view: View, needed: bool) -> dict[str, Any
 
 
 def _read_rows(run: str, view: View) -> None:
-    """Read how far a run without a result is, from the last rows of its CSV files."""
+    """Read the progress of a run without a result from the last rows of its CSVs."""
     try:
         rows = RunProgress(Run(Path(run)))
         has_begun = rows.epoch is not None
@@ -250,7 +250,7 @@ def _read_rows(run: str, view: View) -> None:
 
 
 def _read_setting(config: str, key: str) -> int | None:
-    """Return a number at the top of a config.yaml of ours, without parsing all of it."""
+    """Return a number at the top level of one of our config.yaml files, without parsing all of it."""
     match = re.search(rf"^{key}: (\d+)$", config, re.MULTILINE)
     return int(match[1]) if match else None
 
@@ -264,7 +264,7 @@ def _to_whole(value: object) -> int | None:
 
 
 def _compute_seconds(attempt: Mapping[str, Any]) -> float | None:
-    """Return how long an attempt has taken, or takes so far; 0 if the clock was put back."""
+    """Return the duration of an attempt, so far if it is running; 0 if the clock was set back."""
     try:
         started = datetime.datetime.fromisoformat(str(attempt["started"]))
         ended = datetime.datetime.fromisoformat(str(attempt.get("ended") or files.now()))

@@ -15,7 +15,7 @@ RIGHT = (2, 3, 4, 5, 6)
 
 
 def format_table(views: Iterable[View]) -> list[str]:
-    """Format a line with headings, and one for each run."""
+    """Return a line of headings, and one line for each run."""
     return align([HEADINGS, *(_format_cells(view) for view in views)], RIGHT)
 
 
@@ -38,7 +38,7 @@ def _format_cells(view: View) -> tuple[str, ...]:
 
 
 def format_run(view: View) -> str:
-    """Format one run as a line without a table around it."""
+    """Return a line on one run, without the columns of a table."""
     words = [view.status, one_line(view.name)]
     if view.accuracy is not None:
         words.append(f"accuracy {number(view.accuracy, '.4f')}")
@@ -49,7 +49,7 @@ def format_run(view: View) -> str:
 
 
 def format_remark(view: View) -> str:
-    """Explain why a run stands as it does."""
+    """Return the explanation of a run's status."""
     is_queued_again = view.queued and view.waits_for != COMPLETING
     words = [view.reason or "", "queued again" if is_queued_again else "", *view.damaged]
     if view.iterations_per_second is not None and (few := timed_steps.remark(view.timed_steps)):
@@ -62,13 +62,13 @@ def format_remark(view: View) -> str:
 
 
 def format_headline(overview: Overview) -> str:
-    """Format the directory, and how many runs have which status."""
+    """Return a line with the directory and the number of runs by status."""
     counts = ", ".join(f"{count} {status}" for status, count in overview.count_statuses().items())
     return f"{os.path.relpath(overview.directory)}: {plural(len(overview.views), 'run')}" + (counts and f": {counts}")
 
 
 def describe_holder(overview: Overview) -> str:
-    """Name who runs the sweep."""
+    """Return the name of the process that runs the sweep."""
     if overview.holder is not None:
         return f"run by {describe_lock_owner(overview.holder)} since {one_line(str(overview.holder.get('since')))}"
     return "run by its scheduler's jobs" if overview.active else "nobody is running it"

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
-    """Show a sweep until it ends; returns 0 if all its runs are done, else 1."""
+    """Show a sweep until it ends; return 0 if all its runs are done, else 1."""
     directory, words = find.find_sweep([options.words])
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
@@ -64,7 +64,7 @@ def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
 
 
 class Lines:
-    """Prints a line for each run that ends, to a log or a pipe."""
+    """Prints a line for each ended run, for a log or a pipe."""
 
     def __init__(self, console: Console, overview: Overview) -> None:
         self.console, self.overview = console, overview
@@ -75,7 +75,7 @@ class Lines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def show(self) -> None:
         views = self.overview.views.values()
@@ -86,7 +86,7 @@ class Lines:
 
 
 class Table:
-    """Shows as many runs on a terminal as there is room for."""
+    """Shows on a terminal as many runs as fit."""
 
     def __init__(self, console: Console, overview: Overview) -> None:
         self.console, self.overview = console, overview
@@ -103,7 +103,7 @@ class Table:
         self.live.update(self.render(self.console.height), refresh=True)
 
     def render(self, height: int) -> RenderableType:
-        """Draw the runs in `height` lines, or in more where these are too few for any."""
+        """Draw the runs in `height` lines, or in more lines if `height` is too small for any run."""
         above = [run_lines.format_headline(self.overview), run_lines.describe_holder(self.overview), ""]
         room = max(3, height - len(above) - 2)
         shown = "\n".join([*above, *run_lines.format_table(select_visible(list(self.overview.views.values()), room))])
@@ -111,7 +111,7 @@ class Table:
 
 
 def select_visible(views: Sequence[View], room: int) -> list[View]:
-    """Select the runs to show where there is `room` for so many, in this order: running, lost, ended, waiting."""
+    """Return the runs to show if there is `room` for so many, in this order: running, lost, ended, waiting."""
     ranks = {run_directory.RUNNING: 0, LOST: 1, run_directory.PENDING: 3}
     first = sorted(views, key=lambda view: (ranks.get(view.status, 2), view.status in run_directory.COMPLETE))[:room]
     chosen = {view.name for view in first}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def read_cpu_limit(root: Path = Path("/")) -> float | None:
-    """Return how many cores' time the process may have (`docker run --cpus=2`); None: no limit.
+    """Return the CPU limit of this process in cores (`docker run --cpus=2`); None without a limit.
 
     Args:
         root: of the file system to look in.
@@ -16,7 +16,7 @@ def read_cpu_limit(root: Path = Path("/")) -> float | None:
 
 
 def read_memory_limit(root: Path = Path("/")) -> int | None:
-    """Return how many bytes the process may have (`docker run --memory=4g`); None: no limit.
+    """Return the memory limit of this process in bytes (`docker run --memory=4g`); None without a limit.
 
     Args:
         root: of the file system to look in.
@@ -26,7 +26,7 @@ def read_memory_limit(root: Path = Path("/")) -> int | None:
 
 
 def _find_least_limit(controller: str, read_limit: Callable[[Path], float | None], root: Path) -> float | None:
-    """Return the least limit of this process's group and its parents; None: no limit."""
+    """Return the lowest limit among this process's group and its parents; None without a limit."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -43,7 +43,7 @@ def _find_least_limit(controller: str, read_limit: Callable[[Path], float | None
 
 
 def _read_cpu_time(group: Path) -> float | None:
-    """Return the seconds of CPU time per second by the files of a group: version 2 has one, version 1 two."""
+    """Return the CPU limit in cores from the files of a group: version 2 has one file, version 1 has two."""
     words = _read_words(group, "cpu.max") or [
         *_read_words(group, "cpu.cfs_quota_us"),
         *_read_words(group, "cpu.cfs_period_us"),

@@ -15,7 +15,7 @@ _MOST = 1 << 16  # cores that a range may name
 
 
 def choose_cores(value: object) -> tuple[list[int], int]:
-    """Return the cores to share out and how many of them at the same time, by `hydra.launcher.cores`.
+    """Return the cores to share out, and how many may be used at a time, by `hydra.launcher.cores`.
 
     Args:
         value: None: all, but at the same time no more than a container's quota of CPU time; a number: so many at the
@@ -54,7 +54,7 @@ def _parse_cores(value: object) -> list[int] | None:
 
 
 def format_cores(cores: Iterable[int]) -> str:
-    """Format numbers of cores for people, as taskset takes them: 0-3,8."""
+    """Return the text of core numbers in taskset's format: 0-3,8."""
     groups = (list(group) for _, group in groupby(enumerate(sorted(cores)), lambda pair: pair[1] - pair[0]))
     runs = ((group[0][1], group[-1][1]) for group in groups)
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

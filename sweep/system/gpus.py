@@ -17,12 +17,12 @@ PATIENCE_S = 30
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text can name a GPU in CUDA_VISIBLE_DEVICES, by its number or UUID."""
+    """Tell whether a text can name a GPU in CUDA_VISIBLE_DEVICES, by number or UUID."""
     return _NAME.fullmatch(text) is not None
 
 
 def list_inherited() -> list[str] | None:
-    """List the GPUs in CUDA_VISIBLE_DEVICES up to the first word that names none, as CUDA; None if it is not set."""
+    """Return the GPUs in CUDA_VISIBLE_DEVICES up to the first invalid word, as CUDA does; None if it is not set."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return None
@@ -35,7 +35,7 @@ def list_inherited() -> list[str] | None:
 
 
 def parse_listing(text: str) -> list[str]:
-    """List the GPUs that `nvidia-smi -L` has printed: their numbers, and the parts of those that are partitioned."""
+    """Return the GPUs in the output of `nvidia-smi -L`: their numbers, and for partitioned GPUs the parts."""
     gpus: list[str] = []
     whole = None
     for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
@@ -52,19 +52,19 @@ def parse_listing(text: str) -> list[str]:
 
 @functools.cache
 def list_installed() -> tuple[str, ...]:
-    """List the GPUs that nvidia-smi sees; none without it."""
+    """Return the GPUs that nvidia-smi lists; none without nvidia-smi."""
     return tuple(parse_listing(read_text("nvidia-smi", "-L", timeout=PATIENCE_S)))
 
 
 def build_environment(gpus: tuple[str, ...]) -> dict[str, str]:
-    """Build the variables of a run that leases these; numbers are nvidia-smi's unless the user has CUDA_ variables."""
+    """Return a run's variables for leased GPUs; numbers are nvidia-smi's unless the user has set CUDA_ variables."""
     own = "CUDA_VISIBLE_DEVICES" in os.environ or "CUDA_DEVICE_ORDER" in os.environ
     order = {} if own else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **order} if gpus else {}
 
 
 def count_wanted(config: Mapping[str, Any], per_worker: int | None, there: int) -> int:
-    """Count the GPUs that a run needs for itself.
+    """Return how many GPUs a run needs for itself.
 
     Args:
         config: the run's config.

@@ -27,12 +27,12 @@ _KEPT = ("OMPI_ALLOW_RUN_AS_ROOT", "HYDRA_FULL_ERROR", "SLURM_CONF")
 
 
 def is_inside_mpi(environment: Mapping[str, str]) -> bool:
-    """Tell whether this is the environment of an MPI rank."""
+    """Tell whether an environment is that of an MPI rank."""
     return any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"))
 
 
 def clean_environment(environment: Mapping[str, str], *, allocated: bool = False) -> dict[str, str]:
-    """Drop what an MPI job or a SLURM allocation around us has left in `environment`.
+    """Return `environment` without the variables of a surrounding MPI job or SLURM allocation.
 
     With these variables an mpirun behaves as inside of another one or of an allocation: it binds its ranks to the wrong
     cores or refuses to start. The user's own OMPI_MCA_ settings stay, unless an mpirun set them.
@@ -61,7 +61,7 @@ def build_python_environment(code: str | None = None) -> dict[str, str]:
 def build_job_environment(
     variables: Mapping[str, str], code: str | None, scratch: str, allocation: Allocation | None = None
 ) -> dict[str, str]:
-    """Build the environment of an MPI job with `variables` of its own and a directory for temporary files.
+    """Return the environment of an MPI job: with its own `variables` and directory for temporary files.
 
     Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
     """

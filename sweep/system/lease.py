@@ -19,5 +19,5 @@ class Lease:
 
     @property
     def descriptors(self) -> list[int]:
-        """The open files of the locks: a child process that inherits them keeps them locked as long as it lives."""
+        """The open files of the locks: the locks also last as long as a child process with these files lives."""
         return [lock.descriptor for lock in self.locks]

@@ -23,7 +23,7 @@ BLOCK = 1 << 16
 
 
 class Log:
-    """One log file, written from its beginning.
+    """A log file, written from its beginning.
 
     Args:
         file: descriptor, open for reading and writing.
@@ -39,7 +39,7 @@ class Log:
         self.lost = 0  # bytes that could not be written
 
     def add(self, data: bytes) -> None:
-        """Write `data`, and cut out earlier output if the limit is reached."""
+        """Write `data`, and remove older output if the limit is reached."""
         view = memoryview(data)
         while view:
             if self.size >= self.limit:
@@ -59,7 +59,7 @@ class Log:
             self.lost += len(data)
 
     def _try_write(self, data: bytes | memoryview) -> bool:
-        """Write `data`; return whether all of it could be written. No part of it is kept otherwise."""
+        """Write `data` completely or not at all; return whether it was written."""
         done = 0
         try:
             while done < len(data):
@@ -88,12 +88,12 @@ class Log:
         self._write(kept)
 
     def _find_line_end(self, start: int, end: int) -> int:
-        """Return the place behind the last newline between two places; 0: there is none."""
+        """Return the position after the last newline between two positions; 0 without a newline."""
         start = max(0, start)
         return start + 1 + at if (at := os.pread(self.file, end - start, start).rfind(b"\n")) >= 0 else 0
 
     def _find_line_start(self, start: int, end: int) -> int:
-        """Return the place behind the first newline after `start`, where one is near; 0: there is none."""
+        """Return the position after the first newline near `start`; 0 without a newline."""
         at = os.pread(self.file, min(BLOCK, (end - start) // 2), start).find(b"\n")
         return start + 1 + at if at >= 0 else 0
 

@@ -20,7 +20,7 @@ PATIENCE_S = 5.0
 
 
 class Capture:
-    """The running program, to be closed after the attempt, so that all that was written is in the files.
+    """The running log program; close it after the attempt, so that all output is in the files.
 
     Args:
         attempt: directory of the attempt.
@@ -64,12 +64,12 @@ class Capture:
             os.sched_setaffinity(self.process.pid, cores)
 
     def close_inputs(self) -> None:
-        """Close our ends of the pipes, once the processes have theirs: the program ends when all ends are closed."""
+        """Close our ends of the pipes after the processes have theirs: the program ends when all ends are closed."""
         while self.inputs:
             os.close(self.inputs.pop())
 
     def close(self) -> None:
-        """Wait until all output is in the files; a process that cannot be found may still have the pipes open."""
+        """Wait until all output is in the files; an unknown process may still have the pipes open."""
         self.close_inputs()
         try:
             self.process.wait(PATIENCE_S)

@@ -13,7 +13,7 @@ RECENT_S = 10.0
 
 
 def find_counter_file(cgroups: str, root: Path = ROOT) -> Path | None:
-    """Find the file with our cgroup's `oom_kill`; None if none can be read.
+    """Return the file with our cgroup's `oom_kill`; None if it cannot be read.
 
     Args:
         cgroups: what is in /proc/self/cgroup: lines of `number:controllers:path`.
@@ -42,7 +42,7 @@ def _read(path: Path) -> str:
 
 
 class OomKills:
-    """Follows the counter of this process's cgroup; without one, no process is ever said to have been killed."""
+    """Watches the counter of this process's cgroup; without a counter no kill is ever reported."""
 
     def __init__(self) -> None:
         self._file = find_counter_file(_read(Path("/proc/self/cgroup")))
@@ -54,7 +54,7 @@ class OomKills:
         return int(match[1]) if match else 0
 
     def look(self) -> None:
-        """Take note of the counter; may be called at any rate."""
+        """Read the counter; may be called at any rate."""
         now = time.monotonic()
         if self._file is not None and (not self._samples or now - self._samples[-1][0] >= 1):
             self._samples.append((now, self._count()))
@@ -62,5 +62,5 @@ class OomKills:
                 self._samples.popleft()
 
     def has_recent(self) -> bool:
-        """Tell whether the counter has risen lately."""
+        """Tell whether the counter has increased recently."""
         return bool(self._samples) and self._count() > self._samples[0][1]

@@ -23,7 +23,7 @@ GRACE_S = 5.0
 
 
 def read_output(*command: str, timeout: float, cwd: Path | None = None) -> bytes | None:
-    """Run a command; return its output, or None if it cannot be run, fails, or takes longer than `timeout` (s)."""
+    """Run a command; return its output, or None if it cannot run, fails, or takes longer than `timeout` (s)."""
     try:
         done = subprocess.run(
             command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True
@@ -34,12 +34,12 @@ def read_output(*command: str, timeout: float, cwd: Path | None = None) -> bytes
 
 
 def read_text(*command: str, timeout: float) -> str:
-    """Run a command as `read_output` does; return its output as text, empty if there is none."""
+    """Run a command like `read_output`; return its output as text, empty without output."""
     return (read_output(*command, timeout=timeout) or b"").decode("utf-8", errors="replace")
 
 
 def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
-    """Return the ids of this user's processes that were started for an attempt or a world, whatever their parent is."""
+    """Return the ids of this user's processes that were started for an attempt or a world, whoever their parent is."""
     needle = f"{mark}={directory}".encode()
     pids = []
     for entry in Path("/proc").iterdir():
@@ -71,7 +71,7 @@ def start_program(
     stderr: int = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own, on `cores` if there are any, that ends with this process.
+    """Start a program in its own session, on `cores` if given; the program ends with this process.
 
     Raises:
         OSError: it cannot be started.
@@ -93,7 +93,7 @@ def start_program(
 
 
 def choose_scratch() -> str:
-    """Return a path for the temporary files of one mpirun, if nothing is yet.
+    """Return an unused path for the temporary files of one mpirun.
 
     Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
     """
@@ -101,7 +101,7 @@ def choose_scratch() -> str:
 
 
 def prepare_child(cores: Sequence[int], parent: int) -> None:
-    """Take the leased cores, if any, and end with the launcher; called in the child before it becomes the program.
+    """Bind a child process to the leased cores, if any, and to the launcher's end, before it becomes the program.
 
     mpirun ends its ranks on SIGTERM; a rank in turn dies with its mpirun (see trainers/mpi/process.py).
     """

@@ -18,19 +18,19 @@ PATIENCE = 2
 
 
 class Interrupted(SystemExit):
-    """A signal has asked the program to end with 128 + its number as exit status."""
+    """A signal has asked the program to end, with the exit status 128 + its number."""
 
     reported = False  # whether the user has been told of it
 
 
 def is_hurried() -> bool:
-    """Tell whether the user has asked twice: nothing is to be waited for any more."""
+    """Tell whether the user has asked twice, so that the program must not wait for anything."""
     return _received > 1
 
 
 @contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into `Interrupted`, once: a second one hurries the tidying (`is_hurried`).
+    """Turn the first SIGINT, SIGTERM or SIGHUP into `Interrupted`; a second one hurries the clean-up (`is_hurried`).
 
     Where the user has not been told of it when the block is left, nothing was started, and a line says so. A terminal
     that is closed sends SIGHUP, and some send it twice: only SIGINT and SIGTERM hurry.
@@ -64,7 +64,7 @@ def raise_on_signals() -> Iterator[None]:
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Raise `Interrupted` within this block only if `raise_deferred` is called, and at the block's end."""
+    """Defer `Interrupted` within this block to calls of `raise_deferred` and to the end of the block."""
     global _deferring
     _deferring = True
     try:
@@ -75,7 +75,7 @@ def defer_interrupts() -> Iterator[None]:
 
 
 def raise_deferred() -> None:
-    """Raise what has been deferred.
+    """Raise the deferred interrupt, if any.
 
     Raises:
         Interrupted: a signal has come.
@@ -88,7 +88,7 @@ def raise_deferred() -> None:
 
 @contextmanager
 def collect_signal(number: signal.Signals) -> Iterator[list[int]]:
-    """Collect a signal, as often as it comes, instead of ending of it."""
+    """Collect a signal each time that it arrives, so that it does not end the program."""
     received: list[int] = []
     before = signal.signal(number, lambda came, frame: received.append(came))
     try:

@@ -21,7 +21,7 @@ BESIDE = ("srun", "--overlap", "--mem=0", "--mpi=none", "--quiet")
 
 @dataclasses.dataclass(frozen=True)
 class Allocation:
-    """One job of SLURM, or one task of an array.
+    """A job of SLURM, or a task of an array.
 
     Attributes:
         job: its id, such as 123_4.
@@ -63,11 +63,11 @@ class Allocation:
 
     @property
     def cores(self) -> list[int]:
-        """The cores to share out to the ranks; empty if others may have them too, or on several nodes."""
+        """The cores for the ranks; empty if other jobs may use them too, or on several nodes."""
         return sorted(os.sched_getaffinity(0)) if self.confined and self.nodes == 1 and not self.shared else []
 
     def build_environment(self, scratch: str) -> dict[str, str]:
-        """Build variables for the program that starts the ranks.
+        """Return variables for the program that starts the ranks.
 
         Args:
             scratch: an empty directory on this node, for temporary files where the job has one node.
@@ -78,22 +78,22 @@ class Allocation:
         return given
 
     def build_record(self) -> dict[str, Any]:
-        """Build what an attempt's record says of the allocation."""
+        """Return an attempt's record of the allocation."""
         return {"job": self.job, "nodes": self.hosts, "restarts": self.restarts}
 
     def query_job(self) -> dict[str, str]:
-        """Query SLURM for this job now; return its fields, empty if SLURM does not answer in time."""
+        """Query SLURM for this job; return its fields, empty if SLURM does not answer in time."""
         return _query("job", self.job)
 
     def is_oversubscribed(self) -> bool:
-        """Tell whether SLURM may give our cores to other jobs as well, as far as it answers.
+        """Tell whether SLURM may give our cores to other jobs too; False without an answer.
 
         It may do so for a partition (OverSubscribe=FORCE), whatever was asked for, or for this job.
         """
         return self.query_job().get("OverSubscribe") == "YES"
 
     def is_overcounted(self) -> bool:
-        """Tell whether SLURM hands out more CPUs of this node than exist (config_overrides), as far as it answers.
+        """Tell whether SLURM assigns more CPUs of this node than exist (config_overrides); False without an answer.
 
         Jobs that it keeps apart are then on the same cores.
         """
@@ -102,7 +102,7 @@ class Allocation:
         return counted.isdigit() and int(counted) > (os.cpu_count() or 1)
 
     def find_lost_nodes(self, timeout: float = 30) -> list[str]:
-        """Find the other nodes on which nothing can be started any more; empty if this cannot be told.
+        """Return the other nodes on which no program can be started any more; empty if this is unknown.
 
         SLURM takes minutes to notice a lost node (SlurmdTimeout), while an mpirun that has lost one ends at once.
         """
@@ -114,14 +114,14 @@ class Allocation:
         return [node for node, answered in _try_nodes(others, timeout).items() if not answered]
 
     def list_other_nodes(self, timeout: float = 2) -> list[str]:
-        """List the names of all nodes but this one; empty if they cannot be told."""
+        """Return the names of all nodes but this one; empty if they are unknown."""
         if self.nodes < 2:
             return []
         nodes = read_text("scontrol", "show", "hostnames", self.hosts, timeout=timeout)  # it only expands the list
         return [node for node in nodes.split() if node != os.environ.get("SLURMD_NODENAME")]
 
     def requeue(self, timeout: float = 20) -> str | None:
-        """Have SLURM end this job and queue it again; returns why it did not, else None."""
+        """Make SLURM end this job and queue it again; return why it refused, else None."""
         try:
             done = subprocess.run(["scontrol", "requeue", self.job], capture_output=True, text=True, timeout=timeout)
         except (OSError, subprocess.SubprocessError) as error:
@@ -130,13 +130,13 @@ class Allocation:
 
 
 def _query(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
-    """Query SLURM for a job or a node; return its fields, empty if it does not answer in time."""
+    """Query SLURM for a job or a node; return its fields, empty if SLURM does not answer in time."""
     words = read_text("scontrol", "show", kind, name, timeout=timeout).split()
     return dict(word.partition("=")[::2] for word in words if "=" in word)
 
 
 def _try_nodes(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
-    """Tell for each of some nodes of this job whether a command can be started on it."""
+    """Tell for each of these nodes of the job whether a command can be started on it."""
     from concurrent.futures import ThreadPoolExecutor
 
     def answers(node: str) -> bool:
@@ -148,7 +148,7 @@ def _try_nodes(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
 
 
 def _count_physical(cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Count the physical cores of these hyperthreads."""
+    """Return how many physical cores these hyperthreads have."""
     siblings = set()
     for core in cores:
         try:

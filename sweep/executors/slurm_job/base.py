@@ -108,7 +108,7 @@ def explain_lock(path: Path, what: str = "it") -> str:
 
 
 def count_preemptions(run: Run, job: str) -> int:
-    """Return how many jobs of a run were preempted, with one count for each start by SLURM."""
+    """Return how often a job was preempted during a run; of each start by SLURM only the last attempt counts."""
     attempts = run.state()["attempts"]
     last = {attempt.get("restarts"): attempt.get("status") for attempt in attempts if attempt.get("job") == job}
     return sum(status == run_directory.PREEMPTED for status in last.values())

@@ -35,7 +35,7 @@ class JobSignals:
 
     @property
     def must_stop(self) -> bool:
-        """Whether the runs are to be saved and not continued by another job."""
+        """Whether the runs are to be saved, without an automatic continuation."""
         return signal.SIGUSR1 in self.came
 
     @property
