@@ -22,7 +22,7 @@ METHODS: dict[type, str] = {
 
 
 def build(config: Any, setup: AlgorithmSetup, *, asynchronous: bool = False) -> Algorithm:
-    """Build the algorithm that `config` describes; with `asynchronous`, the server takes the steps of algorithm=sgd.
+    """Build the algorithm that `config` describes; with `asynchronous`, the server does the steps of algorithm=sgd.
 
     All workers call this. For decentralised algorithms, the exchange of `setup` is a Gossip.
     """

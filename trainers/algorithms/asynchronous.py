@@ -16,7 +16,7 @@ from trainers.lanes.server_link import FIGURES
 
 
 class Asynchronous(Synchronous):
-    """In a step a worker sends its compressed gradient to the server and gets the server's newest parameters.
+    """Asynchronous SGD: in a step a worker sends its compressed gradient to the server and gets the newest parameters.
 
     The server (trainers/servers/asynchronous.py) clips and updates; a worker's optimizer only holds the values that the
     schedule sets. At the end of an epoch every worker gets parameters that contain all gradients.

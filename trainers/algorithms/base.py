@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class AlgorithmSetup:
-    """What every algorithm is built from."""
+    """The parts from which every algorithm is built."""
 
     comm: MPI.Comm
     flat: Flat
@@ -32,7 +32,7 @@ class AlgorithmSetup:
 
 
 class Algorithm(ABC):
-    """A step: `begin`, then backward fills the flat gradient, then `finish`, after which the parameters are new.
+    """An algorithm's step: `begin`, then backward fills the flat gradient, then `finish`, which updates the parameters.
 
     `on_last_backward` is called before the last backward of a step, or not at all.
     """
@@ -56,7 +56,7 @@ class Algorithm(ABC):
         """Communicate the complete gradient and update the parameters; return the traffic."""
 
     def use_evaluation_parameters(self) -> contextlib.AbstractContextManager[None]:
-        """Within the block, let the model have the parameters to evaluate, the same on all workers.
+        """Within the block, give the model the parameters for evaluation, the same on all workers.
 
         All workers enter the block together, between two steps. Afterwards each has its own parameters again; with an
         asynchronous server it has the server's newest parameters instead, and keeps them.
@@ -64,7 +64,7 @@ class Algorithm(ABC):
         return contextlib.nullcontext()
 
     def measure_withheld(self) -> float:
-        """Return the l2 norm of what this worker has withheld: memory_norm."""
+        """Return the l2 norm of everything that this worker has withheld: memory_norm."""
         return self.setup.exchange.memory.norm()
 
     def figures(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Algorithm(ABC):
         return {"exchange": self.setup.exchange.state_dict(), "optimizer": self.setup.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
+        """Restore the state that `state_dict` has returned.
 
         Raises:
             ValueError: it is the state of something else.

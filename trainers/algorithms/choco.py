@@ -11,7 +11,8 @@ from trainers.options import algorithms as options
 
 
 class Choco(Ordered):
-    """All neighbours of worker i have the same estimate h_i of x_i. Worker i sends q_i = Q(x_i - h_i), and h_i += q_i.
+    """CHOCO-SGD: all neighbours of worker i keep the same estimate h_i of x_i. Worker i sends q_i = Q(x_i - h_i), and
+    h_i += q_i.
 
     Then x_i += gamma sum_j w_ij (h_j - h_i). A worker keeps only h_i and this sum, its pull, for any number of
     neighbours; both are 0 at first.

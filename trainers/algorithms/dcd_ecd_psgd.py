@@ -14,7 +14,8 @@ from trainers.gradients.flat import Unit
 
 
 class Copied(Gossiping):
-    """x_i becomes sum_j w_ij h_j + d_i, with the optimizer's step d_i and the neighbours' copies h_j of worker j.
+    """The frame of DCD and ECD: x_i becomes sum_j w_ij h_j + d_i, with the optimizer's step d_i and the copy h_j of
+    worker j's parameters.
 
     A worker keeps h_i, at first the initial parameters of all workers, and its pull, sum_j w_ij (h_j - h_i). Messages
     are needed only in the next step: with exchange.overlap they travel until then.
@@ -40,11 +41,11 @@ class Copied(Gossiping):
         return self.gossip.traffic()
 
     def prepare_step(self) -> None:
-        """Prepare for the optimizer's step."""
+        """Prepare the optimizer's step."""
         return None
 
     def receive_pending(self) -> None:
-        """Receive and mix messages that are on their way. All workers call it."""
+        """Receive and mix messages in transit. All workers call this."""
         if self._is_pending:
             self._is_pending = False
             self.receive()

@@ -19,7 +19,8 @@ from trainers.topology import collect_facts
 
 
 class Gossiping(Algorithm):
-    """Worker i has parameters x_i, which it updates by its own gradient and by the messages of its neighbours j.
+    """The frame of decentralised algorithms: worker i updates its parameters x_i by its gradient and the messages of
+    its neighbours j.
 
     W is the mixing matrix of the topology (trainers/topology), Q the compressor, gamma the consensus stepsize. All
     work on parameters around a message is done unit by unit, while a unit is still in the processor's caches. Outside
@@ -37,7 +38,7 @@ class Gossiping(Algorithm):
         """State that lasts from step to step beside the parameters, by name."""
 
     def keep(self, name: str, values: torch.Tensor) -> Shadow:
-        """Keep a buffer with the layout of the parameters as state; return its shadow."""
+        """Register a buffer with the layout of the parameters as state; return its shadow."""
         self.kept[name] = values
         return Shadow(self.setup.units, values)
 
@@ -53,10 +54,10 @@ class Gossiping(Algorithm):
 
     @abstractmethod
     def prepare_outgoing(self, unit: Unit) -> Unit:
-        """Return the unit with what is to be compressed in place of its gradient."""
+        """Return the unit with the tensor to compress in place of its gradient."""
 
     def on_encoded(self, unit: Unit) -> None:
-        """Update the worker's state after a unit has been compressed."""
+        """Update the worker's state after the compression of a unit."""
         return None
 
     @torch.no_grad()
@@ -73,17 +74,17 @@ class Gossiping(Algorithm):
 
     @abstractmethod
     def mix(self, unit: Unit) -> None:
-        """Update the unit's parameters by the messages, which have all come."""
+        """Update the unit's parameters by the messages, which have all arrived."""
 
     def receive(self) -> None:
-        """Wait for the messages of the neighbours and mix them in."""
+        """Wait for the messages of the neighbours, and mix them in."""
         self.gossip.receive()
         with torch.no_grad(), self.setup.watch("decode"):
             for unit in reversed(self.setup.units):
                 self.mix(unit)
 
     def add_differences(self, shadow: Shadow, unit: Unit, scale: float = 1.0) -> torch.Tensor:
-        """Add scale sum_j w_ij (Q_j - Q_i) to `shadow`, and return the unit's part of it.
+        """Add scale sum_j w_ij (Q_j - Q_i) to `shadow`, and return the unit's part of `shadow`.
 
         Sums are kept as differences, which are small, so that rounding adds little to them in many steps. To a sum of
         parameters rounding would add more than some gradients do.
@@ -111,7 +112,7 @@ class Gossiping(Algorithm):
 
 
 class Ordered(Gossiping):
-    """An algorithm that mixes after the step along the gradient, or beside it.
+    """An algorithm that mixes after the step along the gradient, or during backward.
 
     With order=adapt_then_combine a worker takes the step, sends the result and mixes. With combine_then_adapt it sends
     the parameters at which the gradient is computed, so that messages can travel during forward and backward

@@ -19,7 +19,7 @@ from trainers.options.optimizers import SGD
 
 
 class LocalSGD(Synchronous):
-    """Worker i goes from x, the parameters of the last averaging, to x_i by `steps` steps along its own gradients.
+    """Local SGD: worker i takes `steps` steps from the last average x to x_i along its own gradients.
 
     Then the mean of all x - x_i, through the exchange with its compressor and memory, is a gradient for an outer step
     from x: SGD with `outer_lr` and `outer_momentum`, by default x minus the mean, the mean of the x_i. After it all

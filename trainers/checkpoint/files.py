@@ -59,7 +59,7 @@ def find_checkpoints(root: Path) -> list[Path]:
 
 
 class _Hashing:
-    """A file for writing, with the hash of its content."""
+    """A file that computes the hash of the content written to it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file, self.hash, self.size = file, hashlib.sha256(), 0
@@ -74,7 +74,7 @@ class _Hashing:
 
 
 def write_file(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a file of a checkpoint to the disk; return its size and hash for meta.json.
+    """Write a checkpoint's file to the disk; return its size and hash for meta.json.
 
     Raises:
         OSError: the file could not be written.
@@ -88,7 +88,7 @@ def write_file(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_file(path: Path, described: Any) -> dict[str, Any]:
-    """Read a file of a checkpoint, with the size and hash that meta.json has of it.
+    """Read a checkpoint's file, and check the size and hash from meta.json.
 
     Raises:
         Damaged: the file is not the one that was written.
@@ -123,7 +123,7 @@ def _sha256(file: IO[bytes], block: int = 2**20) -> str:
 
 
 def _place_on_gpu(storage: Any, location: str) -> Any:
-    """Place tensors of a GPU on the GPU that this rank uses now, which may have another number."""
+    """Place tensors saved from a GPU on this rank's GPU, whose number may differ."""
     return storage if location == "cpu" else storage.cuda(torch.cuda.current_device())
 
 
@@ -157,7 +157,7 @@ def read_meta(directory: Path) -> dict[str, Any]:
 
 
 def sync(directory: Path) -> None:
-    """Write the names in a directory to the disk."""
+    """Sync the names in a directory to the disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -166,7 +166,7 @@ def sync(directory: Path) -> None:
 
 
 def begin(root: Path, name: str) -> Path:
-    """Make a new directory to write the checkpoint `name` into, and remove leftovers of others."""
+    """Create a new directory for the checkpoint `name`, and remove remains of others."""
     root.mkdir(exist_ok=True)
     clear(root)
     partial = root / f".{name}.partial"
@@ -175,7 +175,7 @@ def begin(root: Path, name: str) -> Path:
 
 
 def commit(partial: Path, name: str, keep: int) -> None:
-    """Give a written checkpoint its name, and drop all but the last `keep`."""
+    """Rename a written checkpoint to its final name, and remove all but the last `keep`."""
     root = partial.parent
     sync(partial)
     os.rename(partial, root / name)
@@ -184,7 +184,7 @@ def commit(partial: Path, name: str, keep: int) -> None:
 
 
 def drop(checkpoints: Sequence[Path]) -> None:
-    """Remove checkpoints; one that cannot be removed completely loses its name."""
+    """Remove checkpoints; one that cannot be removed completely gets another name."""
     for path in checkpoints:
         nameless = path.with_name(f".{path.name}.dropped")
         shutil.rmtree(nameless, ignore_errors=True)
@@ -193,13 +193,13 @@ def drop(checkpoints: Sequence[Path]) -> None:
 
 
 def clear(root: Path) -> None:
-    """Remove leftovers of interrupted saves and removals."""
+    """Remove the remains of interrupted saves and removals."""
     for path in root.glob(".*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def conclude(root: Path, keep: int) -> None:
-    """Remove all but the last `keep` checkpoints after the run; with 0 remove the whole directory."""
+    """Remove all but the last `keep` checkpoints after the run; with 0, the whole directory."""
     with contextlib.suppress(OSError):
         known = find_checkpoints(root)
         drop(known[: len(known) - keep])

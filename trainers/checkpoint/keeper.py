@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Position of a run between two steps.
+    """The position of a run between two steps.
 
     `epoch` (from 1) is the epoch of the next step, `start` the number of its steps that are done, and `step` the number
     of all steps that are done. After the last step of an epoch its evaluation is still to come; after the evaluation
@@ -55,28 +55,29 @@ class Keeper:
 
     @property
     def total_s(self) -> float:
-        """Seconds of this attempt, and of earlier attempts until the checkpoints that were continued from."""
+        """Seconds of this attempt, and of earlier attempts up to the checkpoints from which the run continued."""
         return self._earlier_s + time.monotonic() - self._began
 
     # When
 
     def is_overdue(self) -> bool:
-        """Tell whether it is time to save, by the clock of rank 0; False on other ranks."""
+        """Tell whether a save is due by the clock of rank 0; False on other ranks."""
         minutes = self.config.every_minutes
         return self.comm.rank == 0 and minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
     def is_due(self, step: int) -> bool:
-        """Tell whether to save after `step`."""
+        """Tell whether a save after `step` is due."""
         return self.config.every_steps is not None and step % self.config.every_steps == 0
 
     def is_due_after(self, epoch: int) -> bool:
-        """Tell whether to save after the evaluation of `epoch`."""
+        """Tell whether a save after the evaluation of `epoch` is due."""
         return self.config.every_epochs is not None and epoch % self.config.every_epochs == 0
 
     # Saving
 
     def save(self, position: Position, *, required: bool = False) -> None:
-        """Write a checkpoint. If that fails, the last one stays and the run goes on, unless it is `required`.
+        """Write a checkpoint. If that fails, the last checkpoint stays and the run continues, unless the save is
+        `required`.
 
         Raises:
             Diverged: a loss is not finite; nothing is saved.
@@ -163,7 +164,7 @@ class Keeper:
             raise
 
     def _count_rows(self, position: Position) -> dict[str, int]:
-        """Return how many rows each CSV has up to a position, which is the recorder's."""
+        """Return the number of rows that each CSV has at a position, which is the recorder's."""
         evaluated = len(self.training.recorder.epochs)
         local = {LOCAL_MODELS: evaluated * self.comm.size} if self.decentralised else {}
         return {STEPS: position.step, EPOCHS: evaluated, **local}
@@ -171,7 +172,8 @@ class Keeper:
     # Going on
 
     def restore(self) -> Position:
-        """Restore the newest checkpoint and return its position; without one, remove the rows of an earlier attempt.
+        """Restore the newest checkpoint and return its position; without a checkpoint, remove the rows of earlier
+        attempts.
 
         Raises:
             UsageError: the checkpoint cannot be used; on all workers, and nothing has been changed.
@@ -200,7 +202,7 @@ class Keeper:
         return position
 
     def _choose(self) -> tuple[Path, Position, dict[str, Any]] | None:
-        """Return the newest checkpoint, which must be one of this run, or None."""
+        """Return the newest checkpoint, which must belong to this run; None without a checkpoint."""
         checkpoints = files.find_checkpoints(self.root)
         if not checkpoints:
             return None

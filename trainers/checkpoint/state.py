@@ -25,7 +25,7 @@ _ALGORITHM = "algorithm."
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The objects of a worker that have state."""
+    """A worker's objects that have state."""
 
     replica: Replica
     algorithm: Algorithm
@@ -33,7 +33,7 @@ class Training:
     recorder: Recorder
 
     def collect_entries(self) -> dict[str, Any]:
-        """Collect everything that the next step depends on, between two steps."""
+        """Return everything on which the next step depends, between two steps."""
         entries = {
             "parameters": self.replica.flat.values,
             "replica": self.replica.state_dict(),
@@ -45,7 +45,7 @@ class Training:
 
     @torch.no_grad()
     def load(self, entries: Mapping[str, Any]) -> None:
-        """Restore what `collect_entries` gave.
+        """Restore the state that `collect_entries` has returned.
 
         Raises:
             ValueError: it is not the state of such a run.
@@ -64,7 +64,7 @@ class Training:
 
 
 def digest(value: Any) -> bytes:
-    """Return a hash of an entry; two workers have the same only if every bit is the same."""
+    """Return a hash of an entry, which is equal on two workers only if every bit is."""
     hashing = hashlib.sha256()
     _feed(hashing, value)
     return hashing.digest()
@@ -89,7 +89,7 @@ def _feed(hashing: Any, value: Any) -> None:
 
 
 def to_plain(value: Any) -> Any:
-    """Convert a value for a file that is read with weights_only: dicts, lists, tuples, tensors, numbers, strings.
+    """Convert a value to types that weights_only reads: dicts, lists, tuples, tensors, numbers, strings.
 
     Views of larger tensors are copied, because the larger tensor would be saved.
 
@@ -112,7 +112,7 @@ def to_plain(value: Any) -> Any:
 
 
 def describe_config(config: RunConfig) -> dict[str, str]:
-    """Return the options that decide the numbers of a run, as strings by dotted key.
+    """Return the options that determine the numbers of a run, as strings by dotted key.
 
     Paths and similar options are left out, and so are sections whose default earlier versions did not write.
     """

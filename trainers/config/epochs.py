@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """Epochs of one length: those from number `epoch` (from 0) on, which begin after `steps` steps of the run."""
+    """Consecutive epochs of equal length, from number `epoch` (from 0) on; the first begins after `steps` steps."""
 
     epoch: int
     steps: int
@@ -24,7 +24,7 @@ class Epochs:
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[tuple[int, int]], epochs: int, max_steps: int | None = None) -> Epochs:
-        """Return the epochs of a run of so many, cut short after `max_steps`.
+        """Return the epochs of a run with these numbers of steps, cut after `max_steps`.
 
         Args:
             lengths: by (epoch, steps per epoch): what holds from an epoch on, the first from 0.
@@ -39,21 +39,21 @@ class Epochs:
 
     @property
     def length(self) -> float:
-        """Epochs of the whole run."""
+        """The number of epochs of the whole run."""
         return self.count_passed(self.steps)
 
     def count_done(self, step: int) -> int:
-        """Return how many epochs are over when `step` (from 1) is taken."""
+        """Return how many epochs are complete when `step` (from 1) is taken."""
         part = self._find_last(lambda one: one.steps <= step - 1)
         return part.epoch + (step - 1 - part.steps) // part.per_epoch
 
     def count_passed(self, steps: float) -> float:
-        """Return the epochs, with the part of one, that so many steps make."""
+        """Return the number of epochs, with a fraction, that so many steps are."""
         part = self._find_last(lambda one: one.steps <= steps)
         return part.epoch + (steps - part.steps) / part.per_epoch
 
     def count_steps_until(self, epochs: float) -> float:
-        """Return the steps, with the part of one, until so many epochs have passed."""
+        """Return the number of steps, with a fraction, until so many epochs are over."""
         part = self._find_last(lambda one: one.epoch <= epochs)
         return part.steps + (epochs - part.epoch) * part.per_epoch
 

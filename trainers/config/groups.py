@@ -37,7 +37,7 @@ NAMES = {cls: name for group in GROUPS.values() for name, cls in group.items()}
 
 
 def get_name(part: Any) -> str:
-    """Return the name under which a part was chosen."""
+    """Return the name by which a part was chosen."""
     return NAMES[type(part)]
 
 

@@ -38,7 +38,7 @@ from trainers.options.sections import TRACKERS, Batch, Checkpoint, Clip, Data, L
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(Checked):
-    """Everything that decides the numbers of a run, and a few places."""
+    """All options that determine the numbers of a run, and a few locations."""
 
     workers: int = integer(2, low=1, high=4096)
     threads_per_worker: int = integer(1, low=1, high=1024)
@@ -84,16 +84,16 @@ class RunConfig(Checked):
 
     @property
     def global_batch(self) -> int:
-        """Samples of a step of all workers together; with `phases`, of the first of them."""
+        """The samples in a step of all workers together; with `phases`, in a step of the first phase."""
         return self.batch.count_samples(self.workers)
 
     @property
     def completed_phases(self) -> tuple[Phase, ...]:
-        """The phases of the run, each with all that holds in it; one phase if nothing changes."""
+        """The phases of the run with all their settings; a single phase if nothing changes."""
         return complete_phases(self.phases, self.batch.size)
 
     def adapt_to(self, phase: Phase) -> RunConfig:
-        """Return the config that the run would have if all of it were like this phase."""
+        """Return the config of a run that has the settings of this phase from start to end."""
         dataset = self.dataset.adapt_to(phase) if isinstance(self.dataset, ImageNet) else self.dataset
         batch = dataclasses.replace(self.batch, size=phase.batch or self.batch.size)
         return dataclasses.replace(self, phases=[], batch=batch, dataset=dataset)
@@ -105,11 +105,11 @@ class RunConfig(Checked):
 
     @property
     def ranks(self) -> int:
-        """The number of ranks that mpirun starts: one for each worker, and behind them one for a dedicated server."""
+        """The number of ranks that mpirun starts: one for each worker, then one for a dedicated server, if any."""
         return self.workers + int(self.exchange.servers)
 
     def compute_epochs(self, samples: int) -> Epochs:
-        """Return the epochs of the run in optimizer steps, on a training set of that many samples."""
+        """Return the epochs of the run in optimizer steps, for a training set of this size."""
         by_epoch = [(one.epoch, math.ceil(samples / self.adapt_to(one).global_batch)) for one in self.completed_phases]
         return Epochs.from_lengths(by_epoch, self.epochs, self.max_steps)
 
@@ -141,7 +141,7 @@ def _build(prefix: str, cls: type, values: Mapping[str, Any]) -> Any:
 
 
 def build_member(group: str, value: Any) -> Any:
-    """Return the member of a group whose name and options are in a mapping."""
+    """Return the member of a group with the name and options in a mapping."""
     if not isinstance(value, Mapping) or value.get("name") not in GROUPS[group]:
         given = value.get("name") if isinstance(value, Mapping) else value
         members = GROUPS[group]
@@ -150,7 +150,7 @@ def build_member(group: str, value: Any) -> Any:
 
 
 def _build_section(prefix: str, cls: type, values: Any) -> Any:
-    """Return a section; its fields may be dataclasses themselves."""
+    """Return a section, built from a mapping with its nested sections."""
     if not isinstance(values, Mapping):
         raise bad_value(prefix, values, "a mapping with the keys " + ", ".join(f.name for f in dataclasses.fields(cls)))
     nested = _sections_of(cls)

@@ -75,7 +75,7 @@ def _at_most(text: str) -> int:
 
 
 def _stepsizes(text: str) -> float | None:
-    """Parse a stepsize; None stands for the search."""
+    """Parse a stepsize; None means the search."""
     value = None if text == "tune" else float(text)
     if value is not None and not 0 < value <= 1:
         raise ValueError(text)

@@ -31,7 +31,7 @@ _SETTINGS: Any = {**picture_files.SETTINGS, "font.size": 8.5, "axes.labelcolor":
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Schemes that are compared.
+    """The schemes that one panel compares.
 
     Attributes:
         title: what they have in common.
@@ -46,7 +46,7 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Remainders:
-    """How far workers have come with which stepsize.
+    """The remaining errors of workers by stepsize.
 
     Attributes:
         title: what the lines have in common.
@@ -60,7 +60,7 @@ class Remainders:
 
 
 def draw_remainders(panels: Sequence[Remainders], path: Path) -> None:
-    """Write panels beside each other; `path` as for `draw`.
+    """Draw the panels of remainders side by side and write them to `path`.
 
     Raises:
         OSError: the file cannot be written.
@@ -82,7 +82,7 @@ def draw_remainders(panels: Sequence[Remainders], path: Path) -> None:
 
 
 def draw(panels: Sequence[Panel], path: Path) -> None:
-    """Write a row for each panel; `path` ends in what matplotlib writes: .png, .svg, .pdf.
+    """Draw a row for each panel and write it to `path`, with a suffix of matplotlib: .png, .svg, .pdf.
 
     Raises:
         OSError: the file cannot be written.

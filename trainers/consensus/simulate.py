@@ -25,7 +25,7 @@ DIVERGED = 1e6
 
 
 class Channel:
-    """Q of every worker's vector, as it arrives at the neighbours.
+    """The compression of every worker's vector on the way to the neighbours.
 
     Args:
         compressor: a copy of it for each worker, each with a state of its own.
@@ -61,7 +61,7 @@ class Channel:
 
 
 class Gossip(ABC):
-    """n vectors that come closer to their mean with every `step`.
+    """A scheme in which n vectors approach their mean with every `step`.
 
     Args:
         start: (n, d), float32 or float64; is not changed. In float64 only messages are rounded to float32.
@@ -90,16 +90,16 @@ class Gossip(ABC):
 
     @property
     def payload_bytes(self) -> float:
-        """Bytes of a worker's message in the last step, on average."""
+        """The mean bytes of a worker's message in the last step."""
         return self.channel.payload_bytes
 
     def compute_estimate_error(self) -> float:
-        """Return sum_i ||x_i - xh_i||^2, where the neighbours keep an estimate xh_i of x_i; else 0."""
+        """Return sum_i ||x_i - xh_i||^2 if the neighbours keep an estimate xh_i of x_i; else 0."""
         return 0.0
 
     @abstractmethod
     def step(self, step: int) -> None:
-        """Do step `step` (from 1): send and mix."""
+        """Execute step `step` (from 1): send and mix."""
 
 
 class Exact(Gossip):
@@ -177,7 +177,7 @@ SCHEMES: dict[str, type[Gossip]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Course:
-    """How a consensus went: (T + 1,) float64 each, from the start to iteration T.
+    """The progress of a consensus: arrays of (T + 1,) float64, from the start to iteration T.
 
     Attributes:
         errors: (1/n) sum_i ||x_i - m||^2, m the mean of the vectors at the start; inf from where it has diverged.
@@ -195,8 +195,9 @@ class Course:
 
     @property
     def factor(self) -> float:
-        """By what the distance sqrt(error) is multiplied in an iteration, as a geometric mean over the second half of
-        those before the error has fallen to 1e-20 of its start, where float64 ends; inf if it has diverged."""
+        """The factor by which the distance sqrt(error) changes in an iteration: a geometric mean over the second
+        half of the iterations before the error is 1e-20 of its start, the precision of float64; inf if it has
+        diverged."""
         if self.diverged:
             return math.inf
         above = np.flatnonzero(self.errors > 1e-20 * self.errors[0])
@@ -208,7 +209,7 @@ class Course:
 
 
 def run(gossip: Gossip, iterations: int) -> Course:
-    """Let it take so many steps, and watch."""
+    """Run the consensus for this many steps, and return its progress."""
     mean = gossip.x.mean(0, dtype=torch.float64)
     errors, estimates, bits = (np.full(iterations + 1, math.inf) for _ in range(3))
     errors[0], estimates[0], bits[0] = _error(gossip, mean), gossip.compute_estimate_error(), 0.0
@@ -226,7 +227,7 @@ def run(gossip: Gossip, iterations: int) -> Course:
 
 
 def draw_start_vectors(workers: int, dimension: int, seed: int) -> torch.Tensor:
-    """Return standard normal numbers, (n, d) float64, of a stream that no version of numpy changes."""
+    """Return standard normal numbers, (n, d) float64, from a generator that is the same in all versions of numpy."""
     return torch.from_numpy(np.random.RandomState(seed & 0xFFFFFFFF).standard_normal((workers, dimension)))
 
 

@@ -36,7 +36,7 @@ _DIMENSIONS = (2000, 4000, 8000)
 
 
 class _Candidate:
-    """A consensus with one stepsize, as far as it has come."""
+    """A consensus with one stepsize, and its progress."""
 
     def __init__(
         self, scheme: str, start: torch.Tensor, mixing: Mixing, channel: Channel, stepsize: float, limit: int
@@ -88,7 +88,7 @@ def tune_stepsize(
     seed: int,
     scheme: str = "choco",
 ) -> float:
-    """Return the best of STEPSIZES. The ranks share the work; the answer does not depend on their number.
+    """Return the best of STEPSIZES. The ranks share the work; the result does not depend on their number.
 
     Args:
         comm: ranks that all call this, each with the same; None: this process alone.
@@ -127,7 +127,7 @@ def tune_stepsize(
 def _advance_all(
     mine: Mapping[int, _Candidate], iterations: int, comm: MPI.Comm | None
 ) -> dict[int, tuple[int, float]]:
-    """Return where all candidates of all ranks stand after iteration `iterations`, in their order."""
+    """Return the errors of all ranks' candidates after iteration `iterations`, in order."""
     with _kernels():
         for candidate in mine.values():
             candidate.advance(iterations)
@@ -137,7 +137,7 @@ def _advance_all(
 
 
 def _kernels() -> contextlib.AbstractContextManager[None]:
-    """Use kernels for main memory, where the vectors are, if the run's own kernels work on a GPU only."""
+    """Within the block, use kernels for main memory, which has the vectors, if the run's own kernels need a GPU."""
     try:
         backend.select("sums", "cpu")
     except InvalidParameter:
@@ -146,7 +146,7 @@ def _kernels() -> contextlib.AbstractContextManager[None]:
 
 
 def choose_shape(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the shape of the vectors to search with, for a model that consists of `shapes`.
+    """Return the shape of the vectors for the search, for a model whose units have these `shapes`.
 
     The unit that has the model's middle element, were units in the order of their sizes; smaller, where the compressor
     promises as much for a smaller one, and never of more than 8000 elements or so.
@@ -168,7 +168,7 @@ def choose_shape(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tup
 
 
 def _estimate_delta(compressor: Compressor, shape: Sequence[int]) -> float:
-    """Return the delta of the compressor for `shape`, or that of Q / (1 + omega); 0 if it promises nothing."""
+    """Return the delta of the compressor for `shape`, or that of Q / (1 + omega); 0 if its law states neither."""
     law = compressor.law(shape)
     if law.delta is not None:
         return law.delta
@@ -176,7 +176,7 @@ def _estimate_delta(compressor: Compressor, shape: Sequence[int]) -> float:
 
 
 def _shrink(shape: tuple[int, ...], dimension: int, is_matrix: bool) -> tuple[int, ...]:
-    """Return a shape of about `dimension` elements at most: of a vector, or of a matrix of like proportions."""
+    """Return a shape of at most about `dimension` elements: a vector's, or a matrix's of similar proportions."""
     count = count_elements(shape)
     if not is_matrix or len(shape) < 2:
         return (min(count, dimension),)

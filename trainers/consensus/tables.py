@@ -23,7 +23,7 @@ NOTE = f"Errors are parts of that at the start; bits: what a worker has sent by 
 
 
 def build_table(courses: Courses, mixing: Mixing) -> Table:
-    """Return a row for each scheme."""
+    """Return a table with a row for each scheme."""
     numbers = ["stepsize", "distance a step", "exact, by the gap", "error at the end", f"steps to {_SHARE:g}", "bits"]
     rows = []
     for scheme, (stepsize, course) in courses.items():
@@ -45,7 +45,7 @@ def build_table(courses: Courses, mixing: Mixing) -> Table:
 
 
 def write(courses: Courses, path: Path) -> None:
-    """Write all errors and bits until a scheme diverges.
+    """Write all errors and bits to a CSV, for each scheme until it diverges.
 
     Raises:
         OSError: the file cannot be written.

@@ -39,7 +39,7 @@ SOURCES: dict[type, str] = {
 
 
 def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
-    """Make the arrays of a data set ready under `root`; quick if they are.
+    """Prepare the arrays of a data set under `root`; returns quickly if they are there.
 
     Args:
         dataset: one of the dataclasses of trainers.options.datasets.
@@ -67,18 +67,18 @@ def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
 
 
 def map_arrays(dataset: Any, root: Path) -> store.Prepared:
-    """Map the prepared arrays of a data set, after preparing them where that is not done yet."""
+    """Map the prepared arrays of a data set into memory, and prepare them first if necessary."""
     path = store.find_directory(root, options_of.name_prepared_arrays(get_name(dataset), dataset))
     return store.load(path if store.find_damage(path, thorough=False) is None else prepare(dataset, root))
 
 
 def load(dataset: Any, root: Path) -> Arrays:
-    """Return the arrays of a data set of single samples, images or features."""
+    """Return the arrays of a data set of separate samples, images or features."""
     return arrays.from_prepared(map_arrays(dataset, root))
 
 
 def build_feed(config: RunConfig, worker: int, workers: int) -> Feed:
-    """Return the data of a run for one of its workers.
+    """Return the feed of one worker of a run.
 
     Raises:
         UsageError: the data set is too small, or an option does not fit it.

@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
-    """Prepare the data sets of resolved configs, and see that every run can use its own.
+    """Prepare the data sets of resolved configs, and check that every run can use its data set.
 
     Raises:
         UsageError: files are missing, or a run's options do not fit its data.
@@ -78,7 +78,7 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _note_large_batches(run: RunConfig, samples: int) -> None:
-    """Warn where a batch is larger than the data set: an epoch is then one smaller step, as no sample is dropped."""
+    """Warn if a batch is larger than the data set: an epoch is then one smaller step, since no sample is dropped."""
     for batch in dict.fromkeys(run.adapt_to(phase).global_batch for phase in run.completed_phases):
         if batch > samples:
             logging.warning(

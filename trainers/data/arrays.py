@@ -11,7 +11,7 @@ from trainers.data.store import Prepared
 
 
 class SparseRows:
-    """Vectors (N, width) with few values that are not zero (CSR); indexing gives float32, with the zeros."""
+    """Vectors (N, width) with few non-zero values (CSR); an index returns dense float32."""
 
     def __init__(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray, width: int) -> None:
         self.values, self.columns, self.starts = values, columns, starts
@@ -32,7 +32,7 @@ class SparseRows:
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
-    """One data set of samples with a label each.
+    """A data set of labelled samples.
 
     Images are uint8 (N, channels, height, width), and `mean` and `std` those of the training set, per channel, in
     levels; features are float32 (N, width), without. Labels are int64 (N,).
@@ -52,7 +52,7 @@ class Arrays:
         return tuple(self.train_x.shape[1:])
 
     def to_prepared(self, sources: Any = ()) -> Prepared:
-        """Return the data set as the store keeps it."""
+        """Return the data set in the form in which the store keeps it."""
         arrays: dict[str, np.ndarray] = {}
         facts: dict[str, Any] = {"classes": self.classes, "mean": list(self.mean), "std": list(self.std)}
         for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
@@ -66,7 +66,7 @@ class Arrays:
 
 
 def from_prepared(prepared: Prepared) -> Arrays:
-    """Return the arrays that `Arrays.to_prepared` gave."""
+    """Return the arrays from the form that `Arrays.to_prepared` returns."""
     arrays, facts = prepared.arrays, prepared.facts
 
     def samples(part: str) -> np.ndarray | SparseRows:
@@ -89,7 +89,7 @@ def from_prepared(prepared: Prepared) -> Arrays:
 def from_images(
     train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, classes: int
 ) -> Arrays:
-    """Return arrays with the mean and standard deviation of the training images, per channel."""
+    """Return arrays that include the mean and standard deviation of the training images, per channel."""
     # sums of uint8 in exact integers: no float copy of the data set, the same on every machine
     counts = [np.bincount(train_x[:, c].ravel(), minlength=256) for c in range(train_x.shape[1])]
     levels = np.arange(256, dtype=np.float64)

@@ -11,7 +11,8 @@ from trainers.options.datasets import Images
 
 
 def pad(images: np.ndarray, size: int, mode: str, fill: int) -> np.ndarray:
-    """Pad images (n, C, H, W) by `size` pixels on each side: mirrored at the border pixels, or of level `fill`."""
+    """Return images (n, C, H, W) with `size` more pixels on each side: mirrored at the border pixels, or of level
+    `fill`."""
     n, channels, height, width = images.shape
     shape = (n, channels, height + 2 * size, width + 2 * size)
     # numpy's own pad takes three times as long
@@ -42,7 +43,7 @@ def clear(images: np.ndarray, top: np.ndarray, left: np.ndarray, size: int) -> N
 
 
 class Augment:
-    """uint8 images to float32, as the options of the data set say.
+    """Converts uint8 images to float32 with the augmentation in the data set's options.
 
     What is drawn for a sample is a function of the seed, the epoch and the sample's number: the same whatever
     batch it is in, and on whichever worker.
@@ -88,7 +89,7 @@ class Augment:
         self._drawn: tuple[int, dict[int, np.ndarray]] | None = None
 
     def __call__(self, images: np.ndarray, rows: np.ndarray, epoch: int) -> torch.Tensor:
-        """Return training images (n, C, H, W), numbers `rows` of the training set, as they are shown in an epoch."""
+        """Return training images (n, C, H, W), numbers `rows` of the training set, as augmented in an epoch."""
         options, draw = self.options, self._draw(epoch)
         if options.crop_padding:
             padded = pad(images, options.crop_padding, options.padding_mode, options.padding_fill)
@@ -110,7 +111,7 @@ class Augment:
         return torch.from_numpy(images.astype(np.float32)).sub_(self.shift).mul_(self.scale)
 
     def _draw(self, epoch: int) -> dict[int, np.ndarray]:
-        """Draw all random numbers of an epoch, for all samples: a few milliseconds once an epoch."""
+        """Draw all random numbers of an epoch for all samples, which takes a few milliseconds."""
         if self._drawn is None or self._drawn[0] != epoch:
             options = self.options
             ends: dict[int, int] = {}
@@ -132,7 +133,7 @@ class Augment:
 
 
 class Plain:
-    """Features as they are, with the interface of `Augment`."""
+    """The interface of `Augment` for features, which it leaves unchanged."""
 
     def __call__(self, samples: np.ndarray, rows: np.ndarray, epoch: int) -> torch.Tensor:
         return self.normalise(samples)

@@ -20,7 +20,7 @@ TEST_ELEMENTS = 1 << 24
 
 
 class Shard(Feed):
-    """A worker's share of the training set, as the plan of a partition gives it.
+    """A worker's share of the training set, by the plan of a partition.
 
     Args:
         images: how images are shown; by default they are normalised only. Features are shown as they are.

@@ -14,7 +14,8 @@ TEST_SHARE = 0.2
 
 
 def build(options: Any = None, root: Path | None = None, download: bool = False) -> Prepared:
-    """Return 1,797 images of 8x8 with 17 levels of grey, in a fixed stratified split: 80 % to train, 20 % to test."""
+    """Return 1,797 images of 8x8 with 17 grey levels, in a fixed stratified split: 80 % for training, 20 % for
+    testing."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

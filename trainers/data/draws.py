@@ -12,7 +12,8 @@ ORDER, CROP_TOP, CROP_LEFT, FLIP, CUTOUT_TOP, CUTOUT_LEFT, ASSIGNMENT, SINGLE = 
 
 
 def create_generator(seed: int, epoch: int, purpose: int, *more: int) -> np.random.RandomState:
-    """Return the generator for a purpose in an epoch (0: the whole run); `more` distinguishes samples or workers."""
+    """Return the random generator for a purpose in an epoch (0: the whole run); `more` distinguishes samples or
+    workers."""
     words = [seed & 0xFFFFFFFF, seed >> 32, epoch]
     if purpose != ORDER or more:
         words += [purpose, *more]

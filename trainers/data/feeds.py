@@ -28,7 +28,7 @@ class Batch:
 
 
 class Feed(ABC):
-    """The data of one worker.
+    """One worker's source of batches and test samples.
 
     What is random in it is a function of the seed, the epoch and the sample: an epoch that is begun in its middle
     gives the same batches as one that was read from its beginning, and the global torch RNG is not touched.
@@ -48,14 +48,14 @@ class Feed(ABC):
 
     @abstractmethod
     def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of an epoch (from 1) for this worker, without the first `start`.
+        """Yield this worker's batches of an epoch (from 1), without the first `start`.
 
         As many on all workers: the samples divided by the epoch's global batch size, rounded up.
         """
 
     @abstractmethod
     def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield inputs and labels, batch by batch, of this worker's part of the test set, or of the `whole` of it.
+        """Yield inputs and labels, batch by batch, of this worker's part of the test set or of the `whole` of it.
 
         The inputs are those shown after epoch `epoch`. Every label is on one worker.
 
@@ -64,4 +64,4 @@ class Feed(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 (most have nothing to do)
-        """End processes and release what else the feed holds besides memory; it can be used again."""
+        """End processes and release resources other than memory; the feed can be used again."""

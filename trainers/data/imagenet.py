@@ -64,7 +64,8 @@ def build(options: ImageNet, root: Path, download: bool = False) -> Prepared:
 
 
 def _ratios(images: Any) -> np.ndarray:
-    """Return width over height of all images of a part (N,), by their files' headers; 1 for a file that is no image."""
+    """Return the aspect ratios (width over height) of a part's images (N,), from their headers; 1 for a file that is
+    no image."""
     from PIL import Image, UnidentifiedImageError
 
     ratios = np.ones(len(images.samples))
@@ -75,7 +76,7 @@ def _ratios(images: Any) -> np.ndarray:
 
 
 def find_rectangles(ratios: np.ndarray, size: int, together: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Sort images by their shape into batches of `together`, and find the rectangle to cut out of the middle of each.
+    """Sort images by shape into batches of `together`, and compute the rectangle to cut from the middle of each.
 
     Of those that are together, all have one shape: the shorter side is `size`, the longer is to it as in the mean of
     the images, rounded down to a multiple of eight pixels (Howard et al., DAWNBench 2018).
@@ -97,7 +98,7 @@ def find_rectangles(ratios: np.ndarray, size: int, together: int) -> tuple[list[
 
 
 class Files:
-    """The names of a part's files (N,), from one buffer that all ranks share."""
+    """The file names of a part (N,), in a buffer that all ranks share."""
 
     def __init__(self, folder: Path, names: np.ndarray, ends: np.ndarray) -> None:
         self.folder, self.names, self.ends = folder, names, ends
@@ -108,7 +109,7 @@ class Files:
 
 
 class Decoded(Dataset[Any]):
-    """Images by (epoch, row), epoch 0 for test images: a tensor (3, size, size), or why there is none, in words.
+    """Decoded images by (epoch, row), epoch 0 for test images: a tensor (3, size, size), or an error in words.
 
     Args:
         tested: height and width of what is cut out of every test image, (N, 2).
@@ -136,7 +137,8 @@ class Decoded(Dataset[Any]):
         return tensor
 
     def _crop(self, image: Any, transforms: Any, epoch: int, row: int) -> Any:
-        """Return a random part, resized, and flipped with probability 1/2; drawn from (seed, epoch, row) alone."""
+        """Return a random part of an image, resized, and flipped with probability 1/2, drawn from (seed, epoch, row)
+        only."""
         words = draws.create_generator(self.seed, epoch, draws.SINGLE, row).randint(0, 2**31, 2)
         # torchvision draws from torch's global generator, which has to come out of this as it was: dropout uses it
         state = torch.default_generator.get_state()
@@ -151,7 +153,7 @@ class Decoded(Dataset[Any]):
 
 
 def _collate(images: list[torch.Tensor | str]) -> torch.Tensor | str | None:
-    """Return one tensor (n, 3, size, size), None for no images, or why an image could not be read."""
+    """Return one tensor (n, 3, size, size), None without images, or why an image could not be read."""
     for image in images:
         if isinstance(image, str):
             return image
@@ -163,7 +165,7 @@ def _die_with_rank(loader: int) -> None:
 
 
 class FolderFeed(Feed):
-    """A worker's share of a tree of images, decoded in `loaders` processes, or by the rank itself if that is 0.
+    """A worker's share of a folder of images, decoded in `loaders` processes, or with 0 by the rank itself.
 
     Loaders are started by spawn, not by fork: a copy of a process that has initialised MPI (or CUDA) is not safe to
     go on with. They stay from epoch to epoch, and have the cores of their rank.

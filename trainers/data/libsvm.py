@@ -24,7 +24,7 @@ MAX_CLASSES = 65_536
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where the files of a set lie below data.root; each may also be there as the .bz2 that LIBSVM's page offers."""
+    """The paths of a data set's files below data.root; each may have the suffix .bz2, as on LIBSVM's page."""
 
     name: str
     train: str
@@ -99,7 +99,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
 
 
 def _split(x: Any, y: np.ndarray, share: float) -> tuple[Any, np.ndarray, Any, np.ndarray]:
-    """Split samples into those to train and a random share to test, each in the order of the file."""
+    """Split samples into a training set and a random test set, both in the order of the file."""
     count = round(share * len(y))
     if not 0 < count < len(y):
         raise bad_value("dataset.test_share", share, f"a share that leaves {len(y)} samples to train and to test")
@@ -119,7 +119,7 @@ def _choose(x: Any, rows: np.ndarray) -> Any:
 
 @dataclasses.dataclass
 class _Read:
-    """A file in memory: as CSR, whatever it will be kept as."""
+    """The content of a file in memory, always as CSR."""
 
     labels: np.ndarray
     values: list[np.ndarray]
@@ -187,7 +187,7 @@ def _parse(lines: list[bytes]) -> tuple[Any, np.ndarray]:
 
 
 def _find_bad_line(lines: list[bytes]) -> tuple[int, str]:
-    """Return the number (from 1) and the fault of the first line that cannot be read alone."""
+    """Return the number (from 1) and the error of the first invalid line."""
     for number, line in enumerate(lines, 1):
         try:
             _parse([line])

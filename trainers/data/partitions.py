@@ -12,12 +12,13 @@ from trainers.options.sections import Partition
 
 
 def cut(total: int, parts: int, part: int) -> slice:
-    """Return the place of part number `part` if `total` is cut in order into parts whose sizes differ by 1 at most."""
+    """Return the bounds of part number `part` if `total` is cut into consecutive parts whose sizes differ by at most
+    1."""
     return slice(total * part // parts, total * (part + 1) // parts)
 
 
 def draw_dirichlet(labels: np.ndarray, alpha: float, workers: int, random: np.random.RandomState) -> list[np.ndarray]:
-    """Return the samples of each worker: class by class, shuffled, cut in proportions drawn from Dirichlet(alpha).
+    """Return the samples of each worker: each class is shuffled and cut in proportions drawn from Dirichlet(alpha).
 
     So does Yurochkin et al. (ICML 2019). A worker that would be left without any sample gets one of the worker who
     has most; the paper draws again until nobody is.
@@ -83,7 +84,8 @@ class Plan:
         return [order[cut(self.samples, self.workers, worker)] for worker in range(self.workers)]
 
     def list_batches(self, worker: int, epoch: int, start: int = 0) -> Iterator[tuple[np.ndarray, int]]:
-        """Yield this worker's rows in each global batch of an epoch (from 1), and its size; skip the first `start`."""
+        """Yield this worker's rows in each global batch of an epoch (from 1), with the batch's size; skip the first
+        `start`."""
         if self.parts is None:
             order = draws.create_generator(self.seed, epoch, draws.ORDER).permutation(self.samples)
             for first in range(start * self.global_batch, self.samples, self.global_batch):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Phased(Feed):
-    """One feed after the other, each as if its phase were the whole run: an epoch's batches depend on the epoch alone.
+    """A feed for each phase, which gives an epoch the same batches as if its phase were the whole run.
 
     Images that are in memory are resized (bilinear) when they have been augmented; those that are decoded come in the
     size of the phase.
@@ -69,7 +69,7 @@ class Phased(Feed):
         return self._phase, self._feed
 
     def _find_shape(self, phase: Phase) -> tuple[int, ...]:
-        """Return the shape of a sample; if nothing is resized, that of the first phase's feed."""
+        """Return the shape of a sample; without a resize, that of the first phase's feed."""
         shape = self._feed.shape
         return shape if phase.size is None else (shape[0], phase.size, phase.size)
 

@@ -28,7 +28,7 @@ Part = tuple[np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """Where a set's files lie below data.root, in torchvision's layout, and how torchvision reads them."""
+    """The paths of a data set's files below data.root in torchvision's layout, and how torchvision reads them."""
 
     name: str
     dataset: str
@@ -59,7 +59,7 @@ def _svhn(cls: Any, root: str, train: bool, download: bool) -> Part:
 
 def _stl10(cls: Any, root: str, train: bool, download: bool) -> Part:
     class Labelled(cls):
-        """Without the 2.6 GB of images that have no labels, which torchvision wants to see, too."""
+        """STL-10 without the 2.6 GB of unlabelled images, which torchvision would require too."""
 
         train_list = cls.train_list[:2]
 
@@ -75,7 +75,7 @@ def _mnist(cls: Any, root: str, train: bool, download: bool) -> Part:
 
 
 def _verify_mnist(cls: Any, folder: Path) -> None:
-    """Compare MNIST's archives with their checksums, and the files with the archives.
+    """Compare MNIST's archives with their checksums, and the extracted files with the archives.
 
     torchvision checks the archives when it downloads them, and nothing when it reads the files.
     """
@@ -176,7 +176,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
 
 
 def _find_damaged(published: Published, cls: Any, folder: Path) -> list[str]:
-    """Return the files whose MD5 is not the one that torchvision has for them."""
+    """Return the files whose MD5 differs from torchvision's."""
     checksums = [*getattr(cls, "train_list", ()), *getattr(cls, "test_list", ())]
     checksums += [entry[1:] for entry in getattr(cls, "split_list", {}).values()]
     if meta := getattr(cls, "meta", None):

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """Arrays by name, and facts about them, as JSON has them. `sources` are the files that they were made from."""
+    """Named arrays, with facts about them for JSON. `sources` are the files from which they were made."""
 
     arrays: dict[str, np.ndarray]
     facts: dict[str, Any]
@@ -41,7 +41,7 @@ class Prepared:
 
 
 def refuse_source(dataset: str, path: Path, fault: str, valid: str) -> UsageError:
-    """Return the error that a file or folder, from which a data set is made, has a fault."""
+    """Return the error for a fault in a file or folder from which a data set is made."""
     return UsageError(f"dataset={dataset}: {path.absolute()}: {fault}; valid is {valid}")
 
 
@@ -68,7 +68,7 @@ def _compute_stamp(path: Path) -> list[int]:
 
 
 def find_damage(path: Path, *, thorough: bool = True) -> str | None:
-    """Return what is wrong with the prepared set at `path`, in words; None if nothing is.
+    """Return the damage of the prepared set at `path`, in words; None without damage.
 
     Without `thorough` the sizes are checked only: what a rank does, after the launcher has read all. Sources that
     are no longer there have not changed.
@@ -98,14 +98,14 @@ def find_damage(path: Path, *, thorough: bool = True) -> str | None:
 
 
 def load(path: Path) -> Prepared:
-    """Map the prepared set at `path`; its arrays are not read before they are used."""
+    """Map the prepared set at `path` into memory; its arrays are read at their first use."""
     meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
     arrays = {name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in meta["files"]}
     return Prepared(arrays, meta["facts"])
 
 
 def ensure(root: Path, name: str, build: Callable[[], Prepared]) -> Path:
-    """Return the directory of the prepared set `name`, and build the set if it is missing or damaged.
+    """Return the directory of the prepared set `name`, which is built first if missing or damaged.
 
     Several processes may call this at once: one builds, the others wait.
     """

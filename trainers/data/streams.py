@@ -13,7 +13,7 @@ from trainers.data.partitions import cut
 
 
 class Streams:
-    """A text cut into streams, as a language model reads it.
+    """A text cut into streams for a language model.
 
     What can be predicted are all tokens but the first; they are cut into runs in order, one for each stream, the
     first ones longer by one if it doesn't come out even. So every token is predicted once, also at the cuts,
@@ -47,7 +47,7 @@ class Streams:
         return np.minimum(places, len(self.tokens) - 1)  # the last stream's ignored place lies behind the end
 
     def count_labels(self, step: int) -> int:
-        """Return how many labels all streams together have in a step."""
+        """Return the number of labels of all streams in a step."""
         first, last = step * self.bptt, min((step + 1) * self.bptt, self.length)
         return (min(last, self.even) - first) * self.streams + (self.longer if last > self.even else 0)
 

@@ -18,7 +18,7 @@ PATTERNS, TRAIN, TEST = range(3)
 
 
 def build(options: Synthetic, root: Path, download: bool = False) -> Prepared:
-    """Draw a random pattern of coarse cells for each class; an image is its pattern plus noise, uniform per pixel.
+    """Return images that are a random pattern of coarse cells for each class plus noise, uniform per pixel.
 
     All arithmetic is on integers, from generators with fixed seeds: the same bits on every machine. Sample i is of
     class i mod `classes`.

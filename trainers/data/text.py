@@ -19,7 +19,7 @@ PARTS = ("train", "valid", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """Where the three files of a text lie below data.root, and how many tokens they are known to have."""
+    """The paths of a text's three files below data.root, and their known numbers of tokens."""
 
     name: str
     folder: str
@@ -47,7 +47,7 @@ def find_files(options: Any) -> Files:
 
 
 def build(options: Any, root: Path, download: bool = False) -> Prepared:
-    """Read the three parts as numbers of tokens, and the vocabulary.
+    """Return the three parts as numbers of tokens, and the vocabulary.
 
     A token is what blanks separate; `<eos>` ends every line. The vocabulary is that of the training part, in order
     of first appearance; a word that only the others have is `<unk>`. These are the usual counts of these texts:

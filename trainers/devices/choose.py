@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def choose_gpu(config: RunConfig, rank: int, node_rank: int, visible: int) -> int:
-    """Return the number of the GPU that a rank works on.
+    """Return the number of the GPU for a rank.
 
     An explicit list gives the GPU of each rank, as the `world` of ChocoSGD's launcher does (there, too, it may be
     longer than there are ranks). Else the ranks of a node take its GPUs in turn; emulated hosts are one node.
@@ -44,14 +44,14 @@ def choose_gpu(config: RunConfig, rank: int, node_rank: int, visible: int) -> in
 
 
 def list_own_gpus(visible: int) -> list[int]:
-    """List the run's GPUs of those that torch sees: all, unless a packed world (trainers/packed/worker.py) shares them
-    out."""
+    """Return the run's GPUs among those that torch lists: all, unless a packed world (trainers/packed/worker.py)
+    divides them."""
     given = [int(number) for number in os.environ.get(GPUS_VARIABLE, "").split(",") if number]
     return given or list(range(visible))
 
 
 def choose(config: RunConfig, comm: MPI.Comm) -> torch.device:
-    """Return the device that this rank computes on, and make it the current one. All ranks call this together.
+    """Return the device for this rank, and make it the current device. All ranks call this together.
 
     Raises:
         UsageError: the config asks for a GPU that is not there, or the ranks would train on different kinds of device.
@@ -89,7 +89,7 @@ def _use_gpu(config: RunConfig, comm: MPI.Comm) -> torch.device:
 
 
 def create_stopwatch(device: torch.device) -> Stopwatch:
-    """Return a stopwatch that knows how long work on `device` takes, even if calls return before it is done."""
+    """Return a stopwatch that measures work on `device`, even if calls return before the work is done."""
     if device.type != "cuda":
         return Stopwatch()
     from trainers.devices.gpu_stopwatch import EventStopwatch
@@ -98,7 +98,7 @@ def create_stopwatch(device: torch.device) -> Stopwatch:
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Return what result.json says about a device."""
+    """Return result.json's record of a device."""
     if device.type != "cuda":
         return {"device": device.type}
     return {

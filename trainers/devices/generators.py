@@ -8,7 +8,7 @@ import torch
 
 
 def get_generators(device: torch.device) -> dict[str, torch.Tensor]:
-    """Return the states by kind of device; `cuda` only if `device` is a GPU."""
+    """Return the generators' states by kind of device; `cuda` only if `device` is a GPU."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)

@@ -16,7 +16,7 @@ def _cuda_event() -> Any:
 
 
 class EventStopwatch(Stopwatch):
-    """Puts an event into the GPU's queue at the beginning and end of a phase; `seconds` reads the events.
+    """A stopwatch that puts events into the GPU's queue at the ends of a phase; `seconds` reads them.
 
     Work of the host in a phase (MPI, data) counts too, because the GPU reaches the end of the phase only after it. A
     phase within a phase takes its time away from the outer one. Reading waits for the GPU, once a step.
@@ -43,7 +43,7 @@ class EventStopwatch(Stopwatch):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds by phase, of all phases that have ended in this step."""
+        """Seconds by phase, for all phases that have ended in this step."""
         if self._pieces:
             self._pieces[-1][2].synchronize()
         for phase, start, end in self._pieces:

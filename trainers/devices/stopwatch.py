@@ -14,7 +14,7 @@ MEASURE = "measure"
 
 
 class Stopwatch:
-    """Seconds by phase in the present step. Phases may be entered again; times add up.
+    """The seconds of each phase in the current step. A phase that is entered again adds to its time.
 
     A phase that is entered within another one (what hooks encode during backward) interrupts that one: no second
     counts twice, so that the sum of all phases is never more than the step.
@@ -41,7 +41,7 @@ class Stopwatch:
         self._started = time.perf_counter()
 
     def time_steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
-        """Start a step for every item; fetching the item counts as `phase`."""
+        """Start a step for every item; the time to get the item counts as `phase`."""
         iterator = iter(items)
         while True:
             self._begin()
@@ -52,5 +52,5 @@ class Stopwatch:
             yield item
 
     def measure_step(self) -> float:
-        """Return the seconds of the present step so far, without the phase MEASURE."""
+        """Return the seconds of the current step so far, without the phase MEASURE."""
         return time.perf_counter() - self._started - self.seconds.get(MEASURE, 0.0)

@@ -48,7 +48,7 @@ class Traffic:
 
 
 class Exchange:
-    """Turns the gradient of every unit into the mean gradient; `sums` and `gathers` choose the lanes.
+    """An exchange: replaces the gradient of every unit by the mean gradient; `sums` and `gathers` choose the lanes.
 
     Args:
         units: of the model, in the order of its parameters.
@@ -94,7 +94,7 @@ class Exchange:
 
     @property
     def takes_early(self) -> bool:
-        """Whether units should be submitted as soon as backward has completed them."""
+        """Whether units can be submitted during backward, as soon as they are complete."""
         return isinstance(self.collectives, ThreadCollectiveQueue) and not self.memory.needs_norm
 
     def mean(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> Traffic:
@@ -140,7 +140,7 @@ class Exchange:
         return self._lanes[key]
 
     def _reserve(self) -> None:
-        """Make room in the lanes for the largest messages of the selected compressors."""
+        """Allocate the lanes' memory for the largest messages of the selected compressors."""
         bounds: dict[Lane, int] = {}
         for unit, compressor in zip(self.units, self.selector.selected, strict=True):
             lane = self._get_lane(compressor)
@@ -151,7 +151,7 @@ class Exchange:
             lane.reserve(bound)
 
     def _note_movement(self) -> None:
-        """Tell compressors once a step how far the parameters have moved; a step that is skipped moves nothing."""
+        """Tell compressors once a step how far the parameters have moved; a skipped step moves them by 0."""
         if self._unmoved is None:
             return
         lr, self._unmoved = self._unmoved, None
@@ -199,7 +199,7 @@ class Exchange:
                 lane.post()
 
     def _record_rest(self, parcel: Parcel, payload: torch.Tensor) -> None:
-        """Give the memory what `payload` does not carry of the parcel, and measure it where asked."""
+        """Pass to the memory the part of the parcel that `payload` does not carry, and measure it if requested."""
         self._has_sent = True
         if self._measure:
             with self.watch(MEASURE):
@@ -253,7 +253,7 @@ class Exchange:
         )
 
     def calls(self, steps: int) -> dict[str, dict[str, float]]:
-        """Return the figures of result.json about calls per step, by kind (`CollectiveQueue.calls`).
+        """Return result.json's figures on calls per step, by kind (`CollectiveQueue.calls`).
 
         Args:
             steps: all steps since the beginning; without any the result is empty.
@@ -269,13 +269,13 @@ class Exchange:
         }
 
     def _compute_error(self) -> float | None:
-        """Return ||x - Q(x)|| / ||x|| of the step, or None if it was not measured."""
+        """Return ||x - Q(x)|| / ||x|| of the step; None if it was not measured."""
         if not (self._measure and self._has_sent):
             return None
         return (self._error / self._norm) ** 0.5 if self._norm else 0.0
 
     def close(self) -> None:
-        """End threads and connections beside MPI after the last step. All workers call it."""
+        """End threads and connections other than MPI's after the last step. All workers call this."""
         self.collectives.close()
         self.transport.close()
 
@@ -293,7 +293,7 @@ class Exchange:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave for the same units, policy, compressor and memory.
+        """Restore a state that `state_dict` has returned for the same units, policy, compressor and memory.
 
         Raises:
             ValueError: it is something else; nothing has been changed.
@@ -320,7 +320,7 @@ class Exchange:
 
 
 class ExchangeSetup(NamedTuple):
-    """What every exchange is built from, in the order of `Exchange`'s arguments."""
+    """The parts from which every exchange is built, in the order of `Exchange`'s arguments."""
 
     comm: MPI.Comm
     units: Sequence[Unit]

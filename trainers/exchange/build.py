@@ -31,7 +31,7 @@ def build_exchange(
     link: Link | None = None,
     mixing: Mixing | None = None,
 ) -> Exchange:
-    """Build the exchange that `config` names; `auto` has been resolved before. All workers call this.
+    """Build the exchange that `config` names; `auto` has been replaced before. All workers call this.
 
     Args:
         link: connection to a dedicated server.

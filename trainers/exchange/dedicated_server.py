@@ -14,7 +14,7 @@ from trainers.options import exchanges as options
 
 
 class Dedicated(TwoPhase):
-    """Sends every worker's payloads to the server. The server's state is part of worker 0's state."""
+    """An exchange that sends every worker's payloads to the server, whose state is part of worker 0's state."""
 
     def __init__(self, setup: ExchangeSetup, second: SecondPhase, lane: PushLane, link: Link) -> None:
         super().__init__(setup, second, lane)
@@ -22,7 +22,7 @@ class Dedicated(TwoPhase):
         self._momentum = self._weight_decay = 0.0
 
     def adjust(self, *, momentum: float, weight_decay: float) -> None:
-        """Set the values, which a schedule may change, for the server's optimizer in the next step."""
+        """Set values of the server's optimizer for the next step, which a schedule may change."""
         self._momentum, self._weight_decay = momentum, weight_decay
 
     def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:

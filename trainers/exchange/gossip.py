@@ -41,14 +41,14 @@ class Shadow:
         return self.units[unit.index].gradient
 
     def add(self, parcel: Parcel, source: NeighbourMessage, weight: float) -> None:
-        """Add the payload of the parcel's unit in `source`, times `weight`, to this buffer."""
+        """Add the parcel's payload from `source`, times `weight`, to this buffer."""
         shadowed = dataclasses.replace(parcel, unit=self.units[parcel.unit.index])
         start, size = source.spans[parcel.unit.index]
         self.decoders([shadowed], source.message, start, start + size, [size], weight)
 
 
 class Gossip(Exchange):
-    """Sends each worker's payloads to its neighbours in `mixing`, and receives theirs.
+    """An exchange that sends each worker's payloads to its neighbours in `mixing`, and receives theirs.
 
     A step: `begin`, `submit` for each unit, whose gradient is what is to be compressed, `send`, `receive`. From
     `submit` until the next `begin`, `add_own` decodes the payload that was sent of a unit; from `receive` on
@@ -74,7 +74,7 @@ class Gossip(Exchange):
 
     @property
     def step(self) -> int:
-        """The step of the last message."""
+        """The step of the last message that was sent."""
         return self._step
 
     @property
@@ -99,12 +99,12 @@ class Gossip(Exchange):
             self.lane.send()
 
     def receive(self) -> None:
-        """Wait for the messages of the neighbours; do nothing if none is on its way."""
+        """Wait for the messages of the neighbours; do nothing without messages in transit."""
         for _ in self.lane.communicate():
             pass
 
     def add_own(self, shadow: Shadow, unit: Unit, weight: float = 1.0) -> None:
-        """Add weight Q_i, of what this worker has submitted, to `shadow`."""
+        """Add weight Q_i, this worker's submitted payloads, to `shadow`."""
         shadow.add(self._of[unit.index], self.lane.own, weight)
 
     def add_others(self, shadow: Shadow, unit: Unit, scale: float = 1.0) -> None:

@@ -22,7 +22,8 @@ LEADER = 0
 
 
 class Hierarchical(Exchange):
-    """Sums a node's gradients in fp32 in its first worker, the leader; leaders exchange; the node gets the mean.
+    """An exchange that sums a node's gradients in fp32 in its first worker, the leader; leaders exchange; nodes get the
+    mean.
 
     A leader's gradient is M / W times the sum over its node, for M nodes and W workers: the plain mean over the
     leaders is then the mean over all workers, also where nodes have different numbers of them.
@@ -103,7 +104,7 @@ class Hierarchical(Exchange):
 
 
 def find_contiguous_runs(units: Sequence[Unit]) -> list[torch.Tensor]:
-    """Join the gradients of neighbouring units to the longest flat runs of memory: one collective for each."""
+    """Join the gradients of adjacent units to runs of memory, so that each run needs one collective."""
     runs: list[torch.Tensor] = []
     for unit in units:
         gradient = unit.gradient.view(-1)

@@ -38,7 +38,7 @@ SIZE_BYTES = 8
 
 
 class TorchGroup:
-    """The workers of a communicator, connected by torch.distributed, whose default process group they become.
+    """The workers of a communicator, connected by torch.distributed as its default process group.
 
     Rank 0 opens a store on a free port of its host, which MPI tells the others: nothing is read from the environment,
     and nothing is put there. Where the process group is there already, with the same workers, it is used.
@@ -92,17 +92,18 @@ class TorchGroup:
             ) from error
 
     def try_sum(self, dtype: torch.dtype) -> None:
-        """Add a number of every worker; all call it. RuntimeError if the backend cannot add that type."""
+        """Sum a number over the workers; raise RuntimeError if the backend cannot add its type. All workers call
+        this."""
         one = torch.ones(1, dtype=dtype, device=self.device)
         dist.all_reduce(one)
         one.cpu()  # an error of NCCL's is raised here, and not in some later call
 
     def allocate(self, size: int) -> torch.Tensor:
-        """Allocate `size` bytes that the backend reads and writes."""
+        """Return a buffer of `size` bytes that the backend can read and write."""
         return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def close(self) -> None:
-        """Disconnect; all call it."""
+        """Disconnect the group. All workers call this."""
         if dist.is_initialized():
             dist.destroy_process_group()
         self.comm.Barrier()  # the store, which is rank 0's, outlives what others may ask of it
@@ -120,7 +121,7 @@ def _get_gpu_name(device: torch.device) -> str:
 
 
 def _check_gpus(places: Sequence[tuple[str, str]]) -> None:
-    """Refuse GPUs that several ranks work on. `places`: host and GPU of every rank."""
+    """Refuse a GPU that several ranks use. `places`: host and GPU of every rank."""
     for rank, place in enumerate(places):
         if (first := places.index(place)) < rank:
             raise UsageError(
@@ -134,7 +135,7 @@ def _get_first_line(error: Exception) -> str:
 
 
 class GroupCollectiveQueue(ThreadCollectiveQueue):
-    """Carries out collectives on a thread; those of a GPU in a queue (stream) of their own beside backward.
+    """A queue that executes collectives on a thread; on a GPU in their own stream, parallel to backward.
 
     No other thread has collectives under way meanwhile: all workers start them in the same order, as NCCL wants.
     """
@@ -171,7 +172,7 @@ class GroupCollectiveQueue(ThreadCollectiveQueue):
 
 
 class GroupMessageLane(MessageLane):
-    """A lane whose message lies in memory of the group."""
+    """A lane whose message is in the group's memory."""
 
     def allocate(self, size: int) -> torch.Tensor:
         group: TorchGroup = self.collectives.comm
@@ -179,7 +180,8 @@ class GroupMessageLane(MessageLane):
 
 
 class GroupSumLane(GroupMessageLane, SumLane):
-    """The backend adds the payloads, in one collective a part: gloo in a ring; of NCCL a ring is assumed."""
+    """A lane whose payloads the backend adds, with one collective for each part: gloo in a ring; NCCL is assumed to
+    use a ring."""
 
     def cut_segments(self, part: MessagePart) -> list[torch.Tensor]:
         return [self.message[part.start : part.end]]
@@ -194,7 +196,7 @@ class GroupSumLane(GroupMessageLane, SumLane):
 
 
 class GroupGathered(Gathered):
-    """Messages of one length go through an allgather; of several lengths, through a broadcast from each worker.
+    """A gathered part by the backend: messages of one length by an allgather, others by a broadcast from each worker.
 
     So nothing is padded, and as many bytes are sent as with MPI.
     """
@@ -217,13 +219,13 @@ class GroupGathered(Gathered):
 
 
 class GroupGatherLane(GroupMessageLane, GatherLane):
-    """Every worker gets every message, by the backend."""
+    """A lane that sends every message to every worker, by the backend."""
 
     gathered = GroupGathered
 
 
 class GroupRoundsLane(RoundsLane):
-    """Sums and swaps by the backend. The length of a swapped payload travels before it, and is counted."""
+    """A lane of sums and swaps by the backend. A swapped payload's length is sent before it, and counted."""
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         self.collectives.complete()  # only one thread starts collectives at a time
@@ -259,14 +261,14 @@ def _exchange(partner: int, sent: torch.Tensor, received: torch.Tensor) -> None:
 
 
 def _all_gather(received: torch.Tensor, sent: torch.Tensor) -> None:
-    """Write the `sent` of all workers, of one length, one behind the other into `received`."""
+    """Write the `sent` of all workers, which have the same length, one after another into `received`."""
     if sent.numel():
         newer = getattr(dist, "all_gather_single", None)  # its name since torch 2.13
         (newer or dist.all_gather_into_tensor)(received, sent)
 
 
 class TorchTransport(Transport):
-    """NCCL or gloo, after the device that the workers train on.
+    """The transport by NCCL or gloo, depending on the workers' device.
 
     Raises:
         UsageError: the workers cannot be connected by it.

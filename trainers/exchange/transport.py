@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Transport:
-    """Gives an exchange its lanes, and the queue that carries out their collectives. This one is MPI."""
+    """The transport of an exchange, which builds its lanes and their queue. This class uses MPI."""
 
     described: Mapping[str, str] = {}
     """What result.json records about the transport."""
@@ -28,7 +28,7 @@ class Transport:
         self.comm, self.watch = comm, watch
 
     def build_queue(self, overlap: bool) -> CollectiveQueue:
-        """Build the queue for all lanes of an exchange; with `overlap` it works during backward.
+        """Build the queue for all lanes of an exchange; with `overlap` it executes collectives during backward.
 
         Raises:
             UsageError: the MPI library does not allow calls from several threads.

@@ -18,7 +18,7 @@ from trainers.options import exchanges as options
 
 
 class TwoPhase(Exchange):
-    """Sends every unit's payloads to one worker, which compresses their mean again for all workers.
+    """An exchange that sends each unit's payloads to its owner, which compresses their mean again for all workers.
 
     The measured compression error is that of the first phase.
     """
@@ -57,7 +57,7 @@ class TwoPhase(Exchange):
 
 
 def build_second_memory(name: str, first: Memory) -> Memory:
-    """Build the memory of the second phase by its option; `auto` has one if the workers have one."""
+    """Build the memory of the second phase by its option; with `auto`, it has a memory if the workers have one."""
     if name == "auto":
         name = first.name if first.name in ("none", "scaled_residual") else "residual"
     return memories.build(name)

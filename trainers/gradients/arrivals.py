@@ -10,7 +10,7 @@ from trainers.gradients.flat import Flat, Unit
 
 
 class Arrivals:
-    """Calls `submit` once a step for each unit, in the order reversed(units), whatever order autograd takes.
+    """Calls `submit` in each step for every unit in the order reversed(units), independent of autograd's order.
 
     After `expect`, a unit is submitted as soon as backward has completed its gradient. `flush` submits the units that
     are left: those of a backward that was not expected, of parameters without a part in the loss, or of an empty batch.
@@ -48,12 +48,12 @@ class Arrivals:
         self._submit(self._order[self._position - 1])
 
     def expect(self) -> None:
-        """Submit units during the next backward, which is the last of this step."""
+        """Submit units during the next backward, the last of this step."""
         self._missing = list(self._sizes)
         self._expecting = True
 
     def flush(self) -> None:
-        """Submit the units that are left; backward is over."""
+        """Submit the remaining units after backward."""
         self._expecting = False
         while self._position < len(self._order):
             self._submit_next()

@@ -11,7 +11,7 @@ from trainers.options.sections import Clip
 
 
 class Clipping:
-    """Clips flat gradients in place. Workers that clip the same gradient get the same bits, also on different hosts."""
+    """Clips flat gradients in place. Equal gradients stay equal to the bit, also on different hosts."""
 
     def __init__(self, config: Clip, gradients: torch.Tensor) -> None:
         self.config, self.gradients = config, gradients
@@ -28,7 +28,7 @@ class Clipping:
         self._bound(self.config.local_norm)
 
     def clip_final(self) -> None:
-        """Clip the gradient that the optimizer gets: element by element, then by its norm."""
+        """Clip the gradient for the optimizer: element by element, then by its norm."""
         if self.config.value is not None:
             self.gradients.clamp_(-self.config.value, self.config.value)
         self._bound(self.config.norm)

@@ -24,7 +24,8 @@ class Unit:
 
 
 class Flat:
-    """A model's parameters in one float32 buffer `values`, and their gradients in `gradients`, on its device.
+    """The parameters of a model in one float32 buffer `values`, and their gradients in `gradients`, on the model's
+    device.
 
     Every `parameter.data` and `parameter.grad` becomes a view, so backward accumulates in place,
     an exchange sees one array, and an optimizer updates all layers with a handful of operations.
@@ -81,5 +82,5 @@ class Flat:
         return [*edges, offset]
 
     def digest(self) -> bytes:
-        """Return a hash of all parameters; two workers have the same only if every bit is the same."""
+        """Return a hash of all parameters, which is equal on two workers only if every bit is."""
         return hashlib.sha256(self.values.cpu().numpy().tobytes()).digest()

@@ -24,7 +24,7 @@ def cut_units(config: RunConfig, flat: Flat) -> list[Unit]:
 
 
 def _can_join_layers(config: RunConfig) -> bool:
-    """Tell whether payloads of joined layers are the joined payloads, and nothing looks at single tensors."""
+    """Tell whether joined layers have the joined payloads, and no part of the run looks at single tensors."""
     possible = config.policy.list_possible(config.compressor)
     return (
         isinstance(config.memory, NoMemory)
