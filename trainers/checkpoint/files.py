@@ -184,7 +184,7 @@ def commit(partial: Path, name: str, keep: int) -> None:
 
 
 def drop(checkpoints: Sequence[Path]) -> None:
-    """Remove checkpoints; one that cannot be removed completely gets another name."""
+    """Remove checkpoints, after renaming each, so that a partly removed one does not count."""
     for path in checkpoints:
         nameless = path.with_name(f".{path.name}.dropped")
         shutil.rmtree(nameless, ignore_errors=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Lane(ABC):
-    """One kind of collective. A step: `begin`, `add` for each of its units, `communicate`, `decode`.
+    """A lane: the units of one kind of collective. A step: `begin`, `add` for each unit, `communicate`, `decode`.
 
     `post` may be called between the `add`s. All lanes of an exchange post to one queue, `collectives`. A lane that is
     given none has a queue that does everything in `communicate`.
@@ -40,13 +40,13 @@ class Lane(ABC):
         self.sent_bytes = 0.0
 
     def begin(self) -> None:
-        """Forget the units of the step before."""
+        """Forget the units of the previous step."""
         self.parcels.clear()
         self.payload_bytes = self.sent_bytes = 0.0
 
     @abstractmethod
     def add(self, parcel: Parcel) -> torch.Tensor | None:
-        """Take a unit and return its payload, or None if only `communicate` can give it."""
+        """Add a unit and return its payload; None if only `communicate` can produce the payload."""
 
     def post(self) -> None:
         """Start to send the units added since the last call; they travel during backward or later.
@@ -57,15 +57,15 @@ class Lane(ABC):
 
     @abstractmethod
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        """Complete the posted parts, move the rest, and yield the payloads that `add` could not give."""
+        """Complete the posted parts, send the rest, and yield the payloads that `add` could not return."""
 
     @abstractmethod
     def decode(self) -> None:
-        """Put the mean of the workers' payloads into the gradient of every unit."""
+        """Write the mean of the workers' payloads into the gradient of every unit."""
 
 
 class MessageLane(Lane):
-    """A lane whose payloads lie one behind the other in one message."""
+    """A lane with all payloads in one message, one after another."""
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
         super().__init__(comm, watch, collectives)
@@ -82,7 +82,7 @@ class MessageLane(Lane):
         self._posted_units = self._posted_bytes = 0
 
     def reserve(self, size: int) -> None:
-        """Make room for a message of `size` bytes. Pages that are never written take no memory."""
+        """Allocate a message of `size` bytes. Pages that are never written need no memory."""
         if size > self.message.numel():
             self.message = self.allocate(0)  # the old one goes before the new one comes
             self.message = self.allocate(size)
@@ -92,7 +92,7 @@ class MessageLane(Lane):
         return staging.allocate_message(size)
 
     def cut_part(self) -> MessagePart | None:
-        """Return the units that were added since the last call as a part, or None if there are none."""
+        """Return the units added since the last call as a part; None without units."""
         first, start = self._posted_units, self._posted_bytes
         if first == len(self.parcels):
             return None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Bundle:
-    """Payloads of some units, one behind the other, each at a multiple of ALIGNMENT bytes."""
+    """The payloads of some units, one after another, each at a multiple of ALIGNMENT bytes."""
 
     def __init__(self) -> None:
         self.parcels: list[Parcel] = []
@@ -31,7 +31,7 @@ class Bundle:
         self._buffer = buffer
 
     def add(self, parcel: Parcel) -> torch.Tensor:
-        """Encode a unit behind the others; return its payload, a view of the buffer."""
+        """Encode a unit after the others; return its payload, a view of the buffer."""
         payload = parcel.compressor.compress(parcel.x, parcel.key, self._buffer[self.used :])
         self.parcels.append(parcel)
         self.sizes.append(payload.numel())
@@ -58,19 +58,19 @@ def sum_bounds(parcels: Sequence[Parcel]) -> int:
 
 
 def find_fixed_sizes(parcels: Sequence[Parcel]) -> list[int] | None:
-    """Return the sizes of the payloads, or None if one depends on the data, so that sizes must travel."""
+    """Return the sizes of the payloads; None if a size depends on the data, so that sizes must be sent."""
     sizes = [parcel.compressor.payload_size(parcel.x.shape) for parcel in parcels]
     return None if None in sizes else [size for size in sizes if size is not None]
 
 
 class Room:
-    """A buffer of bytes that is used again, and grows when more is needed."""
+    """A buffer of bytes that is reused, and replaced by a larger one if necessary."""
 
     def __init__(self) -> None:
         self._bytes = torch.zeros(0, dtype=torch.uint8)
 
     def get(self, size: int) -> torch.Tensor:
-        """Return (size,) uint8 with any content; it may share memory with what was returned before."""
+        """Return (size,) uint8 with undefined content; it may share memory with earlier results."""
         if size > self._bytes.numel():
             self._bytes = torch.from_numpy(np.empty(size, dtype=np.uint8))
         return self._bytes[:size]

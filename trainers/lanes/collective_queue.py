@@ -24,7 +24,7 @@ It may run on any thread, and must not touch the stopwatch."""
 
 
 class CollectiveQueue:
-    """Carries out posted collectives when `complete` is called.
+    """A queue that executes its collectives when `complete` is called.
 
     Attributes:
         calls: calls of MPI, or of another transport, since the beginning, by kind: `allreduce` and `allgather` of parts
@@ -41,11 +41,11 @@ class CollectiveQueue:
         self._is_early = False
 
     def mark_backward(self, running: bool) -> None:
-        """Count calls as early from now on, or no more: backward is running, or is over."""
+        """Count calls as early from now on, or no longer: backward has begun, or has ended."""
         self._is_early = running
 
     def count(self, kind: str, calls: int = 1) -> None:
-        """Count `calls` more; lanes count the collectives that they post or carry out themselves."""
+        """Count `calls` more calls; lanes count the collectives that they post or execute."""
         self.calls[kind] += calls
         if self._is_early:
             self.early[kind] += calls
@@ -55,7 +55,7 @@ class CollectiveQueue:
         self._posted.append(work)
 
     def complete(self) -> None:
-        """Finish everything that was posted, and raise its first error."""
+        """Execute all posted collectives, and raise the first error."""
         if not self._posted:
             return
         posted, self._posted = self._posted, []
@@ -64,11 +64,11 @@ class CollectiveQueue:
                 work(self.comm)
 
     def close(self) -> None:
-        """Close the queue: nothing may be posted afterwards. All workers call it; a second call does nothing."""
+        """Close the queue: nothing may be posted afterwards. All workers call this; a second call does nothing."""
 
 
 class ThreadCollectiveQueue(CollectiveQueue):
-    """Carries out posted collectives at once, on a thread with a communicator of its own.
+    """A queue that executes its collectives at once, on a thread with its own communicator.
 
     MPI calls and backward release Python's lock, so that both run at the same time.
 
@@ -85,7 +85,7 @@ class ThreadCollectiveQueue(CollectiveQueue):
         self._thread.start()
 
     def _own(self, comm: Any) -> Any:
-        """Return the communicator that the thread uses: a duplicate of the rank's."""
+        """Return the thread's communicator: a duplicate of the rank's."""
         from mpi4py import MPI
 
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:

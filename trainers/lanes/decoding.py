@@ -11,7 +11,7 @@ from trainers.mpi.message_sizes import align
 
 
 class Decoders:
-    """The decoders of each unit, prepared when a unit first meets a compressor."""
+    """The decoders of each unit, built when a unit first has a compressor."""
 
     def __init__(self) -> None:
         self._adding: dict[int, tuple[Compressor, Decode]] = {}  # by unit, with its compressor

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def encode_sizes(lengths: Sequence[int]) -> npt.NDArray[np.uint32]:
-    """Encode the sizes of payloads as they travel: uint32."""
+    """Return the sizes of payloads in the form in which they are sent: uint32."""
     return np.array([check_count(size, "bytes in a payload", LARGEST_SIZE) for size in lengths], dtype=np.uint32)
 
 
 class Gathered:
-    """A part as it is gathered: the messages of all workers, one behind the other, and the sizes of their payloads."""
+    """A gathered part: the messages of all workers, one after another, and the sizes of their payloads."""
 
     def __init__(self, part: MessagePart, received: torch.Tensor, workers: int) -> None:
         self.part, self.received = part, received
@@ -37,7 +37,7 @@ class Gathered:
         self.fixed = find_fixed_sizes(part.parcels) is not None
 
     def gather(self, comm: Any, message: torch.Tensor, allocate: Callable[[int], torch.Tensor]) -> None:
-        """Send `message` to all workers and receive theirs; `allocate` gives memory where there is too little."""
+        """Send `message` to all workers and receive theirs; `allocate` returns memory if there is too little."""
         if not self.fixed:
             self.gather_sizes(comm)
         lengths = (-(-self.sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)
@@ -74,7 +74,7 @@ class Gathered:
 
 
 class GatherLane(MessageLane):
-    """Every worker gets every message and decodes all of them: each sends its own W - 1 times.
+    """A lane that sends every message to every worker, W - 1 times; each worker decodes all of them.
 
     Where the size of a payload depends on the data, the sizes (uint32 a unit) are gathered first and count as part of
     the message. MPI counts words of ALIGNMENT bytes, so that messages of several GiB are possible.

@@ -28,7 +28,8 @@ TAG = 1
 
 
 class NeighbourMessage(NamedTuple):
-    """A message of a neighbour, or a worker's own: its sender's weight, its bytes, and where each unit's payload is."""
+    """The message of a neighbour or of the worker itself: its sender's weight, its bytes, and the positions of the
+    payloads."""
 
     weight: float
     message: Message
@@ -37,7 +38,7 @@ class NeighbourMessage(NamedTuple):
 
 
 class NeighbourLane(MessageLane):
-    """Sends a worker's message to each of its neighbours, by point-to-point messages that all travel at once.
+    """A lane that sends a worker's message to each neighbour, by simultaneous point-to-point messages.
 
     It begins with `remarks`, a few float64 numbers, and, where the size of a payload depends on the data, with the
     sizes (uint32 a unit); both count as part of the message. It is sent as a whole. A step: `prepare_step`, `begin`,
@@ -61,7 +62,7 @@ class NeighbourLane(MessageLane):
         self._on_way = False
 
     def carry(self, remarks: torch.Tensor) -> None:
-        """Send the current content of `remarks`, (n,) float64, with every message."""
+        """Send the current content of `remarks`, (n,) float64, along with every message."""
         self.remarks = remarks
 
     def prepare_step(self, step: int, units: int) -> None:
@@ -80,7 +81,7 @@ class NeighbourLane(MessageLane):
         super().reserve(self._bound)
 
     def send(self) -> None:
-        """Send the message to the neighbours, and let theirs come."""
+        """Send the message to the neighbours, and start to receive theirs."""
         table = b"" if find_fixed_sizes(self.parcels) is not None else encode_sizes(self.sizes).tobytes()
         head = self.remarks.numpy().tobytes() + table
         start = self._head - len(head)
@@ -111,7 +112,7 @@ class NeighbourLane(MessageLane):
         self._lengths = [ALIGNMENT * state.Get_count(MPI.INT32_T) for state in states]
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        """Wait for all messages; do nothing if none is on its way."""
+        """Wait for all messages; do nothing if none is in transit."""
         if self._on_way:
             self.collectives.complete()
             self._on_way = False
@@ -120,7 +121,7 @@ class NeighbourLane(MessageLane):
         yield from ()
 
     def _open(self, sender: int, weight: float, message: torch.Tensor) -> NeighbourMessage:
-        """Find the payloads in a neighbour's message.
+        """Return the payloads in a neighbour's message.
 
         Raises:
             CorruptPayload: the message does not have the length that its sizes add up to.

@@ -12,7 +12,7 @@ from trainers.gradients.flat import Unit
 
 @dataclasses.dataclass(frozen=True)
 class Parcel:
-    """A unit in a step: the tensor to compress (`x`), the compressor, and the key of its random numbers."""
+    """A unit during a step: the tensor to compress (`x`), the compressor, and the key of its random numbers."""
 
     unit: Unit
     compressor: Compressor
@@ -22,7 +22,7 @@ class Parcel:
 
 @dataclasses.dataclass(frozen=True)
 class MessagePart:
-    """Units that travel together: the bytes from `start` to `end` of a message, and the size of each payload."""
+    """Units that are sent together: the bytes from `start` to `end` of a message, and the size of each payload."""
 
     parcels: list[Parcel]
     sizes: list[int]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PushLane(ServerLane):
-    """Pushes messages to a synchronous server, which answers with their mean, compressed again or not.
+    """A lane that pushes messages to a synchronous server, which answers with their mean, perhaps compressed again.
 
     `payload_bytes` is the message without the head. `sent_bytes` is the message with it, plus the answer from the
     server, so that the sum over the workers is all traffic.
@@ -45,7 +45,7 @@ class PushLane(ServerLane):
             yield from self.bundles[SERVER].payloads()
 
     def _push(self) -> bool:
-        """Send this worker's message and wait for the answer; returns whether the message was taken."""
+        """Send this worker's message and wait for the answer; return whether the server has taken the message."""
         bundle = self.bundles[SERVER]
         body = self._prepend_sizes(bundle.sizes, self.starts[SERVER], bundle.used)
         start = body.storage_offset() - HEAD_BYTES
@@ -60,7 +60,7 @@ class PushLane(ServerLane):
 
 
 class ParametersLane(PushLane):
-    """Pushes messages to an asynchronous server, whose newest parameters replace this worker's."""
+    """A lane that pushes messages to an asynchronous server, whose newest parameters replace this worker's."""
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         self._push()

@@ -14,7 +14,7 @@ from trainers.mpi.message_sizes import allreduce_bytes, check_count
 
 
 class RoundsLane(Lane):
-    """Units of a cooperative compressor, whose `rounds` yields what to communicate, round by round."""
+    """A lane of units with a cooperative compressor, whose `rounds` yields each round's communication."""
 
     def begin(self) -> None:
         super().begin()

@@ -22,7 +22,7 @@ from trainers.lanes.parcel import Parcel
 
 
 class SecondPhase:
-    """Compresses means again, with a memory for what that loses.
+    """The second phase of an exchange: compresses means again, with a memory for the lost parts.
 
     Its compressors have a state of their own, apart from the first phase. For unit i of the first phase they draw the
     random numbers of unit `units` + i and of the worker that has formed the mean.
@@ -44,7 +44,7 @@ class SecondPhase:
         self.memory.begin(lr, 1, _no_norm)
 
     def get_compressor(self, first: Compressor) -> Compressor:
-        """Return the compressor of the mean of `first`'s payloads: the same method, but for one worker.
+        """Return the compressor for the mean of `first`'s payloads: the same method for one worker.
 
         Momentum is applied once: a vote on signs of momentum is answered with plain signs.
         """
@@ -60,19 +60,19 @@ class SecondPhase:
         return self._variants[key]
 
     def make_parcel(self, first: Parcel, owner: int) -> Parcel:
-        """Make the parcel that worker `owner` sends on; its x is the mean in the unit's gradient."""
+        """Return the parcel that worker `owner` sends in the second phase; its x is the mean in the unit's gradient."""
         key = Key(first.key.seed, owner, first.key.step, self.units + first.key.unit)
         return Parcel(first.unit, self.get_compressor(first.compressor), key, first.unit.gradient)
 
     def compensate(self, parcel: Parcel) -> Parcel:
-        """Return the parcel with what was withheld of earlier means of the unit added."""
+        """Return the parcel with the withheld parts of the unit's earlier means added."""
         if parcel.compressor.scale_free:
             return parcel
         x = self.memory.compensate(parcel.key.unit, parcel.x, parcel.compressor.is_exact(parcel.x.shape, parcel.key))
         return dataclasses.replace(parcel, x=x)
 
     def keep_rest(self, parcel: Parcel, payload: torch.Tensor) -> None:
-        """Keep in the memory what `payload` does not carry of a compensated parcel."""
+        """Store in the memory the part of a compensated parcel that `payload` does not carry."""
         if not parcel.compressor.scale_free:
             self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
 
@@ -88,7 +88,7 @@ class SecondPhase:
         }
 
     def check_state(self, state: Any) -> None:
-        """Raise ValueError if `state` is not what `state_dict` of the same memory gives."""
+        """Raise ValueError unless `state` can come from `state_dict` of the same memory."""
         unit_state.require_keys("a second phase", state, ("memory", "kept", "compressors"))
         if state["memory"] != repr(self.memory):
             raise ValueError(
@@ -100,7 +100,7 @@ class SecondPhase:
         dataclasses.replace(self.memory).load_state_dict(state["kept"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
+        """Restore the state that `state_dict` has returned.
 
         Raises:
             ValueError: it is something else; nothing has been changed.

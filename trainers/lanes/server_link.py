@@ -30,7 +30,7 @@ STATE, LOAD, FIGURES, PARAMETERS, END = "state", "load", "figures", "parameters"
 
 
 class Head(NamedTuple):
-    """What the server has to know about a worker's step."""
+    """The head of a message to the server: a worker's step and its settings."""
 
     step: int
     epoch: int
@@ -39,7 +39,7 @@ class Head(NamedTuple):
     weight_decay: float
 
     def bytes(self) -> torch.Tensor:
-        """Encode the head: (HEAD_BYTES,) uint8."""
+        """Return the encoded head: (HEAD_BYTES,) uint8."""
         return torch.from_numpy(np.array(self, dtype=np.float64).view(np.uint8))
 
     @classmethod
@@ -82,10 +82,10 @@ class Link:
         return bool(flags & TAKEN), answer[FLAG_BYTES:]
 
     def ask(self, question: str, value: Any = None) -> Any:
-        """Return the server's reply to a question beside the steps."""
+        """Return the server's reply to a question between steps."""
         self.world.send((question, value), self.server, CONTROL)
         return self.world.recv(source=self.server, tag=REPLY)
 
     def end(self, result: dict[str, Any]) -> None:
-        """End the server; all workers are done."""
+        """Tell the server to end; all workers are done."""
         self.world.send((END, {key: result[key] for key in ("status", "reason", "steps")}), self.server, CONTROL)

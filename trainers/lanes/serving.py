@@ -37,7 +37,7 @@ FURTHEST_BEHIND = 4
 
 @dataclasses.dataclass
 class Receipt:
-    """A worker's message of a step, which the server is receiving."""
+    """A worker's message that the server is receiving."""
 
     step: int
     worker: int
@@ -49,14 +49,14 @@ class Receipt:
 
 @dataclasses.dataclass
 class Reply:
-    """An answer on its way to workers; its buffer is in use until every worker has it."""
+    """An answer in transit to workers; its buffer is in use until every worker has received it."""
 
     room: Room
     requests: list[MPI.Request]
 
 
 def take_free_reply(replies: list[Reply]) -> Reply:
-    """Take a reply whose buffer is free, as every worker has it, out of `replies`; or make a new one."""
+    """Remove from `replies` a reply whose buffer is free, since every worker has received it; or make a new reply."""
     from mpi4py import MPI
 
     for number, reply in enumerate(replies):
@@ -67,7 +67,7 @@ def take_free_reply(replies: list[Reply]) -> Reply:
 
 
 class ServerLane(TwoPhaseLane):
-    """Sends each worker's message to rank 0, which sends the answer W - 1 times, all point to point.
+    """A lane that sends each worker's message to rank 0, which sends the answer W - 1 times, point to point.
 
     Where sizes of payloads depend on the data, they stand (uint32 a unit) before the message. With `backup` workers
     four more bytes tell each worker whether its message was taken; the memory keeps everything of a message that was
@@ -125,7 +125,7 @@ class ServerLane(TwoPhaseLane):
                 yield from bundle.payloads()
 
     def _prepend_sizes(self, lengths: Sequence[int], start: int, used: int) -> torch.Tensor:
-        """Return the outgoing message, with the sizes before it where they depend on the data."""
+        """Return the outgoing message, with the sizes of payloads in front if they depend on the data."""
         if find_fixed_sizes(self.parcels) is not None:
             return self._message[start : start + used]
         head = torch.from_numpy(encode_sizes(lengths).view(np.uint8))
@@ -150,7 +150,7 @@ class ServerLane(TwoPhaseLane):
     # The workers' side
 
     def _ask(self, message: torch.Tensor) -> bool:
-        """Send this worker's message and wait for the answer; return whether the message was taken."""
+        """Send this worker's message and wait for the answer; return whether the server has taken the message."""
         from mpi4py import MPI
 
         taken = np.ones(1, dtype=np.int32)
@@ -166,7 +166,7 @@ class ServerLane(TwoPhaseLane):
     # The server's side
 
     def _collect(self, own: torch.Tensor) -> dict[int, torch.Tensor]:
-        """Receive the messages that are taken in this step; return them by worker, in the order of the ranks."""
+        """Receive the messages that count in this step; return them by worker, in the order of the ranks."""
         taken = {SERVER: own}
         wanted = self.comm.size - self.backup
         with self.watch("communicate"):

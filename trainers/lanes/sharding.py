@@ -37,7 +37,8 @@ def assign_owners(elements: Sequence[int], workers: int) -> list[int]:
 
 
 class ShardLane(TwoPhaseLane):
-    """Alltoallv takes every payload to the owner of its unit, Allgatherv every shard's mean to all workers.
+    """A lane that sends every payload to its unit's owner (Alltoallv), and every shard's mean to all workers
+    (Allgatherv).
 
     The bytes that a worker sends hardly depend on the number of workers W: with equal shards (W - 1) / W of its
     message, and W - 1 times its shard's mean, which is 1 / W of all. Where the size of payloads depends on the data,
@@ -58,7 +59,8 @@ class ShardLane(TwoPhaseLane):
         yield from ()
 
     def _scatter(self) -> list[tuple[torch.Tensor, list[int]]]:
-        """Do the first phase; return every worker's message for this worker's shard, with the sizes of its payloads."""
+        """Execute the first phase; return each worker's message for this worker's shard, with the sizes of its
+        payloads."""
         from mpi4py import MPI
 
         workers, rank = self.comm.size, self.comm.rank
@@ -104,7 +106,7 @@ class ShardLane(TwoPhaseLane):
         return list(zip(messages, lengths, strict=True))
 
     def _gather(self) -> None:
-        """Do the second phase: send the mean of this worker's shard to all workers, and receive theirs."""
+        """Execute the second phase: send the mean of this worker's shard to all workers, and receive theirs."""
         from mpi4py import MPI
 
         workers = self.comm.size

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SumLane(MessageLane):
-    """Adds the payloads in place by allreduces, as vectors of `dtype`."""
+    """A lane that adds the payloads in place by allreduces, as vectors of `dtype`."""
 
     def __init__(
         self, comm: MPI.Comm, watch: Stopwatch, dtype: str, collectives: CollectiveQueue | None = None
@@ -51,7 +51,7 @@ class SumLane(MessageLane):
         ]
 
     def add_up(self, comm: Any, segments: Sequence[torch.Tensor]) -> None:
-        """Replace each segment by its sum over all workers."""
+        """Replace each segment by its sum over the workers."""
         from mpi4py import MPI
 
         kind, operation = _get_summation(self.name)
@@ -60,7 +60,7 @@ class SumLane(MessageLane):
             comm.Allreduce(MPI.IN_PLACE, [staging.get_mpi_buffer(segment), count, kind], operation)
 
     def count_sent_bytes(self, count: int, itemsize: int) -> float:
-        """Return the bytes that a worker sends, on average, for the sum of `count` numbers."""
+        """Return the mean bytes that a worker sends to sum `count` numbers."""
         return allreduce_bytes(count, itemsize, self.comm.size)
 
     def decode(self) -> None:
@@ -73,7 +73,7 @@ _half_sums: dict[str, MPI.Op] = {}
 
 
 def _get_summation(dtype: str) -> tuple[MPI.Datatype, MPI.Op]:
-    """Return the MPI type and operation that add payloads of `dtype`. MPI has no half floats: torch adds them."""
+    """Return the MPI type and operation for payloads of `dtype`. MPI has no half floats: torch adds them."""
     from mpi4py import MPI
 
     native = {"float32": MPI.FLOAT, "int8": MPI.INT8_T, "int32": MPI.INT32_T}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TwoPhaseLane(Lane):
-    """Collects the payloads for each owner of units in a bundle of the outgoing message.
+    """A lane that collects the payloads for each owner of units in a bundle of the outgoing message.
 
     Args:
         owners: the rank that owns each unit, by index.
@@ -56,7 +56,7 @@ class TwoPhaseLane(Lane):
             bundle.begin(self._message[self.starts[owner] : self.starts[owner + 1]])
 
     def _lay_out(self, head: int = 0) -> None:
-        """Make room in one message for the largest payloads of every owner's units, behind `head` bytes."""
+        """Reserve space in one message for the largest payloads of every owner's units, after `head` bytes."""
         bounds = [0] * self.comm.size
         for owner, compressor, (_, shape) in zip(self.owners, self.selector.selected, self.selector.units, strict=True):
             bounds[owner] += align(compressor.payload_bound(shape))
@@ -88,7 +88,7 @@ class TwoPhaseLane(Lane):
         ]
 
     def encode_answer(self, buffer: torch.Tensor) -> None:
-        """Compress the means of this rank's units into `answer`, in `buffer`, which is large enough."""
+        """Compress the means of this rank's units into an answer, in `buffer`, which is large enough."""
         with self.watch("encode"):
             parcels = self.answered[self.comm.rank]
             self.answer.begin(buffer)
@@ -97,7 +97,7 @@ class TwoPhaseLane(Lane):
                 self.second.keep_rest(compensated, self.answer.add(compensated))
 
     def decode_answers(self, answers: Iterable[tuple[list[Parcel], torch.Tensor, Sequence[int]]]) -> None:
-        """Decode the owners' answers into all gradients, with the same bits on all workers."""
+        """Decode the owners' answers into all gradients, to the same bits on all workers."""
         with self.watch("decode"):
             for parcel in self.parcels:
                 parcel.unit.gradient.zero_()

@@ -37,7 +37,7 @@ FAMILIES: dict[type, str] = {
 
 
 def try_out(config: Any, shape: tuple[int, ...], classes: int) -> None:
-    """Refuse what `build` would refuse, without the memory and the work that a model takes.
+    """Refuse what `build` would refuse, without the memory and time that a model needs.
 
     `check_fits` knows it of most models. Which images one of torchvision's takes shows when it is given one: it is
     built on the meta device, whose tensors have shapes only.
@@ -79,7 +79,7 @@ def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def require_takes(model: nn.Module, shape: tuple[int, ...], when: str) -> None:
-    """Show a model, which is in training mode, one image of the shape that it will see in a later phase of the run.
+    """Check that a model, which is in training mode, accepts an image of the shape that a later phase of the run has.
 
     Raises:
         UsageError: it cannot take it.

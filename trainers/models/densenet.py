@@ -15,7 +15,8 @@ from trainers.options import models as options
 
 
 class Layer(nn.Module):
-    """BN-ReLU-conv3x3 with `growth` channels; (N, C, H, W) to (N, C + growth, H, W), the input in front."""
+    """BN-ReLU-conv3x3 with `growth` channels; (N, C, H, W) to (N, C + growth, H, W), with the input as first
+    channels."""
 
     def __init__(self, fan_in: int, growth: int, dropout: float) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ def resize(images: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def explain_refusal(model: nn.Module, shape: tuple[int, ...]) -> Exception | None:
-    """Return what a model in training mode says against one image of a shape; None if it takes it.
+    """Return the error of a model in training mode for an image of this shape; None if the model accepts it.
 
     Raises:
         NotImplementedError: it cannot be tried on the device that it is on.

@@ -46,7 +46,7 @@ class LanguageModel(nn.Module):
         return self.decoder(self.dropout(outputs))
 
     def _layers(self, vectors: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-        """Run the LSTM layers: (n, length, hidden) to the same, and the state after the last word."""
+        """Apply the LSTM layers: (n, length, hidden) to the same shape, and the state after the last word."""
         state = self._state
         if state is not None and state[0].shape[1] != len(vectors):
             state = None
@@ -58,13 +58,13 @@ class LanguageModel(nn.Module):
         return self.lstm(vectors, state)
 
     def train(self, mode: bool = True) -> LanguageModel:
-        """Set training or evaluation mode, and forget the state: either begins with the beginning of a text."""
+        """Set training or evaluation mode, and reset the state: either mode begins at the beginning of a text."""
         self.forget()
         super().train(mode)
         return self
 
     def forget(self) -> None:
-        """Forget the state: the next batch is the beginning of a text."""
+        """Reset the state, because the next batch is the beginning of a text."""
         self._state = None
 
     def copy_carried(self) -> dict[str, torch.Tensor]:
@@ -77,7 +77,7 @@ class LanguageModel(nn.Module):
         return {"hidden": self._state[0].clone(), "cell": self._state[1].clone()}
 
     def carry(self, carried: dict[str, torch.Tensor]) -> None:
-        """Restore the state that `copy_carried` gave; call it after `train()`, which forgets."""
+        """Restore the state from `copy_carried`; call this after `train()`, which resets it."""
         if not carried:
             self.forget()
             return

@@ -14,7 +14,7 @@ from trainers.options import models as options
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """What holds from `epoch` (from 0) on; None leaves it as it was, or as the optimizer's options have it."""
+    """The settings from `epoch` (from 0) on; None leaves a setting unchanged, or as the optimizer's options have it."""
 
     epoch: int
     lr: float | None = None

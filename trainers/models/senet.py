@@ -17,7 +17,7 @@ REDUCTION = 16
 
 
 class Block(nn.Module):
-    """BN-ReLU-conv3x3-BN-ReLU-conv3x3, its channels weighted by what the mean over the pixels says, plus the shortcut.
+    """BN-ReLU-conv3x3-BN-ReLU-conv3x3 with channel weights computed from the mean over the pixels, plus the shortcut.
 
     Where the shape changes, the shortcut is a 1x1 convolution of the activated input.
     """

@@ -34,7 +34,7 @@ def import_torchvision() -> ModuleType:
 
 @functools.cache  # keeps the library: torch takes its operators back when it is collected
 def _declare_missing() -> torch.library.Library:
-    """Declare the operators that the extension has not declared, and return the library that holds them."""
+    """Declare the operators that the extension has not declared, and return the library that has them."""
     import torch
 
     _load_extension()
@@ -46,7 +46,7 @@ def _declare_missing() -> torch.library.Library:
 
 
 def _load_extension() -> None:
-    """Let the compiled extension declare the operators itself, if it fits this torch."""
+    """Load the compiled extension, which declares the operators, if it fits this torch."""
     import torch
 
     package = importlib.util.find_spec("torchvision")

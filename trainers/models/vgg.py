@@ -61,7 +61,7 @@ def build_head(config: options.VGG, classes: int) -> nn.Sequential:
 
 
 def build(config: options.VGG, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Input (N, channels, H, W), output (N, classes).
+    """Build VGG: input (N, channels, H, W), output (N, classes).
 
     The initial weights are those of the head's source: `linear` as torch's layers have them (pytorch-cifar), `hidden`
     He's normal for convolutions (ChocoSGD), `imagenet` that and linear layers normal with deviation 0.01 (torchvision).

@@ -15,7 +15,7 @@ _PIECE = 1 << 20  # elements summed at once: a whole model in float64 would take
 
 
 def compute_mean(mine: torch.Tensor, comm: MPI.Comm) -> torch.Tensor:
-    """Return the mean over the workers of a vector (n,), in its type and on its device.
+    """Return the mean of a vector (n,) over the workers, with the vector's type and device.
 
     Sums in float64 and rounds once, so that the mean of equal vectors is that vector.
     """
@@ -31,7 +31,7 @@ def compute_mean(mine: torch.Tensor, comm: MPI.Comm) -> torch.Tensor:
 
 @contextlib.contextmanager
 def replace_by_mean(values: torch.Tensor, comm: MPI.Comm) -> Iterator[None]:
-    """Replace a vector (n,) by its mean over the workers within the block, and restore each worker's own afterwards.
+    """Replace a vector (n,) by its mean over the workers within the block, and then restore each worker's vector.
 
     All workers enter the block together; the mean has the same bits on all of them.
     """

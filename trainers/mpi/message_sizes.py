@@ -18,7 +18,7 @@ class MessageTooLarge(ValueError):
 
 
 def check_count(count: int, what: str, limit: int | None = None) -> int:
-    """Return `count`.
+    """Check that a message's count is within the limit, and return the count.
 
     Raises:
         MessageTooLarge: `count` is above `limit`, by default LARGEST_COUNT.

@@ -11,7 +11,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent, MPI's daemon, ends, so that no rank is left behind."""
+    """Make the kernel kill this process when its parent, MPI's daemon, ends, so that no rank survives."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -19,7 +19,7 @@ def die_with_parent() -> None:
 
 
 def pin(local_rank: int, threads: int) -> None:
-    """Pin this rank to its own cores out of those leased to the run, or to all of them where they are too few.
+    """Pin this rank to its own cores among those of the run, or to all of them if they are too few.
 
     All threads are moved: in a packed world, threads of an earlier run go on (trainers/packed/worker.py).
     """
@@ -34,7 +34,7 @@ def pin(local_rank: int, threads: int) -> None:
 
 
 def limit_threads(threads: int) -> None:
-    """Set the environment variables for threads of numerical libraries; call it before importing any of them."""
+    """Set the environment variables for the threads of numerical libraries, before these are imported."""
     from gradsweep.run_directory import THREAD_VARIABLES
 
     for name in THREAD_VARIABLES:

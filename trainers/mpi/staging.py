@@ -19,18 +19,18 @@ _direct = False
 
 
 def use(device: torch.device, *, direct: bool) -> None:
-    """Set the device that this process computes on, and whether its MPI accesses the device's memory directly."""
+    """Set the device of this process, and whether its MPI accesses the device's memory directly."""
     global _device, _direct
     _device, _direct = device, direct and device.type != "cpu"
 
 
 def is_direct() -> bool:
-    """Tell whether MPI reads and writes the device's memory."""
+    """Tell whether MPI accesses the device's memory directly."""
     return _direct
 
 
 def can_read_gpus() -> bool:
-    """Ask the MPI in use whether it takes GPU memory (CUDA or ROCm).
+    """Tell whether the MPI in use accepts GPU memory (CUDA or ROCm).
 
     Open MPI and MPICH have a function for that; an MPI without one counts as unable.
     """
@@ -69,5 +69,5 @@ def get_words(tensor: torch.Tensor) -> Any:
 
 
 def move_to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy of `tensor` in main memory, or `tensor` itself if it is there already."""
+    """Return a copy of `tensor` in main memory, or `tensor` itself if it is there."""
     return tensor.cpu()

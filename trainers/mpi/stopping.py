@@ -36,13 +36,13 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 
 def listen() -> None:
-    """Install the handlers: SIGUSR1 requests a stop, SIGUSR2 writes the stacks of all threads to stderr."""
+    """Install the signal handlers: SIGUSR1 requests a stop, SIGUSR2 writes the stacks of all threads to stderr."""
     signal.signal(signal.SIGUSR1, _note)
     faulthandler.register(signal.SIGUSR2, all_threads=True)  # to stderr
 
 
 def write_stacks_into(attempt: Path, rank: int) -> None:
-    """Open the rank's file for stacks in the attempt's directory; if that fails, stacks go on to stderr.
+    """Open the rank's file for stacks in the attempt's directory; on failure, stacks still go to stderr.
 
     The file must be open before anything hangs. `end_stacks` removes it if it is empty.
     """
@@ -73,23 +73,23 @@ def is_requested() -> bool:
 
 
 def request() -> None:
-    """Request a stop as the signal does; for a signal that another rank of the run has received."""
+    """Request a stop, for a signal that another rank of the run has received."""
     _note(0, None)
 
 
 def forget() -> None:
-    """Forget requests to stop and that a step has begun: the next run of this process begins."""
+    """Forget requests to stop and past steps, because the process's next run begins."""
     global _requested, _begun
     _requested = _begun = False
 
 
 def has_begun() -> bool:
-    """Tell whether a step has begun since the start or `forget`, so that messages may be on their way."""
+    """Tell whether a step has begun since the start or `forget`, so that messages may be in transit."""
     return _begun
 
 
 class Agreement:
-    """Agreement of the workers on what all of them do after a step.
+    """The agreement of the workers on a common action after a step.
 
     The signal may reach one rank only, or several at different moments. One byte travels during the step: `ask` sends
     it at the beginning and `answer` reads it at the end, so that no worker waits for it (a step of two ranks takes 1 to
@@ -109,7 +109,7 @@ class Agreement:
         self._saved = 0  # coming answers to questions that were asked before the last save
 
     def ask(self, save: bool = False) -> None:
-        """Send this worker's request: to stop if a signal asked for it, else to `save` or nothing."""
+        """Send this worker's request: to stop if a signal requested it, else to `save` or nothing."""
         global _begun
         _begun = True
         mine, most = bytearray([STOP if _requested else SAVE if save else NOTHING]), bytearray(1)
@@ -117,7 +117,7 @@ class Agreement:
         self._asked.append((request, mine, most))
 
     def answer(self) -> int:
-        """Return the request that all workers follow now; it is the same on all of them."""
+        """Return the request that all workers now execute; it is the same on all of them."""
         if len(self._asked) <= self._behind:
             return NOTHING
         wanted = self._take()
@@ -132,7 +132,7 @@ class Agreement:
         return wanted
 
     def _take(self) -> int:
-        """Return the answer to the oldest question, but no request to save that the last save has met."""
+        """Return the answer to the oldest question, without requests to save that the last save has met."""
         request, _, most = self._asked.popleft()
         request.Wait()
         if not self._saved:
@@ -141,6 +141,6 @@ class Agreement:
         return STOP if most[0] == STOP else NOTHING
 
     def close(self) -> None:
-        """Wait for the answers that were not taken. All workers must have asked equally often."""
+        """Wait for the remaining answers. All workers must have asked equally often."""
         while self._asked:
             self._take()

@@ -24,7 +24,7 @@ SPIN_S = 0.5e-3  # before the agreed time a rank with a core of its own stops sl
 
 
 class CommonClock:
-    """The clock of rank 0, as far as this rank can tell. All ranks of `comm` make it together.
+    """The clock of rank 0, as estimated by this rank. All ranks of `comm` create it together.
 
     Ranks of one machine have the same monotonic clock, whatever hosts are emulated on it; other machines' are compared
     by messages there and back, half of the quickest of which is the error at most (Cristian, 1989).
@@ -45,7 +45,7 @@ class CommonClock:
         return time.perf_counter() + self._offset
 
     def compare(self) -> None:
-        """Compare the clocks, unless that was done a moment ago. All ranks call it."""
+        """Compare the clocks, unless they were compared a moment ago. All ranks call this."""
         if self.one_machine or not self.comm.bcast(time.perf_counter() >= self._again):
             return
         began = time.perf_counter()
@@ -66,7 +66,7 @@ class CommonClock:
         self._again = time.perf_counter() + (time.perf_counter() - began) / SHARE
 
     def wait_until(self, moment: float) -> None:
-        """Return at this time by `now`; at once if it is past."""
+        """Wait until `now` returns this time; return at once if it is past."""
         left = moment - self.now()
         if not self.crowded:
             left -= SPIN_S
@@ -77,7 +77,7 @@ class CommonClock:
 
 
 def is_crowded(places: Sequence[tuple[str, frozenset[int]]]) -> bool:
-    """Tell whether some ranks share a core, by the machine of each and the cores that it may run on."""
+    """Tell whether some ranks share a core, from the machine and the possible cores of each rank."""
     together = collections.Counter(places)
     if any(count > len(cores) for (_, cores), count in together.items()):
         return True
@@ -89,5 +89,5 @@ def is_crowded(places: Sequence[tuple[str, frozenset[int]]]) -> bool:
 
 
 def identify_machine() -> str:
-    """Return a name of this machine, since it was started, that no other has; emulated hosts on it have the same."""
+    """Return a unique name of this machine since its last boot; emulated hosts on it have the same name."""
     return Path("/proc/sys/kernel/random/boot_id").read_text()

@@ -60,7 +60,7 @@ _TAG = 8
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """What was measured; bandwidths in bit/s of payload.
+    """The measured figures of links; bandwidths in bit/s of payload.
 
     Attributes:
         latency_s: one way of a message of 8 bytes between the first two hosts, median.
@@ -81,7 +81,7 @@ class Links:
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """What a network should have, as `Links` counts it; None: it promises nothing."""
+    """The expected figures of a network, in the units of `Links`; None if the network promises nothing."""
 
     latency_s: float | None
     bandwidth: float | None
@@ -89,13 +89,15 @@ class Expected:
 
 
 def choose_ends(hosts: Sequence[str]) -> list[int]:
-    """Return the ranks to measure, by the hosts of all ranks: the first of each host, or two of a single host."""
+    """Return the ranks to measure, chosen by the hosts of all ranks: the first of each host, or two of a single
+    host."""
     firsts = sorted({host: rank for rank, host in reversed(list(enumerate(hosts)))}.values())
     return firsts if len(firsts) > 1 else list(range(len(hosts)))[:2]
 
 
 def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> tuple[int, Links | None]:
-    """Return the number of hosts and, on rank 0, the figures of their links, or None for one rank. All ranks call it.
+    """Measure the links; return the number of hosts and, on rank 0, the figures (None for one rank). All ranks call
+    this.
 
     Takes about a second; more below 100 kbit/s, or where a message takes more than 50 ms one way.
 
@@ -142,7 +144,7 @@ def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> t
 
 
 def measure_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Measure, and where something is marked measure again; returns what network.json says, on rank 0 only.
+    """Measure the links, and again if a figure is marked; return network.json's content, on rank 0 only.
 
     The attempt with the fewest marks counts. All ranks call it.
 
@@ -163,7 +165,7 @@ def measure_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | Non
 
 
 def correct_latency(latency: float, wanted: float | None) -> bool:
-    """Have an emulated latency corrected by what it was measured to be too long or too short; whether it was.
+    """Correct an emulated latency by its measured deviation; return whether it was corrected.
 
     Only messages of MPI itself tell what they take: its work is more than that of the connection that sweep.emulation
     has set the delay by. That is why what listens at STEERING_VARIABLE takes corrections.
@@ -184,7 +186,7 @@ def correct_latency(latency: float, wanted: float | None) -> bool:
 
 
 def compute_expected(network: Any, hosts: int, emulation: Mapping[str, Any] | None) -> Expected | None:
-    """Return what the links of a run should have by its options; None if these promise nothing.
+    """Return the figures that a run's options promise for its links; None without a promise.
 
     A latency that could not be emulated, or of 0, is not expected, and no bandwidth where packets are lost: what TCP
     makes of losses is its own.
@@ -209,7 +211,7 @@ def compute_expected(network: Any, hosts: int, emulation: Mapping[str, Any] | No
 
 
 def find_marks(measured: Links, wanted: Expected | None, usable: float | None = None) -> list[str]:
-    """Return what is not as it should be: some of `latency`, `bandwidth`, and `cpu` if the CPUs were the limit.
+    """Return which figures deviate: some of `latency`, `bandwidth`, and `cpu` if the CPUs were the limit.
 
     Args:
         usable: cores' time that the run may have, where that may be less than the machine's.
@@ -260,7 +262,7 @@ def _bytes(size: int) -> np.ndarray:
 
 
 def _wait_quietly(comm: MPI.Comm) -> None:
-    """Wait for all ranks without using a core: those that are not measured would take it from those that are."""
+    """Wait for all ranks without using a core: ranks that are not measured must not take it from measured ranks."""
     waiting = comm.Ibarrier()
     while not waiting.Test():
         time.sleep(0.001)
@@ -279,7 +281,7 @@ def _gather(comm: MPI.Comm, value: float | None) -> list[Any]:
 
 
 def _ask(comm: MPI.Comm, peer: int, message: np.ndarray, answer: np.ndarray) -> float:
-    """Send a message; return the seconds from its begin to the end of its answer."""
+    """Send a message; return the seconds until the end of the answer."""
     began = time.perf_counter()
     comm.Send(message, peer, _TAG)
     comm.Recv(answer, peer, _TAG)
@@ -287,7 +289,7 @@ def _ask(comm: MPI.Comm, peer: int, message: np.ndarray, answer: np.ndarray) -> 
 
 
 def _answer(comm: MPI.Comm, peer: int) -> None:
-    """Answer every message with a short one, until an empty one comes."""
+    """Answer every message with a short one, until an empty message arrives."""
     from mpi4py import MPI
 
     status, message, answer = MPI.Status(), _bytes(_LARGEST_TRY), _bytes(PING_BYTES)
@@ -299,7 +301,7 @@ def _answer(comm: MPI.Comm, peer: int) -> None:
 
 
 def _latency(comm: MPI.Comm, peer: int) -> float:
-    """Return half the time of a short message and its answer: the median, as the first message makes the connection."""
+    """Return half the time of a short message and its answer, as a median: the first message opens the connection."""
     ping, pong = _bytes(PING_BYTES), _bytes(PING_BYTES)
     times: list[float] = []
     until = time.perf_counter() + PINGS_S
@@ -320,7 +322,7 @@ def _estimate(comm: MPI.Comm, peer: int, latency: float) -> float:
 
 
 def _plan_chunks(rate: float, latency: float) -> tuple[int, int]:
-    """Return the bytes of a chunk and the number of chunks, to be sent one after another at `rate` in bytes a second.
+    """Return the bytes of a chunk and the number of chunks for a stream of `rate` bytes per second.
 
     So long that what is under way for the time of an answer, or was given away by a token bucket, is a small part.
     """
@@ -330,7 +332,7 @@ def _plan_chunks(rate: float, latency: float) -> tuple[int, int]:
 
 
 def _stream(comm: MPI.Comm, target: int | None, source: int | None, chunk: int, count: int) -> float | None:
-    """Send chunks to one rank while as many come from another; bit/s of these, or None if there is no `source`.
+    """Send chunks to one rank while receiving as many from another; return the bit/s received, None without a `source`.
 
     The first quarter is not counted: until then connections are made, windows open and buckets empty.
     """
@@ -355,13 +357,13 @@ def _stream(comm: MPI.Comm, target: int | None, source: int | None, chunk: int, 
 
 
 def _rate(times: np.ndarray) -> float:
-    """Return arrivals per second, by a line through all of them, as single ones may have been noticed late."""
+    """Return arrivals per second, by a line fitted to all of them, as single arrivals may be noticed late."""
     late = times - times.mean()
     return float(late @ np.arange(len(times)) / max(late @ late, 1e-18))
 
 
 def _core_times() -> list[tuple[float, float]]:
-    """Return busy and all ticks of every core since the machine was started; empty if the system does not tell."""
+    """Return the busy and all ticks of every core since boot; empty if the system does not show them."""
     try:
         lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -32,7 +32,7 @@ MOST = 4
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """What holds for the points `first` to `last`: a time of `alpha + beta n` seconds for n bytes.
+    """A line for the measurements `first` to `last`: a time of `alpha + beta n` seconds for n bytes.
 
     Attributes:
         residual: root mean square of the relative errors, over the points that are no outliers.
@@ -72,7 +72,7 @@ def fit(sizes: Sequence[float], times: Sequence[float], errors: Sequence[float])
 
 
 def _cut(n: Array, t: Array, sigma: Array, most: int) -> dict[int, tuple[list[Line], float]]:
-    """Return the best lines and their cost for each number of lines."""
+    """Return the best lines for each number of lines, with their cost."""
     count, fewest = len(n), min(FEWEST, len(n))
     single = {
         (first, last): _line(n, t, sigma, first, last)
@@ -91,8 +91,8 @@ def _cut(n: Array, t: Array, sigma: Array, most: int) -> dict[int, tuple[list[Li
 
 
 def _line(n: Array, t: Array, sigma: Array, first: int, last: int) -> tuple[Line, float]:
-    """The line through some of the points that fits best, and the sum of squares of standardised errors, those of
-    outliers cut off.
+    """Return the line that fits some measurements best, and the sum of squares of standardised errors, limited for
+    outliers.
 
     Tried are all lines through two points (as in least trimmed squares; Rousseeuw, 1984), and of the best one least
     squares over the points that are near.
@@ -129,7 +129,7 @@ def _cost(standardised: Array, most: Array | float = OUTLIER) -> Array:
 
 
 def _least_squares(x: Array, y: Array, weight: Array) -> tuple[float, float]:
-    """Return alpha and beta, neither below 0, with the least sum of squares of weighted errors."""
+    """Return non-negative alpha and beta with the least sum of squares of weighted errors."""
     # bytes and seconds differ by many powers of ten: a scale keeps the equations well conditioned
     scale = float(x.max())
     columns = np.stack([weight, weight * x / scale], axis=1)
@@ -142,7 +142,7 @@ def _least_squares(x: Array, y: Array, weight: Array) -> tuple[float, float]:
 
 
 def _measure_scatter(n: Array, t: Array, sigma: Array, lines: Sequence[Line]) -> float:
-    """Return the median of how many standard errors the points are off these lines; 1 if there are too few points."""
+    """Return the median distance of the measurements from these lines in standard errors; 1 for too few of them."""
     parts = [(line, slice(line.first, line.last + 1)) for line in lines]
     off = np.concatenate([(line.alpha + line.beta * n[of] - t[of]) / (sigma[of] * t[of]) for line, of in parts])
     free = len(off) - 3 * len(lines)  # three numbers of a line were chosen to fit

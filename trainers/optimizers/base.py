@@ -55,14 +55,14 @@ class Optimizer(ABC):
         self._decaying = find_decaying(flat, config.decay_1d)
 
     def adjust(self, *, momentum: float | None = None, weight_decay: float | None = None) -> None:
-        """Set values for the next step; called before every step in which a schedule has any, so they are no state."""
+        """Set values for the next step; called before every step in which a schedule has values, which are no state."""
         if momentum is not None:
             self.momentum = momentum
         if weight_decay is not None:
             self.weight_decay = weight_decay
 
     def prepare(self, unit: Unit) -> None:
-        """Replace the local gradient of a unit in place by what is to be exchanged; most optimizers leave it.
+        """Replace the local gradient of a unit in place by the tensor to exchange; most optimizers change nothing.
 
         Every worker calls it before it submits the unit to the exchange.
         """
@@ -79,7 +79,7 @@ class Optimizer(ABC):
                 direction[tensor].add_(self.flat.values[tensor], alpha=self.weight_decay)
 
     def _shrink(self, lr: float) -> None:
-        """Apply decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
+        """Apply decoupled weight decay (Loshchilov and Hutter, ICLR 2019) to the parameters."""
         if self.weight_decay:
             for tensor in self._decaying:
                 self.flat.values[tensor].mul_(1 - lr * self.weight_decay)
@@ -89,7 +89,7 @@ class Optimizer(ABC):
         return {name: tensor.clone() for name, tensor in self.kept.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
+        """Restore the state that `state_dict` has returned.
 
         Raises:
             ValueError: it is not the state of this optimizer on these parameters; nothing has been changed.

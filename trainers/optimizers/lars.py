@@ -37,7 +37,7 @@ class LARS(Optimizer):
         self.flat.values.sub_(momentum)
 
     def _compute_rate(self, tensor: slice) -> float:
-        """Return the rate of a tensor, by kernels of our own, whose norms are the same on all hosts."""
+        """Return the rate of a tensor; our own kernels compute its norms, so that these are the same on all hosts."""
         values = math.sqrt(norms.squares(self.flat.values[tensor]))
         gradient = math.sqrt(norms.squares(self.flat.gradients[tensor]))
         if not values or not gradient:

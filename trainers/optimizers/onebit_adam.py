@@ -24,7 +24,7 @@ class OneBitAdam(Adam):
 
     @property
     def frozen(self) -> bool:
-        """Whether the coming step keeps the variance and exchanges the momentum."""
+        """Whether the next step keeps the variance and exchanges the momentum."""
         return int(self.kept["steps"]) >= int(self.config.freeze_steps)
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ScheduledStep:
-    """A step (from 1) of a run, with the run's epochs and the number of its `warmup` steps."""
+    """A step (from 1) of a run, with the epochs of the run and the number of its `warmup` steps."""
 
     step: int
     epochs: Epochs
@@ -29,7 +29,7 @@ class ScheduledStep:
 
     @property
     def epoch(self) -> int:
-        """Epochs that are complete."""
+        """The number of completed epochs."""
         return self.epochs.count_done(self.step)
 
     def interpolate(self, knots: Sequence[Sequence[float]], per: str) -> float:
@@ -41,7 +41,7 @@ class ScheduledStep:
 
 
 def warmup_steps(config: options.Schedule, epochs: Epochs) -> int:
-    """Return the length of the warm-up in steps.
+    """Return the number of steps of the warm-up.
 
     A warm-up that would not end within the run is cut to half of the run, so that the schedule has a part too; with
     `warmup_per: epoch` to whole epochs, which may be none.
@@ -68,7 +68,7 @@ def constant(config: options.Constant, now: ScheduledStep) -> float:
 
 
 def cosine(config: options.Cosine, now: ScheduledStep) -> float:
-    """Cosine decay after the warm-up, to 0 just after the last step or after `t_max` epochs."""
+    """Return the factor of a cosine decay after the warm-up, to 0 just after the last step or after `t_max` epochs."""
     epochs, begun = now.epochs, now.epochs.count_passed(now.warmup)
     if config.per == "step":
         done: float = now.step - 1 - now.warmup
@@ -103,13 +103,14 @@ def interpolate(knots: Sequence[Sequence[float]], at: float, *, jumped: bool = T
 
 
 def piecewise(config: options.Piecewise, now: ScheduledStep) -> float:
-    """Follow the knots, by default those of the DAWNBench entry for CIFAR-10: up for 5/24 of the run, then to 0."""
+    """Return the factor at the knots' lines; the default is DAWNBench's for CIFAR-10: up for 5/24 of the run, then
+    to 0."""
     end = now.epochs.length
     return now.interpolate(config.knots or [[0, 0], [end * 5 / 24, 1], [end, 0]], config.per)
 
 
 def onecycle(config: options.OneCycle, now: ScheduledStep) -> float:
-    """One cycle up and down; a cycle longer than the run is cut to it."""
+    """Return the factor of one cycle up and down; a cycle longer than the run is cut."""
     end = now.epochs.length
     cycle = min(0.92 * end if config.cycle_epochs is None else config.cycle_epochs, end)
     knots = [[0, config.low], [cycle / 2, 1.0], [cycle, config.low], [end, config.final]]
@@ -122,12 +123,12 @@ def convex_decay(config: options.ConvexDecay, now: ScheduledStep) -> float:
 
 
 def regime(config: options.Regime, now: ScheduledStep) -> float:
-    """Return the learning rate itself, from the last phase that sets one."""
+    """Return the learning rate itself, from the last phase that sets a rate."""
     return find_settings(config, now)["lr"]
 
 
 def find_settings(config: options.Regime, now: ScheduledStep) -> dict[str, float]:
-    """Return everything that the phases of a regime have set so far."""
+    """Return all settings of a regime's phases so far."""
     values: dict[str, float] = {}
     for phase in config.phases:
         if phase["epoch"] <= now.epoch:
@@ -143,7 +144,7 @@ class Plateau:
         self.factor, self.best, self.bad = 1.0, math.inf, 0
 
     def observe(self, loss: float) -> None:
-        """Take an evaluation into account; NaN is no improvement."""
+        """Process an evaluation; NaN is no improvement."""
         if loss < self.best * (1 - self.config.threshold):
             self.best, self.bad = loss, 0
         else:
@@ -209,18 +210,18 @@ class Schedule:
         return {key: value for key, value in find_settings(self.config, self._locate(step)).items() if key != "lr"}
 
     def observe(self, test_loss: float) -> None:
-        """Take an evaluation into account; all workers call it with the same loss."""
+        """Process an evaluation; all workers call this with the same loss."""
         if self.plateau is not None:
             self.plateau.observe(test_loss)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that evaluations have left."""
+        """Return the state that depends on evaluations."""
         if self.plateau is None:
             return {}
         return {"factor": self.plateau.factor, "best": self.plateau.best, "bad": self.plateau.bad}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave.
+        """Restore the state that `state_dict` has returned.
 
         Raises:
             ValueError: it is the state of another schedule; nothing has been changed.

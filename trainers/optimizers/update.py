@@ -48,7 +48,7 @@ def build_update_setup(config: RunConfig, flat: Flat) -> UpdateSetup:
 
 @contextlib.contextmanager
 def hide_package(package: str) -> Iterator[None]:
-    """Make imports of an optional package fail within the block, unless it is loaded already."""
+    """Make imports of an optional package fail within the block, unless it is already loaded."""
     if package in sys.modules:
         yield
         return

@@ -41,7 +41,7 @@ KERNELS = "compressors.kernels.cpu.sums"  # of nearly all compressors
 
 
 def load_libraries() -> None:
-    """Load libraries, but none of our code."""
+    """Load libraries, but none of our own code."""
     for name in (*LIBRARIES, *USEFUL):
         if name in LIBRARIES or importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
@@ -51,7 +51,7 @@ def load_libraries() -> None:
 
 
 def can_fork() -> bool:
-    """Tell whether a fork loses no threads of libraries; OpenBLAS, for example, ends its threads before a fork."""
+    """Tell whether a fork loses no library threads; OpenBLAS, for example, ends its threads before a fork."""
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -60,7 +60,7 @@ def can_fork() -> bool:
 
 
 def load_ours(code: str, runs: list[str]) -> None:
-    """Load our code from the directory `code`, and the kernels and models of the runs in the directories `runs`."""
+    """Load our code from the directory `code`, with the kernels and models of the runs in the directories `runs`."""
     sys.path.insert(0, code)
     for name in OURS:
         importlib.import_module(name)
@@ -71,7 +71,7 @@ def load_ours(code: str, runs: list[str]) -> None:
 
 
 def mark(name: bytes, value: bytes) -> None:
-    """Write an environment variable into this process's memory that /proc shows as its environment.
+    """Write an environment variable into the memory of this process that /proc shows as its environment.
 
     The launcher finds the processes of a world by it. The variable must be there already, with a longer value.
 
@@ -89,7 +89,7 @@ def mark(name: bytes, value: bytes) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends."""
+    """Make the kernel kill this process when its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -118,7 +118,7 @@ class ForkServer:
         signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Serve until the launcher ends the connection."""
+        """Serve the launcher until it closes the connection."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._control:
@@ -133,7 +133,7 @@ class ForkServer:
             self._reap()
 
     def _obey(self) -> bool:
-        """Carry out an order of the launcher; return False if the launcher is gone or this process cannot fork."""
+        """Execute an order of the launcher; return False if the launcher has ended or this process cannot fork."""
         text, descriptors, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         if not text:
             return False
@@ -188,7 +188,7 @@ class ForkServer:
 
     @staticmethod
     def _read_process(pid: int) -> tuple[dict[bytes, bytes], set[int], str]:
-        """Return environment, cores and working directory of a process."""
+        """Return the environment, cores and working directory of a process."""
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         variables = dict(word.split(b"=", 1) for word in words if b"=" in word)
         return variables, os.sched_getaffinity(pid), os.readlink(f"/proc/{pid}/cwd")
@@ -202,7 +202,7 @@ class ForkServer:
         cores: set[int],
         folder: str,
     ) -> NoReturn:
-        """Become a rank in the place of a proxy; called in the child."""
+        """Become a rank in place of a proxy; called in the child process."""
         try:
             mark(self._variable, variables.get(self._variable, b""))
             signal.set_wakeup_fd(-1)
@@ -232,7 +232,7 @@ class ForkServer:
             os._exit(1)
 
     def _pass_on(self, child: int) -> None:
-        """Send a rank the signals that its proxy has received; kill it if the proxy has ended."""
+        """Send a rank the signals that its proxy has received; kill the rank if the proxy has ended."""
         link = self._links[child]
         try:
             numbers = link.recv(64) or bytes([signal.SIGKILL])

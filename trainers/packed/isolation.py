@@ -17,7 +17,7 @@ LAST_WORDS_S = 1.0
 
 @contextlib.contextmanager
 def redirect_logs(descriptors: Sequence[int]) -> Iterator[None]:
-    """Within the block, send stdout and stderr of this process and its children to the first two of `descriptors`.
+    """Within the block, redirect stdout and stderr of this process and its children to the first two `descriptors`.
 
     All descriptors are closed at the end of the block; the other ones are locks.
     """
@@ -37,7 +37,7 @@ def redirect_logs(descriptors: Sequence[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def forward_logs(send: Callable[[int, bytes], None]) -> Iterator[None]:
-    """Within the block, give what this process and its children print to `send`: the stream, 0 or 1, and bytes."""
+    """Within the block, pass the output of this process and its children to `send`: the stream, 0 or 1, and bytes."""
     pipes = [os.pipe() for _ in range(2)]
     readers = [
         threading.Thread(target=_forward, args=(pipe, stream, send), name="output", daemon=True)
@@ -81,7 +81,7 @@ def set_environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def tidy() -> None:
-    """Undo what a run has left in the process: choices, caches, memory.
+    """Reset what a run has changed in the process: choices, caches, memory.
 
     Loaded kernels stay: a packed world saves the time to load them. Random numbers need no reset: every run seeds
     torch's generator and has generators of its own for the rest.

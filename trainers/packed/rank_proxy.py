@@ -35,7 +35,7 @@ def ask(path: str, link: socket.socket) -> bool:
 
 
 def end_as(status: int) -> NoReturn:
-    """End with this exit status, or by the signal of a negative one."""
+    """End this process with an exit status, or for a negative status by that signal."""
     if status < 0:
         import resource
 
@@ -47,7 +47,7 @@ def end_as(status: int) -> NoReturn:
 
 
 def main(path: str) -> None:
-    """Have a rank forked and stand for it, or become an ordinary rank."""
+    """Request a forked rank and act as its proxy, or become an ordinary rank."""
     woken, waking = socket.socketpair()
     for end in (woken, waking):
         end.setblocking(False)

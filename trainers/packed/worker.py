@@ -33,7 +33,7 @@ RACE = "trainers.race"
 
 
 class Control:
-    """The connection to the launcher, read by a thread, so that an order to stop arrives while its run trains.
+    """The connection to the launcher; a thread reads it, so that an order to stop arrives during the training.
 
     Args:
         directory: of control.json, which has the address and the key of the connection.
@@ -67,7 +67,7 @@ class Control:
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message; the reading thread notices if the launcher is gone."""
+        """Send a message; the reading thread detects if the launcher has ended."""
         try:
             with self._sending:
                 self._connection.send_bytes(json.dumps(message).encode())
@@ -75,7 +75,7 @@ class Control:
             pass
 
     def send_output(self, number: int, stream: int, data: bytes) -> None:
-        """Send what run `number` has printed here."""
+        """Send output of run `number` on this rank."""
         self.send({"say": "output", "number": number, "stream": stream, "data": data.decode("latin-1")})
 
     def wait_for_order(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Control:
         return self._orders.get()
 
     def train(self, number: int | None) -> None:
-        """Begin run `number`: an order to stop it, even one that has come before, is a request to this process."""
+        """Begin run `number`: an order to stop it, even an earlier one, becomes a request to this process."""
         with self._changing:
             self._current = number
             stopping.forget()
@@ -125,7 +125,7 @@ class Control:
 
 
 def track_communicators(comm: MPI.Intracomm, made: list[MPI.Comm]) -> MPI.Intracomm:
-    """Return `comm` as a communicator whose copies and parts, and theirs, are added to `made`, to be freed later."""
+    """Return `comm` as a communicator whose copies and parts are added to `made`, to be freed later."""
     from mpi4py import MPI
 
     plain: Any = MPI.Intracomm
@@ -135,7 +135,7 @@ def track_communicators(comm: MPI.Intracomm, made: list[MPI.Comm]) -> MPI.Intrac
         return derived
 
     class Tracked(plain):
-        """mpi4py gives copies and parts of a communicator its class."""
+        """A communicator class that mpi4py also gives to copies and parts."""
 
         def Dup(self, *arguments: Any, **named: Any) -> Any:
             return note(super().Dup(*arguments, **named))
@@ -173,7 +173,7 @@ def serve(control: Control) -> None:
 
 
 def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str | None:
-    """Train a run as in a process of its own; return None, or how it failed: `cleanly` or `badly`.
+    """Train a run as a process of its own would; return None, or how it failed: `cleanly` or `badly`.
 
     `cleanly`: no messages of the run are on their way, so that the world can go on if all its ranks report this. A rank
     without descriptors for its logs (it may be on another node) sends its output to the launcher.

@@ -106,7 +106,7 @@ class Replica:
 
     @property
     def owes_measurement(self) -> bool:
-        """Whether the last step was to be measured but was skipped, so that the next one is measured instead."""
+        """Whether the last step had to be measured but was skipped, so that the next step is measured instead."""
         return self.scaler is not None and self.scaler.unmeasured
 
     def check_usable(self, watch: Stopwatch, measured: bool = False) -> bool:
@@ -155,7 +155,7 @@ class Replica:
         return outputs.float()
 
     def _join_normalisation(self, inputs: torch.Tensor, times: int) -> None:
-        """Take part `times` times in the sums of synchronised batch normalisation, without samples and gradients."""
+        """Take part `times` times in the sums of synchronised batch normalisation, without samples or gradients."""
         if self.normalising is None:
             return
         sample = inputs.new_zeros((1, *inputs.shape[1:]))
@@ -165,8 +165,8 @@ class Replica:
                 outputs.backward(torch.zeros_like(outputs))
 
     def take_extra_bytes(self) -> float:
-        """Return the bytes that this worker has sent since the last call beside gradients: for synchronised batch
-        normalisation and agreements on fp16 overflows."""
+        """Return the bytes that this worker has sent since the last call in addition to gradients: for synchronised
+        batch normalisation and agreements on fp16 overflows."""
         sent = 0.0
         for sender in (self.normalising, self.scaler):
             if sender is not None:
@@ -205,7 +205,7 @@ class Replica:
                 buffer.copy_(value)
 
     def _judge(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> np.ndarray:
-        """Return summed losses, hits and the number of labels, (3,)."""
+        """Return the sums of losses and hits, and the number of labels, (3,)."""
         self.model.eval()
         sums = np.zeros(3)
         for batch in batches:
@@ -244,7 +244,7 @@ class Replica:
             raise DifferentWeights(f"{what} of workers {different} differ from those of worker 0")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of this worker's state beside its parameters, between two steps.
+        """Return a copy of this worker's state other than its parameters, between two steps.
 
         `buffers` of the model (running statistics, which differ between workers), `scaler` of the loss (empty without
         fp16), `carried` (hidden state of a model with methods `copy_carried` and `carry`), and `rng`, the states of
@@ -260,7 +260,7 @@ class Replica:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave; parameters are not part of it.
+        """Restore the state that `state_dict` has returned, which has no parameters.
 
         Raises:
             ValueError: it is the state of another model, precision or kind of device; nothing has been changed.
@@ -283,11 +283,12 @@ class Replica:
 
 
 def split_batch(batch: Batch, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Split a batch into `count` pieces of inputs and labels, as equal as possible; fewer if samples are fewer."""
+    """Split a batch into `count` pieces of inputs and labels of similar size; fewer pieces if there are fewer
+    samples."""
     count = min(count, len(batch.labels))
     return list(zip(batch.inputs.tensor_split(count), batch.labels.tensor_split(count), strict=True))
 
 
 def flatten_scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Flatten outputs to logits (n, classes) and labels to (n,); language models have outputs for every position."""
+    """Return outputs as logits (n, classes) and labels as (n,); language models have outputs for every position."""
     return outputs.reshape(-1, outputs.shape[-1]), labels.reshape(-1)
