@@ -34,7 +34,7 @@ Report = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 
 @contextmanager
 def blame(run: str) -> Iterator[None]:
-    """Name the run whose code fails within the block.
+    """Name the run in errors raised within the block.
 
     Raises:
         RunFailed: in place of any other exception.
@@ -46,7 +46,7 @@ def blame(run: str) -> Iterator[None]:
 
 
 class Heat:
-    """The turns of some runs, as one rank takes them. All ranks call `run` together.
+    """The turns of some runs on one rank. All ranks call `run` together.
 
     Args:
         comm: one rank for each worker.
@@ -69,7 +69,7 @@ class Heat:
         self._rows: list[dict[str, Any]] = []
 
     def run(self) -> bool:
-        """Take turns until the heat is over; return whether that was because a signal asked for it.
+        """Give all runs turns until the heat is over; return whether a signal has ended it.
 
         Raises:
             RunFailed: a run has failed on this rank.
@@ -92,7 +92,7 @@ class Heat:
         return stopped
 
     def _shorten_blocks(self) -> None:
-        """Time fewer steps in a block if a round would take too long."""
+        """Reduce the timed steps of a block if a round would take too long."""
         from mpi4py import MPI
 
         seconds = np.array([racer.warm_step_s for racer in self.racers.values()])
@@ -102,7 +102,7 @@ class Heat:
             self._timed = {name: racer.count_timed_steps(1) for name, racer in self.racers.items()}
 
     def _take_round(self) -> bool:
-        """Let every run take a block; return whether a rank was asked to stop."""
+        """Run a block of every run; return whether a rank was asked to stop."""
         from mpi4py import MPI
 
         names = list(self.racers)
@@ -131,12 +131,12 @@ class Heat:
         self._rows.append({**about, **steps, **dict(seconds)})
 
     def _leave(self, name: str, reason: str) -> None:
-        """Take a run out of the heat; if it is the baseline, the next run becomes it."""
+        """Remove a run from the heat; if it is the baseline, the next run replaces it as the baseline."""
         self.left[name] = reason
         del self.racers[name], self._means[name]
 
     def compute_figures(self) -> dict[str, Any]:
-        """Return what was measured so far.
+        """Return the figures measured so far.
 
         `baseline` is the name of a run; `runs` has by name the seconds of a step and its phases, and the ratio of the
         run's speed to the baseline's with its interval; `pairs` has the ratio of the second run's speed to the first's
@@ -168,7 +168,7 @@ class Heat:
 
 
 def _compare_pairs(names: Sequence[str], times: np.ndarray) -> list[dict[str, Any]]:
-    """Return for each pair of runs how many times as fast the second is as the first."""
+    """Return for each pair of runs how many times as fast as the first the second is."""
     pairs = []
     for place, name in enumerate(names):
         for other, ratio in zip(names[place + 1 :], estimate_ratios(times, place)[place + 1 :], strict=True):

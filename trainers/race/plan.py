@@ -12,7 +12,7 @@ from gradsweep.run_directory import RACE_PLAN
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a race is to measure.
+    """The runs and settings of a race.
 
     Attributes:
         runs: directories of the runs, which need the same place; the first is the baseline.

@@ -28,7 +28,7 @@ FREE = 0.1
 
 
 def run_race(directory: Path, comm: MPI.Intracomm | None = None) -> None:
-    """Race the runs in the plan of `directory`, and leave race.csv, ratios.json and result.json there.
+    """Race the runs in the plan of `directory`, and write race.csv, ratios.json and result.json there.
 
     A signal ends it early: then stopped.json of the attempt says so, and ratios.json has what was measured until then.
 
@@ -64,7 +64,7 @@ def run_race(directory: Path, comm: MPI.Intracomm | None = None) -> None:
 
 
 class Race:
-    """The heats of a race, as one rank computes them. All ranks call `run` together.
+    """The heats of a race on one rank. All ranks call `run` together.
 
     Args:
         comm: one rank for each worker.
@@ -79,7 +79,7 @@ class Race:
         self._left_out: dict[str, str] = {}
 
     def run(self) -> bool:
-        """Race all runs; return whether a signal has ended that early.
+        """Race all runs; return whether a signal has ended the race early.
 
         Raises:
             RunFailed: a run has failed on this rank.
@@ -104,7 +104,7 @@ class Race:
         return stopped
 
     def _set_up(self, configs: Mapping[str, RunConfig]) -> dict[str, Racer]:
-        """Build the first of these runs, and more of them while there is memory."""
+        """Build the first of these runs, and more while there is memory."""
         racers: dict[str, Racer] = {}
         largest = 0
         for name, config in configs.items():
@@ -130,7 +130,7 @@ class Race:
         return stopped
 
     def _has_room(self, racer: Racer, largest: float) -> bool:
-        """Tell whether one more run fits into memory on every rank, if it needs as much as the largest so far."""
+        """Tell whether another run fits into memory on every rank if it needs as much as the largest run so far."""
         from mpi4py import MPI
 
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -140,7 +140,7 @@ class Race:
         return bool(self.comm.allreduce(wanted < (1 - FREE) * free, MPI.LAND))
 
     def _write(self) -> None:
-        """Write ratios.json; on rank 0."""
+        """Write ratios.json on rank 0."""
         if self.comm.rank == 0:
             about = {"format": FORMAT, "workers": self.comm.size}
             write_json(

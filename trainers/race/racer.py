@@ -28,7 +28,7 @@ TIMED_STEPS = 4
 
 
 def find_first_step(config: RunConfig, epochs: Epochs) -> int:
-    """Return the first step (from 1) from which on nothing of the run's schedule changes what a step costs.
+    """Return the first step (from 1) after which the schedule no longer changes the cost of a step.
 
     Before it the policy may send all or more than later, images may be smaller, and post-local SGD synchronises.
     """
@@ -40,7 +40,7 @@ def find_first_step(config: RunConfig, epochs: Epochs) -> int:
 
 
 def explain_unraceable(config: RunConfig) -> str | None:
-    """Return the setting for which a run cannot race, and why; None if it can."""
+    """Return the setting that prevents a run from racing, and why; None if the run can race."""
     if config.exchange.asynchronous:
         return "exchange.mode=asynchronous: its workers do not take turns"
     if config.exchange.servers:
@@ -53,7 +53,7 @@ def explain_unraceable(config: RunConfig) -> str | None:
 
 
 class Racer:
-    """One run, as this worker computes it in the turns that it is given.
+    """One run on this worker, computed in turns with other runs.
 
     It computes what it would compute alone, to the bit: it has its own replica, memories, data and communicator, and
     the state of the process (torch's generators, the choice of kernels) is its own while its turn lasts. All workers
@@ -84,18 +84,19 @@ class Racer:
         self._steps = self._take_steps()
 
     def count_timed_steps(self, least: int) -> int:
-        """Return how many steps of a block are timed: at least `least`, and whole periods between two exchanges."""
+        """Return how many steps of a block are timed: at least `least`, and a multiple of the period between
+        exchanges."""
         return -(-least // self._period) * self._period
 
     def warm_up(self) -> None:
-        """Take steps that do not count: they load and compile kernels, and allocate what steps need."""
+        """Take untimed steps, which load kernels and allocate memory."""
         self.take_block(max(self.config.warmup_steps - 2, 1))
         self.warm_step_s = float(self.take_block(1)[0])
         kind = self.worker.device.type
         self.bytes = memory.measure_used_bytes()[kind] - self._bytes_before[kind]
 
     def take_block(self, timed: int) -> np.ndarray:
-        """Take a step that does not count and `timed` more; return the mean of these, (1 + phases,).
+        """Take an untimed step and `timed` more; return the mean times of the latter, (1 + phases,).
 
         The first column is the seconds of a step, the others are those of its phases, in the order of PHASES.
         """
@@ -104,7 +105,7 @@ class Racer:
             return np.mean([next(self._steps) for _ in range(timed)], axis=0)
 
     def _take_steps(self) -> Generator[list[float]]:
-        """Take step after step, also beyond the end of the run; yield the seconds of each, and those of its phases."""
+        """Take steps, even beyond the end of the run; yield the seconds of each step and of its phases."""
         worker = self.worker
         epochs = worker.schedule.epochs
         while True:
@@ -120,7 +121,7 @@ class Racer:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Within the block, give the process the state that this run has left it in."""
+        """Within the block, restore in the process the state that this run left."""
         if self._generators:
             set_generators(self._generators, self.worker.device)
         with backend.use(self.config.kernels):
@@ -128,7 +129,7 @@ class Racer:
         self._generators = get_generators(self.worker.device)
 
     def close(self) -> None:
-        """Free the run's memory, threads and communicator."""
+        """Free the memory, threads and communicator of the run."""
         self._steps.close()
         self.worker.exchange.close()
         self.worker.feed.close()

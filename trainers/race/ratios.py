@@ -18,7 +18,7 @@ RESAMPLES = 400
 
 
 class Ratio(NamedTuple):
-    """How many times as fast one run is as another, with its 95 % interval."""
+    """The speed of one run relative to another, with its 95 % interval."""
 
     value: float
     low: float
@@ -26,18 +26,18 @@ class Ratio(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Half the width of the interval, relative to the value; infinite if it is unknown."""
+        """Half the width of the interval relative to the value; infinite without an interval."""
         width = (self.high - self.low) / 2 / self.value
         return width if math.isfinite(width) else math.inf
 
     @property
     def differs(self) -> bool:
-        """Whether the interval excludes 1, so that the two can be told apart."""
+        """Whether the interval excludes 1, so that the two speeds differ significantly."""
         return not self.low <= 1 <= self.high
 
 
 def estimate_ratios(times: np.ndarray, baseline: int, seed: int = 0) -> list[Ratio]:
-    """Return for each run how many times as fast it is as the run `baseline`.
+    """Return the speed of each run relative to the run `baseline`.
 
     Args:
         times: seconds a step, (rounds, runs), all above 0.
@@ -59,7 +59,7 @@ def _summarise(differences: np.ndarray, seed: int) -> list[Ratio]:
 
 
 def _compute_quantile(freedom: int) -> float:
-    """Return Student's t for a two-sided interval with so many degrees of freedom; infinity without any."""
+    """Return the quantile of Student's t for a two-sided interval; infinity without degrees of freedom."""
     from scipy.special import stdtrit  # half a second to load, and only rank 0 needs it
 
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) if freedom else math.inf

@@ -33,14 +33,14 @@ class LocalModels:
         return not np.isnan(self.accuracy).any()
 
     def columns(self) -> dict[str, float]:
-        """Return their columns of epochs.csv, without values that were not evaluated."""
+        """Return the models' columns for epochs.csv, without values that were not evaluated."""
         judged = (self.loss.mean(), self.accuracy.mean(), self.accuracy.min(), self.accuracy.max())
         values = (*(judged if self.are_judged else ()), self.consensus_distance)
         names = LOCAL_EPOCH_COLUMNS[-len(values) :]
         return {name: float(value) for name, value in zip(names, values, strict=True)}
 
     def rows(self, epoch: int) -> list[dict[str, float]]:
-        """Return their rows of local_models.csv."""
+        """Return the models' rows for local_models.csv."""
         rows = []
         for worker, values in enumerate(zip(self.loss, self.accuracy, self.distance, strict=True)):
             row = dict(zip(LOCAL_MODEL_COLUMNS, (epoch, worker, *map(float, values)), strict=True))

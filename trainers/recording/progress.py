@@ -40,7 +40,8 @@ class Progress:
         self._write(what)
 
     def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Print a line for these rows of steps.csv and those since the last line, if ten seconds have passed."""
+        """Print a line on the rows of steps.csv since the last line, if ten seconds have passed; these `rows` are
+        the newest."""
         self._rows.extend(rows)
         if self._rows and self._clock() - self._last >= EVERY_S:
             last, count = self._rows[-1], len(self._rows)
@@ -52,7 +53,7 @@ class Progress:
             )
 
     def _mean(self, column: str) -> float:
-        """Return the mean of a column over the samples since the last line."""
+        """Return the mean of a column over all samples since the last line."""
         samples = sum(row["samples"] for row in self._rows)
         return sum(row[column] * row["samples"] for row in self._rows) / samples if samples else math.nan
 
@@ -62,7 +63,7 @@ class Progress:
         self._last = self._clock()
 
     def on_epoch(self, row: Mapping[str, float]) -> None:
-        """Print a line for this row of epochs.csv."""
+        """Print a line on this row of epochs.csv."""
         local = f"  local accuracy {row['local_test_accuracy']:.4f}" if "local_test_accuracy" in row else ""
         apart = f"  consensus distance {row['consensus_distance']:.3g}" if "consensus_distance" in row else ""
         speed = row["step"] / row["time_s"] if row["time_s"] else math.nan

@@ -52,7 +52,7 @@ class Diverged(Exception):
 
 
 class Listener(Protocol):
-    """Receives on rank 0 the rows that have just been written; NaN stands for values that were not measured."""
+    """An object that receives newly written rows on rank 0; NaN stands for values that were not measured."""
 
     def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Receive rows of steps.csv."""
@@ -194,7 +194,7 @@ class Recorder:
         evaluate_s: float,
         local: LocalModels | None = None,
     ) -> None:
-        """Record the evaluation after an epoch with the training since the last one.
+        """Record the evaluation after an epoch, and the training since the previous evaluation.
 
         Args:
             local: the workers' own models, of a decentralised run.
@@ -226,17 +226,17 @@ class Recorder:
 
     @property
     def time_s(self) -> float:
-        """Training time so far."""
+        """The training time so far."""
         return self._sums["step_s"]
 
     @property
     def steps_since_start(self) -> int:
-        """Steps of this attempt."""
+        """The number of steps in this attempt."""
         return self._steps - (self.resumed_after or [0])[-1]
 
     @property
     def sent_bytes(self) -> float:
-        """Bytes that a worker has sent so far, on average."""
+        """The mean bytes that a worker has sent so far."""
         return self._sums["sent_bytes"]
 
     def figures(self) -> dict[str, Any]:
@@ -270,7 +270,7 @@ class Recorder:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of what the figures are computed from; all rows must have been combined."""
+        """Return a copy of the state from which the figures are computed; all rows must have been combined."""
         assert not self._local, "combine() comes first"
         return {
             "steps": self._steps,
@@ -285,7 +285,7 @@ class Recorder:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave: the next step is the first of a new attempt.
+        """Restore the state from `state_dict`: the next step is the first of a new attempt.
 
         Raises:
             ValueError: it is something else; nothing has been changed.
@@ -303,7 +303,7 @@ class Recorder:
 
 
 def _printable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace NaN, which means not measured, by an empty field. A loss that is not a number stays."""
+    """Replace NaN, which means not measured, by an empty field, except in a loss."""
     return {
         key: "" if isinstance(value, float) and math.isnan(value) and "loss" not in key else value
         for key, value in row.items()

@@ -35,7 +35,7 @@ class NormalisationGroup:
 
     @contextlib.contextmanager
     def exclude_samples(self) -> Iterator[None]:
-        """Within the block, let this worker take part in sums without adding to them."""
+        """Within the block, let this worker take part in the sums without samples."""
         self.has_samples = False
         try:
             yield
@@ -60,7 +60,7 @@ def _reshape_to_channels(vector: torch.Tensor, like: torch.Tensor) -> torch.Tens
 
 
 class _Normalise(torch.autograd.Function):
-    """(x - mean) / sqrt(var + eps) * weight + bias with mean and variance over the samples of all workers.
+    """Compute (x - mean) / sqrt(var + eps) * weight + bias with mean and variance over the samples of all workers.
 
     Returns the result, and without gradients the mean, the biased variance and the number of values of a channel.
     """
@@ -109,7 +109,7 @@ class _Normalise(torch.autograd.Function):
 
 
 class SynchronisedBatchNorm(_BatchNorm):
-    """Replaces a `BatchNorm1d`, `2d` or `3d`, whose parameters and running statistics it takes over.
+    """A replacement for a `BatchNorm1d`, `2d` or `3d`, with its parameters and running statistics.
 
     Evaluation does not change. All workers must call it in the same order, with at least one value each (see
     `NormalisationGroup.exclude_samples`).

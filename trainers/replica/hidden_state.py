@@ -30,12 +30,12 @@ class HiddenState:
         self._before = [{name: pieces[number] for name, pieces in cut.items()} for number in range(count)]
 
     def begin(self) -> None:
-        """Give the model the state of the next piece."""
+        """Set the model's state to that of the next piece."""
         if self.model is not None:
             self.model.carry(self._before[len(self._after)])
 
     def end(self) -> None:
-        """Take the state that the piece has left; after the last piece give the model all of it."""
+        """Store the state after the piece; after the last piece, set the model's state to that of the whole batch."""
         if self.model is None:
             return
         self._after.append(self.model.copy_carried())

@@ -20,14 +20,14 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Within the block, compute operations that allow it in 16 bits; fp32 changes nothing."""
+    """Within the block, compute in 16 bits if the operation allows it; do nothing with fp32."""
     if precision == "fp32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=_TYPES[precision])
 
 
 class ScaleExhausted(RuntimeError):
-    """The gradient is not finite although the loss is not scaled up any more."""
+    """The gradient is not finite although the loss scale is at its minimum."""
 
 
 class LossScaler:
@@ -80,7 +80,7 @@ class LossScaler:
         return {"scale": self.scale, "good": self.good, "skipped": self.skipped, "unmeasured": self.unmeasured}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Restore what `state_dict` gave.
+        """Restore the state that `state_dict` has returned.
 
         Raises:
             ValueError: it is something else.

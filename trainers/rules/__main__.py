@@ -33,7 +33,7 @@ def _exchanges() -> dict[str, type[Exchange]]:
 
 
 def _describe_exchanges(compressor: Compressor) -> list[str]:
-    """Return a cell for each exchange; if only some granularities work, they are named."""
+    """Return a table cell for each exchange; if only some granularities work, the cell names them."""
     memory = memories.build("none")
     return [
         _describe(
@@ -47,7 +47,7 @@ def _describe_exchanges(compressor: Compressor) -> list[str]:
 
 
 def _describe_memories(compressor: Compressor) -> list[str]:
-    """Return a cell for each memory, over the exchanges that can carry the compressor, without gossip."""
+    """Return a table cell for each memory, over the exchanges that can carry the compressor, without gossip."""
     cells = []
     exchanges = {name: cls for name, cls in _exchanges().items() if cls is not Gossip}
     for name in memories.REGISTRY:
@@ -58,7 +58,7 @@ def _describe_memories(compressor: Compressor) -> list[str]:
 
 
 def _describe(broken: dict[str, list[int]]) -> str:
-    """Return `yes`, or `no` with the rules that are broken, or which of the choices work and why the others do not."""
+    """Return `yes`, `no` with the broken rules, or which of the choices work and why others do not."""
     works = [choice for choice, rules in broken.items() if not rules]
     reasons = ", ".join(str(number) for number in sorted({number for rules in broken.values() for number in rules}))
     if not reasons:

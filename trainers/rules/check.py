@@ -79,7 +79,7 @@ def check_together(run: RunConfig) -> None:
 
 
 def _check_counts(run: RunConfig) -> None:
-    """Refuse more dropped messages or more pieces of a step than a step can have.
+    """Refuse more dropped messages, or more pieces of a step, than possible.
 
     Raises:
         UsageError: names the option and what would work.
@@ -96,7 +96,7 @@ def _check_counts(run: RunConfig) -> None:
 
 
 def _check_fit(run: RunConfig) -> None:
-    """Refuse a data set that the model cannot be fed with.
+    """Refuse a data set that does not fit the model.
 
     Raises:
         UsageError: names the combination and what would work.
@@ -111,6 +111,6 @@ def _check_fit(run: RunConfig) -> None:
 
 
 def _count_combined(run: RunConfig) -> int:
-    """Return how many payloads are combined; if only the network can tell, the most that there may be."""
+    """Return how many payloads are combined; if it depends on the network, the maximum."""
     inside = run.exchange.workers_per_node if isinstance(run.exchange, Hierarchical) else None
     return math.ceil(run.workers / (inside or 1))

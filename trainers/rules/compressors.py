@@ -16,7 +16,7 @@ from trainers.rules.rule import Condition, Rule, has, has_above, has_other, read
 
 @dataclasses.dataclass(frozen=True)
 class Combination:
-    """A compressor, what carries its payloads and what remembers what it leaves out, named as in RunConfig.
+    """A compressor, the exchange of its payloads, and the memory of what it leaves out, named as in RunConfig.
 
     Args:
         algorithm: of the run; the tables, which hold for all that gossip or do not, have none.
@@ -39,7 +39,7 @@ def is_reducible(compressor: Compressor) -> bool:
 
 
 def _sends_everything(one: Combination) -> bool:
-    """Tell whether every step says something about every element."""
+    """Tell whether every step sends information on every element."""
     return not one.compressor.sparse or one.compressor.law((1024, 1024)).omega == 0.0
 
 

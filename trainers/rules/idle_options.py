@@ -19,7 +19,7 @@ Config = Mapping[str, Any]
 
 
 def _idle(options: str, test: Callable[[Config], bool], valid: str, other: str | None = None) -> Rule:
-    """Return the rule that some options decide something only in configs that pass a test.
+    """Return the rule that some options only have an effect in configs that pass a test.
 
     Args:
         options: as they are typed, separated by spaces; `scaling.*` are all of a section.
@@ -32,7 +32,7 @@ def _idle(options: str, test: Callable[[Config], bool], valid: str, other: str |
 
 
 def _together(options: str, other: str, *values: Any) -> Rule:
-    """Return the rule that some options need another to be one of some values, or to be no option of the run."""
+    """Return the rule that some options need another option to have one of some values, or not to exist."""
     listed = ",".join(map(word, values))
     return _idle(
         options, lambda config: read(config, other, values[0]) in values, f"together with {other}={listed}", other
@@ -40,12 +40,12 @@ def _together(options: str, other: str, *values: Any) -> Rule:
 
 
 def _unless(options: str, other: str, value: Any, instead: str) -> Rule:
-    """Return the rule that some options need another to be anything else than a value."""
+    """Return the rule that some options need another option to differ from a value."""
     return _idle(options, lambda config: read(config, other, ...) != value, f"together with {instead}", other)
 
 
 def _count_hosts(config: Config) -> int | None:
-    """Return how many hosts an emulated network has; None if none is emulated."""
+    """Return the number of hosts of an emulated network; None without emulation."""
     each = read(config, "network.workers_per_host")
     return None if each is None else -(-run_directory.count_ranks(config) // int(each))
 
@@ -172,7 +172,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def find_idle(config: Config, typed: Iterable[str]) -> dict[str, str]:
-    """Return what is valid in place of each typed key that decides nothing in a resolved run."""
+    """Return what is valid instead of each typed key that has no effect in a resolved run."""
     found = {}
     for key in typed:
         for rule in list_rules(key):
@@ -184,7 +184,7 @@ def find_idle(config: Config, typed: Iterable[str]) -> dict[str, str]:
 
 @functools.cache
 def list_rules(key: str) -> list[Rule]:
-    """Return the rules of a key as it is typed; a sweep may ask for thousands of points."""
+    """Return the rules for a typed key, cached: a sweep may request them for thousands of points."""
     section = key.partition(".")[0]
     named = [(rule, str(rule.when.shown).split()) for rule in RULES]
     return [rule for rule, options in named if key in options or f"{section}.*" in options and "." in key]

@@ -37,7 +37,7 @@ RULES = (
 
 
 def check(run: RunConfig) -> None:
-    """Refuse what this machine cannot do, as far as that can be known here.
+    """Refuse configs that this machine cannot run, as far as that is known before the start.
 
     Raises:
         UsageError: names the option and what would work.

@@ -23,7 +23,7 @@ from trainers.topology import edges
 
 
 def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Check a composed config, decide what it leaves open, and return what config.yaml will say.
+    """Check a composed config, replace its open choices, and return the content of config.yaml.
 
     `exchange=auto` becomes the exchange that suits the algorithm and the compressor; without a decentralised algorithm,
     the topology is none; links that a file has are read; a regime without phases gets those of the model;
@@ -55,7 +55,7 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _take_phases(run: RunConfig) -> list[dict[str, Any]]:
-    """Return the phases that the model brings for the data set, as far as the optimizer has these options.
+    """Return the phases that the model brings for the data set, restricted to options of the optimizer.
 
     With memory=dgc, which has the momentum, they have none.
 
@@ -86,7 +86,7 @@ def _complete_topology(run: RunConfig, section: dict[str, Any]) -> dict[str, Any
 
 
 def _choose_exchange(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
-    """Return the section `exchange` with what `auto` becomes.
+    """Return the section `exchange` with a concrete exchange in place of `auto`.
 
     Raises:
         UsageError: neighbours cannot exchange in the way that it asks for.

@@ -23,7 +23,7 @@ _FIELD = re.compile(r"\{([\w.]+)(=?)\}")
 
 
 def read(run: Any, key: str, default: Any = None) -> Any:
-    """Return the value of a dotted key, of a part that is chosen by name its name; without such an option the default.
+    """Return the value of a dotted key; for a part chosen by name, the name; for a missing option, the default.
 
     Args:
         run: a RunConfig, something with the same attributes, or a resolved config.
@@ -37,7 +37,7 @@ def read(run: Any, key: str, default: Any = None) -> Any:
 
 
 def _fill(text: str, run: Any) -> str:
-    """Replace {key} by the option's value, and {key=} by key=value, or by nothing if the run has no such option."""
+    """Replace {key} by the option's value, and {key=} by key=value, or by nothing if the run lacks the option."""
 
     def show(field: re.Match[str]) -> str:
         value = read(run, field[1], _MISSING)
@@ -55,7 +55,7 @@ def word(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """What some options of a run are.
+    """A condition on some options of a run.
 
     Args:
         words: for the docs.
@@ -74,18 +74,18 @@ class Condition:
         return Condition(f"{self.words} and {other.words}", lambda run: bool(self.test(run) and other.test(run)), shown)
 
     def show(self, run: Any) -> str:
-        """Return how a run meets it, for an error line."""
+        """Return for an error line how a run meets the condition."""
         return self.words if self.shown is None else _fill(self.shown, run)
 
 
 def has(key: str, *values: Any, shown: str | None = None) -> Condition:
-    """Return the condition that an option has one of some values; parts of a run have names."""
+    """Return the condition that an option has one of some values; parts of a run are given by name."""
     listed = " or ".join(map(word, values))
     return Condition(f"{key}={listed}", lambda run: read(run, key) in values, f"{{{key}=}}" if shown is None else shown)
 
 
 def has_other(key: str, value: str) -> Condition:
-    """Return the condition that a part of a run is not the one of a name."""
+    """Return the condition that a part of a run has another name than this one."""
     return Condition(f"another {key} than {value}", lambda run: read(run, key) != value, f"{{{key}=}}")
 
 
@@ -97,7 +97,7 @@ def has_above(key: str, bound: int, shown: str | None = None) -> Condition:
 
 
 def given(key: str) -> Condition:
-    """Return the condition that an option has a value other than null."""
+    """Return the condition that an option is not null."""
     return Condition(key, lambda run: read(run, key) is not None, f"{{{key}=}}")
 
 
@@ -106,7 +106,7 @@ ACCORDION = Condition("policy.accordion", lambda run: run.policy.accordion.optio
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Two conditions that do not go together.
+    """A rule: two conditions that must not both hold.
 
     Args:
         when, forbids: the conditions, in the order of the error line.
@@ -122,11 +122,11 @@ class Rule:
     verb: str = "is"
 
     def is_broken(self, run: Any) -> bool:
-        """Tell whether a run meets both conditions."""
+        """Tell whether both conditions hold for a run."""
         return bool(self.when.test(run) and self.forbids.test(run))
 
     def explain(self, run: Any) -> str:
-        """Return the error line for a run that breaks the rule."""
+        """Return the error line on a run that breaks the rule."""
         reason = _fill(self._reason, run)
         return f"{self.when.show(run)} with {self.forbids.show(run)}: {reason}"
 

@@ -23,7 +23,7 @@ _OTHER_UNITS = "it keeps a part of gradients, which is no part of the workers' m
 
 
 def _is_kept_compressed(run: RunConfig) -> bool:
-    """Tell whether memory=residual keeps something of gradients before the first average of what workers moved."""
+    """Tell whether memory=residual would keep parts of gradients before the first average of the workers' movements."""
     return read(run, "memory") == "residual" and run.policy.start_step < run.algorithm.from_step
 
 
@@ -101,7 +101,7 @@ def check(run: RunConfig) -> None:
 
 
 def check_length(run: RunConfig, samples: int) -> None:
-    """Refuse what comes into force only after the end of a run on a training set of so many samples.
+    """Refuse settings that would first have an effect after the end of a run on a training set of this size.
 
     Raises:
         UsageError: names the option.

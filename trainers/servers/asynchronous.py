@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AsynchronousServer(Server):
-    """Has the parameters and the optimizer, and answers a worker's gradient with the updated parameters.
+    """A server with the parameters and the optimizer, which answers a gradient with the updated parameters.
 
     A worker's clock is the number of steps that it has pushed. A worker that is more than `staleness` ahead of the
     slowest clock gets its answer when that clock has come nearer; the others get theirs at once.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Server(ABC):
-    """Receives messages of all workers in the order in which they come.
+    """A server that receives the messages of all workers in the order of their arrival.
 
     The server never waits for one worker, so that workers wait for each other only if the algorithm wants it: such a
     worker is answered later.
@@ -51,10 +51,10 @@ class Server(ABC):
 
     @abstractmethod
     def on_push(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
-        """Handle a worker's message, `body` without its head; put its buffer `room` back into `rooms` afterwards."""
+        """Handle a worker's message, `body` without its head; afterwards return its buffer `room` to `rooms`."""
 
     def on_parameters_request(self, worker: int) -> None:
-        """Send a worker the newest parameters."""
+        """Send the newest parameters to a worker."""
         raise RuntimeError("this server has no parameters")
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Server(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: Any) -> None:
-        """Restore what `state_dict` gave.
+        """Restore the state that `state_dict` has returned.
 
         Raises:
             ValueError: it is something else.
@@ -74,7 +74,7 @@ class Server(ABC):
         return {}
 
     def run(self) -> dict[str, Any]:
-        """Serve until worker 0 sends the end; return what it sends: status, reason, steps."""
+        """Serve until worker 0 sends the end; return the end's content: status, reason, steps."""
         from mpi4py import MPI
 
         status = MPI.Status()
@@ -124,11 +124,11 @@ class Server(ABC):
         return sorted(parcels, key=lambda parcel: parcel.compressor.needs_agreement(parcel.key))
 
     def take_free_answer(self) -> Reply:
-        """Take an answer whose buffer is free; it belongs to the caller until `send`."""
+        """Return an answer whose buffer is free, for the caller's use until `send`."""
         return take_free_reply(self._answers)
 
     def send(self, answer: Reply, message: torch.Tensor, workers: Iterable[int], *, taken: bool = True) -> None:
-        """Send a message in an answer's buffer to workers; its first FLAG_BYTES are for the flags."""
+        """Send a message, which is in an answer's buffer, to workers; its first FLAG_BYTES are for the flags."""
         message[0] = (TAKEN if taken else 0) | (STOP if stopping.is_requested() else 0)
         message[1:FLAG_BYTES] = 0
         self._answers.append(answer)

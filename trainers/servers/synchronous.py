@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class SynchronousServer(Server):
-    """Answers all workers with the mean of the first W - b messages of a step, compressed again if the option says so.
+    """A server that answers all workers with the mean of the first W - b messages of a step, compressed again if the
+    option says so.
 
     The mean is formed and compressed as by a colocated server, in the order of the workers and with the random numbers
     of worker 0, so that the numbers are the same to the bit.
@@ -67,7 +68,7 @@ class SynchronousServer(Server):
         self.second.begin(head.lr)
 
     def _answer(self) -> None:
-        """Form the mean of the taken messages and send it to every worker."""
+        """Send the mean of the accepted messages to every worker."""
         lane, parcels = self.lane, self._parcels
         lane.take_parcels(parcels)
         lane.form_mean([lane.split_sizes(parcels, body) for _, (body, _) in sorted(self._taken.items())])
@@ -87,7 +88,7 @@ class SynchronousServer(Server):
         self._taken.clear()
 
     def _observe(self, answered: list[Parcel], message: torch.Tensor) -> None:
-        """Decode the answer as the workers do, and let the selector observe it, as it decides the next compressors."""
+        """Decode the answer as workers do, and pass it to the selector, whose next choices depend on it."""
         body, lengths = self.lane.split_sizes(answered, message)
         self.lane.decode_answers([(answered, body, lengths)])
         for parcel in self._parcels:

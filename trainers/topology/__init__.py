@@ -38,7 +38,7 @@ def build(options: Any, workers: int) -> Mixing:
 
 
 def collect_facts(mixing: Mixing) -> dict[str, Any]:
-    """Return what result.json says of a topology."""
+    """Return result.json's record of a topology."""
     return {
         "symmetric": mixing.symmetric,
         "doubly_stochastic": mixing.doubly_stochastic,
@@ -49,7 +49,7 @@ def collect_facts(mixing: Mixing) -> dict[str, Any]:
 
 
 def count_contributors(run: RunConfig) -> int:
-    """Return how many workers' contributions are in what a worker takes a step with, its own included.
+    """Return how many workers contribute to one worker's step, including this worker.
 
     That is its degree in the graph of those who exchange, plus one; where workers differ in it, the largest.
     """

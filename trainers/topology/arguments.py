@@ -19,7 +19,7 @@ _TEXTS = ("file", "links")  # of these, a number is a text, too
 
 
 def parse_workers(text: str) -> int:
-    """Return a number of workers that a run may have."""
+    """Return the number of workers in a text, which must be valid for a run."""
     value = arguments.parse_positive(text)
     if value > MOST:
         raise ValueError(text)

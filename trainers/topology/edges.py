@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def read(path: str) -> str:
-    """Return what is in a file of links, without comments, its lines separated by semicolons: `Edges.links`.
+    """Return the content of a file of links, without comments, as lines separated by semicolons: `Edges.links`.
 
     Raises:
         UsageError: there is no such file, it is a pipe, or it is no text.
@@ -52,7 +52,7 @@ def read(path: str) -> str:
 
 
 def build_graph(options: Edges, workers: int) -> Any:
-    """Return the graph of a run: a networkx.Graph, or a DiGraph, that connects all workers.
+    """Return the graph of a run, which connects all workers: a networkx.Graph or DiGraph.
 
     Raises:
         UsageError: one line with the place, what stands there and what is valid.
@@ -126,7 +126,7 @@ def _parse_weight(word: str, here: str) -> float:
 
 
 def _check_sums(options: Edges, graph: Any) -> None:
-    """Refuse weights by which a worker would give away more than 1."""
+    """Refuse weights with which a worker would give away more than 1."""
     for worker in graph:
         given = math.fsum(link.get("weight", 0.0) for link in graph[worker].values())
         if given > 1 + 1e-12:

@@ -32,7 +32,7 @@ Graph = Any
 
 
 def build(options: Any, workers: int) -> list[Graph]:
-    """Return the graph of every step of a period, nearly always one; `validity.check` has accepted the topology."""
+    """Return the graph of every step in a period, usually a single one; `validity.check` has accepted the topology."""
     if workers == 1:
         return [networkx.empty_graph(1)]
     found = _BUILDERS[type(options)](options, workers)
@@ -45,7 +45,7 @@ def list_hops(workers: int) -> list[int]:
 
 
 def compute_sides(options: Torus, workers: int) -> tuple[int, int]:
-    """Return rows and columns of a torus; without `rows`, as many as can be up to the square root of workers."""
+    """Return the rows and columns of a torus; without `rows`, the most rows up to the square root of workers."""
     rows = options.rows or max(rows for rows in range(1, math.isqrt(workers) + 1) if workers % rows == 0)
     return rows, workers // rows
 
@@ -80,7 +80,7 @@ def _social(options: Social, workers: int) -> Graph:
 
 
 def _random_regular(options: RandomRegular, workers: int) -> Graph:
-    """Draw graphs until one is connected; of a dense graph its complement is drawn, which is quicker."""
+    """Return a random connected graph; for a dense graph its complement is drawn, which is faster."""
     draws = random.Random(options.draw)
     left_out = workers - 1 - options.degree
     for _ in itertools.count():

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mixing:
-    """W of every step: x_i becomes sum_j W[i, j] x_j.
+    """The matrix W of every step: x_i becomes sum_j W[i, j] x_j.
 
     Args:
         matrices: (n, n) each; step s (from 1) has the one number (s - 1) modulo their number. Rows are receivers,
@@ -37,21 +37,21 @@ class Mixing:
 
     @property
     def period(self) -> int:
-        """After so many steps the matrices come again; 1: the graph is the same in every step."""
+        """The number of steps after which the matrices repeat; 1: the graph is the same in every step."""
         return len(self.matrices)
 
     @functools.cached_property
     def symmetric(self) -> bool:
-        """Links have no direction: W[i, j] = W[j, i]."""
+        """Whether links have no direction: W[i, j] = W[j, i]."""
         return all(np.array_equal(matrix, matrix.T) for matrix in self.matrices)
 
     @functools.cached_property
     def doubly_stochastic(self) -> bool:
-        """Rows sum to 1, too: mixing equal parameters changes nothing."""
+        """Whether rows sum to 1 too, so that mixing equal parameters changes nothing."""
         return all(np.allclose(matrix.sum(axis=1), 1.0, rtol=0, atol=1e-12) for matrix in self.matrices)
 
     def get_matrix(self, step: int) -> np.ndarray:
-        """Return W of step `step`, from 1."""
+        """Return W in step `step` (from 1)."""
         return self.matrices[(step - 1) % self.period]
 
     def damp(self, stepsize: float) -> Mixing:
@@ -60,33 +60,33 @@ class Mixing:
         return Mixing(tuple(identity + stepsize * (matrix - identity) for matrix in self.matrices))
 
     def get_own_weight(self, worker: int, step: int) -> float:
-        """Return how much of its own a worker keeps."""
+        """Return the weight of a worker's own parameters."""
         return float(self.get_matrix(step)[worker, worker])
 
     def find_sources(self, worker: int, step: int) -> dict[int, float]:
-        """Return the workers that a worker receives from, in the order of their numbers, with their weights."""
+        """Return the workers from which a worker receives, in the order of their numbers, with their weights."""
         row = self.get_matrix(step)[worker]
         return {int(other): float(row[other]) for other in np.flatnonzero(row) if other != worker}
 
     def find_targets(self, worker: int, step: int) -> list[int]:
-        """Return the workers that a worker sends to, in the order of their numbers."""
+        """Return the workers to which a worker sends, in the order of their numbers."""
         column = self.get_matrix(step)[:, worker]
         return [int(other) for other in np.flatnonzero(column) if other != worker]
 
     @functools.cached_property
     def degree(self) -> int:
-        """The most neighbours that a worker receives from in a step."""
+        """The most neighbours from which a worker receives in a step."""
         return max(int((np.count_nonzero(matrix - np.diag(np.diag(matrix)), axis=1)).max()) for matrix in self.matrices)
 
     @functools.cached_property
     def messages(self) -> float:
-        """The number of messages that a worker sends in a step, on average over workers and steps."""
+        """The mean number of messages that a worker sends in a step, over workers and steps."""
         sent = [np.count_nonzero(matrix - np.diag(np.diag(matrix))) / len(matrix) for matrix in self.matrices]
         return float(np.mean(sent))
 
     @functools.cached_property
     def gap(self) -> float:
-        """The spectral gap 1 - rho: 0 if the graph does not mix, 1 if a period is exact.
+        """The spectral gap 1 - rho: 0 if the graph does not mix, 1 if a period computes the exact mean.
 
         rho is the second largest magnitude of an eigenvalue of W; where p matrices take turns, the p-th root of that of
         their product.
@@ -108,7 +108,7 @@ class Mixing:
         return 1.0 - second ** (1 / self.period)
 
     def count_steps_to(self, share: float) -> int | None:
-        """Return the steps of mixing after which the distance is `share` of its start, by the gap; None if never."""
+        """Return the number of mixing steps until the distance is `share` of its start, by the gap; None if never."""
         if self.gap == 0.0:
             return None
         if self.gap == 1.0:

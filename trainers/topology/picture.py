@@ -36,7 +36,8 @@ _SPAN = 2.5  # of the coordinates that a panel shows
 
 
 def draw(topologies: Sequence[tuple[Any, Mixing]], path: Path) -> None:
-    """Write a panel for each topology, in rows of three; `path` ends in what matplotlib writes: .png, .svg, .pdf.
+    """Draw a panel for each topology, three in a row, and write it to `path`, with a suffix of matplotlib: .png, .svg,
+    .pdf.
 
     Args:
         topologies: options and mixing matrices of each.
@@ -96,7 +97,7 @@ def _draw(axes: Axes, options: Any, mixing: Mixing, side: float) -> None:
 
 
 def _draw_arrows(axes: Axes, points: Points, widths: dict[tuple[int, int], float], colour: str, shrink: float) -> None:
-    """Draw an arrow from each sender to its receiver; links in both directions do not cover each other."""
+    """Draw an arrow from each sender to its receiver; arrows in opposite directions do not overlap."""
     for (sender, receiver), width in widths.items():
         bend = 0.12 if (receiver, sender) in widths else 0.0
         axes.add_patch(
@@ -116,7 +117,7 @@ def _draw_arrows(axes: Axes, points: Points, widths: dict[tuple[int, int], float
 
 
 def _compute_radius(points: Points) -> float:
-    """Return the radius of a dot with which neighbours do not touch."""
+    """Return a radius for dots with which neighbouring dots do not touch."""
     if len(points) == 1:
         return 0.1
     apart = np.linalg.norm(points[:, None] - points[None], axis=2)
@@ -125,7 +126,7 @@ def _compute_radius(points: Points) -> float:
 
 
 def _place_workers(options: Any, mixing: Mixing) -> Points:
-    """Return the places that show the topology best: on a circle, on a grid, or with neighbours near each other."""
+    """Return positions that suit the topology: on a circle, on a grid, or with neighbours close together."""
     workers = mixing.workers
     if isinstance(options, Star):
         return np.vstack([np.zeros((min(workers, 1), 2)), _circle(workers - 1)])
@@ -141,13 +142,13 @@ def _place_workers(options: Any, mixing: Mixing) -> Points:
 
 
 def _circle(workers: int, open_share: float = 0.0) -> Points:
-    """Return places on a circle, from the top, clockwise; a share of the circle may stay free at its end."""
+    """Return positions on a circle, from the top, clockwise; part of the circle may stay free at the end."""
     angles = math.pi / 2 - 2 * math.pi * (1 - open_share) * np.arange(workers) / max(workers, 1)
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 def _grid(rows: int, columns: int) -> Points:
-    """Return places row by row, from the top; the grid leaves room for links across the border."""
+    """Return positions row by row, from the top, with space for links across the border."""
     spacing = 1.7 / max(rows, columns)
     x = spacing * (np.arange(columns) - (columns - 1) / 2)
     y = spacing * ((rows - 1) / 2 - np.arange(rows))
@@ -169,7 +170,7 @@ def _across(options: Torus, workers: int) -> dict[tuple[int, int], np.ndarray]:
 
 
 def _levels(workers: int) -> Points:
-    """Return places in a row for each number of set bits, so that every link leads from one row to the next."""
+    """Return positions in a row for each number of set bits, so that every link connects adjacent rows."""
     rows: dict[int, list[int]] = {}
     for worker in range(workers):
         rows.setdefault(worker.bit_count(), []).append(worker)
@@ -182,7 +183,7 @@ def _levels(workers: int) -> Points:
 
 
 def _near(mixing: Mixing) -> Points:
-    """Return places at which neighbours are near each other."""
+    """Return positions at which neighbours are close together."""
     graph = networkx.from_numpy_array((mixing.get_matrix(1) + mixing.get_matrix(1).T > 0).astype(float))
     graph.remove_edges_from(networkx.selfloop_edges(graph))
     few = len(graph) <= 128  # more would take minutes

@@ -19,14 +19,14 @@ _SHARE = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Payload:
-    """What a worker sends to a neighbour; `exact` where its size, in bytes, does not depend on the values."""
+    """The bytes that a worker sends to a neighbour; `exact` if they do not depend on the values."""
 
     size: int
     exact: bool
     words: str
 
     def count_bytes(self, mixing: Mixing) -> int:
-        """Return the bytes that a worker sends in a step, on average."""
+        """Return the mean bytes that a worker sends in a step."""
         return round(mixing.messages * self.size)
 
 
@@ -43,7 +43,7 @@ def measure_payload(parameters: int, compressor: str) -> Payload:
 
 
 def list_facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
-    """Return a row for each fact of one topology."""
+    """Return the facts about one topology, a row for each."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     given = [
         f"topology.{name}={show(format_value(value))}" for name, value in values.items() if value not in (None, "")
@@ -69,13 +69,13 @@ def list_facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
 
 
 def build_heading(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> str:
-    """Return the heading of the table that `compare` returns."""
+    """Return the column headings of the table that `compare` returns."""
     of = f"; bytes: {sent.words}" if sent else ""
     return f"{plural(found[0][1].workers, 'worker')}; messages and bytes are a worker's in a step{of}"
 
 
 def compare(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
-    """Return a row for each topology."""
+    """Return a table row for each topology."""
     numbers = ["degree", "spectral gap", "messages", f"steps to {_SHARE:g}", "messages until then"]
     if sent:
         numbers.append("bytes" if sent.exact else "bytes at most")
@@ -90,7 +90,7 @@ def compare(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
 
 
 def _format_gap(mixing: Mixing) -> str:
-    """Return the gap with four places, as in papers, or with an exponent if these are too few."""
+    """Return the text of a gap with four decimals, as in papers, or with an exponent for small gaps."""
     return f"{mixing.gap:.4f}" if mixing.gap >= 0.001 or mixing.gap == 0 else f"{mixing.gap:.1e}"
 
 

@@ -47,7 +47,7 @@ LINES = (
 
 @functools.lru_cache(maxsize=4096)
 def check(options: Any, workers: int) -> None:
-    """Refuse a topology that this many workers cannot have.
+    """Refuse a topology that is impossible with this number of workers.
 
     Args:
         options: one of `TOPOLOGIES`, of a decentralised run.
@@ -87,7 +87,7 @@ def _torus(options: Torus, workers: int) -> None:
 
 
 def _require(what: str, test: Callable[[int], bool]) -> Callable[[Any, int], None]:
-    """Return the rule of a topology whose number of workers has to pass a test: be `what`, such as a prime."""
+    """Return a check that the number of workers passes a test; `what` describes it, such as a prime."""
 
     def rule(options: Any, workers: int) -> None:
         if not test(workers):
@@ -126,14 +126,14 @@ _RULES: dict[type, Callable[[Any, int], object]] = {
 
 
 def _find_near(workers: int, test: Callable[[int], bool]) -> str:
-    """Return the numbers next to `workers`, below and above it, that pass the test, in words."""
+    """Return the numbers nearest to `workers` that pass the test, below and above, in words."""
     below = next((number for number in range(workers - 1, 0, -1) if test(number)), None)
     above = next((number for number in range(workers + 1, MOST + 1) if test(number)), None)
     return " or ".join(str(number) for number in (below, above) if number is not None)
 
 
 def _check_mixes(options: Any, workers: int) -> None:
-    """Refuse a graph whose workers keep nothing of their own, and where what they have only goes around.
+    """Refuse a graph in which workers keep nothing of their own and parameters only rotate.
 
     Only weights of a file and `local_degree` can leave nothing, the latter where there are no loops and all degrees are
     equal: other graphs need not be built for this.

@@ -36,7 +36,7 @@ def build_matrix(graph: Any, rule: str, lazy: bool) -> np.ndarray:
 
 
 def _compute_shares(rule: str, degree: np.ndarray, loops: np.ndarray) -> np.ndarray:
-    """Return the weight of a link between any two workers, (n, n), or () if it is the same for all."""
+    """Return the weight of a link between any two workers, (n, n), or () if all links have the same weight."""
     if rule == "uniform":
         return np.asarray(1.0 / (1.0 + degree.max()))
     if rule == "metropolis_hastings":

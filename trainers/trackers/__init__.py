@@ -22,14 +22,14 @@ METHODS: dict[str, str] = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wa
 
 
 class Trackers:
-    """All trackers of a run; a listener of the recorder. Passes on numbers only, no NaN."""
+    """All trackers of a run, as a listener of the recorder. They get only numbers, no NaN."""
 
     def __init__(self, config: RunConfig, directory: Path) -> None:
         self.config, self.directory = config, directory / "trackers"
         self._running: list[tuple[str, Tracker]] = []
 
     def begin(self, after: int) -> None:
-        """Start them, in a run that goes on after step `after`, 0 at its beginning."""
+        """Start the trackers, in a run that continues after step `after`; 0 at its beginning."""
         for name in self.config.trackers:
             self._try(name, functools.partial(self._start, name, self.directory / name, after))
 
@@ -53,17 +53,17 @@ class Trackers:
         ]
 
     def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Pass on the means of these rows of steps.csv, about a second's, as one point."""
+        """Send the means of these rows of steps.csv, about one second's, to the trackers."""
         if self._running and rows:
             means = {name: _compute_mean([row[name] for row in rows]) for name in rows[0] if name != "time_s"}
             self._log("step", {**means, **{name: rows[-1][name] for name in ("step", "epoch", "lr")}})
 
     def on_epoch(self, row: Mapping[str, float]) -> None:
-        """Pass on a row of epochs.csv."""
+        """Send a row of epochs.csv to the trackers."""
         self._log("epoch", row)
 
     def _log(self, kind: str, row: Mapping[str, float]) -> None:
-        """Pass on the numbers of a row at its step."""
+        """Send the numbers of a row to the trackers, with its step."""
         values = {
             f"{kind}/{name}": float(value) for name, value in row.items() if name != "step" and not math.isnan(value)
         }

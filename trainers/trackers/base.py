@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Tracker(ABC):
-    """Takes `start` once, then `log` while the run trains, then `finish`. After an exception it is not called again.
+    """A tracker gets one `start`, then `log` calls during the run, then `finish`; after an exception, no more calls.
 
     All curves of a run go over its steps, those of the epochs too.
     """

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class StepOutcome(NamedTuple):
-    """A worker's shares of a step's mean loss and accuracy, and its traffic."""
+    """A worker's shares of the mean loss and accuracy of a step, and the worker's traffic."""
 
     loss: float
     accuracy: float
@@ -53,7 +53,7 @@ NOTHING_SENT = Traffic(0.0, 0.0, None)
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """Everything that one worker computes its steps with; `steps` are those of the whole run."""
+    """All objects with which one worker computes its steps; `steps` are those of the whole run."""
 
     config: RunConfig
     device: torch.device
@@ -65,7 +65,7 @@ class Worker:
     schedule: Schedule
 
     def take_step(self, step: int, epoch: int, batch: Batch, lr: float, measure: bool) -> StepOutcome:
-        """Take an optimizer step, from the batch to the new parameters. All workers call this.
+        """Execute an optimizer step, from the batch to the new parameters. All workers call this.
 
         Args:
             step: from 1.
@@ -83,18 +83,18 @@ class Worker:
 
     @property
     def exchange(self) -> Exchange:
-        """The exchange that the algorithm sends gradients or parameters through."""
+        """The exchange by which the algorithm sends gradients or parameters."""
         return self.algorithm.setup.exchange
 
     @property
     def optimizer(self) -> Optimizer:
-        """The optimizer that the algorithm updates parameters with."""
+        """The optimizer by which the algorithm updates parameters."""
         return self.algorithm.setup.optimizer
 
 
 @dataclasses.dataclass(frozen=True)
 class Assembly(Worker):
-    """A worker with everything that records, saves and stops its run."""
+    """A worker with all objects that record, save and stop its run."""
 
     recorder: Recorder
     keeper: Keeper
@@ -122,7 +122,7 @@ class Assembly(Worker):
 
 
 def build_worker(config: RunConfig, comm: MPI.Comm, link: Link | None = None) -> Worker:
-    """Build what a worker computes its steps with, ready for the first step.
+    """Build the objects with which a worker computes its steps, ready for the first step.
 
     Args:
         comm: the workers, without a dedicated server, to which `link` leads.
@@ -142,7 +142,7 @@ def build_worker(config: RunConfig, comm: MPI.Comm, link: Link | None = None) ->
 
 
 def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | None = None) -> Assembly:
-    """Build everything that a worker trains with, ready for the first step or to restore a checkpoint.
+    """Build all objects of a worker's training, ready for the first step or for a checkpoint's restoration.
 
     Args:
         comm: the workers, without a dedicated server, to which `link` leads.
@@ -184,7 +184,7 @@ def build_algorithm(
 
 
 def _build_progress(config: RunConfig, replica: Replica, steps: int) -> Progress:
-    """Build the printer of progress lines, and print the first line."""
+    """Return the printer of progress lines, after it has printed the first line."""
     progress = Progress(config.epochs, steps)
     progress.begin(
         f"{get_name(config.model)} on {get_name(config.dataset)}: {len(replica.flat):,} parameters, "

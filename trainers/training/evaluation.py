@@ -24,7 +24,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(options: object, algorithm: Algorithm, replica: Replica, feed: Feed, epoch: int) -> Evaluation:
-    """Evaluate the model after `epoch`. All workers call this, and their state is the same afterwards.
+    """Evaluate the model after `epoch`. All workers call this; it leaves their state unchanged.
 
     With a decentralised algorithm, first every worker evaluates its own model (parameters and buffers) on the whole
     test set; then all workers evaluate the average of their models, each on a share of the test set. Neither counts as

@@ -16,7 +16,7 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory"
 
 
 class RunFailed(Exception):
-    """A run has failed in a race on this rank; other ranks may wait for it, so that the world has to end.
+    """A run of a race has failed on this rank; other ranks may wait for it, so the world must end.
 
     Args:
         run: its name.
@@ -29,7 +29,7 @@ class RunFailed(Exception):
 
 
 def find_cause(error: BaseException) -> str:
-    """Return the cause of `error`, or of an exception that it was raised from."""
+    """Return the cause of `error`, also by the exceptions from which it was raised."""
     for link in _chain(error):
         if isinstance(link, UsageError):  # DISK: a required checkpoint that could not be written
             return DISK if any(words in str(link) for words in disk_errors.WORDS) else INPUT

@@ -28,7 +28,7 @@ class Stopped(Exception):
 
 
 def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
-    """Train one run to its end, from its newest checkpoint if it has one, and return the content of result.json.
+    """Train one run to its end, from its newest checkpoint if any, and return the content of result.json.
 
     After SIGUSR1 the run is saved and ends early, with the status `preempted`.
 
@@ -80,7 +80,7 @@ def _train(run: Assembly) -> dict[str, Any]:
 
 
 def _train_epoch(run: Assembly, position: Position) -> Position:
-    """Train the rest of an epoch, evaluate after it if it is due, and return the position of the next epoch."""
+    """Train the rest of an epoch, evaluate after it if due, and return the position of the next epoch."""
     epoch, lr = position.epoch, run.schedule.rate(max(position.step, 1))
     batches = itertools.islice(run.feed.read_epoch(epoch, position.start), run.steps - position.step)
     for batch in run.watch.time_steps("data", batches):
@@ -117,7 +117,7 @@ def _train_step(run: Assembly, position: Position, batch: Batch, lr: float) -> N
 
 
 def _save_or_stop(run: Assembly, position: Position, wanted: int, due: bool) -> None:
-    """Save a checkpoint if the workers agreed on it or it is `due`, and stop if they agreed on that.
+    """Save a checkpoint if the workers agreed to or it is `due`, and stop if they agreed to.
 
     Args:
         wanted: what the workers agreed on (trainers/mpi/stopping.py).

@@ -53,7 +53,7 @@ def probe(seconds: str, directory: Path) -> None:
 
 
 def _describe_probe(directory: Path, hosts: list[str]) -> dict[str, Any]:
-    """Return hosts, machine, MPI and its settings, which network.json records beside the measurements."""
+    """Return the hosts, machine, MPI and its settings, which network.json records with the measurements."""
     from mpi4py import MPI
 
     from gradsweep.files import read_json

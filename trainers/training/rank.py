@@ -40,7 +40,7 @@ def run(directory: Path) -> None:
 
 
 def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
-    """Train a run with the ranks of `comm`, and leave its result in `directory`. All ranks call this.
+    """Train a run with the ranks of `comm`, and write its result in `directory`. All ranks call this.
 
     Raises:
         UsageError: `comm` has the wrong size, the run is finished, or options do not go together.
@@ -117,14 +117,14 @@ def measure_network(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[
 
 
 def find_attempt_directory(directory: Path) -> Path:
-    """Return the directory of this attempt, where the launcher looks for its outcome."""
+    """Return the directory of this attempt, in which the launcher looks for its outcome."""
     from gradsweep.run_directory import ATTEMPT_VARIABLE
 
     return Path(os.environ.get(ATTEMPT_VARIABLE) or directory)
 
 
 def collect_versions() -> dict[str, str]:
-    """Return the versions of the programs that compute a run, as result.json has them."""
+    """Return result.json's record of the versions of programs that compute a run."""
     from importlib import metadata
 
     import torch
@@ -145,7 +145,7 @@ def collect_versions() -> dict[str, str]:
 
 
 def guess_rank() -> int:
-    """Return this rank's number from mpirun's environment variables, before MPI is initialised; 0 without any."""
+    """Return this rank's number from mpirun's environment variables, before MPI starts; 0 without these."""
     variables = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
     return int(next((os.environ[name] for name in variables if name in os.environ), "0"))
 
@@ -171,7 +171,7 @@ def report_failure(directory: Path, error: BaseException, rank: int) -> None:
 
 
 def wait_for_mpirun(error: BaseException) -> None:
-    """Wait a little if the error is a broken connection to another rank (exchange.transport=torch).
+    """Wait briefly if the error is a broken connection to another rank (exchange.transport=torch).
 
     The other rank is gone. It has written its own reason, or mpirun is about to report the signal that killed it; in
     either case mpirun ends this rank meanwhile, and this rank's error does not hide the cause.
@@ -181,7 +181,7 @@ def wait_for_mpirun(error: BaseException) -> None:
 
 
 def exit_rank(status: int) -> NoReturn:
-    """End this rank with `status`; if that is not 0, abort all ranks, which may wait for this one in a collective.
+    """End this rank with `status`; unless that is 0, abort all ranks, which may be waiting in a collective.
 
     The interpreter's objects are not taken down: with torch loaded that costs half a second of CPU.
     """
@@ -198,7 +198,8 @@ def exit_rank(status: int) -> NoReturn:
 
 
 def main(arguments: list[str], work: Callable[..., None], module: str, words: str) -> NoReturn:
-    """Call `work` with the arguments, whose names are `words` and whose last is the run's directory; end the rank."""
+    """Call `work` with the arguments, which are named by `words` and end with the run's directory; then end the
+    rank."""
     stopping.listen()  # before anything slow: an unhandled SIGUSR1 would end this rank
     die_with_parent()
     if len(arguments) != len(words.split()):
