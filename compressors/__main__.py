@@ -27,8 +27,8 @@ _METHOD = "NAME[,option=value...]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0; 1 if `check` finds a broken promise; 2 if the command cannot work; 128 + n where
-    signal n ends it: Ctrl-C, or a reader such as `head` that has seen enough."""
+    """Return the exit status: 0; 1 if `check` finds a broken promise; 2 if the command cannot work; 128 + n if
+    signal n ends it, such as Ctrl-C or a reader (`head`) that has read enough."""
     options = vars(_parser().parse_args(arguments))
     return run_command("python -m compressors", lambda: _run(**options))
 

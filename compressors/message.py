@@ -1,4 +1,4 @@
-"""Decoding many payloads for one tensor: what is the same for all of them is worked out once.
+"""Decode many payloads for one tensor, with common work done once.
 
 Models have many small tensors, and each worker sends a payload for each of them in each step. To find out what a
 payload has to look like takes longer than to decode a small one.

@@ -1,4 +1,4 @@
-"""Keys of random streams: what a draw depends on."""
+"""Keys of random streams: the values on which a draw depends."""
 
 from __future__ import annotations
 

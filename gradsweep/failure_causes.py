@@ -1,4 +1,4 @@
-"""Causes of failed attempts, as they stand in state.json and failure-*.json."""
+"""The causes of failed attempts, named as in state.json and failure-*.json."""
 
 from __future__ import annotations
 

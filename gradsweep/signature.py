@@ -1,4 +1,4 @@
-"""The signature of a run: what makes two runs the same run, wherever and however they are made."""
+"""The signature of a run: two runs with the same signature compute the same, wherever they run."""
 
 from __future__ import annotations
 

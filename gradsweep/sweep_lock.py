@@ -1,4 +1,4 @@
-"""Who runs a sweep: whoever has its lock (directory.py takes it). This only looks."""
+"""Read which process holds the lock of a sweep; sweep_directory.py takes the lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of how many steps a run's throughput is; standard library only, because whoever shows a throughput asks."""
+"""How many steps a throughput was measured over. Standard library only, as all programs need it."""
 
 from __future__ import annotations
 

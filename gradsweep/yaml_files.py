@@ -1,4 +1,4 @@
-"""Read YAML that anybody may have written: what Gradsweep writes has no aliases, so none are read.
+"""Read YAML that other users may have written; aliases are refused, as Gradsweep writes none.
 
 Ten lines of aliases of aliases are a mapping of billions of values for whoever walks through it.
 """

@@ -1,4 +1,4 @@
-"""Laws measured: how far the draws of Q(x) are from what a method promises about them.
+"""Measure laws: how far draws of Q(x) deviate from a method's promises.
 
 Everything is decided at a level: the probability that a method which keeps all its promises fails anywhere.
 Each of `tests` comparisons gets an equal part of it (Bonferroni).

@@ -1,4 +1,4 @@
-"""Tensors to try a compressor on: what gradients look like, and what makes compressors wrong."""
+"""Tensors to test compressors with: like gradients, or difficult ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same bytes whatever the number of threads."""
+"""Make results independent of the number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker keeps of what it did not send.
+"""The interface of memories, which keep the parts of gradients that were not sent.
 
 An exchange calls, for every unit (layer, bucket or model) and step:
 

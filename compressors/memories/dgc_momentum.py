@@ -1,4 +1,4 @@
-"""A memory with momentum of its own, so that what is sent late has the momentum that it would have had."""
+"""DGC's memory, whose own momentum gives parts that are sent late the momentum that they missed."""
 
 from __future__ import annotations
 

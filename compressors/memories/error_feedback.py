@@ -1,4 +1,4 @@
-"""Memories that send later what was not sent: error feedback, of the gradient or of an estimate of it."""
+"""Error feedback: memories that send later the parts of a gradient, or of its estimate, that were not sent."""
 
 from __future__ import annotations
 

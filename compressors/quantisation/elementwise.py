@@ -42,8 +42,8 @@ class Elementwise(Compressor):
         """Compute out += weight * Q(x), (n,) float32; return whether the payload can come from `encode`."""
 
     def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int] | None:
-        """Return, where a payload is that of `buckets.payload_size`, the size of a bucket, the bytes of its head and
-        the bits of a code. What fills up the codes of a bucket to whole bytes has to be zero then."""
+        """Return, if a payload is that of `buckets.payload_size`, the size of a bucket, the bytes of its head and
+        the bits of a code. The bits that fill up the codes of a bucket to whole bytes must then be zero."""
         return None
 
     def _find_padding(self, shape: Sequence[int]) -> list[tuple[int, int, int, int]]:

@@ -1,4 +1,4 @@
-"""Quantile buckets: levels where the elements are."""
+"""Quantile buckets: quantisation levels at the quantiles of the elements."""
 
 from __future__ import annotations
 

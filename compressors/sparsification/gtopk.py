@@ -1,4 +1,4 @@
-"""Global top-k: workers agree on k elements by merging in pairs, so that what travels does not grow with them."""
+"""Global top-k: workers agree on k elements by merging in pairs, so that messages do not grow with the workers."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Sparsifier(Compressor):
         return n
 
     def count_kept(self, n: int) -> int | None:
-        """Return how many of n `select` keeps, where that is the same for every x; else None."""
+        """Return how many of n elements `select` keeps, if that is the same for every x; else None."""
         return None
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Sparsifiers that send what reaches a threshold: a fixed one, half of the largest element, a normal quantile."""
+"""Sparsifiers that send all elements above a threshold: a fixed one, half of the maximum, a normal quantile."""
 
 from __future__ import annotations
 

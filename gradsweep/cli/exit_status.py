@@ -1,4 +1,4 @@
-"""How a command ends: its exit status, and one line where it cannot do what was typed."""
+"""The end of a command: its exit status, and one line if the command cannot work."""
 
 from __future__ import annotations
 

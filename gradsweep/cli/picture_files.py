@@ -1,4 +1,4 @@
-"""Pictures that commands draw: what their files may be, and how they are written. Loads no matplotlib."""
+"""Pictures of commands: allowed files, and how they are written. Loads no matplotlib."""
 
 from __future__ import annotations
 

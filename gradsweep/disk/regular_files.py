@@ -1,4 +1,4 @@
-"""Read files that anybody may have made: regular files only, up to a limit.
+"""Read files that other users may have made: regular files only, up to a limit.
 
 A results directory may be shared. A FIFO in it would be waited for without end, a device would do whatever it does, a
 symbolic link may lead to somebody's secrets, and a sparse file of a terabyte does not fit into memory. All of these are

@@ -1,4 +1,4 @@
-"""Lay out the runs of a sweep: find what was swept and what was constant, and name the rows.
+"""Lay out the runs of a sweep: find swept and constant keys, and name the rows.
 
 Runs that differ only in their seed are repetitions of one experiment: they are one cell, which
 `label`, `keys` and `workers` name.

@@ -1,4 +1,4 @@
-"""Write into panels: names beside lines, words for missing runs, legends, backdrops."""
+"""Write into panels: names of lines, words for missing runs, legends, backgrounds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_label_marks(looks: Mapping[str, style.Look]) -> list[Line2D]:
 
 
 def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float, str]], layout: Layout) -> None:
-    """Write each label's text right of the end (x, y) of its line, moved up or down where texts would overlap.
+    """Write each label's text to the right of its line's end (x, y), moved up or down if texts would overlap.
 
     The limits of the axis must be final.
     """

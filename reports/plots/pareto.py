@@ -156,7 +156,7 @@ def _thin_cloud(cloud: _Cloud) -> np.ndarray:
 
 
 def _name_points(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) -> None:
-    """Write the names beside the points, the front first, where they hide neither points nor each other.
+    """Write the names next to the marks, the front first, if they hide neither marks nor each other.
 
     A name without room is left out, except on the front.
 

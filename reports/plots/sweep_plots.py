@@ -1,4 +1,4 @@
-"""Plots of a sweep, chosen by what was swept.
+"""Choose and draw the plots of a sweep by its swept keys.
 
 Where algorithms were swept, a label is an algorithm with its compressor (`Grid.by_method`). Runs that differ only in
 their seed are one line, bar or point, their mean with its 95 % interval (Student's t). A run without numbers is named

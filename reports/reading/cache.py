@@ -1,4 +1,4 @@
-"""Keep what was read of the runs of a sweep, so that the next report reads only what is new.
+"""Cache the rows that were read from a sweep's runs, so that the next report reads only new rows.
 
 The cache lies in SWEEP/.report-cache, never in a run's directory, and may be deleted at any time. A part of it is a
 Parquet file that is written once, under a name of its own, so that processes do not disturb each other. Parts that are

@@ -1,4 +1,4 @@
-"""Values from JSON and YAML that anybody may have written."""
+"""Check values from JSON and YAML that other users may have written."""
 
 from __future__ import annotations
 

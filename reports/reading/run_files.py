@@ -1,4 +1,4 @@
-"""Read the files of a run, whatever is in them."""
+"""Read the files of a run, even if they are damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find where a word leaves Hydra's grammar, and why."""
+"""Find where and why a word violates Hydra's grammar."""
 
 from __future__ import annotations
 

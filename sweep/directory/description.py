@@ -1,4 +1,4 @@
-"""sweep.yaml: what a sweep is about, and each command that has filled it."""
+"""sweep.yaml: the description of a sweep, with each command that has filled it."""
 
 from __future__ import annotations
 

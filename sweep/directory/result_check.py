@@ -1,4 +1,4 @@
-"""Check that a run with a result is whole: that its files have what the result names.
+"""Check that a run with a result is complete: that its files have all rows that the result names.
 
 Files, or the directory, may be removed while ranks write there: the ranks go on, and their result names rows that
 are not there any more. The check is cheap: it reads the first and the last row of a CSV and counts lines.

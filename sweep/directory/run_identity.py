@@ -1,4 +1,4 @@
-"""What identifies a run: the signature of its config, and the name of its directory by what was swept."""
+"""The identity of a run: the signature of its config, and its directory's name from the swept keys."""
 
 from __future__ import annotations
 

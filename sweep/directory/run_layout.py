@@ -1,4 +1,4 @@
-"""From configs to run directories: signatures, names, and what a resume still has to do."""
+"""Find or create the run directory of each point by its signature."""
 
 from __future__ import annotations
 

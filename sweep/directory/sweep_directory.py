@@ -1,4 +1,4 @@
-"""The directory of a sweep: one process at a time runs something in it, and writes what it is about."""
+"""The directory of a sweep, locked for one process at a time, and its description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a sweep is: a row for each run, what has begun and ended, and how long the rest will take."""
+"""The progress of a sweep: a row for each run, which runs have begun and ended, and the remaining time."""
 
 from __future__ import annotations
 

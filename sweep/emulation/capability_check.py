@@ -1,4 +1,4 @@
-"""Try out what this machine can emulate, before anything starts: once for a process, in one of its own."""
+"""Test before the start what this machine can emulate, once per process, in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Correct the delay by what the ranks' own messages take, which is more than messages of a bare connection take.
+"""Correct the delay by the latency of the ranks' own messages, which is longer than that of a bare connection.
 
 A rank sends a line with the seconds that messages take too long (below 0: too short) through a socket in the file
 system, which all hosts share, and continues after the answer that the delay is changed.

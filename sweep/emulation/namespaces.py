@@ -1,4 +1,4 @@
-"""Put throw-away namespaces around a job, by system calls: what is made in them ends with their first process.
+"""Run a job in temporary namespaces, by system calls; all that is made in them ends with their first process.
 
 Python's own `os.unshare` and `os.setns` came with 3.12.
 """

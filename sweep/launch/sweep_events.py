@@ -1,4 +1,4 @@
-"""What a command reports of a sweep beside its runs: the first and the last event, sweep.on_end, the best run."""
+"""A command's report on its sweep as a whole: the first and the last event, sweep.on_end, the best run."""
 
 from __future__ import annotations
 

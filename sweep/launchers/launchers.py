@@ -1,4 +1,4 @@
-"""Check that runs can be started where the options of hydra/launcher say, and build the executor for them.
+"""Check by the options of hydra/launcher that runs can start, and build their executor.
 
 The options are in sweep/settings/{local,slurm}_launcher.py. The modules of executors are loaded when one is built.
 """

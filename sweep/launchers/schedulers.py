@@ -1,4 +1,4 @@
-"""Ask SLURM about the jobs of runs, and have it end jobs. Its modules are loaded where a run has a job."""
+"""Ask SLURM about the jobs of runs, and have it end jobs. Its modules are loaded if a run has a job."""
 
 from __future__ import annotations
 

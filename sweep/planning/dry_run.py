@@ -1,4 +1,4 @@
-"""sweep.dry_run: what a command would do, without doing it."""
+"""sweep.dry_run: print what a command would do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forecast what sweep.pack makes of runs: MPI worlds on this machine, allocations on SLURM."""
+"""Forecast how sweep.pack groups runs: MPI worlds on this machine, allocations on SLURM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a sweep, which are no part of what its runs compute."""
+"""The settings of a sweep, which do not change the results of its runs."""
 
 from __future__ import annotations
 

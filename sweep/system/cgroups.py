@@ -1,4 +1,4 @@
-"""Read what the control groups of this process allow it to use of its machine, as a container's options set it."""
+"""Read how much CPU time and memory the control groups of this process allow, as set by a container's options."""
 
 from __future__ import annotations
 

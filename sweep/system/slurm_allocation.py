@@ -1,4 +1,4 @@
-"""The SLURM allocation around us: what it gives to the run that is computed in it, and when it ends."""
+"""The surrounding SLURM allocation: its resources for a run, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decentralised parallel SGD, with plain quantised gossip where a compressor is given."""
+"""Decentralised parallel SGD, with plain quantised gossip if there is a compressor."""
 
 from __future__ import annotations
 

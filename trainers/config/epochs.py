@@ -1,4 +1,4 @@
-"""Where the epochs of a run begin: from steps to epochs and back, also where these differ in length. No torch."""
+"""The first steps of a run's epochs: conversion between steps and epochs of any lengths. No torch."""
 
 from __future__ import annotations
 

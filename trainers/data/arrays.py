@@ -1,4 +1,4 @@
-"""Samples in memory: what a data set of single samples is, whether images or vectors of features."""
+"""Samples in memory: data sets of separate samples, images or vectors of features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers of data: functions of the seed, the epoch and what they are for.
+"""Random numbers of data: functions of the seed, the epoch and their purpose.
 
 RandomState's streams are frozen by numpy's policy: the same numbers with every later version.
 """

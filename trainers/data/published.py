@@ -1,4 +1,4 @@
-"""Image sets that torchvision can read: from the user's own copy, or downloaded where that is asked for."""
+"""Image sets that torchvision can read: from the user's own copy, or downloaded on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images and text that nobody made: deterministic, of any size, and learnable."""
+"""Synthetic images and text: deterministic, of any size, and learnable."""
 
 from __future__ import annotations
 

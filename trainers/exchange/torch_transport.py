@@ -1,4 +1,4 @@
-"""torch.distributed as transport: NCCL where workers train on GPUs, gloo where they train on CPUs.
+"""torch.distributed as transport: NCCL if workers train on GPUs, gloo if they train on CPUs.
 
 MPI starts the workers and carries agreements, checkpoints and records; only the messages of lanes go through
 torch.distributed. Lanes, parts and queues are those of MPI, with other collectives: gathered messages are the same to

@@ -1,4 +1,4 @@
-"""The links between the hosts of a run, measured by MPI before its first step, and held against what they should be.
+"""Measure the links between the hosts of a run before its first step, and compare them with the expected figures.
 
 What ranks get is measured: payload, by the MPI and beside the processes that training has (docs/guide/networks.md).
 Loads no torch: whoever has a communicator can measure.

@@ -16,7 +16,7 @@ class Exchange(Checked):
 
     @property
     def servers(self) -> int:
-        """Ranks beside the workers, which train nothing."""
+        """Ranks in addition to the workers, which train nothing."""
         return 0
 
     @property
@@ -25,8 +25,7 @@ class Exchange(Checked):
         return False
 
     def count_contributors(self, workers: int) -> int:
-        """Return how many workers contribute to the step of a worker, itself included; all, where all exchange with
-        all."""
+        """Return how many workers contribute to the step of a worker, including itself."""
         return workers
 
 

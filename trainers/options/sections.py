@@ -1,4 +1,4 @@
-"""Sections of a run: what every run has, without a name."""
+"""Sections of a run's config that have no choice of a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The race of runs that need the same place: one heat, or several where not all fit into memory side by side."""
+"""The race of runs that need the same machine: one heat, or several if not all runs fit into memory at once."""
 
 from __future__ import annotations
 

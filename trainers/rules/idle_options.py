@@ -1,4 +1,4 @@
-"""Options that decide nothing if another has some value, and what they go together with.
+"""Options that have no effect with some values of other options.
 
 They have defaults, and presets give them values, so a config may always have them. Who types one wants it to do
 something, so what is typed and decides nothing at any point is refused (`sweep/config/idle_options.py`). A run that is

@@ -1,4 +1,4 @@
-"""Check a composed config and complete it: what a run is before anything starts."""
+"""Check a composed config and complete it before anything starts."""
 
 from __future__ import annotations
 

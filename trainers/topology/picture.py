@@ -1,4 +1,4 @@
-"""Pictures of topologies: workers as numbered dots, links as wide as what they carry counts."""
+"""Pictures of topologies: workers as numbered dots, links with widths by their weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a graph to a mixing matrix: how much what comes from a neighbour counts."""
+"""Compute the mixing matrix of a graph: the weights of neighbours' parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds what a worker trains with from the config of a run."""
+"""Builds the objects with which a worker trains, from the config of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Natural compression: the fraction of a float32 is a probability, its exponent what is sent."""
+"""Natural compression: sends the exponent of a float32, rounded up with the probability that the fraction gives."""
 
 from __future__ import annotations
 

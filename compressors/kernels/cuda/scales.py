@@ -1,4 +1,4 @@
-"""What methods in buckets have in common: the scale of a bucket, its random numbers, and where its codes are.
+"""Shared parts of methods with buckets: scale and random numbers of a bucket, and the position of its codes.
 
 Scales are handled as the bits of float32: for magnitudes integer order is the order of the numbers, with
 Inf and then NaN above all.
@@ -55,8 +55,8 @@ def canonical(bits) -> tl.tensor:
 
 @triton.jit
 def divide_by_scales(magnitude, scale) -> tl.tensor:
-    """Return the magnitudes (ROWS, COLS) of a tile divided by the scales of its buckets, given as bits (ROWS,): as they
-    are where that is zero, and zero if it is NAN."""
+    """Return the magnitudes (ROWS, COLS) of a tile divided by the scales of its buckets, given as bits (ROWS,):
+    undivided if the scale is zero, and zero if it is NAN."""
     divisor = scale.to(tl.float32, bitcast=True)
     divisor = tl.where(divisor > 0, divisor, 1.0)[:, None]
     return tl.where((scale == NAN)[:, None], 0.0, tl.div_rn(magnitude, tl.broadcast_to(divisor, magnitude.shape)))

@@ -1,4 +1,4 @@
-"""Products of a gradient with thin factors, and bases, in plain torch: the order of the sums is what defines them."""
+"""Products of a gradient with thin factors, and bases, in plain torch; the order of sums here defines the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the jobs of SLURM that runs were submitted as, and writes what the end of such a job means for its run."""
+"""Finds the SLURM jobs of submitted runs, and writes the status of a run whose job has ended."""
 
 from __future__ import annotations
 
