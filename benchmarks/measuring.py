@@ -18,7 +18,7 @@ import yaml
 from gradsweep import run_directory
 from gradsweep.cli import markdown_sections
 from sweep import emulation
-from sweep.settings.mpi import MpiSettings
+from sweep.settings.mpi import MpiSettings, choose_transport
 from sweep.system.job_environment import AS_ROOT, build_job_environment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -188,8 +188,8 @@ def run_on_emulated_hosts(bandwidth: str, latency: str, hosts: int, words: Seque
     """Run a command with a rank on each of so many emulated hosts; emulation.json comes to be in `scratch`."""
     network: dict[str, Any] = {"name": "emulated", "bandwidth": bandwidth, "latency": latency, "loss": 0.0}
     network |= {"workers_per_host": 1, "hosts": {}}
-    mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
+    mpi = MpiSettings(**choose_transport(yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()), "local"))
     mpirun = [word.replace("{workers}", str(hosts)) for word in mpi.resolve_command()]
-    environment = build_job_environment({**mpi.environment, run_directory.ATTEMPT_VARIABLE: scratch}, None, scratch)
+    environment = build_job_environment({**mpi.variables, run_directory.ATTEMPT_VARIABLE: scratch}, None, scratch)
     command = emulation.build_command(network, hosts, 1, [*mpirun, *words])
     subprocess.run(command, env=environment, cwd=ROOT, check=True, stdin=subprocess.DEVNULL)

@@ -36,7 +36,7 @@ from hydra import compose  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
 from benchmarks.measuring import ROOT, load_hydra, make_parser, print_tables  # noqa: E402
-from sweep.settings.mpi import MpiSettings  # noqa: E402
+from sweep.settings.mpi import MpiSettings, choose_transport  # noqa: E402
 from sweep.system.job_environment import build_job_environment  # noqa: E402
 from trainers.rules.resolve import resolve  # noqa: E402
 
@@ -85,8 +85,9 @@ def compose_config(*overrides: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def start_sides(ranks: int, *sides: str) -> Iterator[list[Side]]:
     """Within the block, let so many processes of each side wait for orders."""
     _, mpi = compose_config("batch.size=4096")
-    variables = {**mpi["environment"], "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(ranks)}
-    mpirun = [word.replace("{workers}", str(ranks)) for word in MpiSettings(mpi["command"]).resolve_command()]
+    own = MpiSettings(**choose_transport(mpi, "local"))
+    variables = {**own.variables, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(ranks)}
+    mpirun = [word.replace("{workers}", str(ranks)) for word in own.resolve_command()]
     processes: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as scratch, Listener(str(Path(scratch, "socket"))) as listener:
         with socket.socket() as free:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -14,9 +15,13 @@ ADDED = {"network": {"name": "none"}}
 """Sections that configs of earlier versions lack, and what these mean by that: such a section is not in a signature,
 so that runs are still the runs that they were."""
 
+DECIDING = {"mpi": {"transport": "shm"}}
+"""By section of `NOT_IN_SIGNATURE`, keys that are in a signature after all, and what configs mean that lack them: a key
+with that value is not in a signature, either."""
+
 
 def signature(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a resolved config without `NOT_IN_SIGNATURE`, in hex."""
+    """Return the SHA-256 of a resolved config without `NOT_IN_SIGNATURE`, but with `DECIDING`, in hex."""
     return signature_of_sections({key: canonical(value) for key, value in config.items()})
 
 
@@ -27,9 +32,20 @@ def canonical(value: Any) -> str:
 
 def signature_of_sections(sections: Mapping[str, str]) -> str:
     """Return the signature of a config, given its values by key in `canonical` form."""
-    kept = [key for key in sections if key not in NOT_IN_SIGNATURE and sections[key] != _ADDED.get(key)]
-    text = ",".join(f"{canonical(key)}:{sections[key]}" for key in sorted(kept))
+    kept = {key: text for key, text in sections.items() if key not in NOT_IN_SIGNATURE and text != _ADDED.get(key)}
+    for section in DECIDING.keys() & sections.keys():
+        kept.update(_select_deciding(section, sections[section]))
+    text = ",".join(f"{canonical(key)}:{kept[key]}" for key in sorted(kept))
     return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()
+
+
+@functools.cache  # most runs of a sweep have the same section
+def _select_deciding(section: str, text: str) -> dict[str, str]:
+    """Return the keys of a section that decide, in dotted form, where they differ from what held before."""
+    given = json.loads(text)
+    values = given if isinstance(given, dict) else {}
+    found = {key: values.get(key) for key, before in DECIDING[section].items() if values.get(key) not in (None, before)}
+    return {f"{section}.{key}": canonical(value) for key, value in found.items()}
 
 
 _ADDED = {key: canonical(value) for key, value in ADDED.items()}

@@ -26,13 +26,14 @@ ONE_MODEL = "one model"
 NOT_RACED = "not raced"
 
 LEVEL = 0.05
-STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW, PARALLEL = "*", "†", "‡", "§", "¶", "‖"
+STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW, PARALLEL, LOZENGE = "*", "†", "‡", "§", "¶", "‖", "◊"
 ALIKE = "≈"
 MARKS = {
     "oversubscribed": DAGGER,
     "shared_cores": DOUBLE_DAGGER,
     "network_off": SECTION,
     "network_cpu_limited": PILCROW,
+    "slow_transport": LOZENGE,
     "few_steps": PARALLEL,
 }
 """The marks behind the numbers of a run, by the column of `Report.runs` that makes its times unfair."""
@@ -47,6 +48,7 @@ MEANINGS = {
     "more than 10 %",
     PILCROW: "the CPUs, not the network, were the limit when all hosts sent at once: it/s and times are not those of "
     "such a network",
+    LOZENGE: "messages went over TCP, though a node has a faster device: it/s and times are not those of its network",
     PARALLEL: f"fewer than {timed_steps.FEW} timed steps: it/s and times of a step say little, and are not compared",
     ALIKE: "cannot be told apart from the baseline: the 95 % interval has 1 in it",
     NOT_RACED: "the race is still to be run, or left the run out; races/*/ratios.json says which",

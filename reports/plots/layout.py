@@ -36,6 +36,7 @@ UNFAIR = {
     "shared_cores": "cores shared with other runs",
     "network_off": "network not as described",
     "network_cpu_limited": "CPUs slower than the network",
+    "slow_transport": "TCP in spite of a faster network",
     "few_steps": "few timed steps",  # followed by their number
 }
 """The reasons why times cannot be compared, by column of `Report.runs`."""

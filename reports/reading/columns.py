@@ -36,6 +36,8 @@ RUN_COLUMNS = {
     "network_off": "boolean",  # by more than 10 % off the network's options; NA where nothing was measured
     "network_cpu_limited": "boolean",  # the CPUs, not the network, were the limit; likewise
     "network_problems": "string",  # options that could not be emulated
+    "transport": "string",  # what carried the messages of MPI: `ob1 over shm`; NA where MPI did not, or it is not known
+    "slow_transport": "boolean",  # it was TCP, and a node has a faster network device; likewise
     "few_steps": "boolean",  # fewer than 30 timed steps, or the warm-up among them; NA where none was timed
     "started": "datetime64[us, UTC]",  # first attempt
     "ended": "datetime64[us, UTC]",  # last attempt
@@ -74,7 +76,9 @@ RUN_COLUMNS = {
 }
 """The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
 
-ADDED = {key: section["name"] for key, section in signature.ADDED.items()}
+ADDED = {key: section["name"] for key, section in signature.ADDED.items()} | {
+    f"{section}.{key}": value for section, keys in signature.DECIDING.items() for key, value in keys.items()
+}
 """Keys that the runs of earlier versions lack, and their values for these runs, beside runs that have such a key."""
 
 _NAMES = {"sweep": "category", "run": "category"}

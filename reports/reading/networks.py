@@ -1,4 +1,4 @@
-"""Read the records of runs on their network: its measurement before the first step, and failed emulation."""
+"""Read the records of runs on their network: its measurement before the first step, failed emulation, and transport."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from gradsweep.options.units import format_bandwidth, format_time
 from gradsweep.text import plural
 from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.text import clean, format_setting, format_settings, join_words
+
+_TCP = "tcp"
+_ASKED = "mpi.transport"
 
 
 def collect_columns(network: Any) -> dict[str, Any]:
@@ -30,8 +33,19 @@ def collect_columns(network: Any) -> dict[str, Any]:
     return found | {"network_off": "latency" in marks or "bandwidth" in marks, "network_cpu_limited": "cpu" in marks}
 
 
+def collect_transport(transport: Any) -> dict[str, Any]:
+    """Return the columns `transport` and `slow_transport` of a run from the transport in its result.json; none where
+    there is none."""
+    transport = as_mapping(transport)
+    if not (over := [clean(str(each)) for each in as_list(transport.get("over"))]):
+        return {}
+    layer = clean(str(transport.get("layer") or "MPI"))
+    slow = _TCP in over and bool(as_list(transport.get("faster")))
+    return {"transport": f"{layer} over {' and '.join(over)}", "slow_transport": slow}
+
+
 def write_remarks(runs: pd.DataFrame) -> list[str]:
-    """Return remarks on the networks that could not be emulated as configured.
+    """Return remarks on the networks that could not be emulated as configured, and on different transports.
 
     Args:
         runs: `Report.runs`.
@@ -41,6 +55,20 @@ def write_remarks(runs: pd.DataFrame) -> list[str]:
     for problems, found in done.groupby("network_problems", sort=False):
         names = list(dict.fromkeys(format_settings(found["network"]))) if "network" in found else []
         said.append(f"network={join_words(names) or '?'} ({plural(len(found), 'run')}): {problems}")
+    return [*said, *_write_transport_remarks(runs)]
+
+
+def _write_transport_remarks(runs: pd.DataFrame) -> list[str]:
+    """Return a remark where runs with one `mpi.transport` had different ones, which makes times incomparable."""
+    done = runs[(runs["status"] == run_directory.DONE) & runs["transport"].notna()]
+    asked = done[_ASKED].astype("string").fillna("?") if _ASKED in done else pd.Series("?", done.index, dtype="string")
+    said = []
+    for name, found in done.groupby(asked, sort=False):
+        counts = found["transport"].value_counts(sort=False).sort_index()
+        if len(counts) > 1:
+            words = join_words([f"{transport} ({plural(count, 'run')})" for transport, count in counts.items()])
+            given = "" if name == "?" else f" with {_ASKED}={name}"
+            said.append(f"messages went by different ways{given}, so times of these are not comparable: {words}")
     return said
 
 

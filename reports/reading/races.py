@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from gradsweep import csv_columns, run_directory
 from gradsweep.disk import regular_files
 from reports.reading.json_values import as_list, as_mapping, as_number
+from reports.reading.networks import collect_transport
 from reports.reading.run_files import DirectoryFiles, LeftOut
 from reports.reading.text import clean
 
@@ -73,6 +74,7 @@ class _Race(NamedTuple):
     """By the name of a run that races, the names of all runs that it stands for."""
     heats: list[Mapping[str, Any]]
     left_out: Mapping[str, Any]
+    transport: Any
 
 
 def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_Race]:
@@ -90,7 +92,7 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
         if plan and ratios:
             left_out = {**as_mapping(plan.get("without")), **as_mapping(ratios.get("left_out"))}
             heats = [as_mapping(heat) for heat in as_list(ratios.get("heats"))]
-            yield _Race(clean(name), as_mapping(plan.get("racers")), heats, left_out)
+            yield _Race(clean(name), as_mapping(plan.get("racers")), heats, left_out, ratios.get("transport"))
 
 
 def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
@@ -106,6 +108,7 @@ def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
             if columns is None:
                 continue
             about = {"race": race.name, "race_baseline": clean(baseline), "raced_by": clean(str(name))}
+            about |= collect_transport(race.transport)
             for served in as_list(race.racers.get(name)):
                 found.setdefault(os.path.basename(str(served)), {**about, **columns})
     return found

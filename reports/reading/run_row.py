@@ -70,6 +70,7 @@ def _read_results(files: DirectoryFiles, state: Mapping[str, Any], warmup: Any) 
         **measured,
         **machines.collect_columns(_read_provenance(files, run, attempts, result)),
         **networks.collect_columns((result or {}).get("network")),
+        **networks.collect_transport((result or {}).get("transport")),
         "started": _clean_word(attempts[0].get("started")) if attempts else None,
         "ended": _clean_word(attempts[-1].get("ended")) if attempts else None,
     }

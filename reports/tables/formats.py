@@ -14,7 +14,17 @@ from typing import Any
 
 from gradsweep import files
 from gradsweep.cli import spreadsheets
-from reports.analysis.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, ReportTable, TableColumn
+from reports.analysis.table import (
+    DAGGER,
+    DOUBLE_DAGGER,
+    LOZENGE,
+    PARALLEL,
+    PILCROW,
+    SECTION,
+    STAR,
+    ReportTable,
+    TableColumn,
+)
 from reports.reading.text import format_setting
 from reports.tables.file_formats import TABLES, TABLES_BY_DEFAULT
 
@@ -185,6 +195,7 @@ _LATEX = str.maketrans(
         SECTION: r"\textsuperscript{\S}",
         PILCROW: r"\textsuperscript{\P}",
         PARALLEL: r"\textsuperscript{$\|$}",
+        LOZENGE: r"\textsuperscript{$\diamond$}",
     }
 )
 

@@ -12,6 +12,7 @@ from gradsweep.errors import UsageError
 from gradsweep.options import units
 from gradsweep.text import plural
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
+from reports.reading.networks import collect_transport
 from reports.reading.text import choose_byte_unit, clean, format_number, join_words
 
 COLLECTIVES = ("allreduce", "allgather", "alltoall", "bcast")
@@ -189,6 +190,8 @@ def _format_settings(probe: Mapping[str, Any]) -> str:
         f"{key.removeprefix('OMPI_MCA_')}={value}" for key, value in (probe.get("settings") or {}).items()
     )
     parts = [str(probe.get("mpi") or "MPI"), given or "with its own choice of algorithms"]
+    if transport := collect_transport(probe.get("transport")):
+        parts.insert(1, transport["transport"])
     if segment := probe.get("allreduce_segment_bytes"):
         parts.append(f"allreduce at most {format_size(segment)} at a time")
     return clean(f"as in training: {', '.join(parts)}")

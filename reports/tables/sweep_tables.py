@@ -264,13 +264,14 @@ def _build_run_table(grid: Grid) -> ReportTable:
     columns |= {measure.column: _get_numbers(runs[measure.column]) for measure in shown}
     columns["timed_steps"] = runs["timed_steps"].astype("object").where(runs["timed_steps"].notna(), None).tolist()
     columns |= {mark: is_true(runs[mark]).tolist() for mark in find_marks(runs)}
-    columns |= {name: format_settings(runs[name]) for name in ("reason", "run")}
+    texts = (*(["transport"] if runs["transport"].notna().any() else []), "reason", "run")
+    columns |= {name: format_settings(runs[name]) for name in texts}
     records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     lines = []
     for run in records:
         marks = tuple(mark for column, mark in MARKS.items() if run.get(column))
         before = (make_text_cell(run[get_column_name(name)]) for name in names[:-1])
-        status, *after = (make_text_cell(run[name]) for name in ("status", "reason", "run"))
+        status, *after = (make_text_cell(run[name]) for name in ("status", *texts))
         workers = TableCell(run["workers"], run["workers"] + "".join(marks), said=marks)
         cells = [_make_run_cell(run["status"], run[measure.column], measure) for measure in shown]
         lines.append((*before, workers, status, *cells, *after))
@@ -280,7 +281,7 @@ def _build_run_table(grid: Grid) -> ReportTable:
     return ReportTable(
         "runs",
         "All runs",
-        (*headings, TableColumn("reason"), TableColumn("run")),
+        (*headings, *map(TableColumn, texts)),
         len(names),
         tuple(lines),
         ". ".join(filter(None, (grid.caption, options))),

@@ -48,7 +48,7 @@ class TaskBuilder:
             run_directory.count_ranks(config),
             config["threads_per_worker"],
             mpi.resolve_command(),
-            mpi.environment,
+            mpi.variables,
             code=self.code,
             code_version=self.version,
             origin=record.describe_run(self._about, run.state().get("overrides", []), options.describe_location()),

@@ -61,7 +61,7 @@ def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     """Register with Hydra the types of the whole config: `run` with `sweep` and `mpi`, and the members of `groups`."""
     hydra_patches.apply_speedups()
     store = ConfigStore.instance()
-    TYPES[:] = [("", run), ("sweep.", SweepSettings), ("race.", RaceSettings)]
+    TYPES[:] = [("", run), ("sweep.", SweepSettings), ("race.", RaceSettings), ("mpi.", MpiSettings)]
     for group, members in groups.items():
         MEMBERS[group] = members
     whole = [

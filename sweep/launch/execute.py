@@ -47,7 +47,8 @@ def execute(
 
     Args:
         session: of the command; later batches of a search come with the same.
-        configs: of the points, composed; all of one sweep, so with equal sections `sweep` and `mpi`.
+        configs: of the points, composed; all of one sweep, so with equal sections `sweep`, and `mpi` but for its
+            transport.
         overrides: key and value of each point's overrides, as typed.
         resolve: checks one config and fills in what it leaves open.
         idle: tells what was typed and decides nothing, which is refused (`sweep/config/idle_options.py`).
@@ -161,5 +162,5 @@ def _load_torch_early(session: Session, points: Points) -> AbstractContextManage
     if not (points.settings.pack and points.settings.wait and config["launcher"]["cluster"] == "local"):
         return nullcontext()
     session.fork_servers = session.fork_servers or ForkServers()
-    command, variables = points.mpi.resolve_command(), points.mpi.environment
-    return session.fork_servers.start_early(command, variables, config["threads_per_worker"])
+    mpi = points.points[0].mpi
+    return session.fork_servers.start_early(mpi.resolve_command(), mpi.variables, config["threads_per_worker"])

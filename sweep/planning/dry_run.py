@@ -116,7 +116,7 @@ def _forecast_packs(points: Points, rows: Sequence[Row]) -> list[packing_forecas
     """Return the MPI worlds in which the runs would be trained; None if each run has its own mpirun."""
     if not points.settings.pack:
         return None
-    return packing_forecast.forecast_packs(_select_runs(rows), points.settings, points.mpi)
+    return packing_forecast.forecast_packs(_select_runs(rows), points.settings)
 
 
 def _select_runs(rows: Sequence[Row]) -> list[Row]:

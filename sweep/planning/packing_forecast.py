@@ -29,24 +29,27 @@ class Pack:
     runs: int
 
 
-def forecast_packs(runs: Sequence[Row], settings: SweepSettings, mpi: MpiSettings) -> list[Pack]:
+def forecast_packs(runs: Sequence[Row], settings: SweepSettings) -> list[Pack]:
     """Return the MPI worlds in which runs would be trained without failures; runs on emulated networks have none."""
     packed = {str(row.directory): row for row in runs if not find_emulation(row.config)}
-    tasks = [
-        RunTask(
-            directory,
-            row.workers,
-            row.config["threads_per_worker"],
-            mpi.command,
-            mpi.environment,
-            launcher=dict(row.config["launcher"]),
-        )
-        for directory, row in packed.items()
-    ]
+    tasks = [_make_task(directory, row) for directory, row in packed.items()]
     if not tasks:
         return []
     is_local = tasks[0].launcher["cluster"] == "local"
     return _forecast_worlds(tasks, settings) if is_local else _forecast_allocations(tasks, packed)
+
+
+def _make_task(directory: str, row: Row) -> RunTask:
+    """Return as much of the task of a run as decides which runs share a world."""
+    mpi, config = MpiSettings(**row.config["mpi"]), row.config
+    return RunTask(
+        directory,
+        row.workers,
+        config["threads_per_worker"],
+        mpi.command,
+        mpi.variables,
+        launcher=dict(config["launcher"]),
+    )
 
 
 def _forecast_worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[Pack]:

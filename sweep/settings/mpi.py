@@ -1,26 +1,56 @@
-"""The section `mpi` of a config: how the ranks of a run are started."""
+"""The section `mpi` of a config: how the ranks of a run are started, and over what they send their messages."""
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
+from gradsweep.options import parameters
 from sweep.console import on_end as notify
+from sweep.emulation import find_emulation
 from sweep.provenance import secrets
+from sweep.settings import transports
+from sweep.settings.sections import parse_section
+
+_NAMES = tuple(transports.TRANSPORTS)
 
 
 @dataclasses.dataclass
 class MpiSettings:
-    """The section `mpi` of a config: a command with {workers} in it, and environment variables."""
+    """The section `mpi` of a config.
+
+    Attributes:
+        command: with {workers} in it.
+        environment: variables of the command's environment.
+        transport: of `transports.TRANSPORTS`; None: what `environment` says, as in configs of earlier versions.
+    """
 
     command: list[str] = dataclasses.field(default_factory=list)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    transport: str | None = parameters.field(
+        parameters.Valid(
+            f"one of {', '.join(_NAMES)} or null", lambda value: value is None or value in _NAMES, lambda: _NAMES
+        ),
+        default=None,
+    )
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment with the variables of the transport."""
+        return {**transports.TRANSPORTS.get(self.transport or transports.AUTO, {}), **self.environment}
 
     def check(self) -> None:
-        """Raise UsageError for values that no process can get, and for secrets: config.yaml records all values."""
+        """Raise UsageError for a transport that is none or that the environment contradicts, for what no process can
+        be given, and for secrets: all of it is written into config.yaml."""
+        try:
+            parameters.check(self)
+        except parameters.InvalidParameter as error:
+            raise bad_value(f"mpi.{error.name}", error.value, error.valid, error.meant) from error
         secrets.refuse_names("mpi.environment", self.environment)
         for name, value in self.environment.items():
             secrets.refuse_texts(f"mpi.environment.{name}", [value])
@@ -29,6 +59,8 @@ class MpiSettings:
                 raise bad_value(f"mpi.environment.{name}", value, "a text, in quotes where YAML reads something else")
             if not name or "=" in name or "\0" in name + value:
                 raise bad_value(f"mpi.environment.{name!r}", repr(value), "a name without '=', and no NUL in either")
+        if self.transport is not None:
+            transports.refuse_other_choice(self.transport, self.environment)
         secrets.refuse_texts("mpi.command", self.command)
         notify.check_words("mpi.command", self.command)
 
@@ -53,3 +85,37 @@ class MpiSettings:
         if not any("{workers}" in word for word in self.command):
             raise bad_value("mpi.command", " ".join(self.command), "a command with {workers} where the number goes")
         return [found, *self.command[1:]]
+
+
+def parse_mpi(config: Mapping[str, Any]) -> MpiSettings:
+    """Return the checked section `mpi` of a composed config.
+
+    Raises:
+        UsageError: a value that cannot be used, an MPI launcher that does not exist, or a transport that its library
+            lacks.
+    """
+    mpi = parse_section(config, "mpi", MpiSettings)
+    mpi.check()
+    program, *_ = mpi.resolve_command()
+    if mpi.transport is not None:
+        transports.refuse_lacking(mpi.transport, program)
+    return mpi
+
+
+def choose_transport(
+    section: Mapping[str, Any], cluster: str, network: Mapping[str, Any] | None = None
+) -> Mapping[str, Any]:
+    """Return a composed section `mpi` with the transport that null means; itself, where one was chosen.
+
+    Args:
+        cluster: of the launcher.
+        network: the section of the same config.
+
+    Raises:
+        UsageError: an emulated network has no such transport.
+    """
+    transport = section.get("transport")
+    if transport in (transports.UCX, transports.OFI) and find_emulation({"network": network}) is not None:
+        valid = "auto, shm or tcp with an emulated network, whose hosts have only TCP"
+        raise bad_value("mpi.transport", transport, valid)
+    return section if transport is not None else {**section, "transport": transports.DEFAULTS[cluster]}

@@ -13,7 +13,7 @@ from sweep.console import on_end as notify
 from sweep.provenance import secrets
 from sweep.settings import metrics
 from sweep.settings.limits import MEGABYTE, Limits
-from sweep.settings.mpi import MpiSettings
+from sweep.settings.mpi import MpiSettings, parse_mpi
 from sweep.settings.sections import parse_section
 
 INVALID = CORNERS, REFUSE, SKIP = "corners", "refuse", "skip"
@@ -117,10 +117,8 @@ def parse_settings(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSetting
     """Return the checked sections `sweep` and `mpi` of a composed config.
 
     Raises:
-        UsageError: a value out of range, or an MPI launcher that does not exist.
+        UsageError: a value out of range, an MPI launcher that does not exist, or a transport that its library lacks.
     """
-    sweep, mpi = parse_section(config, "sweep", SweepSettings), parse_section(config, "mpi", MpiSettings)
+    sweep = parse_section(config, "sweep", SweepSettings)
     sweep.check()
-    mpi.check()
-    mpi.resolve_command()
-    return sweep, mpi
+    return sweep, parse_mpi(config)

@@ -414,10 +414,8 @@ def test_a_run_that_is_sent_away_goes_on_bit_for_bit(night: Night, slurm: Slurm,
 
     config = yaml.safe_load(run.path(run_directory.CONFIG).read_text(encoding="utf-8"))
     (whole,) = run_layout.lay_out(night.folder / "whole", [run_identity.Point(config, {})])
-    mpi = config["mpi"]
-    attempt = MpirunAttempt(
-        RunTask(str(whole.directory), 2, 1, MpiSettings(**mpi).resolve_command(), mpi["environment"]), [0]
-    )
+    mpi = MpiSettings(**config["mpi"])
+    attempt = MpirunAttempt(RunTask(str(whole.directory), 2, 1, mpi.resolve_command(), mpi.variables), [0])
     assert eventually(attempt.poll, WAIT_S) == run_directory.DONE, attempt.reason
     assert losses(run) == losses(whole) and len(losses(run)) == 960
     assert parameters(run) == parameters(whole)

@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import yaml
 
 from sweep.executors.packed.fork_server import ForkServer, can_fork
-from sweep.settings.mpi import MpiSettings
+from sweep.settings.mpi import MpiSettings, choose_transport
 from sweep.system.job_environment import clean_environment
 from tests.conftest import ROOT
 from tests.trainers.ranks.fork_server import WORDS
 
-OPENMPI = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text())
+OPENMPI = MpiSettings(**choose_transport(yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()), "local"))
 
 
 class RanksOfTests(ForkServer):
@@ -35,7 +35,7 @@ def start_fork_server() -> RanksOfTests:
 
 def run_ranks(workers: int, *arguments: str, module: str = "tests.trainers.ranks.exchange", **environment: str) -> None:
     """Run a function of a module with the MPI settings that users get."""
-    command = [word.replace("{workers}", str(workers)) for word in MpiSettings(OPENMPI["command"]).resolve_command()]
+    command = [word.replace("{workers}", str(workers)) for word in OPENMPI.resolve_command()]
     with tempfile.TemporaryDirectory() as scratch:  # what a killed mpirun of the same pid has left elsewhere does harm
         rank = [sys.executable, "-m", module, *arguments]
         if can_fork(command, os.environ):
@@ -46,7 +46,7 @@ def run_ranks(workers: int, *arguments: str, module: str = "tests.trainers.ranks
             cwd=ROOT,
             env={
                 **clean_environment(os.environ),
-                **OPENMPI["environment"],
+                **OPENMPI.variables,
                 "OMPI_ALLOW_RUN_AS_ROOT": "1",
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "OMP_NUM_THREADS": "1",

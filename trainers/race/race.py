@@ -18,7 +18,7 @@ from trainers.mpi.process import limit_threads
 from trainers.race.heat import Heat, blame
 from trainers.race.plan import Plan
 from trainers.race.racer import Racer, explain_unraceable
-from trainers.training.rank import check_size_and_pin, find_attempt_directory
+from trainers.training.rank import check_size_and_pin, describe_transport, find_attempt_directory
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -77,6 +77,7 @@ class Race:
         self._random = np.random.default_rng(plan.seed)
         self._heats: list[dict[str, Any]] = []
         self._left_out: dict[str, str] = {}
+        self._transport: dict[str, Any] | None = None
 
     def run(self) -> bool:
         """Race all runs; return whether a signal has ended the race early.
@@ -88,6 +89,8 @@ class Race:
             (self.directory / RACE).unlink(missing_ok=True)
         configs = {run.name: run_config.load(run / CONFIG) for run in self.plan.runs}
         self._left_out = {name: why for name, config in configs.items() if (why := explain_unraceable(config))}
+        found = [describe_transport(config, self.comm) for config in configs.values()]
+        self._transport = found[0] if all(found) else None
         names = [name for name in configs if name not in self._left_out]
         stopped = False
         while len(names) > 1 and not stopped:
@@ -142,7 +145,7 @@ class Race:
     def _write(self) -> None:
         """Write ratios.json on rank 0."""
         if self.comm.rank == 0:
-            about = {"format": FORMAT, "workers": self.comm.size}
+            about = {"format": FORMAT, "workers": self.comm.size, "transport": self._transport}
             write_json(
                 self.directory / RATIOS, {**about, "heats": self._heats, "left_out": self._left_out}, durable=False
             )

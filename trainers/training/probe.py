@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.mpi.process import limit_threads
-from trainers.training.rank import check_size_and_pin, find_attempt_directory, main
+from trainers.training.rank import check_size_and_pin, describe_transport, find_attempt_directory, main
 
 SETTINGS = "OMPI_MCA_coll"
 """Prefix of the environment variables that choose Open MPI's collectives."""
@@ -45,9 +45,10 @@ def probe(seconds: str, directory: Path) -> None:
     latency_s, left_s = comm.bcast((network["measured"]["latency_s"] if network else None, left_s))
     collectives = Probe(comm, left_s, latency_s).run()
     hosts = comm.gather(MPI.Get_processor_name())
+    transport = describe_transport(config, comm)
     if network is not None:  # on rank 0
         report = {**network, **_describe_probe(directory, list(dict.fromkeys(hosts or []))), "started": started}
-        report |= {"workers": comm.size, "took_s": round(time.perf_counter() - began, 3)}
+        report |= {"workers": comm.size, "transport": transport, "took_s": round(time.perf_counter() - began, 3)}
         write_json(directory / NETWORK, {**report, "collectives": collectives})
         write_json(directory / RESULT, {"format": FORMAT, "status": DONE, "reason": None})
 

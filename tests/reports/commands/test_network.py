@@ -60,6 +60,7 @@ PROBE = {
     "expected": {"latency_s": 2e-4, "bandwidth": 9.564e8, "ring_bandwidth": 9.564e8},
     "marks": ["latency"],
     "mpi": "Open MPI v5.0.11",
+    "transport": {"layer": "ob1", "over": ["tcp"], "faster": []},
     "settings": {"OMPI_MCA_coll_tuned_allreduce_algorithm": "4"},
     "allreduce_segment_bytes": 2**21,
     "collectives": {
@@ -102,7 +103,8 @@ def test_tables_and_picture_of_all_that_was_probed(
         "the latency is more than 10 % off",
         "latency is not emulated: no C compiler (package gcc)",
         "allgather: left out from 2.10 MB on for lack of time",
-        "as in training: Open MPI v5.0.11, coll_tuned_allreduce_algorithm=4, allreduce at most 2.10 MB at a time",
+        "as in training: Open MPI v5.0.11, ob1 over tcp, coll_tuned_allreduce_algorithm=4, "
+        "allreduce at most 2.10 MB at a time",
     ):
         assert note in said.splitlines()
 

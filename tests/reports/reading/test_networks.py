@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
 import reports
 from gradsweep import files, run_directory
@@ -191,7 +192,7 @@ def test_every_mark_is_printed(tmp_path: Path) -> None:
     files.write_json(
         run.path(run_directory.STATE), {**json.loads(run.path(run_directory.STATE).read_text()), "shared_cores": True}
     )
-    files.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), "timed_steps": 5})
+    files.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), "timed_steps": 5, "transport": OVER_TCP})
     (table,) = (table for table in build_report(made, pictures=()).tables if table.name == "throughput")
     assert table.rows[0][-1].text.endswith("".join(MARKS.values()))
 
@@ -204,3 +205,72 @@ def test_plots_have_a_panel_for_each_network_and_say_what_is_wrong_with_it(built
     }
     assert set(found.find_unfair()) == {"oversubscribed", "network_off", "network_cpu_limited"}
     assert set(layout.UNFAIR) == set(MARKS)
+
+
+def carry(sweep: Path, of: Callable[[dict[str, Any]], bool], transport: Any) -> None:
+    """Have those runs record what carried their messages of whose config `of` is true."""
+    for run in run_directory.runs_of(sweep):
+        if of(yaml.safe_load(run.path(run_directory.CONFIG).read_text())):
+            files.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), "transport": transport})
+
+
+def with_transport(transport: str, compressor: str = "none", workers: int = 2) -> dict[str, Any]:
+    return {**fabricate.config(compressor, workers), "mpi": {"command": ["mpirun"], "transport": transport}}
+
+
+FAST = {"layer": "ucx", "over": ["rdma", "shm"], "faster": []}
+OVER_TCP = {"layer": "ob1", "over": ["shm", "tcp"], "faster": ["mlx5_0"]}
+
+
+def test_a_run_over_tcp_beside_a_faster_device_is_marked(tmp_path: Path) -> None:
+    configs = [with_transport(each, name) for each in ("auto", "tcp") for name in ("none", "qsgd")]
+    made = fabricate.sweep(tmp_path / "s", configs, swept=["mpi.transport", "compressor"])
+    carry(made, lambda config: config["mpi"]["transport"] == "auto", FAST)
+    carry(made, lambda config: config["mpi"]["transport"] == "tcp", OVER_TCP)
+    runs = reports.load(made).runs.set_index("mpi.transport")
+    assert set(runs.loc["auto", "transport"]) == {"ucx over rdma and shm"}
+    assert not runs.loc["auto", "slow_transport"].any()
+    assert set(runs.loc["tcp", "transport"]) == {"ob1 over shm and tcp"} and runs.loc["tcp", "slow_transport"].all()
+    built = build_report(made, pictures=())
+    for table in built.tables:
+        for row in table.rows:
+            texts = [cell.text for cell in row]
+            assert any("◊" in text for text in texts) == ("tcp" in texts), (table.name, texts)
+        assert any(note.startswith("◊: messages went over TCP") for note in table.notes)
+        assert not any("different ways" in note for note in table.notes), "that is what was swept"
+        assert r"\textsuperscript{$\diamond$}" in formats.to_latex(table).decode()
+    (table,) = (table for table in built.tables if table.name == "runs")
+    assert "transport" in [column.name for column in table.columns]
+
+
+def test_tcp_is_no_fault_where_there_is_nothing_faster(tmp_path: Path) -> None:
+    made = fabricate.sweep(tmp_path / "s", [with_transport("tcp", name) for name in ("none", "qsgd")])
+    carry(made, lambda config: True, {**OVER_TCP, "faster": []})
+    carry(made, lambda config: config["compressor"]["name"] == "qsgd", {"layer": None, "over": ["tcp"], "faster": []})
+    runs = reports.load(made).runs
+    assert set(runs["transport"]) == {"ob1 over shm and tcp", "MPI over tcp"} and not runs["slow_transport"].any()
+
+
+def test_different_ways_with_one_setting_are_remarked_on(tmp_path: Path) -> None:
+    made = fabricate.sweep(tmp_path / "s", [with_transport("auto", name) for name in ("none", "qsgd", "svd")])
+    carry(made, lambda config: config["compressor"]["name"] != "svd", FAST)
+    carry(made, lambda config: config["compressor"]["name"] == "svd", {**OVER_TCP, "faster": []})
+    said = "messages went by different ways with mpi.transport=auto, so times of these are not comparable: "
+    said += "ob1 over shm and tcp (1 run) and ucx over rdma and shm (2 runs)"
+    for table in build_report(made, pictures=()).tables:
+        assert said in table.notes
+
+
+def test_runs_of_earlier_versions_stand_beside_those_with_their_transport(tmp_path: Path) -> None:
+    configs = [fabricate.config("none", 2), with_transport("shm", "qsgd"), with_transport("tcp", "qsgd")]
+    runs = reports.load(fabricate.sweep(tmp_path / "s", configs)).runs
+    assert runs["mpi.transport"].tolist().count("shm") == 2 and runs["transport"].isna().all()
+    assert not [column for column in runs if str(column).startswith("mpi.") and column != "mpi.transport"]
+
+
+@pytest.mark.parametrize("damaged", ["shm", [], {"over": "tcp"}, {"over": []}, {"layer": "ob1"}])
+def test_a_damaged_transport_is_not_known(damaged: Any, tmp_path: Path) -> None:
+    made = fabricate.sweep(tmp_path / "s", [with_transport("shm")])
+    carry(made, lambda config: True, damaged)
+    (found,) = reports.load(made).runs.to_dict("records")
+    assert pd.isna(found["transport"]) and pd.isna(found["slow_transport"]) and found["accuracy"] > 0

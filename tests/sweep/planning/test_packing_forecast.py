@@ -32,8 +32,8 @@ MPI = MpiSettings(["mpirun", "-n", "{workers}"], {})
 
 def row(directory: Path, workers: int, threads: int = 1, seconds: float | None = None, **launcher: Any) -> Row:
     likely = None if seconds is None else Estimate(seconds, 1, SURE, False)
-    launcher = {"cluster": "local", **launcher}
-    of = config(workers=workers, threads_per_worker=threads, launcher=launcher)
+    launcher, mpi = {"cluster": "local", **launcher}, dataclasses.asdict(MPI)
+    of = config(workers=workers, threads_per_worker=threads, launcher=launcher, mpi=mpi)
     return Row(1, dry_run.RUN, directory.name, of, directory, estimate=likely)
 
 
@@ -41,7 +41,7 @@ def task(of: Row) -> RunTask:
     assert of.directory is not None
     of.directory.mkdir(parents=True)
     launcher, threads = of.config["launcher"], of.config["threads_per_worker"]
-    return RunTask(str(of.directory), of.config["workers"], threads, MPI.command, {}, launcher=launcher)
+    return RunTask(str(of.directory), of.config["workers"], threads, MPI.command, MPI.variables, launcher=launcher)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_worlds_are_as_large_as_it_says(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     rows = [row(tmp_path / run_directory.RUNS / str(number), *run) for number, run in enumerate(runs)]
-    assert forecast_packs(rows, SweepSettings(pack=True, **options), MPI) == expected
+    assert forecast_packs(rows, SweepSettings(pack=True, **options)) == expected
     executor = PackedExecutor(tmp_path, [0, 1, 2, 3], **options)
     made: dict[int, int] = {}  # the first one of each kind, when all runs are queued
 
@@ -77,6 +77,13 @@ def test_worlds_are_as_large_as_it_says(
     assert sorted(made.values()) == sorted(pack.ranks for pack in expected)
 
 
+def test_a_world_has_one_transport(tmp_path: Path) -> None:
+    rows = [row(tmp_path / run_directory.RUNS / str(number), 2) for number in range(4)]
+    for number, each in enumerate(rows):
+        each.config["mpi"] = {**dataclasses.asdict(MPI), "transport": ("shm", "tcp", "auto", "shm")[number]}
+    assert sorted(pack.runs for pack in forecast_packs(rows, SweepSettings(pack=True))) == [1, 1, 2]
+
+
 def test_allocations_have_as_many_runs_as_it_says(tmp_path: Path, fake: FakeSlurm) -> None:
     options = {"cluster": "slurm", "time": 5, "allocations": 3, "side_by_side": 2}
     lengths = [(2, 90.0), (2, 30.0), (2, 20.0), (2, 10.0), (2, None), (4, 5.0)]
@@ -84,7 +91,7 @@ def test_allocations_have_as_many_runs_as_it_says(tmp_path: Path, fake: FakeSlur
         row(tmp_path / run_directory.RUNS / str(number), workers, seconds=seconds, **options)
         for number, (workers, seconds) in enumerate(lengths)
     ]
-    found = forecast_packs(rows, SweepSettings(pack=True), MPI)
+    found = forecast_packs(rows, SweepSettings(pack=True))
     assert found == [Pack(2, 1), Pack(2, 1), Pack(4, 3), Pack(4, 1)]
     tasks = [task(each) for each in rows]
     known = {each.directory: row.estimate for each, row in zip(tasks, rows, strict=True)}

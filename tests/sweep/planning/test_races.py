@@ -61,6 +61,14 @@ def test_other_work_is_another_race(other: dict[str, Any]) -> None:
     assert names({}, {"compressor": "qsgd"}, other, {"compressor": "qsgd", **other}) == [["0", "1"], ["2", "3"]]
 
 
+def test_another_transport_is_another_place() -> None:
+    made = points(*[{"compressor": name} for name in ("none", "qsgd") for _ in range(2)])
+    for number, point in enumerate(made.values()):
+        point.config["mpi"] = {"transport": ("shm", "tcp")[number % 2]}
+    races = group_runs(Path(), made)
+    assert [[run.name[4:] for run in race.racers] for race in races] == [["0", "2"], ["1", "3"]]
+
+
 @pytest.mark.parametrize(
     "other", [{"memory": "residual"}, {"algorithm": "local_sgd"}, {"exchange": {"overlap": True}}, {"kernels": "torch"}]
 )

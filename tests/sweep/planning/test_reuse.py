@@ -27,10 +27,14 @@ Make = Callable[..., dict[Run, dict[str, Any]]]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def sweep(name: str, seeds: list[int], launcher: dict[str, Any] = LOCAL, **changes: Any) -> dict[Run, Any]:
+    def sweep(
+        name: str, seeds: list[int], launcher: dict[str, Any] = LOCAL, transports: tuple[str, ...] = (), **changes: Any
+    ) -> dict[Run, Any]:
         """Runs with their configs; the changes are what sweep.yaml says of the machine that they are started from."""
         directory = tmp_path / "output" / "2026-11-20" / name
         configs = [{"workers": 1, "seed": seed, "launcher": launcher} for seed in seeds]
+        for config, transport in zip(configs, transports, strict=False):
+            config["mpi"] = {"transport": transport}
         runs = run_layout.lay_out(directory, [Point(config, {"seed": str(config["seed"])}) for config in configs])
         (directory / run_directory.SWEEP).write_text(yaml.safe_dump({**ABOUT, **changes}))
         return dict(zip(runs, configs, strict=True))
@@ -105,6 +109,13 @@ def test_what_another_machine_or_other_packages_have_made_is_not_taken(make: Mak
 def test_nor_what_is_elsewhere_taken_here(make: Make, other: dict[str, Any]) -> None:
     finish(next(iter(make("10-00-00", [1]))))
     assert take(make("11-00-00", [1], **other)) == []
+
+
+def test_another_transport_is_not_taken(make: Make) -> None:
+    for run in [*make("10-00-00", [1]), *make("10-30-00", [2, 3], transports=("tcp", "auto"))]:
+        finish(run)
+    first, second, third = runs = make("11-00-00", [1, 2, 3], transports=("shm", "auto", "auto"))
+    assert set(take(runs)) == {first, third} and second.status() == run_directory.PENDING
 
 
 def test_all_attempts_count_that_a_run_has_gone_on_from(make: Make) -> None:

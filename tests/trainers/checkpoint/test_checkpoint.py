@@ -19,7 +19,7 @@ from gradsweep.run_directory import Run, runs_of
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
-from sweep.settings.mpi import MpiSettings
+from sweep.settings.mpi import MpiSettings, choose_transport
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.faults.real_runs import list_ranks
 from tests.trainers.configs import compose_config
@@ -57,7 +57,7 @@ def steps_of(run: Run) -> int:
 @pytest.mark.mpi
 def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: Path) -> None:
     """SIGUSR1 to mpirun, which passes it on; then a rank is killed between two checkpoints."""
-    mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
+    mpi = MpiSettings(**choose_transport(yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()), "local"))
 
     def attempt(name: str, **settings: Any) -> MpirunAttempt:
         given = compose_config(
@@ -65,7 +65,7 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
         )
         config = {**resolve(given), "mpi": {}, "sweep": {}}
         (run,) = run_layout.lay_out(tmp_path / name, [run_identity.Point(config, {})])
-        return MpirunAttempt(RunTask(str(run.directory), 2, 1, mpi.resolve_command(), mpi.environment), [0, 1])
+        return MpirunAttempt(RunTask(str(run.directory), 2, 1, mpi.resolve_command(), mpi.variables), [0, 1])
 
     first = attempt("parts")
     run = first.run

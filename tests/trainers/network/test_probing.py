@@ -20,7 +20,7 @@ def test_the_collectives_of_training_are_probed(workers: int) -> None:
 
 
 def test_the_algorithm_is_the_one_that_training_is_given() -> None:
-    given = OPENMPI["environment"]
+    given = OPENMPI.variables
     assert (
         collective_times.read_algorithm("allreduce", given)
         == collective_times.read_algorithm("allgather", given)

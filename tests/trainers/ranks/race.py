@@ -112,6 +112,7 @@ def whole() -> None:
         with (place / RACE).open() as file:
             rows = list(csv.DictReader(file))
         assert ratios is not None and tuple(rows[0]) == RACE_COLUMNS
+        assert ratios["transport"] == {"layer": "ob1", "over": ["shm"], "faster": []}
         (only,) = ratios["heats"]
         assert only["baseline"] == "none" and list(only["runs"]) == ["none", "topk", "local"]
         assert list(ratios["left_out"]) == (["backup"] if backup else [])

@@ -15,7 +15,7 @@ from gradsweep.errors import UsageError
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
-from sweep.settings.mpi import MpiSettings
+from sweep.settings.mpi import MpiSettings, choose_transport
 from tests.conftest import ROOT, eventually
 from tests.faults.real_runs import has_left_nothing, list_ranks
 from tests.trainers.configs import compose_config
@@ -47,7 +47,7 @@ def test_laws_bytes_and_whole_runs_with_a_server(ranks: int, functions: str) -> 
 @pytest.mark.mpi
 def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) -> None:
     """The launcher starts a rank more than there are workers; this is killed between two checkpoints."""
-    mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
+    mpi = MpiSettings(**choose_transport(yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()), "local"))
     given = compose_config(
         workers=1,
         epochs=20,
@@ -60,7 +60,7 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
     config_of_run = {**resolve(given), "mpi": {}, "sweep": {}}
     (run,) = run_layout.lay_out(tmp_path / "sweep", [run_identity.Point(config_of_run, {})])
     task = RunTask(
-        str(run.directory), run_directory.count_ranks(config_of_run), 1, mpi.resolve_command(), mpi.environment
+        str(run.directory), run_directory.count_ranks(config_of_run), 1, mpi.resolve_command(), mpi.variables
     )
     assert task.cores == 2
     first = MpirunAttempt(task, [0, 1])

@@ -23,7 +23,7 @@ from sweep.executors.local import SlotJob
 from sweep.executors.packed.attempt import PackedAttempt
 from sweep.executors.packed.executor import PackedExecutor
 from sweep.executors.packed.fork_server import ForkServers
-from sweep.settings.mpi import MpiSettings
+from sweep.settings.mpi import MpiSettings, choose_transport
 from sweep.system.processes import WORLD_VARIABLE, find_processes
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.sweep.fakes import read_log
@@ -41,12 +41,12 @@ MEASURED = ("time_s", "step_s", "evaluate_s", *(f"{phase}_s" for phase in csv_co
 @pytest.fixture
 def make(tmp_path: Path, digits: Path) -> Make:
     """Runs on the digits, laid out as a sweep's."""
-    mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
+    mpi = MpiSettings(**choose_transport(yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()), "local"))
 
     def task(folder: str = "sweep", **changes: Any) -> RunTask:
         config = {**resolve(compose_config(**{"data": {"root": str(digits)}, **changes})), "mpi": {}, "sweep": {}}
         (run,) = run_layout.lay_out(tmp_path / folder, [run_identity.Point(config, {})])
-        return RunTask(str(run.directory), run_directory.count_ranks(config), 1, mpi.resolve_command(), mpi.environment)
+        return RunTask(str(run.directory), run_directory.count_ranks(config), 1, mpi.resolve_command(), mpi.variables)
 
     return task
 

@@ -1,0 +1,40 @@
+"""Signatures: which changes of a config make another run, and which keep the run that it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from gradsweep import run_directory
+from gradsweep.signature import signature
+from tests.conftest import ROOT
+
+RUN = {"workers": 2, "compressor": {"name": "qsgd"}, "launcher": {"cluster": "local"}}
+BEFORE = {"command": ["mpirun"], "environment": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}}
+
+
+def sign(mpi: Any) -> str:
+    return signature({**RUN, "mpi": mpi})
+
+
+@pytest.mark.parametrize("transport", [{}, {"transport": "shm"}, {"transport": None}])
+def test_the_transport_that_held_before_is_in_no_signature(transport: dict[str, Any]) -> None:
+    assert sign({"command": ["mpirun"], "environment": {}, **transport}) == sign(BEFORE) == signature(RUN)
+
+
+def test_each_other_transport_is_another_run() -> None:
+    signed = [sign({**BEFORE, "transport": each}) for each in ("shm", "tcp", "ucx", "ofi", "auto")]
+    assert len(set(signed)) == 5
+    assert signed[1] == sign({"transport": "tcp", "command": ["srun"]}), "how ranks are started does not count"
+
+
+def test_runs_of_earlier_versions_are_still_the_same() -> None:
+    runs = run_directory.runs_of(ROOT / "docs" / "gallery" / "digits")
+    assert len(runs) > 10
+    for run in runs:
+        config = yaml.safe_load(run.path(run_directory.CONFIG).read_text())
+        assert "transport" not in config["mpi"]
+        for mpi in (config["mpi"], {**config["mpi"], "transport": "shm"}):
+            assert signature({**config, "mpi": mpi}).startswith(run.signature)
