@@ -8,7 +8,8 @@
   model is computed: gradients of its shapes are exchanged. Also the CPU seconds until a rank is ready to train.
 - exchange: a message that is encoded already, summed and gathered, against bare mpi4py on the same buffers.
 - memory: what a rank needs at its peak beyond weights, gradients, optimizer, what memory keeps, and payloads. Nothing
-  is computed forward or backward: activations depend on the batch.
+  is computed forward or backward: activations depend on the batch. Beside it is what a run records (result.json): the
+  sum of its memory_parts, and its peak_memory.
 
 Both sides of a comparison are started at once and work in turn, the other side asleep; the first turn is a warm-up.
 A ratio is the median of the ratios of all turns. Model and options are overrides as for multirun.py.
@@ -163,7 +164,8 @@ def exchange(arguments: argparse.Namespace) -> Iterator[list[str]]:
 
 def memory(arguments: argparse.Namespace) -> Iterator[list[str]]:
     """Yield the rows of the table of memory."""
-    yield ["model", "ranks", "method", "accounted for, MB", "peak, MB", "more", "promised"]
+    head = ["accounted for, MB", "peak, MB", "more", "promised", "recorded parts, MB", "recorded peak, MB"]
+    yield ["model", "ranks", "method", *head]
     for model, ranks, method in itertools.product(arguments.models, arguments.ranks, PAYLOADS):
         common = [method, f"workers={ranks}", f"batch.size={ranks}", *arguments.override]
         config, _ = compose_config(*MODELS[model], *common)
@@ -173,7 +175,8 @@ def memory(arguments: argparse.Namespace) -> Iterator[list[str]]:
             answer = side.turn(3)
         peak, expected = answer["peak"] / 1e6, answer["expected"] / 1e6
         more = f"{100 * (peak / expected - 1):.0f} %"
-        yield [model, str(ranks), method, f"{expected:.0f}", f"{peak:.0f}", more, "at most 10 %"]
+        recorded = [f"{answer[name] / 1e6:.1f}" for name in ("parts", "recorded")]
+        yield [model, str(ranks), method, f"{expected:.1f}", f"{peak:.1f}", more, "at most 10 %", *recorded]
 
 
 def main() -> None:

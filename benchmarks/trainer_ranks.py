@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Client, Connection
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,6 +33,7 @@ from trainers.algorithms.gossiping import Gossiping
 from trainers.config import groups
 from trainers.config import run_config as configs
 from trainers.data.feeds import Batch
+from trainers.devices.memory import MemoryMeter
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.gossip import Shadow
 from trainers.gradients.flat import Unit
@@ -42,6 +42,7 @@ from trainers.lanes.parcel import Parcel
 from trainers.lanes.summing import SumLane
 from trainers.replica.replica import Replica
 from trainers.training import assembly
+from trainers.training.memory_cost import measure_parts
 
 SHAPE, CLASSES = (3, 32, 32), 10
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
@@ -199,8 +200,7 @@ def memory(asked: dict[str, Any]) -> Step:
     del replica, algorithm
 
     def steps(count: int) -> Answer:
-        before = read_memory()["VmRSS"]
-        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+        before, meter = read_memory()["VmRSS"], MemoryMeter()  # which makes the kernel forget the peak so far
         replica, algorithm = build(config)
         payload = max(step(replica, algorithm, number) for number in range(1, count + 1))
         received = 0.0 if groups.get_name(config.exchange) == "allreduce" else payload * comm.size
@@ -208,7 +208,9 @@ def memory(asked: dict[str, Any]) -> Step:
         kept = sum(tensor.nbytes for tensor in algorithm.setup.optimizer.kept.values())
         withheld = sum(t.nbytes for named in getattr(config.memory, "kept", {}).values() for t in named.values())
         expected = flat.values.nbytes + flat.gradients.nbytes + kept + withheld + payload + received
-        return {"all": 1.0, "peak": read_memory()["VmHWM"] - before, "expected": expected}
+        recorded, parts = meter.measure(flat.values.device), measure_parts(replica, algorithm)
+        figures = {"peak": read_memory()["VmHWM"] - before, "expected": expected}
+        return {"all": 1.0, **figures, "recorded": recorded.peak_host, "parts": sum(parts.values())}
 
     return steps
 

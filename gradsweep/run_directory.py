@@ -64,6 +64,8 @@ THREAD_VARIABLES = (
 """Environment variables by which numerical libraries, when they are loaded, know how many threads to have."""
 
 FORMAT = 1  # of the files above; a reader refuses what is newer than it knows
+MEMORY_PARTS = ("model", "gradients", "optimizer", "compressor", "messages")
+"""The keys of `memory_parts` in result.json (docs/guide/memory.md)."""
 
 PENDING, RUNNING, DONE = "pending", "running", "done"
 FAILED, DIVERGED, TIMEOUT = "failed", "diverged", "timeout"

@@ -18,8 +18,8 @@ from reports.reading.machines import RATES
 from reports.reading.text import choose_byte_unit, format_number, format_setting, format_settings, join_words
 
 THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC = "Throughput", "Accuracy", "Cost of an accuracy"
-COMMUNICATION_TOPIC, STEP_TOPIC, RUNS_TOPIC = "Communication", "Time of a step", "Runs"
-TOPICS = (THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC, COMMUNICATION_TOPIC, STEP_TOPIC, RUNS_TOPIC)
+COMMUNICATION_TOPIC, STEP_TOPIC, MEMORY_TOPIC, RUNS_TOPIC = "Communication", "Time of a step", "Memory", "Runs"
+TOPICS = (THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC, COMMUNICATION_TOPIC, STEP_TOPIC, MEMORY_TOPIC, RUNS_TOPIC)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +83,18 @@ SHARES = tuple(
     for phase in (*csv_columns.PHASES, "other")
 )
 STEP = Measure("step", "step", "step_s", "s", 1e3, "ms", topic=STEP_TOPIC, lower_is_better=True, is_tested=False)
+PEAK_MEMORY = _define_cost("peak_memory", "Peak memory of a worker", "peak_memory", "B", MEMORY_TOPIC)
+MEMORY = (
+    *(
+        Measure(
+            f"{part}_memory", part, f"{part}_memory", "B", topic=MEMORY_TOPIC, lower_is_better=True, is_tested=False
+        )
+        for part in run_directory.MEMORY_PARTS
+    ),
+    Measure("end_memory", "at the end", "end_memory", "B", topic=MEMORY_TOPIC, lower_is_better=True, is_tested=False),
+    dataclasses.replace(PEAK_MEMORY, title="peak", is_tested=False),
+)
+"""The columns of the table of memory by part."""
 MEASURES = (
     THROUGHPUT,
     Measure(
@@ -121,6 +133,7 @@ MEASURES = (
         is_tested=False,
         absent=ONE_MODEL,
     ),
+    PEAK_MEMORY,
 )
 
 
@@ -265,6 +278,7 @@ _UNITS = {
     **dict(zip(RATES, ("GFLOP/s", "GB/s", "million/s"), strict=True)),
     **dict.fromkeys(("loss", "train_loss"), "nats"),
     "network_bandwidth": "bit/s",
+    **{column: "B" for column in RUN_COLUMNS if "memory" in column},
 }
 """The units of columns of `Report.runs` that belong to no other measure."""
 
@@ -273,7 +287,9 @@ def list_measures(targets: Sequence[float]) -> dict[str, Measure]:
     """Return by name all measures for tables, and every numeric column of `Report.runs`."""
     shares = [dataclasses.replace(share, title=f"Share of a step: {share.title}") for share in SHARES]
     step = dataclasses.replace(STEP, title="Time of a step")
-    known = [*MEASURES, *(measure for target in targets for measure in define_target_measures(target)), *shares, step]
+    memory = [dataclasses.replace(part, title=f"Memory of a worker: {part.title}") for part in MEMORY[:-1]]
+    to_targets = [measure for target in targets for measure in define_target_measures(target)]
+    known = [*MEASURES, *to_targets, *shares, step, *memory]
     others = {
         column: Measure(column, column, column, _UNITS.get(column, "number"), lower_is_better=column not in _RATES)
         for column, dtype in RUN_COLUMNS.items()

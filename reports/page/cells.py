@@ -36,6 +36,7 @@ MEASURES = (
     "local_accuracy",
     "local_accuracy_least",
     "consensus_distance",
+    "peak_memory",
     "step_s",
     *(f"{phase}_s" for phase in csv_columns.PHASES),
 )

@@ -74,6 +74,7 @@ const MEASURES = {
   local_accuracy: { name: "test accuracy of the workers' own models", unit: "%", scale: 100, digits: 4 },
   local_accuracy_least: { name: "test accuracy of the worst worker's own model", unit: "%", scale: 100, digits: 4 },
   consensus_distance: { name: "consensus distance", unit: "l2", scale: 1, digits: 3 },
+  peak_memory: { name: "peak memory of a worker", unit: "B", scale: 1, digits: 3 },
   step_s: { name: "time of a step", unit: "ms", scale: 1e3, digits: 3 },
 };
 

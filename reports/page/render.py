@@ -40,6 +40,7 @@ _SECTIONS = {
     measures.TARGET_TOPIC: ((), ()),
     measures.COMMUNICATION_TOPIC: (("compression", "memory"), ("error",)),
     measures.STEP_TOPIC: (("breakdown",), ("breakdown",)),
+    measures.MEMORY_TOPIC: ((), ()),
     _REST: ((), ("heatmap", "parallel")),
 }
 _TOPICS = {*_SECTIONS, measures.RUNS_TOPIC}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from gradsweep import csv_columns, signature
+from gradsweep import csv_columns, run_directory, signature
 from reports.reading import machines
 
 RUN_COLUMNS = {
@@ -66,6 +66,13 @@ RUN_COLUMNS = {
     "sent_bytes": "float64",  # per step and worker: bytes put on the wire
     "compression_ratio": "float64",  # bytes of the fp32 gradient / payload_bytes
     "compression_error": "float64",  # ||x - Q(x)|| / ||x||, mean
+    "peak_memory": "float64",  # bytes of a worker on the device it computes on; the maximum over the workers
+    "peak_memory_mean": "float64",  # mean over the workers
+    "end_memory": "float64",  # as peak_memory, at the end of the run
+    "peak_host_memory": "float64",  # the same on the host
+    "peak_gpu_memory": "float64",  # and on the GPU
+    "memory_before": "float64",  # of the process on the host before the run; not in the figures above
+    **{f"{part}_memory": "float64" for part in run_directory.MEMORY_PARTS},  # tensors by part, the maximum likewise
     "local_accuracy": "float64",  # of decentralised runs after the last epoch: mean over the workers' own models
     "local_accuracy_least": "float64",  # of the worst of them
     "consensus_distance": "float64",  # after the last epoch: sqrt(mean_i ||x_i - mean x||^2)

@@ -104,6 +104,8 @@ def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
     values = {column: as_number(result.get(renamed.get(column, column))) for column in _NUMERIC}
     phases = as_mapping(result.get("phases_s"))
     values |= {f"{phase}_s": as_number(phases.get(phase)) for phase in csv_columns.PHASES}
+    parts = as_mapping(result.get("memory_parts"))
+    values |= {f"{part}_memory": as_number(parts.get(part)) for part in run_directory.MEMORY_PARTS}
     values["timed_steps"] = as_number(timed_steps.steps(result, warmup))
     return values | {"step_s": 1 / values["iterations_per_second"] if values["iterations_per_second"] else math.nan}
 

@@ -18,7 +18,17 @@ from gradsweep.text import plural
 from reports.analysis import measures
 from reports.analysis.cells import AGAINST, NUMBERS, CellFigures, Cells, find_baselines
 from reports.analysis.grid import ALGORITHM, Grid
-from reports.analysis.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
+from reports.analysis.measures import (
+    ACCURACY,
+    MEASURES,
+    MEMORY,
+    PEAK_MEMORY,
+    SHARES,
+    SPEEDUP,
+    STEP,
+    THROUGHPUT,
+    Measure,
+)
 from reports.analysis.remarks import write_remarks
 from reports.analysis.table import (
     MARKS,
@@ -66,6 +76,12 @@ _RUN_NETWORK = (
     Measure("", "link", "network_bandwidth", "bit/s", 1e-6, "Mbit/s"),
 )
 """Columns if the network of some run was measured."""
+_RUN_MEMORY = (Measure("", "peak memory", "peak_memory", "B"),)
+"""Columns if the memory of some run was measured; earlier versions did not measure it."""
+_ABOUT_MEMORY = (
+    "each figure is the maximum over the workers, beyond the memory of the process before the run (docs/guide/memory.md)",
+    "the peak also contains activations, data and temporary tensors",
+)
 
 
 def build_tables(
@@ -94,8 +110,12 @@ def build_tables(
         _set_remarks(table, [*said, *filter(None, [notes.get(table.name)]), *cells.write_remarks(), *table.remarks])
         for table in made
     ]
-    phases, runs = _build_phase_table(grid, cells), _build_run_table(grid)
-    return [*made, _set_remarks(phases, [*said, *cells.write_remarks(is_tested=False)]), _set_remarks(runs, said)]
+    untested = cells.write_remarks(is_tested=False)
+    phases = _build_parts_table(grid, cells, "phases", "Share of the phases in the time of a step", (*SHARES, STEP))
+    made.append(_set_remarks(phases, [*said, *untested]))
+    if grid.runs[PEAK_MEMORY.column].notna().any():
+        made.append(_set_remarks(_build_memory_table(grid, cells), [*said, *_ABOUT_MEMORY, *untested]))
+    return [*made, _set_remarks(_build_run_table(grid), said)]
 
 
 def list_target_measures(targets: Sequence[float]) -> list[Measure]:
@@ -224,8 +244,15 @@ def explain_status(status: str, reason: Any) -> str:
     return format_setting(reason) or MEANINGS.get(status, "no reason is known")
 
 
-def _build_phase_table(grid: Grid, cells: Cells) -> ReportTable:
-    shown = (*SHARES, STEP)
+def _build_memory_table(grid: Grid, cells: Cells) -> ReportTable:
+    """Return the memory of a worker by part, all columns in the unit that suits the model."""
+    model = MEMORY[0].choose_unit(cells.runs[MEMORY[0].column].where(cells.runs["status"] == run_directory.DONE))
+    shown = [dataclasses.replace(measure, scale=model.scale, shown=model.shown) for measure in MEMORY]
+    return _build_parts_table(grid, cells, "memory", "Memory of a worker by part", shown)
+
+
+def _build_parts_table(grid: Grid, cells: Cells, name: str, title: str, shown: Sequence[Measure]) -> ReportTable:
+    """Return a table with a row for each cell and a column for each measure, of which the last is the whole."""
     figures = [cells.compute_figures(measure) for measure in shown]
     lines, records = [], []
     for cell, place in enumerate(cells.keys):
@@ -242,21 +269,23 @@ def _build_phase_table(grid: Grid, cells: Cells) -> ReportTable:
     headings += [TableColumn("n")] if cells.expected > 1 else []
     headings += [TableColumn(measure.title, measure.unit, measure.shown) for measure in shown]
     return ReportTable(
-        "phases",
-        "Share of the phases in the time of a step",
+        name,
+        title,
         tuple(headings),
         len(cells.names),
         tuple(lines),
         grid.caption,
         records=tuple(records),
-        topic=STEP.topic,
+        topic=shown[-1].topic,
     )
 
 
 def _build_run_table(grid: Grid) -> ReportTable:
     """Return a table with a row for each run: keys, status, measures, and the reason if it is not done."""
     runs = grid.runs
-    some_have = [measure for measure in (*_RUN_LOCAL, *_RUN_NETWORK) if runs[measure.column].notna().any()]
+    some_have = [
+        measure for measure in (*_RUN_MEMORY, *_RUN_LOCAL, *_RUN_NETWORK) if runs[measure.column].notna().any()
+    ]
     shown = [measure.choose_unit(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]
     names = ("label", *grid.run_keys, "workers")
     columns: dict[str, Sequence[Any]] = {get_column_name(name): format_settings(runs[name]) for name in names}

@@ -38,6 +38,7 @@ METRICS = {
     "sent_bytes": Metric(MINIMIZE),
     "compression_ratio": Metric(MAXIMIZE),
     "compression_error": Metric(MINIMIZE),
+    "peak_memory": Metric(MINIMIZE),
 }
 """The values of sweep.metric."""
 

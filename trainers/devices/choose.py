@@ -50,6 +50,11 @@ def list_own_gpus(visible: int) -> list[int]:
     return given or list(range(visible))
 
 
+def may_use_gpu(config: RunConfig) -> bool:
+    """Tell whether this rank may use a GPU."""
+    return config.device != "cpu" and torch.cuda.is_available()
+
+
 def choose(config: RunConfig, comm: MPI.Comm) -> torch.device:
     """Return the device for this rank, and make it the current device. All ranks call this together.
 

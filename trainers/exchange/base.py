@@ -93,6 +93,11 @@ class Exchange:
         self._before: dict[int, torch.Tensor] = {}  # parameters of the last step, for compressors that need movement
 
     @property
+    def keepers(self) -> tuple[Any, ...]:
+        """The objects whose tensors last from step to step, those of `state_dict`."""
+        return self.memory, self.selector, self._before
+
+    @property
     def takes_early(self) -> bool:
         """Whether units can be submitted during backward, as soon as they are complete."""
         return isinstance(self.collectives, ThreadCollectiveQueue) and not self.memory.needs_norm

@@ -30,6 +30,10 @@ class TwoPhase(Exchange):
         self.second = second
         self._lanes[None] = lane
 
+    @property
+    def keepers(self) -> tuple[Any, ...]:
+        return *super().keepers, self.second
+
     def _get_lane(self, compressor: Compressor) -> Lane:
         if isinstance(compressor, Cooperative):
             raise ValueError(f"{compressor.name}: its mean takes rounds of its own, which no owner of a unit can do")

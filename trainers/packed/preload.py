@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from compressors.kernels import backend, warm_up
+from compressors.kernels import backend
 from trainers.config import run_config as configs
-from trainers.models import FAMILIES
+from trainers.training.code_loading import load_code
 
 
 def preload(directories: Sequence[str]) -> None:
@@ -19,9 +18,5 @@ def preload(directories: Sequence[str]) -> None:
     """
     for directory in directories:
         with contextlib.suppress(Exception):
-            config = configs.load(Path(directory, "config.yaml"))
-            importlib.import_module(f"trainers.models.{FAMILIES[type(config.model)]}")
-            with backend.use(config.kernels):
-                for compressor in config.policy.list_possible(config.compressor):
-                    warm_up.load_kernels(compressor)
-    backend.used.clear()  # the kernels that a rank's first run uses are recorded from here
+            load_code(configs.load(Path(directory, "config.yaml")))
+    backend.used.clear()  # also after an error

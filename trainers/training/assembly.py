@@ -19,6 +19,7 @@ from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Batch, Feed
 from trainers.devices import choose
+from trainers.devices.memory import MemoryMeter
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.base import Exchange, Traffic
 from trainers.exchange.build import build_exchange
@@ -32,6 +33,8 @@ from trainers.recording.recorder import Listener, Recorder
 from trainers.replica.replica import Replica
 from trainers.rules import training
 from trainers.trackers import Trackers
+from trainers.training.code_loading import load_code
+from trainers.training.memory_cost import measure_cost, measure_parts
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -100,9 +103,10 @@ class Assembly(Worker):
     keeper: Keeper
     agreement: Agreement
     trackers: Trackers | None
+    meter: MemoryMeter
 
     def build_result(self, status: str, reason: str | None) -> dict[str, Any]:
-        """Return the content of result.json."""
+        """Return the content of result.json. All workers call this."""
         scaler = self.replica.scaler
         return {
             "format": FORMAT,
@@ -117,6 +121,7 @@ class Assembly(Worker):
             **self.recorder.figures(),
             **self.exchange.calls(self.recorder.steps_since_start),
             **(self.algorithm.figures() if self.recorder.comm.rank == 0 else {}),
+            **measure_cost(self.meter, self.device, measure_parts(self.replica, self.algorithm), self.recorder.comm),
             "total_s": self.keeper.total_s,
         }
 
@@ -151,6 +156,9 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
         UsageError: the data set, the device or an option does not go with the others.
     """
     began = time.monotonic()
+    if not choose.may_use_gpu(config):
+        load_code(config)  # libraries do not count as memory of the run: in a packed world they are there already
+    meter = MemoryMeter()
     worker = build_worker(config, comm, link)
     replica, algorithm = worker.replica, worker.algorithm
     trackers = Trackers(config, directory) if comm.rank == 0 else None
@@ -167,7 +175,9 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
     )
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, worker.schedule, recorder), began)
     agreement = Agreement(comm, algorithm.setup.exchange.may_lag)
-    return Assembly(**vars(worker), recorder=recorder, keeper=keeper, agreement=agreement, trackers=trackers)
+    return Assembly(
+        **vars(worker), recorder=recorder, keeper=keeper, agreement=agreement, trackers=trackers, meter=meter
+    )
 
 
 def build_algorithm(

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import dataclasses
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -122,7 +123,8 @@ def numbers(run: Run) -> Any:
     result = run.result()
     assert result is not None and all(tables)
     left_out = (*MEASURED, "hosts", "phases_s", "total_s", "iterations_per_second", "samples_per_second")
-    return tables, {key: value for key, value in result.items() if key not in left_out}
+    measured = re.compile("(peak|end)_.*memory.*|memory_before")  # memory_parts are counted
+    return tables, {key: value for key, value in result.items() if key not in left_out and not measured.fullmatch(key)}
 
 
 POINTS: list[dict[str, Any]] = [
