@@ -79,7 +79,7 @@ _RUN_NETWORK = (
 _RUN_MEMORY = (Measure("", "peak memory", "peak_memory", "B"),)
 """Columns if the memory of some run was measured; earlier versions did not measure it."""
 _ABOUT_MEMORY = (
-    "each figure is the maximum over the workers, beyond the memory of the process before the run (docs/guide/memory.md)",
+    "each figure is the maximum over the workers, without the memory of the process before the run",
     "the peak also contains activations, data and temporary tensors",
 )
 
