@@ -81,7 +81,7 @@ class Compressor(Checked, Stateless, ABC):
     "float16", "bfloat16", "int8", "int32"); None where they may not. A method whose options decide this
     overrides it with a property."""
     needs_matrix: ClassVar[bool] = False
-    """Works on the shape of a layer; units that are flat runs of memory make no sense to it."""
+    """Works on the shape of a layer; a contiguous piece of a flat buffer has no such shape."""
     scale_free: ClassVar[bool] = False
     """Of x only directions are kept (signs): Q(x) is not of the size of x."""
     shared_draws: ClassVar[bool] = False

@@ -55,9 +55,9 @@ class NaturalCompression(Bucketed):
 
 @dataclasses.dataclass(frozen=True)
 class LogarithmicDithering(Levelled):
-    """Stochastic rounding to a norm times 0 and a number of powers of two, 1 the largest.
+    """Stochastic rounding of |x| / norm to one of the levels 0, 2^(1-S), ..., 1/2 and 1, for S = `steps`.
 
-    Payload, for S = `steps` powers and B buckets:
+    Payload, for B buckets:
         B little-endian float32: the norms; NaN for a bucket that holds NaN or Inf
         per bucket ceil(n_b * width / 8) bytes: the codes k * sign(x) + S in [0, 2S], `width` =
         ceil(log2(2S + 1)) bits each, least significant bit first; k = 0 is zero, else the element is
@@ -85,8 +85,8 @@ class LogarithmicDithering(Levelled):
 
 @dataclasses.dataclass(frozen=True)
 class NaturalDithering(LogarithmicDithering):
-    """Dithering to the `levels` powers 1, 1/2, ..., 2^(1 - levels) of a norm, and 0 (Horvath et al., "Natural
-    Compression for Distributed Deep Learning", MSML 2022, definition 3).
+    """Stochastic rounding of |x| / norm to one of the levels 0, 2^(1 - levels), ..., 1/2 and 1 (Horvath et al.,
+    "Natural Compression for Distributed Deep Learning", MSML 2022, definition 3).
 
     NUQSGD has the same levels, counted differently (`levels` there is one less) and of buckets. The payload,
     and what becomes of NaN, Inf and zeros: see `LogarithmicDithering`.
@@ -104,7 +104,7 @@ class NaturalDithering(LogarithmicDithering):
 
 @dataclasses.dataclass(frozen=True)
 class NUQSGD(LogarithmicDithering):
-    """QSGD with levels that are not uniform: 0, 2^-levels, ..., 1/2 and 1 of the l2 norm of a bucket
+    """QSGD with levels that are not uniform: 0, 2^-levels, ..., 1/2 and 1, times the l2 norm of a bucket
     (Ramezani-Kebrya et al., "NUQSGD", JMLR 2021, section 3, where `levels` is s: the levels between 0 and 1).
 
     Natural dithering has the same levels, counted differently (`levels` there is one more), of a whole unit.

@@ -39,7 +39,8 @@ class Elementwise(Compressor):
 
     @abstractmethod
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, weight: float) -> bool:
-        """Compute out += weight * Q(x), (n,) float32; return whether the payload can come from `encode`."""
+        """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have
+        written the payload."""
 
     def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int] | None:
         """Return, if a payload is that of `buckets.payload_size`, the size of a bucket, the bytes of its head and

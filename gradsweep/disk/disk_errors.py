@@ -46,7 +46,7 @@ def describe(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def add_file_name(path: Path | str) -> Iterator[None]:
-    """Add a file name to errors of writing or reading within this block that have none."""
+    """Within the block, add the file name `path` to errors of reading and writing that name no file."""
     try:
         yield
     except OSError as error:
@@ -56,7 +56,10 @@ def add_file_name(path: Path | str) -> Iterator[None]:
 
 
 def _name_unnamed() -> str:
-    """Add the file name to an error without one; discard unwritten output, as Python would try to write it again."""
+    """Return the words for the file of an error that names none.
+
+    If standard output cannot be written, discard its unwritten text, because Python would try to write it again.
+    """
     try:
         sys.stdout.flush()
     except OSError:

@@ -36,7 +36,7 @@ def flatten(found: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
-    """Return the remark on a figure of the run's result, such as a throughput measured over few steps."""
+    """Return the remark on a number of the run's result, such as a throughput measured over few steps."""
     if key not in RATES:
         return ""
     warmup = config.get("warmup_steps")

@@ -111,7 +111,7 @@ def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
 
 
 def _from_rows(files: DirectoryFiles, warmup: int) -> dict[str, Any]:
-    """Return the figures of a run that ended before it wrote its result, from its CSVs."""
+    """Return the numbers of a run that ended before it wrote its result, from its CSVs."""
     measured: dict[str, Any] = {}
     epochs = _read_columns(files, csv_rows.EPOCHS)
     if len(epochs["epoch"]):

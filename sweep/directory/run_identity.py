@@ -34,7 +34,7 @@ def build_name(swept: Mapping[str, str], longest: int = 120) -> str:
 
 
 def find_swept_keys(points: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the override keys whose values differ between the points of a grid, in their order."""
+    """Return the override keys whose values differ between the points of a grid, in order of first appearance."""
     keys = list(dict.fromkeys(key for point in points for key in point))
     return [key for key in keys if len({point.get(key) for point in points}) > 1]
 

@@ -114,7 +114,10 @@ class Tracker:
         self.rows[directory] = self._open[directory] = row
 
     def update(self, now: float) -> list[Change]:
-        """Return which runs have begun and ended since the last call, in their order."""
+        """Return which runs have begun and ended since the last call, in the order in which their jobs were added.
+
+        A run that did both is in the list twice: its start, then its end.
+        """
         changes = []
         for directory, row in list(self._open.items()):
             job = row.job

@@ -94,7 +94,10 @@ def _is_copyable(run: Run) -> bool:
 
 
 def _copy_result(earlier: Run, run: Run) -> None:
-    """Copy the result, and last the state, which makes the run complete."""
+    """Copy the result and the provenance of its attempts, then the state.
+
+    The state comes last, because it makes the run complete.
+    """
     for name in FILES:
         if earlier.path(name).exists():
             with tempfile.NamedTemporaryFile(dir=run.directory, prefix=f".{name}.", delete=False) as temporary:

@@ -1,4 +1,4 @@
-"""The figures of a run that sweep.metric may name, and how their values are read."""
+"""The numbers in result.json that sweep.metric may name, and how they are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEDIAN = "median"
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A figure of result.json: whether higher or lower is better, and its column in epochs.csv, if any."""
+    """A number in result.json: whether higher or lower is better, and its column in epochs.csv, if any."""
 
     goal: str
     column: str | None = None

@@ -125,7 +125,10 @@ class Overview:
         return view
 
     def _find_lost(self) -> None:
-        """Find runs whose launcher has ended; ask a scheduler for those whose state only it knows."""
+        """Find the runs whose launcher has ended without finishing them.
+
+        For runs whose state only a scheduler knows, ask it.
+        """
         asked: dict[str, Job] = {}
         unclear = [view for view in self.views.values() if view.status == run_directory.RUNNING]
         if self.holder is None:

@@ -11,10 +11,11 @@ from torch import nn
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """The part of the model that one payload encodes: a layer's tensor, or a flat run of memory (`bucket`, `model`).
+    """The part of the model that one payload encodes: a layer's tensor, or a contiguous piece of the flat buffer (with
+    granularity `bucket` or `model`).
 
-    `gradient` is a view of the flat gradient buffer: writing it writes the gradients of the model.
-    `values` is a view of the parameters that it is the gradient of.
+    `gradient` is a view of the flat gradient buffer, so writing to it changes the gradients of the model.
+    `values` is the matching view of the parameters.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""Records a run: steps.csv, epochs.csv, local_models.csv and the figures of result.json.
+"""Records a run: steps.csv, epochs.csv, local_models.csv and the numbers in result.json.
 
 Workers keep their rows and combine them about once a second, so that recording costs a step only a few additions.
 Loss and accuracy are sums over the workers; times, bytes and measured values are means.
@@ -44,7 +44,7 @@ _OF_LOCAL = {
     "local_accuracy_least": "local_test_accuracy_least",
     "consensus_distance": "consensus_distance",
 }
-"""Figures of result.json about the workers' own models after the last epoch, with their columns in epochs.csv."""
+"""Numbers in result.json about the workers' own models after the last epoch, with their columns in epochs.csv."""
 
 
 class Diverged(Exception):
@@ -240,7 +240,7 @@ class Recorder:
         return self._sums["sent_bytes"]
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of result.json for the steps so far."""
+        """Return the numbers in result.json for the steps so far."""
         # a run that ends within its warm-up is measured over all its steps
         warmup = self._steps_left_out if self._steps > self._steps_left_out else 0
         counted = self._steps - warmup

@@ -111,6 +111,8 @@ def _check_fit(run: RunConfig) -> None:
 
 
 def _count_combined(run: RunConfig) -> int:
-    """Return how many payloads are combined; if it depends on the network, the maximum."""
+    """Return how many workers' payloads are combined: those of all workers, or with exchange=hierarchical of one worker
+    a node. If the hosts decide how many nodes there are, return the maximum, the number of workers.
+    """
     inside = run.exchange.workers_per_node if isinstance(run.exchange, Hierarchical) else None
     return math.ceil(run.workers / (inside or 1))

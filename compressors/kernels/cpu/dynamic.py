@@ -66,7 +66,8 @@ def _encode(x: Float32s, bits: Int32s, bucket: int, payload: Uint8s) -> None:
 
 @kernel("boolean(uint8[::1], int64, float32[::1], float64, float32[::1])")
 def _decode_add(payload: Uint8s, bucket: int, levels: Float32s, weight: float, out: Float32s) -> bool:
-    """Compute out += weight * Q(x); `payload` has the right length. Return False if no `encode` wrote its norms."""
+    """Add weight * Q(x), decoded from `payload` of the right length, to `out`; return False if `encode` cannot have
+    written the norms."""
     buckets = (out.size + bucket - 1) // bucket
     codes = payload[4 * buckets :]
     for number in range(buckets):

@@ -62,7 +62,7 @@ def _fill(stream: Uint8s, begin: int, staged: Uint64s) -> None:
 
 @helper
 def add_stream(stream: Uint8s, levels: int, factor: np.float32, staged: Uint64s, out: Float32s) -> bool:
-    """Add the elements of one bucket's stream to `out`; return False if no encoder wrote it."""
+    """Add the elements of one bucket's stream to `out`; return False if no encoder can have written the stream."""
     steps = np.float32(levels)
     begin = 0  # the byte of the stream that `staged` begins with
     _fill(stream, begin, staged)

@@ -148,8 +148,8 @@ def _are_valid_bounds(bits: Int32s, value: Float32s, minmax: bool) -> bool:
 
 @kernel("boolean(uint8[::1], int64, int64, boolean, float64, float32[::1])")
 def _decode_add(payload: Uint8s, width: int, bucket: int, minmax: bool, weight: float, out: Float32s) -> bool:
-    """Compute out += weight * Q(x); `payload` has the right length. Return False if no `encode` wrote its
-    content."""
+    """Add weight * Q(x), decoded from `payload` of the right length, to `out`; return False if `encode` cannot have
+    written the payload."""
     codes = np.zeros(BLOCK, np.uint16)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)
     bound_bits = np.zeros(2, np.int32)

@@ -68,8 +68,8 @@ def _largest(codes: Uint16s) -> int:
 
 @kernel("boolean(uint8[::1], int64, int64, float64, float32[::1])")
 def _decode_add(payload: Uint8s, number: int, width: int, weight: float, out: Float32s) -> bool:
-    """Compute out += weight * Q(x); `payload` has the right length. Return False if no `encode` wrote its
-    content."""
+    """Add weight * Q(x), decoded from `payload` of the right length, to `out`; return False if `encode` cannot have
+    written the payload."""
     bits = np.zeros(number, np.uint32)
     means = bits.view(np.float32)
     for index in range(number):

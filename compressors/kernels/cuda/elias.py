@@ -154,7 +154,7 @@ def _add_streams(
     STREAMS: tl.constexpr,
     PEEK: tl.constexpr,
 ) -> None:
-    """Add the elements of some streams, a symbol of each at a time; `wrong` is set if no encoder wrote one."""
+    """Add the elements of some streams, a symbol of each at a time; set `wrong` if no encoder can have written them."""
     bucket = bucket.to(tl.int64)
     number = tl.program_id(0).to(tl.int64) * STREAMS + tl.arange(0, STREAMS)
     first = number * bucket

@@ -122,7 +122,7 @@ def _decode_add(
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ) -> None:
-    """Compute out += weight * Q(x) for one tile; `wrong` is set if no `encode` wrote the content."""
+    """Add weight * Q(x) of one tile to `out`; set `wrong` if `encode` cannot have written the payload."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     norm, bad = read_scales(payload, number, real)
     code = read_codes(payload, number, inside, exists, header, bucket, WIDTH)

@@ -86,7 +86,7 @@ def factor_of(bits, weight) -> tl.tensor:
 
 @triton.jit
 def read_scales(payload, number, real) -> tl.tensor:
-    """Return the scales of the buckets `number`, as bits, and whether one of them is what no encoder writes."""
+    """Return the scales of the buckets `number`, as bits, and whether no encoder can have written one of them."""
     bits = load_words(payload, number, real)
     bad = ((bits < 0) | (bits >= INFINITY)) & (bits != NAN)
     return bits, tl.max(bad.to(tl.int32), axis=0)

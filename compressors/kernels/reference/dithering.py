@@ -15,7 +15,7 @@ def encode(
 ) -> None:
     """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length.
 
-    `steps` powers of two, the largest of them the norm of the bucket.
+    The levels of |x| / norm are 0 and `steps` powers of two, the largest of them 1.
     """
     for numbers, part, head, codes in sections(payload, x, bucket, 4, width):
         norm = norms(part, euclidean)
@@ -35,7 +35,8 @@ def _round(part: torch.Tensor, norm: torch.Tensor, steps: int, random: torch.Ten
 
 
 def decode_add(payload: torch.Tensor, steps: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
+    """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
+    the payload."""
     for _, part, head, codes in sections(payload, out, bucket, 4, width):
         norm = read_floats(head)
         signed = unpack(codes, part.shape[1], width) - steps

@@ -30,7 +30,8 @@ def _ranks(y: torch.Tensor) -> torch.Tensor:
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the norms."""
+    """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
+    the norms."""
     values = torch.tensor(VALUES, device=out.device)
     for _, part, head, codes in sections(payload, out, bucket, 4, 8):
         norm = read_floats(head)

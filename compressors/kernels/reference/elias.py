@@ -80,7 +80,8 @@ def _omega(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def decode_add(payload: torch.Tensor, levels: int, bucket: int, field: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
+    """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
+    the payload."""
     buckets = -(-len(out) // bucket)
     tables = (4 + field) * buckets
     if len(payload) < tables:

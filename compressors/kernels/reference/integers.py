@@ -66,7 +66,8 @@ def _place_between(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
 
 
 def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
+    """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
+    the payload."""
     top = _top(width, minmax)
     for _, part, head, packed in sections(payload, out, bucket, 8 if minmax else 4, width):
         bounds = read_floats(head).view(len(part), -1)

@@ -31,7 +31,8 @@ def _next_power(bits: torch.Tensor) -> torch.Tensor:
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
+    """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
+    the payload."""
     for _, part, head, codes in sections(payload, out, bucket, 4, 8):
         scale = read_floats(head)
         powers = scale.view(torch.int32) & _FRACTION == 0

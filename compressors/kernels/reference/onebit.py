@@ -26,7 +26,8 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
+    """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
+    the payload."""
     for _, part, head, codes in sections(payload, out, bucket, 8, 1):
         means = read_floats(head).view(-1, 2)
         if not _are_means(*means.view(torch.int32).unbind(1)):

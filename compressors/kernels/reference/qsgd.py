@@ -49,7 +49,8 @@ def _round(part: torch.Tensor, norm: torch.Tensor, levels: int, random: torch.Te
 
 
 def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
+    """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
+    the payload."""
     for _, part, head, codes in sections(payload, out, bucket, 4, width):
         norm = read_floats(head)
         if not are_scales(norm):

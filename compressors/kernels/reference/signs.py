@@ -49,8 +49,8 @@ def _signs(x: torch.Tensor, key: int) -> torch.Tensor:
 
 
 def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if the bits behind the signs are not
-    allowed."""
+    """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
+    the bits behind the signs."""
     bits = unpack(payload, 8 * len(payload), 1)
     none, bad, *rest = (bool(bit) for bit in bits[len(out) :])
     if any(rest) or (none and bad):
@@ -63,7 +63,8 @@ def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
 
 
 def decode_add_scaled(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if the mean magnitude is none."""
+    """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode_scaled` cannot have
+    written the mean magnitude."""
     scale = read_floats(payload[:4])
     if not are_scales(scale):
         return False

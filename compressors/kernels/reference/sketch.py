@@ -28,7 +28,8 @@ def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
 
 
 def decode_add(payload: torch.Tensor, number: int, weight: float, out: torch.Tensor) -> bool:
-    """Compute out += weight * Q(x), for `out` (n,) float32. Return False if no `encode` wrote the content."""
+    """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
+    the payload."""
     if not number:
         return True
     means = read_floats(payload[: 4 * number])

@@ -114,9 +114,10 @@ def _allgather_bruck(n: float, w: int) -> CollectiveCost:
 
 
 def _allgather_neighbours(n: float, w: int) -> CollectiveCost:
-    """Return the cost of a neighbour exchange (Chen et al., 2005), for even W; else of a ring, as in Open MPI.
+    """Return the cost of an allgather by neighbour exchange (Chen et al., 2005) if W is even, and by a ring if it is
+    odd, as in Open MPI.
 
-    It has W / 2 steps, of two contributions after the first.
+    A neighbour exchange has W / 2 steps: a worker sends one contribution in the first step, and two in each other step.
     """
     if w % 2:
         return _allgather_ring(n, w)

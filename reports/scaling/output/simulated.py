@@ -56,7 +56,7 @@ class SimulatedSteps:
         mean_s: of a step; the rate is 1 over this.
         efficiency: a step of one worker alone, without messages and of mean length, over `mean_s` (weak scaling).
         exchange: share of the time between encoding and decoding, waiting included.
-        stragglers: share of the time that is there because workers differ.
+        stragglers: share of the time that differences between workers cause.
         exact: the simulation is; see `simulator.Course`.
     """
 
@@ -118,7 +118,8 @@ _FIGURES = (
 _REMARKS = (
     "steps in ms; efficiency: a step of one worker alone, without messages, over the mean step (weak scaling)",
     "exchange: of the time, from the end of encoding to the beginning of decoding; "
-    "stragglers: of the time, what is there because workers differ (below 0: out of step, they share links better)",
+    "stragglers: of the time, what differences between workers cause "
+    "(below 0: in different phases, they use links at different times)",
 )
 
 

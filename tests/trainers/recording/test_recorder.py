@@ -1,4 +1,4 @@
-"""What is written is what was measured: the figures of result.json from the rows of steps.csv, by hand."""
+"""What is written is what was measured: the numbers in result.json from the rows of steps.csv, by hand."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def decode_tiles(
     head: int = 4,
     **constants: Any,
 ) -> bool:
-    """Run a decoder on all tiles of `out`; return False if it finds a content that no encoder writes.
+    """Run a decoder on all tiles of `out`; return False if it finds bytes that no encoder can have written.
 
     The kernel gets `payload`, `out`, a flag to raise, what `tile` asks for, how many bytes are in front of the codes
     (`head` for each bucket), the bits of `weight` as float64, and the others.

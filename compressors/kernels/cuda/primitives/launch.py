@@ -7,8 +7,8 @@ What a kernel gets as `tl.constexpr` is compiled into it; kernels name their oth
 `do_not_specialize`, so that a new value compiles nothing. They start with 64-bit indices
 (`.to(tl.int64)`), since a tensor may have more than 2^31 elements.
 
-A decoder that finds what no encoder wrote raises a flag in the memory of the GPU (`make_flag`, `is_raised`), which
-is read once the kernel is through: one wait for the GPU per payload.
+A decoder that finds bytes that no encoder can have written raises a flag in the memory of the GPU (`make_flag`,
+`is_raised`), which is read once the kernel is through: one wait for the GPU per payload.
 """
 
 from __future__ import annotations
