@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import pandas as pd
 import pytest
 
 import reports
-from gradsweep.run_directory import MEMORY_PARTS, RESULT, SUMMARY
+from gradsweep.run_directory import MEMORY_PARTS, RESULT, SUMMARY, Run
 from reports.analysis.grid import lay_out_runs
 from reports.analysis.table import ReportTable
 from reports.building.sweep_report import build_report
 from reports.tables import formats
 from reports.tables.sweep_tables import build_tables
+from sweep.settings import metrics
 from tests.reports import fabricate
 
 MODEL = 310_248
@@ -89,6 +91,17 @@ def test_people_see_the_parts_in_the_unit_of_the_model(sweep: Path) -> None:
     (qsgd,) = [[cell.text for cell in row] for row in table.rows if [cell.text for cell in row[:2]] == ["qsgd", "2"]]
     assert qsgd[2:] == ["310", "310", "310", "310", "2.00", "6,240", "6,240"]
     assert any("maximum over the workers" in note for note in table.notes)
+
+
+def test_searches_take_the_smallest_peak(sweep: Path) -> None:
+    """Of a run that measured none, they know no value."""
+    peaks = [metrics.read_value(Run(path), "peak_memory") for path in (sweep / "runs").iterdir()]
+    assert sorted(peak for peak in peaks if not math.isnan(peak)) == sorted(
+        describe(name, workers)["peak_memory"]
+        for name, workers in ((name, workers) for name in KEPT for workers in (2, 4))
+        if (name, workers) != ("svd", 4)
+    )
+    assert len(peaks) == 6 and metrics.METRICS["peak_memory"].goal == metrics.MINIMIZE
 
 
 def test_reports_have_them_and_those_of_earlier_versions_do_not(sweep: Path, tmp_path: Path) -> None:
