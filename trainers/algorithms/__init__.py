@@ -14,8 +14,8 @@ METHODS: dict[type, str] = {
     options.DPSGD: "dpsgd.DPSGD",
     options.Choco: "choco.Choco",
     options.DeepSqueeze: "deep_squeeze.DeepSqueeze",
-    options.DCD: "copied.DCD",
-    options.ECD: "copied.ECD",
+    options.DCD: "dcd_ecd_psgd.DCD",
+    options.ECD: "dcd_ecd_psgd.ECD",
     options.SGP: "sgp.SGP",
 }
 """Module and class of an algorithm, by its options."""

@@ -371,8 +371,9 @@ def test_packed_sweeps_of_this_machine_load_while_data_is_prepared(
     session = Session()
     session.fork_servers = ForkServers()
     monkeypatch.setattr(session.fork_servers, "start_early", lambda *x: asked.append(x) or contextlib.nullcontext())
-    mpi = SimpleNamespace(resolve_command=lambda: ["/there/mpirun"], environment={"A": "1"})
+    mpi = SimpleNamespace(resolve_command=lambda: ["/there/mpirun"], variables={"A": "1"})
     config = {"launcher": {"cluster": cluster}, "threads_per_worker": 2}
-    points: Any = SimpleNamespace(settings=SweepSettings(**settings), points=[SimpleNamespace(config=config)], mpi=mpi)
+    point = SimpleNamespace(config=config, mpi=mpi)
+    points: Any = SimpleNamespace(settings=SweepSettings(**settings), points=[point])
     with execute._load_torch_early(session, points):
         assert asked == ([(["/there/mpirun"], {"A": "1"}, 2)] if loads else [])
