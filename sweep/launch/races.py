@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -104,7 +103,9 @@ def _run_race(
     while len(group.racers) - len(without) > 1:
         run = _lay_out(group, points, without)
         task = tasks(run, point)
-        (job,) = executor.submit_runs([dataclasses.replace(task, module=[MODULE])])
+        # also where the baseline has a server with a rank of its own, which the race leaves out
+        task = dataclasses.replace(task, module=[MODULE], workers=point.config["workers"])
+        (job,) = executor.submit_runs([task])
         with signals.defer_interrupts():
             while not job.ended:
                 signals.raise_deferred()
@@ -120,9 +121,14 @@ def _run_race(
     if job.status != run_directory.DONE:
         print_line(reports.verbosity.errors(), f"{title}  {job.status}: {job.reason}", "bold red")
         return False
+    left_out = "; ".join(f"{name}: {why}" for name, why in {**without, **ratios.get("left_out", {})}.items())
+    if left_out:
+        print_line(reports.verbosity.info(), f"{title}  left out: {left_out}")
     figures = [figures for heat in heats for figures in heat["runs"].values()]
-    blocks = sum(each["blocks"] for each in figures)
-    worst = max((each["precision"] for each in figures), default=math.nan)
+    if not figures:
+        print_line(reports.verbosity.info(), f"{title}  nothing to compare")
+        return True
+    blocks, worst = sum(each["blocks"] for each in figures), max(each["precision"] for each in figures)
     print_line(reports.verbosity.info(), f"{title}  done: {plural(blocks, 'block')}, ratios to ±{100 * worst:.2g} %")
     return True
 

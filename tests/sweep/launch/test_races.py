@@ -98,3 +98,14 @@ def test_ctrl_c_keeps_what_was_measured_and_a_resume_goes_on(
     assert sweep.__main__.main(["resume", "out"]) == 0
     assert (ratios.parent / run_directory.RESULT).exists()
     assert {run.status() for run in run_directory.runs_of(tmp_path / "out")} == {run_directory.PENDING}
+
+
+def test_a_server_with_a_rank_of_its_own_is_left_out_of_the_race(tmp_path: Path, multirun: Multirun) -> None:
+    """Also where it is the first run, of which the race's world is made, and where nothing is left to compare."""
+    grid = ("-m", "workers=2", "model=mlp", "max_steps=40", "race=only", "race.seconds=1")
+    code, out, err = multirun(*grid, "hydra.sweep.dir=out", "exchange=dedicated_server,parameter_server,allgather")
+    assert code == 0, err
+    assert "left out: exchange=dedicated_server-" in out and "its server has a rank of its own" in out
+    assert "Throughput in the race, times that of none" in out
+    code, out, err = multirun(*grid, "hydra.sweep.dir=out2", "exchange=dedicated_server", "compressor=none,qsgd")
+    assert code == 0 and "nothing to compare" in out, err
