@@ -81,8 +81,9 @@ def _is_done(run: Run) -> bool:
 
 
 def _is_raced(group: RaceGroup) -> bool:
-    """Tell whether these runs have completed a race."""
-    return group.is_planned() and Run(group.directory).result() is not None
+    """Tell whether the race of a group has come to its end, and its measurements are there."""
+    race = Run(group.directory)
+    return group.is_planned() and race.result() is not None and bool(files.read_json(race.path(run_directory.RATIOS)))
 
 
 def _run_race(

@@ -21,7 +21,8 @@ from sweep.system.signals import Interrupted
 
 def run_or_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint], *, wait: bool) -> None:
     """Compute the runs of an open sweep, and race them; without `wait`, leave them to SLURM or another process."""
-    if next(iter(points.values())).race.mode == ONLY:
+    is_local = next(iter(points.values())).config["launcher"]["cluster"] == "local"
+    if next(iter(points.values())).race.mode == ONLY and (wait or not is_local):  # a race needs a launcher that waits
         session.runs.extend(points)
         session.trains = False
         race_sweep(session, sweep.directory, points)
@@ -29,7 +30,7 @@ def run_or_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint
         take_to_end(session, sweep, points)
         if not session.is_growing:  # a search goes by the results of its runs
             race_sweep(session, sweep.directory, points)
-    elif next(iter(points.values())).config["launcher"]["cluster"] == "local":
+    elif is_local:
         detach.start_detached(session, sweep, points)
     else:
         submit_and_leave(session, sweep, points)

@@ -100,8 +100,7 @@ def check_points(
             idling.refuse(worked, typed, idle)
         idling.refuse_settings(settings, worked, overrides[0], search=not whole)
     points = _build_points(worked, typed, [*earlier, *typed], settings, race)
-    if whole:
-        refuse_nothing_to_race(points)
+    refuse_nothing_to_race(points, search=not whole, more=settings.resume is not None)
     return Points(points, typed, list(resolved), taken_out, settings, mpi, find_swept_keys([*earlier, *typed]))
 
 

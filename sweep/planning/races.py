@@ -73,13 +73,21 @@ class RaceGroup:
         return bool(plan.get("racers") == self.build_plan(0, 0, {})["racers"])
 
 
-def refuse_nothing_to_race(points: Sequence[ResolvedPoint]) -> None:
-    """Refuse race=only if no two points can be compared.
+def refuse_nothing_to_race(points: Sequence[ResolvedPoint], *, search: bool = False, more: bool = False) -> None:
+    """Refuse race=only if no two points can be compared, or if a search needs results.
+
+    Args:
+        search: the points are a batch of a search.
+        more: the sweep may have other points already.
 
     Raises:
-        UsageError: there are none.
+        UsageError: race=only has nothing to do.
     """
-    if points and points[0].race.mode == ONLY and not _group(dict(enumerate(points))):
+    if not points or points[0].race.mode != ONLY:
+        return
+    if search:
+        raise bad_value("race", ONLY, "auto or off in a search, which goes by the results of its runs")
+    if not more and not _group(dict(enumerate(points))):
         raise bad_value("race", ONLY, "auto, or a grid of at least two methods with the same model and workers")
 
 

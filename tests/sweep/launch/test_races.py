@@ -61,15 +61,15 @@ def test_a_sweep_ends_with_a_race(tmp_path: Path, multirun: Multirun) -> None:
 def test_a_resume_repeats_a_race_that_failed(
     tmp_path: Path, multirun: Multirun, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The runs are done; only the race is missing, and the report is written anew."""
+    """The runs are done; only the race is missing or damaged, and the report is written anew."""
     assert multirun(*GRID, "race.seconds=1")[0] == 0
     (race,) = find_races(tmp_path / "out")
-    (race / run_directory.RESULT).unlink()
-    (race / run_directory.RATIOS).unlink()
     monkeypatch.chdir(tmp_path)
-    assert sweep.__main__.main(["resume", "out"]) == 0
-    assert "Throughput in the race" in capfd.readouterr().out
-    assert read(race / run_directory.RATIOS)["heats"] and (race / run_directory.RESULT).exists()
+    for damaged in run_directory.RESULT, run_directory.RATIOS:
+        (race / damaged).write_text("{")
+        assert sweep.__main__.main(["resume", "out"]) == 0
+        assert "Throughput in the race" in capfd.readouterr().out
+        assert read(race / run_directory.RATIOS)["heats"] and read(race / run_directory.RESULT)
 
 
 def test_only_a_race(tmp_path: Path, multirun: Multirun) -> None:
@@ -109,3 +109,17 @@ def test_a_server_with_a_rank_of_its_own_is_left_out_of_the_race(tmp_path: Path,
     assert "Throughput in the race, times that of none" in out
     code, out, err = multirun(*grid, "hydra.sweep.dir=out2", "exchange=dedicated_server", "compressor=none,qsgd")
     assert code == 0 and "nothing to compare" in out, err
+
+
+def test_a_race_without_a_launcher_that_waits(tmp_path: Path, multirun: Multirun) -> None:
+    code, out, err = multirun(*GRID, "race=only", "race.seconds=1", "sweep.wait=false")
+    assert code == 0 and "[race 1/1]" not in out, err
+    eventually(lambda: (tmp_path / "out" / "report.html").exists() and list(tmp_path.glob("out/races/*/result.json")))
+    assert "[race 1/1]  3 runs with 2 workers  done: " in (tmp_path / "out" / "launcher.log").read_text()
+
+
+def test_a_point_that_is_added_races_against_those_before(tmp_path: Path, multirun: Multirun) -> None:
+    assert multirun(*GRID, "race=only", "race.seconds=1")[0] == 0
+    more = [word.replace("none,qsgd,topk", "signsgd") for word in GRID]
+    code, out, err = multirun(*more, "race=only", "race.seconds=1", "sweep.resume=out")
+    assert code == 0 and "[race 1/1]  4 runs with 2 workers  done: " in out, err

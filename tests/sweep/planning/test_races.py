@@ -115,3 +115,12 @@ def test_settings() -> None:
     ):
         with pytest.raises(UsageError, match=f"race.{key}={value}: .*valid is .*{valid}"):
             parse_race({"race": {key: value}})
+
+
+def test_a_race_of_nothing_is_refused_in_a_new_grid_only() -> None:
+    """Points that are added to a sweep race against those that it has; a search has no results to go by."""
+    alone, two = (list(points(*changes, race=RaceSettings(ONLY)).values()) for changes in ([{}], [{}, {"seed": 1}]))
+    refuse_nothing_to_race(alone, more=True)
+    for batch in (alone, two):
+        with pytest.raises(UsageError, match="race=only: valid is auto or off in a search"):
+            refuse_nothing_to_race(batch, search=True)
