@@ -98,13 +98,13 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
 def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
     """Return the figures of one race by run; for a baseline in several heats, those of the first heat."""
     found: dict[str, dict[str, Any]] = {}
-    baseline_s = math.nan
+    baseline_s: dict[str, float] = {}
     for heat in race.heats:
         baseline, runs = str(heat.get("baseline")), as_mapping(heat.get("runs"))
         step_s = as_number(as_mapping(runs.get(baseline)).get("step_s"))
-        baseline_s = step_s if math.isnan(baseline_s) else baseline_s
+        first_s = baseline_s.setdefault(baseline, step_s)  # another one where the first has left a heat
         for name, figures in runs.items():
-            columns = _make_columns(as_mapping(figures), baseline_s / step_s if step_s else math.nan)
+            columns = _make_columns(as_mapping(figures), first_s / step_s if step_s else math.nan)
             if columns is None:
                 continue
             about = {"race": race.name, "race_baseline": clean(baseline), "raced_by": clean(str(name))}
@@ -118,7 +118,7 @@ def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | 
     """Return a run's columns from a race; None if the race has no step time of the run.
 
     Args:
-        scale: from this heat's times to those of the first, by the baseline, which is in both.
+        scale: from this heat's times to those of the first with the same baseline, which is in both.
     """
     step_s = as_number(figures.get("step_s")) * scale
     if not 0 < step_s < math.inf:

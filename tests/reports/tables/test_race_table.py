@@ -107,6 +107,17 @@ def test_times_of_two_heats_are_brought_together_by_their_baseline(tmp_path: Pat
     assert [runs.loc[(name, 2)]["step_s"] for name in STEP_S] == pytest.approx(list(STEP_S.values()))
 
 
+def test_times_of_heats_without_a_common_baseline_stay_as_they_are(tmp_path: Path) -> None:
+    """The baseline has left the second heat, so that the first run left there is its baseline."""
+    sweep = fabricate.nine(tmp_path / "sweep")
+    directory = race(sweep, 2, {"none": 1.0, "qsgd": 1.0}, {"svd": 1.0})
+    ratios = files.read_json(directory / run_directory.RATIOS) or {}
+    ratios["heats"][1]["baseline"] = next(iter(ratios["heats"][1]["runs"]))
+    files.write_json(directory / run_directory.RATIOS, ratios)
+    runs = reports.load(sweep).runs.set_index(["compressor", "workers"])
+    assert [runs.loc[(name, 2)]["step_s"] for name in STEP_S] == pytest.approx(list(STEP_S.values()))
+
+
 def test_one_run_is_raced_for_all_seeds_and_counts_once(tmp_path: Path) -> None:
     configs = [fabricate.config(name, seed=seed) for seed in (0, 1, 2) for name in STEP_S]
     sweep = fabricate.sweep(tmp_path / "sweep", configs, swept=["compressor", "seed"])
