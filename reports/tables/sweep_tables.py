@@ -153,7 +153,8 @@ def write_headline(grid: Grid) -> str:
     size = f"{plural(len(runs), 'run')} of {kinds} with {workers}{seeds}"
     sentences = [f"{size}: {join_words(statuses)}."]
     is_done = runs["status"] == run_directory.DONE
-    is_fair = is_done & ~runs[list(MARKS)].any(axis=1)
+    is_raced_elsewhere = (runs["raced_by"] != runs["run"]).fillna(False)  # the race's number would count twice
+    is_fair = is_done & ~runs[list(MARKS)].any(axis=1) & ~is_raced_elsewhere
     for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):
         known = runs.loc[counts & runs[measure.column].notna(), ["cell", measure.column]]
         if len(known):

@@ -15,6 +15,7 @@ from reports.building.sweep_report import read_report
 from reports.plots.sweep_plots import make_plots
 from reports.reading.races import read_notes
 from reports.tables.race_table import build_race_table
+from reports.tables.sweep_tables import write_headline
 from tests.reports import fabricate
 
 STEP_S = {"none": 0.010, "qsgd": 0.0125, "svd": 0.02}
@@ -125,6 +126,8 @@ def test_one_run_is_raced_for_all_seeds_and_counts_once(tmp_path: Path) -> None:
     tables = {made.name: made for made in read_report([sweep], sweep).tables}
     assert texts(tables["throughput"]) == [["none", "100"], ["qsgd", "80.0"], ["svd", "50.0"]]
     assert all("±" in cell for _, cell in texts(tables["accuracy"]))
+    headline = write_headline(lay_out_runs(reports.load(sweep).runs))
+    assert "Highest throughput: 100 it/s (none, 2 workers, n=1)." in headline
     assert len(tables["race"].rows) == 3 and texts(tables["race"])[0] == ["none", "1"]
 
 
