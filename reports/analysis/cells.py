@@ -13,7 +13,7 @@ import pandas as pd
 
 from gradsweep import run_directory
 from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, is_method_key
-from reports.analysis.measures import STEP_TOPIC, THROUGHPUT_TOPIC, Measure, find_partners
+from reports.analysis.measures import STEP_TOPIC, THROUGHPUT_TOPIC, Measure, find_partners, select_measured
 from reports.analysis.statistics import Difference, Summary, compare_cells, correct_differences, summarize_cells
 from reports.analysis.table import LEVEL, MARKS, MISSING, STAR, TableCell, find_marks, is_true
 from reports.reading.text import format_setting, format_settings, format_spread, shorten_list
@@ -123,7 +123,7 @@ class Cells:
 
     def compute_figures(self, measure: Measure) -> list[CellFigures]:
         """Return the figures of every cell for a measure."""
-        done = (self.runs["status"] == run_directory.DONE).to_numpy(bool)
+        done = select_measured(self.runs, measure.topic).to_numpy(bool)
         values = np.where(done, self.runs[measure.column].to_numpy("float64", na_value=np.nan), np.nan)
         is_timed = measure.topic in (THROUGHPUT_TOPIC, STEP_TOPIC)
         counts_once = self._raced_elsewhere if is_timed else np.zeros(len(values), bool)

@@ -148,6 +148,12 @@ def define_target_measures(target: float) -> tuple[Measure, Measure]:
     return define("time", "Training time", "s"), define("bytes", "Sent by one worker", "B")
 
 
+def select_measured(runs: pd.DataFrame, topic: str) -> pd.Series:
+    """Tell which runs can have a number of this topic: those that are done and, of times, those that raced."""
+    done = (runs["status"] == run_directory.DONE).fillna(False).astype(bool)
+    return done | runs["raced_by"].notna() if topic in (THROUGHPUT_TOPIC, STEP_TOPIC) else done
+
+
 def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -> np.ndarray:
     """Return the position of each run's baseline: the run with the same values of the `match` keys; -1 for none.
 
@@ -191,8 +197,8 @@ def derive_measures(
         The runs, and by the name of a measure what a reader of its table has to know.
     """
     runs = grid.runs
-    done = runs["status"] == run_directory.DONE
-    columns: dict[str, object] = {"speedup": divide_by_partner(runs["iterations_per_second"].where(done), partner)}
+    timed = select_measured(runs, THROUGHPUT_TOPIC)
+    columns: dict[str, object] = {"speedup": divide_by_partner(runs["iterations_per_second"].where(timed), partner)}
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:
         columns["efficiency"] = compute_efficiency(grid)

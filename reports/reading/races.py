@@ -34,17 +34,21 @@ class RaceNotes(NamedTuple):
     Attributes:
         pairs: all pairs of runs that were compared.
         left_out: by name, the runs that did not race to the end, and why.
+        unfinished: names of the races that were ended early, or have not ended yet.
     """
 
     pairs: list[Pair]
     left_out: dict[str, str]
+    unfinished: list[str]
 
 
 def read_notes(sweeps: Iterable[Path]) -> RaceNotes:
     """Return what these sweeps' races have recorded on pairs of runs, and on runs that were left out."""
-    notes = RaceNotes([], {})
+    notes = RaceNotes([], {}, [])
     for sweep in sweeps:
         for race in _read_files(sweep, lambda entry: None):
+            if not race.finished:
+                notes.unfinished.append(race.name)
             for name, why in race.left_out.items():
                 notes.left_out[clean(str(name))] = clean(str(why))
             for heat in race.heats:
@@ -75,6 +79,7 @@ class _Race(NamedTuple):
     heats: list[Mapping[str, Any]]
     left_out: Mapping[str, Any]
     transport: Any
+    finished: bool
 
 
 def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_Race]:
@@ -92,7 +97,8 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
         if plan and ratios:
             left_out = {**as_mapping(plan.get("without")), **as_mapping(ratios.get("left_out"))}
             heats = [as_mapping(heat) for heat in as_list(ratios.get("heats"))]
-            yield _Race(clean(name), as_mapping(plan.get("racers")), heats, left_out, ratios.get("transport"))
+            finished = ratios.get("finished") is True
+            yield _Race(clean(name), as_mapping(plan.get("racers")), heats, left_out, ratios.get("transport"), finished)
 
 
 def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:

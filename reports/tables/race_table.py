@@ -82,6 +82,8 @@ def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
     ]
     if alike:
         said.append(f"cannot be told apart either: {join_words(shorten_list(alike))}")
+    if notes.unfinished:
+        said.append(f"measured until it was ended early, or until now: {join_words(shorten_list(notes.unfinished))}")
     absent = [f"{_name_run(grid, run)} ({why})" for run, why in notes.left_out.items()]
     if absent:
         said.append(f"left out of the race: {join_words(shorten_list(absent))}")

@@ -125,7 +125,7 @@ def list_target_measures(targets: Sequence[float]) -> list[Measure]:
 
 def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
     """Tell whether some run has this number, or can have it when done."""
-    done = runs["status"] == run_directory.DONE
+    done = measures.select_measured(runs, measure.topic)
     if measure.column not in runs:
         return False
     return bool(runs.loc[done, measure.column].notna().any()) or (measure.absent == NOT_MEASURED and not done.any())
@@ -154,7 +154,7 @@ def write_headline(grid: Grid) -> str:
     sentences = [f"{size}: {join_words(statuses)}."]
     is_done = runs["status"] == run_directory.DONE
     is_raced_elsewhere = (runs["raced_by"] != runs["run"]).fillna(False)  # the race's number would count twice
-    is_fair = is_done & ~runs[list(MARKS)].any(axis=1) & ~is_raced_elsewhere
+    is_fair = measures.select_measured(runs, THROUGHPUT.topic) & ~runs[list(MARKS)].any(axis=1) & ~is_raced_elsewhere
     for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):
         known = runs.loc[counts & runs[measure.column].notna(), ["cell", measure.column]]
         if len(known):

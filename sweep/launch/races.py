@@ -105,7 +105,8 @@ def _run_race(
         run = _lay_out(group, points, without)
         task = tasks(run, point)
         # also where the baseline has a server with a rank of its own, which the race leaves out
-        task = dataclasses.replace(task, module=[MODULE], workers=point.config["workers"])
+        limits = dataclasses.replace(task.limits, time_s=None)  # race.seconds is its limit
+        task = dataclasses.replace(task, module=[MODULE], workers=point.config["workers"], limits=limits)
         (job,) = executor.submit_runs([task])
         with signals.defer_interrupts():
             while not job.ended:

@@ -6,6 +6,7 @@ is known as precisely as was asked for, or when its time is over.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import numpy as np
 from gradsweep.csv_columns import PHASES
 from trainers.mpi import stopping
 from trainers.race.plan import Plan
-from trainers.race.racer import TIMED_STEPS, Racer
+from trainers.race.racer import Racer
 from trainers.race.ratios import estimate_ratios
 from trainers.training.failure_cause import RunFailed
 
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 LEAST_ROUNDS = 3
+LEAST_PRECISE_ROUNDS = 8
+"""Rounds before a heat may end for its precision: an interval over fewer rounds is too often narrow by chance."""
+TIMED_STEPS = 4
+"""Steps of a block whose times count, at least."""
+SETTLING_S = 0.02
+"""Seconds at the beginning of a block that do not count, at least, and one step at least: caches are cold, threads that
+overlap messages with backward have slept, and other workers are waited for."""
 MOST_ROUND = 0.1
 """Part of a heat's time that a round may take; blocks are shorter where it would take more."""
 REPORT_EVERY_S = 0.5
@@ -64,7 +72,8 @@ class Heat:
         """Why runs have left the heat, by name."""
         self._means: dict[str, list[np.ndarray]] = {name: [] for name in racers}
         """By run, for each round the mean over steps and workers of the seconds of a step and of its phases."""
-        self._timed = {name: racer.count_timed_steps(TIMED_STEPS) for name, racer in racers.items()}
+        self._timed: dict[str, int] = {}
+        self._settling: dict[str, int] = {}
         self._rounds = 0
         self._rows: list[dict[str, Any]] = []
 
@@ -74,7 +83,7 @@ class Heat:
         Raises:
             RunFailed: a run has failed on this rank.
         """
-        self._shorten_blocks()
+        self._choose_block_lengths()
         began = reported = time.monotonic()
         over = stopped = False
         while not over:
@@ -83,7 +92,8 @@ class Heat:
             over = stopped or len(self.racers) < 2 or now - began > self.plan.seconds
             if self.comm.rank == 0 and (over or now - reported > REPORT_EVERY_S):
                 figures = self.compute_figures()
-                over = over or all(figure["precision"] <= self.plan.precision for figure in figures["runs"].values())
+                precise = all(figure["precision"] <= self.plan.precision for figure in figures["runs"].values())
+                over = over or (precise and self._rounds >= LEAST_PRECISE_ROUNDS)
                 self._report(figures, self._rows)
                 self._rows, reported = [], time.monotonic()
             over = self.comm.bcast(over and (stopped or self._rounds >= LEAST_ROUNDS))
@@ -91,14 +101,18 @@ class Heat:
             self._report(self.compute_figures(), self._rows)
         return stopped
 
-    def _shorten_blocks(self) -> None:
-        """Reduce the timed steps of a block if a round would take too long."""
+    def _choose_block_lengths(self) -> None:
+        """Choose how many steps of each run's blocks do not count and how many are timed: few if steps are long."""
         from mpi4py import MPI
 
         seconds = np.array([racer.warm_step_s for racer in self.racers.values()])
         self.comm.Allreduce(MPI.IN_PLACE, seconds, MPI.MAX)
-        lengths = np.array([1 + self._timed[name] for name in self.racers])
-        if seconds @ lengths > MOST_ROUND * self.plan.seconds:
+        round_s = 0.0
+        for (name, racer), step_s in zip(self.racers.items(), seconds.tolist(), strict=True):
+            self._settling[name] = max(1, math.ceil(SETTLING_S / step_s))
+            self._timed[name] = racer.count_timed_steps(max(TIMED_STEPS, self._settling[name]))
+            round_s += step_s * (self._settling[name] + self._timed[name])
+        if round_s > MOST_ROUND * self.plan.seconds:
             self._timed = {name: racer.count_timed_steps(1) for name, racer in self.racers.items()}
 
     def _take_round(self) -> bool:
@@ -110,7 +124,8 @@ class Heat:
         order = [int(place) for place in self._random.permutation(len(names))]
         for place in order:
             with blame(names[place]):
-                means[place] = self.racers[names[place]].take_block(self._timed[names[place]])
+                name = names[place]
+                means[place] = self.racers[name].take_block(self._timed[name], self._settling[name])
         flags = np.array([stopping.is_requested(), *(racer.is_lost for racer in self.racers.values())], dtype="i4")
         self.comm.Allreduce(MPI.IN_PLACE, flags, MPI.MAX)
         self.comm.Allreduce(MPI.IN_PLACE, means, MPI.SUM)

@@ -103,7 +103,7 @@ class Race:
             for racer in racers.values():
                 racer.close()
             names = [names[0], *rest]
-        self._write()
+        self._write(finished=not stopped)
         return stopped
 
     def _set_up(self, configs: Mapping[str, RunConfig]) -> dict[str, Racer]:
@@ -142,10 +142,9 @@ class Race:
         free = memory.measure_free_bytes(racer.worker.device)
         return bool(self.comm.allreduce(wanted < (1 - FREE) * free, MPI.LAND))
 
-    def _write(self) -> None:
-        """Write ratios.json on rank 0."""
+    def _write(self, *, finished: bool = False) -> None:
+        """Write ratios.json on rank 0; `finished` tells that nothing more will be measured."""
         if self.comm.rank == 0:
-            about = {"format": FORMAT, "workers": self.comm.size, "transport": self._transport}
-            write_json(
-                self.directory / RATIOS, {**about, "heats": self._heats, "left_out": self._left_out}, durable=False
-            )
+            about = {"format": FORMAT, "finished": finished, "workers": self.comm.size, "transport": self._transport}
+            figures = {"heats": self._heats, "left_out": self._left_out}
+            write_json(self.directory / RATIOS, {**about, **figures}, durable=False)

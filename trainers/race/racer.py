@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from trainers.config.epochs import Epochs
 
-TIMED_STEPS = 4
-"""Steps of a block whose times count, at least; the one before them, in which caches are cold, does not count."""
-
 
 def find_first_step(config: RunConfig, epochs: Epochs) -> int:
     """Return the first step (from 1) after which the schedule no longer changes the cost of a step.
@@ -90,18 +87,19 @@ class Racer:
 
     def warm_up(self) -> None:
         """Take untimed steps, which load kernels and allocate memory."""
-        self.take_block(max(self.config.warmup_steps - 2, 1))
-        self.warm_step_s = float(self.take_block(1)[0])
+        self.take_block(max(self.config.warmup_steps - 6, 1))
+        self.warm_step_s = float(self.take_block(4)[0])
         kind = self.worker.device.type
         self.bytes = memory.measure_used_bytes()[kind] - self._bytes_before[kind]
 
-    def take_block(self, timed: int) -> np.ndarray:
-        """Take an untimed step and `timed` more; return the mean times of the latter, (1 + phases,).
+    def take_block(self, timed: int, settling: int = 1) -> np.ndarray:
+        """Take `settling` steps that do not count and `timed` more; return the mean of the latter, (1 + phases,).
 
         The first column is the seconds of a step, the others are those of its phases, in the order of PHASES.
         """
         with self._turn():
-            next(self._steps)
+            for _ in range(settling):
+                next(self._steps)
             return np.mean([next(self._steps) for _ in range(timed)], axis=0)
 
     def _take_steps(self) -> Generator[list[float]]:

@@ -46,7 +46,10 @@ def race(sweep: Path, workers: int = 2, *heats: dict[str, float], **more: Any) -
         pair = {"runs": [named["qsgd"][0], named["svd"][0]], "ratio": 0.9, "low": 0.7, "high": 1.1}
         found.append({"baseline": named["none"][0], "runs": named_figures, "pairs": [pair]})
     left_out = {named[name][0]: why for name, why in more.get("left_out", {}).items()}
-    files.write_json(directory / run_directory.RATIOS, {"format": 1, "heats": found, "left_out": left_out})
+    files.write_json(
+        directory / run_directory.RATIOS,
+        {"format": 1, "finished": more.get("finished", True), "heats": found, "left_out": left_out},
+    )
     return directory
 
 
@@ -131,12 +134,25 @@ def test_one_run_is_raced_for_all_seeds_and_counts_once(tmp_path: Path) -> None:
     assert len(tables["race"].rows) == 3 and texts(tables["race"])[0] == ["none", "1"]
 
 
-def test_runs_that_only_raced_have_ratios(tmp_path: Path) -> None:
+def test_a_race_that_was_ended_early_is_named(tmp_path: Path) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    race(sweep)
+    assert not any("ended early" in remark for remark in table(sweep).remarks)
+    race(sweep, 4, finished=False)
+    assert "measured until it was ended early, or until now: workers=4-0123abcd" in table(sweep).remarks
+
+
+def test_runs_that_only_raced_have_ratios_and_times(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [])
     for name in STEP_S:
         fabricate.run(sweep, fabricate.config(name), run_directory.PENDING)
     race(sweep)
     assert [row[1] for row in texts(table(sweep))] == ["1", "0.800 [0.780, 0.820]", "0.500 [0.480, 0.520]"]
+    tables = {made.name: made for made in read_report([sweep], sweep).tables}
+    assert texts(tables["throughput"]) == [["none", "100"], ["qsgd", "80.0"], ["svd", "50.0"]]
+    assert [row[1].text for row in tables["speedup"].rows] == ["1.00", "0.800", "0.500"]
+    assert "pending" in {cell.text for row in tables["accuracy"].rows for cell in row}
+    assert "Highest throughput: 100 it/s (none, 2 workers)" in write_headline(read_report([sweep], sweep).grid)
 
 
 @pytest.mark.parametrize("name", [run_directory.RACE_PLAN, run_directory.RATIOS])
