@@ -10,6 +10,7 @@ import argparse
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
+from gradsweep.sweep_lock import read_lock_owner
 from gradsweep.text import plural
 from sweep.commands.ask_launcher import ask, take_over
 from sweep.directory.requests import CANCEL, Request, describe_sender
@@ -30,7 +31,8 @@ def run(options: argparse.Namespace) -> int:
     before = {each: _read_standing(each) for each in runs}
     unfinished = [each for each in runs if before[each][0] not in run_directory.COMPLETE]
     request = Request(CANCEL, tuple(each.name for each in unfinished) if words else None, describe_sender())
-    while unfinished and not ask(directory, request):
+    races = not words and read_lock_owner(directory) is not None  # a launcher whose runs are done may race them
+    while (unfinished or races) and not ask(directory, request):
         if (sweep := take_over(directory)) is None:
             continue
         try:

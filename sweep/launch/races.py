@@ -16,8 +16,9 @@ from gradsweep.text import plural
 from sweep.attempts.build_task import TaskBuilder
 from sweep.console.events import RACE_ENDED, RACE_STARTED
 from sweep.console.messages import print_line
+from sweep.directory.requests import CANCEL, Inbox, Request
 from sweep.directory.run_layout import RunLocation, create_runs
-from sweep.executors.base import POLL_S, RunExecutor
+from sweep.executors.base import POLL_S, Job, RunExecutor
 from sweep.launch.session import Session
 from sweep.launch.sweep_events import SweepEvents
 from sweep.launchers.launchers import build_executor
@@ -58,9 +59,13 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
         executor = build_executor(first.options, directory, settings, fork_servers=session.fork_servers)
         tasks = TaskBuilder(directory, keep_code=settings.snapshot)
         try:
+            inbox = Inbox(directory)
             for number, group in enumerate(missing, 1):
                 title = f"[race {number}/{len(missing)}]"
-                session.failed_races += not _run_race(executor, tasks, group, known, title, events)
+                status = _run_race(executor, tasks, group, known, title, events, inbox)
+                session.failed_races += status != run_directory.DONE
+                if status == run_directory.CANCELLED:
+                    break
         finally:
             executor.cancel_all("interrupted")
     except Interrupted as interrupted:
@@ -93,8 +98,9 @@ def _run_race(
     points: Mapping[Run, ResolvedPoint],
     title: str,
     reports: SweepEvents,
-) -> bool:
-    """Run one race, and repeat it without runs that fail in it; return whether any runs were compared."""
+    inbox: Inbox,
+) -> str:
+    """Run one race, and repeat it without runs that fail in it; return the status in which it has ended."""
     point = points[group.baseline]
     about = {"race": group.directory.name, "runs": [run.name for run in group.racers]}
     reports.events.write(RACE_STARTED, **about, workers=point.config["workers"], seconds=point.race.seconds)
@@ -112,6 +118,7 @@ def _run_race(
             while not job.ended:
                 signals.raise_deferred()
                 executor.poll()
+                _cancel_if_asked(executor, job, inbox)
                 time.sleep(POLL_S)
         failed = None if job.status == run_directory.DONE else _find_culprit(run)
         if failed is None:
@@ -122,17 +129,26 @@ def _run_race(
     reports.events.write(RACE_ENDED, **about, status=job.status, reason=job.reason, heats=heats)
     if job.status != run_directory.DONE:
         print_line(reports.verbosity.errors(), f"{title}  {job.status}: {job.reason}", "bold red")
-        return False
+        return job.status
     left_out = "; ".join(f"{name}: {why}" for name, why in {**without, **ratios.get("left_out", {})}.items())
     if left_out:
         print_line(reports.verbosity.info(), f"{title}  left out: {left_out}")
     figures = [figures for heat in heats for figures in heat["runs"].values()]
     if not figures:
         print_line(reports.verbosity.info(), f"{title}  nothing to compare")
-        return True
+        return job.status
     blocks, worst = sum(each["blocks"] for each in figures), max(each["precision"] for each in figures)
     print_line(reports.verbosity.info(), f"{title}  done: {plural(blocks, 'block')}, ratios to ±{100 * worst:.2g} %")
-    return True
+    return job.status
+
+
+def _cancel_if_asked(executor: RunExecutor, job: Job, inbox: Inbox) -> None:
+    """End a race if another shell has asked to cancel the whole sweep; other requests wait for the command's end."""
+    for request in inbox.read_new():
+        if isinstance(request, Request) and request.kind == CANCEL and request.runs is None:
+            executor.cancel([job], f"cancelled by {request.by}")
+        elif isinstance(request, Request):
+            inbox.hold()
 
 
 def _lay_out(group: RaceGroup, points: Mapping[Run, ResolvedPoint], without: Mapping[str, str]) -> Run:

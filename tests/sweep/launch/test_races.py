@@ -83,6 +83,20 @@ def test_only_a_race(tmp_path: Path, multirun: Multirun) -> None:
     assert {run.status() for run in run_directory.runs_of(tmp_path / "out")} == {run_directory.DONE}
 
 
+@pytest.mark.parametrize("mode", ["auto", "only"])
+def test_another_shell_cancels_a_race(
+    tmp_path: Path, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    program = start(*GRID, f"race={mode}", "race.seconds=600", "race.precision=1e-6")
+    eventually(lambda: list(tmp_path.glob("out/races/*/ratios.json")))
+    monkeypatch.chdir(tmp_path)
+    assert sweep.__main__.main(["cancel", "out"]) == 0
+    code, out, err = program.end()
+    assert code == 1 and "cancelled by pid" in out + err and "python -m sweep resume out" in out + err
+    statuses = {run.status() for run in run_directory.runs_of(tmp_path / "out")}
+    assert statuses == ({run_directory.DONE} if mode == "auto" else {run_directory.PENDING})
+
+
 def test_ctrl_c_keeps_what_was_measured_and_a_resume_goes_on(
     tmp_path: Path, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
