@@ -118,4 +118,6 @@ def choose_transport(
     if transport in (transports.UCX, transports.OFI) and find_emulation({"network": network}) is not None:
         valid = "auto, shm or tcp with an emulated network, whose hosts have only TCP"
         raise bad_value("mpi.transport", transport, valid)
-    return section if transport is not None else {**section, "transport": transports.DEFAULTS[cluster]}
+    if transport is None and str(cluster) in transports.DEFAULTS:  # another cluster is refused later
+        return {**section, "transport": transports.DEFAULTS[cluster]}
+    return section

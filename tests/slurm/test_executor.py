@@ -105,7 +105,8 @@ def test_a_closed_terminal_leaves_the_jobs_which_a_later_launcher_adopts(
     assert slurm.queue() == jobs and night.statuses() == [run_directory.RUNNING] * 2
     # this machine would compute them a second time
     command = f'mpi.command=[sh,{night.script},"{{workers}}"]'
-    here = ("experiment=quick", "hydra.sweep.dir=sweep", "sweep.resume=sweep", command)
+    command_of_slurm = (command, "mpi.transport=auto")  # the default there, which is part of a run's signature
+    here = ("experiment=quick", "hydra.sweep.dir=sweep", "sweep.resume=sweep", *command_of_slurm)
     code, out, err = start("-m", "seed=range(2)", "workers=1", *here, without=PLAYED).end(240)
     assert code == 2 and "cluster=local: SLURM still has runs of this sweep" in err and err.count("\n") == 1
     again = night.begin("seed=range(3)", "workers=1", "sweep.resume=sweep")  # and one more

@@ -43,7 +43,9 @@ def find_transport(comm: MPI.Comm) -> dict[str, Any] | None:
     if comm.size == 1:
         return None
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    comm.Sendrecv(bytearray(1), after, recvbuf=bytearray(1), source=before)  # connects them, if nothing has before
+    apart = comm.Dup()  # a dedicated server may still receive whatever comes through `comm`
+    apart.Sendrecv(bytearray(1), after, recvbuf=bytearray(1), source=before)  # connects them, if nothing has before
+    apart.Free()
     everyone = comm.allgather((socket.gethostname(), list_connections()))
     (host, mine), (host_after, theirs) = everyone[comm.rank], everyone[after]
     over = tell_link(mine, theirs, is_near=host == host_after, has_rdma=_has_rdma())
