@@ -1,4 +1,4 @@
-"""What benchmarks share: how commands are run and timed, and how figures become tables of a page."""
+"""Helpers of all benchmarks: run and time commands, and put figures into the tables of a page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Finding:
         return f"{_format_figure(self.value, self.unit)}{', ' if self.more else ''}{self.more}"
 
     @property
-    def asked(self) -> str:
+    def limit_text(self) -> str:
         if self.limit is None:
             return ""
         return f"{_format_figure(self.limit, self.unit)} at most{'' if self.value <= self.limit else ': missed'}"
@@ -75,8 +75,9 @@ def print_findings(findings: Iterable[Finding], prefix: str = "") -> list[list[s
     rows = []
     for finding in findings:
         what = f"{prefix}: " if prefix else ""
-        print(f"{what}{finding.what}: {finding.seen}{finding.asked and f'; asked: {finding.asked}'}", flush=True)
-        rows.append([f"`{prefix}`: {finding.what}" if prefix else finding.what, finding.seen, finding.asked])
+        limit = finding.limit_text and f"; asked: {finding.limit_text}"
+        print(f"{what}{finding.what}: {finding.seen}{limit}", flush=True)
+        rows.append([f"`{prefix}`: {finding.what}" if prefix else finding.what, finding.seen, finding.limit_text])
     return rows
 
 

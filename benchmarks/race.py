@@ -1,4 +1,4 @@
-"""How well ratios of throughput repeat on a machine with neighbours: raced, and trained one after the other.
+"""Measure how far repeated ratios of throughput differ on a machine with neighbours, raced and trained in sequence.
 
     python benchmarks/race.py
     python benchmarks/race.py --neighbours 0 1 --repeats 3 --into docs/design/benchmarks.md

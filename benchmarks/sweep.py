@@ -18,11 +18,11 @@ from benchmarks.measuring import add_page_option, fill_with_findings, make_parse
 from benchmarks.sweeps import added, large, pack, slots  # noqa: E402
 
 PARTS = {
-    part.__name__: part
+    part.__name__.removeprefix("measure_"): part
     for part in (large.plan, large.compose, large.resume, large.memory, large.status)
-    + (added.added, slots.slots, pack.pack)
+    + (added.measure_added, slots.slots, pack.pack)
 }
-"""What each part measures, by its name; the parameters of a part are its options."""
+"""The functions that measure a part, by the name of the part; their parameters are its options."""
 
 
 def measure(part: str, words: list[str]) -> list[list[str]]:

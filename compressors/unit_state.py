@@ -14,7 +14,7 @@ class Stateless:
 
     name: ClassVar[str]
     kind: ClassVar[str] = ""
-    """What messages put in front of the name."""
+    """Text that error messages put in front of the name, such as `memory=`."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the state between two steps, keyed by unit; empty for most methods."""
@@ -34,7 +34,7 @@ class Stateless:
 
 
 class Stateful(Stateless):
-    """An object that keeps a few tensors for every unit by name: `self.kept[unit][name]`."""
+    """An object that keeps a few tensors for every unit by name: `self.unit_tensors[unit][name]`."""
 
     remembers: ClassVar[tuple[str, ...]]
     """The names of the tensors."""
@@ -42,17 +42,17 @@ class Stateful(Stateless):
     """Those of them that a unit may lack."""
 
     @functools.cached_property
-    def kept(self) -> dict[int, dict[str, torch.Tensor]]:
+    def unit_tensors(self) -> dict[int, dict[str, torch.Tensor]]:
         """The state, apart from the options: tensors by unit and name."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        return copy_state(self.kept)
+        return copy_state(self.unit_tensors)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         taken = read_state(f"{self.kind}{self.name}", state, self.remembers, self.optional)
-        self.kept.clear()
-        self.kept.update(taken)
+        self.unit_tensors.clear()
+        self.unit_tensors.update(taken)
 
 
 def copy_state(tensors: Mapping[int, Mapping[str, torch.Tensor]]) -> dict[str, Any]:

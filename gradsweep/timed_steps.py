@@ -1,4 +1,4 @@
-"""How many steps a throughput was measured over. Standard library only, as all programs need it."""
+"""The number of steps that a throughput was measured over. Standard library only, because all programs need it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from sweep.settings.mpi import MpiSettings
 RANK = """[ "${OMPI_COMM_WORLD_RANK:-0}" = 0 ] && echo '{"status": "done"}' > "$4/result.json"; true"""
 
 
-def added(runs: int = 8, repeats: int = 5) -> Iterator[Finding]:
+def measure_added(runs: int = 8, repeats: int = 5) -> Iterator[Finding]:
     """Measure what a run costs beyond its mpirun, and how quickly the command line answers.
 
     - `--help`, `--cfg job`: wall time of the command, and of an empty Python for comparison.

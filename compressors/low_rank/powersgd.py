@@ -173,7 +173,7 @@ class PowerSGD(Cooperative, Stateful):
                 work.right_factors.div_(workers)
         with _calculating():
             if self.warm_start:
-                self.kept.update({batch[number][1].unit: {"q": q} for number, q in work.right.items()})
+                self.unit_tensors.update({batch[number][1].unit: {"q": q} for number, q in work.right.items()})
             return [
                 Reduction(units[number].view(torch.uint8), work.dense[number].view(torch.uint8), 1.0 / workers)
                 if number in work.dense
@@ -183,7 +183,7 @@ class PowerSGD(Cooperative, Stateful):
 
     def _start(self, q: torch.Tensor, key: Key) -> None:
         """Return the Q to start from: that of the last step, or random numbers that are the same on all workers."""
-        before = self.kept.get(key.unit, {}).get("q") if self.warm_start else None
+        before = self.unit_tensors.get(key.unit, {}).get("q") if self.warm_start else None
         q.copy_(before if before is not None and before.shape == q.shape else _draw(q, key, 0))
 
     def _refresh(self, stack: torch.Tensor, keys: Sequence[Key], iteration: int) -> None:

@@ -51,7 +51,7 @@ class Spectral(Compressor):
     @property
     @abstractmethod
     def leading(self) -> int | None:
-        """How many of the largest atoms are sent; None if the atoms are drawn among all."""
+        """The number of largest atoms that are sent; None if the atoms are drawn among all."""
 
     @abstractmethod
     def choose(self, sigma: npt.NDArray[np.float64], key: Key) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:

@@ -99,7 +99,7 @@ class UnitMemory(Memory, Stateful):
         Raises:
             ValueError: they are of another shape than the gradient.
         """
-        named = self.kept.setdefault(unit, {})
+        named = self.unit_tensors.setdefault(unit, {})
         for name in names:
             if name not in named:
                 dtype = torch.promote_types(gradient.dtype, torch.float32)
@@ -110,5 +110,5 @@ class UnitMemory(Memory, Stateful):
         return [named[name] for name in names]
 
     def norm(self) -> float:
-        tensors = [named[self.withheld] for named in self.kept.values() if self.withheld in named]
+        tensors = [named[self.withheld] for named in self.unit_tensors.values() if self.withheld in named]
         return math.hypot(*(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors))

@@ -69,7 +69,7 @@ class DGC(UnitMemory):
             momentum.mul_(self.momentum).add_(gradient, alpha=factor)
         if lossless:
             self._step.exact.add(unit)
-            if "velocity" not in self.kept[unit]:
+            if "velocity" not in self.unit_tensors[unit]:
                 return torch.add(momentum, gradient, alpha=factor) if self.nesterov else momentum
         (velocity,) = self.tensors(unit, gradient, "velocity")
         velocity.add_(momentum)
@@ -84,7 +84,7 @@ class DGC(UnitMemory):
         return limit / norm if norm > limit else 1.0
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        named = self.kept[key.unit]
+        named = self.unit_tensors[key.unit]
         exact = key.unit in self._step.exact
         self._step.exact.discard(key.unit)
         if "velocity" not in named:

@@ -33,7 +33,7 @@ class Residual(UnitMemory):
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         gradient = gradient.detach()
-        if unit not in self.kept and _nothing_is_left(gradient, lossless):
+        if unit not in self.unit_tensors and _nothing_is_left(gradient, lossless):
             return gradient if self.gamma == 1.0 else gradient.float() * self.gamma
         (residual,) = self.tensors(unit, gradient, "residual")
         if self.beta != 1.0:
@@ -42,9 +42,9 @@ class Residual(UnitMemory):
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
         if _nothing_is_left(x, compressor.is_exact(x.shape, key)):
-            self.kept.pop(key.unit, None)
+            self.unit_tensors.pop(key.unit, None)
         else:
-            compressor.decompress_add(payload, self.kept[key.unit]["residual"], key, -1.0)
+            compressor.decompress_add(payload, self.unit_tensors[key.unit]["residual"], key, -1.0)
 
 
 def _nothing_is_left(x: torch.Tensor, lossless: bool) -> bool:
@@ -86,10 +86,10 @@ class ScaledResidual(UnitMemory):
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         gradient = gradient.detach()
         lr = self._step.lr
-        if lr == 0.0 or (unit not in self.kept and _nothing_is_left(gradient, lossless)):
+        if lr == 0.0 or (unit not in self.unit_tensors and _nothing_is_left(gradient, lossless)):
             return gradient
         (residual,) = self.tensors(unit, gradient, "residual")
-        last_lr = self.kept[unit].setdefault("lr", torch.tensor(lr, dtype=torch.float64))
+        last_lr = self.unit_tensors[unit].setdefault("lr", torch.tensor(lr, dtype=torch.float64))
         if float(last_lr) != lr:
             residual.mul_(float(last_lr) / lr)
             last_lr.fill_(lr)
@@ -99,9 +99,9 @@ class ScaledResidual(UnitMemory):
         if self._step.lr == 0.0:
             return
         if _nothing_is_left(x, compressor.is_exact(x.shape, key)):
-            self.kept.pop(key.unit, None)
+            self.unit_tensors.pop(key.unit, None)
         else:
-            compressor.decompress_add(payload, self.kept[key.unit]["residual"], key, -1.0)
+            compressor.decompress_add(payload, self.unit_tensors[key.unit]["residual"], key, -1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ class EF21(UnitMemory):
         return torch.sub(gradient, estimate, out=difference)
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        named = self.kept[key.unit]
+        named = self.unit_tensors[key.unit]
         compressor.decompress_add(payload, named["estimate"], key, 1.0)
         compressor.decompress_add(payload, named["difference"], key, -1.0)
 

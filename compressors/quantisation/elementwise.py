@@ -31,7 +31,7 @@ class Elementwise(Compressor):
     takes_arrays: ClassVar[bool] = False
     """`decode_add` takes numpy arrays as well, for the kernels of the CPU, and is all that decoding does."""
     flaw: ClassVar[str]
-    """What is wrong with a payload that `decode_add` refuses."""
+    """The error text for a payload that `decode_add` refuses."""
 
     @abstractmethod
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:

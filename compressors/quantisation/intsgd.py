@@ -92,7 +92,7 @@ class IntSGD(Compressor, Stateful):
     def observe_movement(self, unit: int, squared: float, lr: float) -> None:
         if not math.isfinite(squared):
             raise FloatingPointError(f"intsgd: the parameters of unit {unit} have moved by {squared}")
-        named = self.kept.setdefault(unit, {})
+        named = self.unit_tensors.setdefault(unit, {})
         before = named.get("movement")
         mean = squared if before is None else self.beta * float(before) + (1.0 - self.beta) * squared
         named["movement"] = torch.tensor(mean, dtype=torch.float64)
@@ -100,7 +100,7 @@ class IntSGD(Compressor, Stateful):
 
     def _compute_alpha_from_movement(self, key: Key, count: int) -> float | None:
         """Return alpha by the paper's rule; None if the rule gives no number."""
-        named = self.kept.get(key.unit, {})
+        named = self.unit_tensors.get(key.unit, {})
         if "movement" not in named:
             return None
         movement, lr = float(named["movement"]), float(named["lr"])
@@ -120,7 +120,7 @@ class IntSGD(Compressor, Stateful):
         return torch.where(largest.isfinite(), largest, math.inf).view(1)
 
     def agree(self, key: Key, largest: torch.Tensor) -> None:
-        named = self.kept.setdefault(key.unit, {})
+        named = self.unit_tensors.setdefault(key.unit, {})
         named["alpha"] = torch.tensor(self._compute_alpha(float(largest)), dtype=torch.float64)
         named["step"] = torch.tensor(key.step)
 
@@ -132,7 +132,7 @@ class IntSGD(Compressor, Stateful):
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         values = buffers.as_float32(x)
         payload = buffers.prepare(out, self.payload_bound(x.shape), x.device)
-        named = self.kept.setdefault(key.unit, {})
+        named = self.unit_tensors.setdefault(key.unit, {})
         alpha = self._compute_alpha_from_movement(key, values.numel())
         if alpha is None and "step" in named and int(named["step"]) == key.step:
             alpha = float(named["alpha"])
@@ -151,7 +151,7 @@ class IntSGD(Compressor, Stateful):
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         payload = buffers.receive(payload, out.device, self.payload_bound(out.shape))
-        alpha = self.kept.get(key.unit, {}).get("alpha")
+        alpha = self.unit_tensors.get(key.unit, {}).get("alpha")
         if alpha is None:
             raise CorruptPayload(f"the scale of unit {key.unit} is not known: nothing has been compressed yet")
         with buffers.accumulator(out) as total:

@@ -79,7 +79,7 @@ class Signum(_Votes, Stateful):
     beta: float = number(0.9, low=0, high=1, below=True)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        named = self.kept.setdefault(key.unit, {})
+        named = self.unit_tensors.setdefault(key.unit, {})
         momentum = named.get("momentum")
         if momentum is None:
             momentum = named["momentum"] = torch.zeros_like(x)

@@ -130,7 +130,7 @@ class RedSyncThreshold(RatioSparsifier, Stateful):
         kernels, name = backend.load("selection", x.device), _SIDES[side]
         candidates = magnitudes.Candidates(kernels, x, side)
         k = self.compute_k(len(x))
-        state = self.kept.setdefault(key.unit, {})
+        state = self.unit_tensors.setdefault(key.unit, {})
         if name in state:
             step, threshold, number = state[name].tolist()
             if 0 <= key.step - step < self.reuse and self._still_gives(number, candidates.count(threshold), k):

@@ -117,14 +117,14 @@ class SIDCo(RatioSparsifier, Stateful):
 
     def _stages(self, unit: int, k: int, n: int) -> int:
         """Return the number of stages M of the unit, for k of n elements."""
-        state = self.kept.get(unit)
+        state = self.unit_tensors.get(unit)
         return min(self.stages if state is None else int(state["stages"]), self._most_stages(k, n))
 
     def _adapt(self, unit: int, kept: int, k: int, n: int) -> None:
         """Record a step that kept so many elements, and change M at the end of a period."""
         if self.adapt_every is None:
             return
-        state = self.kept.get(unit, {})
+        state = self.unit_tensors.get(unit, {})
         stages, most = self._stages(unit, k, n), self._most_stages(k, n)
         direction, before = int(state.get("direction", 1)), float(state.get("before", 0.0))
         steps, total = int(state.get("steps", 0)) + 1, int(state.get("kept", 0)) + kept
@@ -139,10 +139,10 @@ class SIDCo(RatioSparsifier, Stateful):
             before = share if following != stages else 0.0
             stages, steps, total = following, 0, 0
         named = {"stages": stages, "steps": steps, "kept": total}
-        self.kept[unit] = {name: torch.tensor(value) for name, value in named.items()}
+        self.unit_tensors[unit] = {name: torch.tensor(value) for name, value in named.items()}
         if self.adapt == "reversing":
-            self.kept[unit]["direction"] = torch.tensor(direction)
-            self.kept[unit]["before"] = torch.tensor(before, dtype=torch.float64)
+            self.unit_tensors[unit]["direction"] = torch.tensor(direction)
+            self.unit_tensors[unit]["before"] = torch.tensor(before, dtype=torch.float64)
 
     def kernel_modules(self) -> tuple[str, ...]:
         return (*super().kernel_modules(), "sums", "exceedances")

@@ -50,7 +50,7 @@ class Slots:
         self._leases: list[Lease] = []
 
     @property
-    def leased(self) -> list[int]:
+    def leased_cores(self) -> list[int]:
         """The cores that are leased to this sweep's runs."""
         return [] if self.share_cores else sorted(core for lease in self._leases for core in lease.cores)
 
@@ -61,7 +61,7 @@ class Slots:
             first: the run is the first of its sweep's queue.
             run: its name, shown to people whose sweep waits.
         """
-        taken = set(self.leased)
+        taken = set(self.leased_cores)
         free = [core for core in self.cores if core not in taken]
         if cores > len(free):
             return None
@@ -72,7 +72,7 @@ class Slots:
     def release(self, lease: Lease) -> None:
         """End a lease."""
         self._leases.remove(lease)
-        self.available = (self.total - len(self.leased), 0)
+        self.available = (self.total - len(self.leased_cores), 0)
 
     def withdraw_ticket(self) -> None:
         """Remove this sweep's ticket, by which other sweeps see that a run waits, if there are tickets."""
@@ -131,8 +131,8 @@ class LockedSlots(Slots):
             run: its name, shown to people whose sweep waits.
         """
         cores = 0 if self.share_cores else min(cores, self.total)
-        if cores > self.total - len(self.leased) and self.total < len(self.cores):
-            self.available = (self.total - len(self.leased), self.available[1])
+        if cores > self.total - len(self.leased_cores) and self.total < len(self.cores):
+            self.available = (self.total - len(self.leased_cores), self.available[1])
             return None  # the sweep's own limit: a ticket would keep cores idle that it may not take
         now = time.monotonic()
         if first and now < self._looks_at:
@@ -158,7 +158,7 @@ class LockedSlots(Slots):
                 wanted = [slot for slot in free if slot in ticket[kind]["of"]]
                 for slot in wanted[: ticket[kind]["count"]]:
                     free.pop(slot).close()
-        self.available = (min(len(taken["core"]), self.total - len(self.leased)), len(taken["gpu"]))
+        self.available = (min(len(taken["core"]), self.total - len(self.leased_cores)), len(taken["gpu"]))
         lease = None
         if cores <= self.available[0] and gpus <= self.available[1]:
             chosen = {"core": list(taken["core"])[:cores], "gpu": list(taken["gpu"])[:gpus]}

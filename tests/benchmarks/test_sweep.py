@@ -24,6 +24,6 @@ def test_a_figure_stands_beside_what_is_asked(tmp_path: Path) -> None:
 
 
 def test_missed_is_said() -> None:
-    assert Finding("x", 6.3, "s", 5.0).asked == "5 s at most: missed"
-    assert Finding("x", 4.96, "s", 5.0).asked == "5 s at most"
-    assert Finding("x", 0.0251, "s", None, "cpu 1 s").seen == "0.025 s, cpu 1 s" and Finding("x", 1.0).asked == ""
+    assert Finding("x", 6.3, "s", 5.0).limit_text == "5 s at most: missed"
+    assert Finding("x", 4.96, "s", 5.0).limit_text == "5 s at most"
+    assert Finding("x", 0.0251, "s", None, "cpu 1 s").seen == "0.025 s, cpu 1 s" and Finding("x", 1.0).limit_text == ""

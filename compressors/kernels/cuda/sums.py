@@ -21,7 +21,7 @@ LANES = tl.constexpr(16)
 
 
 class Chunks(NamedTuple):
-    """How elements in buckets of `bucket`, the last one shorter, are cut into chunks."""
+    """The division of elements into buckets of `bucket` (the last may be shorter), and of buckets into chunks."""
 
     elements: int
     bucket: int

@@ -180,7 +180,7 @@ def test_the_mean_has_the_same_bits_on_all_workers() -> None:
             assert torch.equal(results[0][unit].mean, results[2][unit].mean)
             assert results[0][unit].weight == results[1][unit].weight
     for unit in LOW:
-        assert torch.equal(ranks[0].kept[unit]["q"], ranks[2].kept[unit]["q"])
+        assert torch.equal(ranks[0].unit_tensors[unit]["q"], ranks[2].unit_tensors[unit]["q"])
 
 
 @pytest.mark.parametrize(("iterations", "expected"), [(1, 2), (3, 6)])
@@ -300,7 +300,7 @@ def test_a_direction_that_is_lost_is_drawn_anew() -> None:
     one, two = spectrum(24, 40, torch.ones(1)), spectrum(24, 40, torch.tensor([1.0, 0.5]))
     one[:, 1:] = 0.0  # only the first column: then the rounding of M^T P has no other
     compressor.compress(one, key(1))
-    assert compressor.kept[0]["q"].count_nonzero() <= 2
+    assert compressor.unit_tensors[0]["q"].count_nonzero() <= 2
     compressor.decompress(compressor.compress(two, key(2)), two, key(2))
     sent = compressor.decompress(compressor.compress(two, key(3)), two, key(3))
     assert torch.allclose(sent, two, atol=1e-5)
@@ -378,7 +378,7 @@ def test_steps_before_the_start_are_dense() -> None:
     for payload, step in ((payloads[1], 3), (payloads[2], 2)):
         with pytest.raises(CorruptPayload):
             compressor.decompress(payload, x, key(step))
-    assert not compressor.kept or list(compressor.kept) == [0]
+    assert not compressor.unit_tensors or list(compressor.unit_tensors) == [0]
 
 
 def test_epsilon_is_added_to_the_norm() -> None:

@@ -27,7 +27,7 @@ def moving(*movements: float, lr: float = 0.1, workers: int = 1, bits: int = 8, 
 
 def scale(compressor: IntSGD, x: torch.Tensor, step: int = 0) -> float:
     compressor.compress(x, key(step))
-    return float(compressor.kept[0]["alpha"])
+    return float(compressor.unit_tensors[0]["alpha"])
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
@@ -78,7 +78,7 @@ def test_each_unit_has_its_own_scale() -> None:
     compressor.observe_movement(1, 100.0, 0.1)
     for unit in (0, 1):
         compressor.compress(gaussian((500,)), key(unit=unit))
-    assert compressor.kept[0]["alpha"] == pytest.approx(10 * float(compressor.kept[1]["alpha"]))
+    assert compressor.unit_tensors[0]["alpha"] == pytest.approx(10 * float(compressor.unit_tensors[1]["alpha"]))
     assert compressor.needs_agreement(key(unit=2))
 
 

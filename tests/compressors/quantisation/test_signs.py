@@ -171,15 +171,15 @@ def test_momentum_is_that_of_the_paper(beta: float) -> None:
         m = beta * m + (1 - beta) * x.double()
         clear = m.abs() > 1e-6
         assert torch.equal(sent(signum, x, step)[clear].double(), m.sign()[clear])
-        assert torch.allclose(signum.kept[0]["momentum"].double(), m, atol=1e-6)
+        assert torch.allclose(signum.unit_tensors[0]["momentum"].double(), m, atol=1e-6)
 
 
 def test_units_have_their_own_momentum_and_shape() -> None:
     signum = Signum()
     signum.compress(torch.ones(8), key(unit=1))
     signum.compress(-torch.ones(9), key(unit=2))
-    assert signum.kept[1]["momentum"].tolist() == pytest.approx([0.1] * 8)
-    assert signum.kept[2]["momentum"].tolist() == pytest.approx([-0.1] * 9)
+    assert signum.unit_tensors[1]["momentum"].tolist() == pytest.approx([0.1] * 8)
+    assert signum.unit_tensors[2]["momentum"].tolist() == pytest.approx([-0.1] * 9)
     with pytest.raises(ValueError, match="unit 1 has 9 elements, its momentum 8"):
         signum.compress(torch.ones(9), key(unit=1))
 
@@ -187,10 +187,10 @@ def test_units_have_their_own_momentum_and_shape() -> None:
 def test_a_message_that_is_too_short_leaves_the_momentum_alone() -> None:
     signum = Signum()
     signum.compress(torch.ones(8), key())
-    before = signum.kept[0]["momentum"].clone()
+    before = signum.unit_tensors[0]["momentum"].clone()
     with pytest.raises(ValueError, match="out"):
         signum.compress(torch.ones(8), key(1), torch.empty(1, dtype=torch.uint8))
-    assert torch.equal(signum.kept[0]["momentum"], before)
+    assert torch.equal(signum.unit_tensors[0]["momentum"], before)
 
 
 def test_a_nan_stays_in_the_momentum() -> None:

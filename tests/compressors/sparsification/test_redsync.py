@@ -132,13 +132,13 @@ def test_a_threshold_is_used_for_so_many_steps() -> None:
     first = len(kept(q, x, 10))
     assert torch.equal(kept(q, 0.9 * x, 11), (0.9 * x.abs() >= used(q)).nonzero().flatten())
     assert first < len(kept(q, 1.1 * x, 12)) <= 2 * 2 * 201  # two steps later
-    assert q.kept[0]["both"].tolist()[0] == 10
+    assert q.unit_tensors[0]["both"].tolist()[0] == 10
     assert len(kept(q, 1.1 * x, 13)) == first  # the scale does not matter to a search
-    assert q.kept[0]["both"].tolist()[::2] == [13, first]
+    assert q.unit_tensors[0]["both"].tolist()[::2] == [13, first]
 
 
 def used(q: RedSyncThreshold, side: str = "both") -> float:
-    return float(np.int32(q.kept[0][side][1]).view(np.float32))
+    return float(np.int32(q.unit_tensors[0][side][1]).view(np.float32))
 
 
 def test_a_threshold_that_nothing_reaches_is_searched_for_again() -> None:
@@ -146,7 +146,7 @@ def test_a_threshold_that_nothing_reaches_is_searched_for_again() -> None:
     x = gaussian((20_000,), 4)
     first = kept(q, x, 0)
     assert torch.equal(kept(q, 1e-3 * x, 1), first)
-    assert q.kept[0]["both"][0] == 1
+    assert q.unit_tensors[0]["both"][0] == 1
 
 
 @pytest.mark.parametrize(("accept", "most", "fewest"), [("double", 400, 200), ("half", 300, 101)])
@@ -158,16 +158,16 @@ def test_a_threshold_that_the_gradient_has_outgrown_is_searched_for_again(accept
     first = len(kept(q, x))
     assert fewest <= first < most
     for more, again in ((2 * most - first, False), (2 * most - first + 1, True)):
-        q.kept.clear()
+        q.unit_tensors.clear()
         kept(q, x)
         found = kept(q, x + more, 1)
-        assert q.kept[0]["both"][0] == again
+        assert q.unit_tensors[0]["both"][0] == again
         assert fewest <= len(found) < most if again else len(found) == 2 * most
     for fewer, again in ((first - (fewest + 1) // 2, False), (first - (fewest + 1) // 2 + 1, True)):
-        q.kept.clear()
+        q.unit_tensors.clear()
         kept(q, x)
         found = kept(q, (x - fewer).clamp(min=0), 1)
-        assert q.kept[0]["both"][0] == again
+        assert q.unit_tensors[0]["both"][0] == again
         assert fewest <= len(found) < most if again else len(found) == (fewest + 1) // 2
 
 
@@ -191,7 +191,7 @@ def test_what_a_coarse_search_has_found_is_used_although_it_is_not_accepted() ->
     q = RedSyncThreshold(ratio=0.01)
     for step in range(10):
         assert kept(q, x, step).tolist() == [7]
-        assert q.kept[0]["both"].tolist()[::2] == [0, 1]
+        assert q.unit_tensors[0]["both"].tolist()[::2] == [0, 1]
 
 
 def test_every_unit_and_every_sign_has_its_own_threshold() -> None:
@@ -200,10 +200,10 @@ def test_every_unit_and_every_sign_has_its_own_threshold() -> None:
     x = torch.where(x > 0, 3 * x, x)
     for step in range(2):
         q.compress(x, key(step))
-    assert set(q.kept[0]) == {"above", "below"}
+    assert set(q.unit_tensors[0]) == {"above", "below"}
     assert used(q, "above") > 2 * used(q, "below")
     q.compress(10 * x, key(2, unit=7))
-    assert set(q.kept) == {0, 7} and set(q.kept[7]) == {"below"}
+    assert set(q.unit_tensors) == {0, 7} and set(q.unit_tensors[7]) == {"below"}
 
 
 def test_the_state_is_that_of_the_last_search() -> None:

@@ -234,7 +234,7 @@ def test_the_number_of_stages_follows_the_number_of_elements(start: int) -> None
     found = []
     for step in range(20):
         q.compress(x, key(step))
-        found.append(int(q.kept[0]["stages"]))
+        found.append(int(q.unit_tensors[0]["stages"]))
     direction = 1 if start < 4 else -1
     assert found == [start] * 4 + [start + direction] * 5 + [start + 2 * direction] * 5 + [4] * 6
 
@@ -271,7 +271,7 @@ def test_the_rule_is_turned_round_where_it_made_things_worse() -> None:
     seen = []
     for step in range(8):
         q.compress(x, key(step))
-        seen.append((int(q.kept[0]["stages"]), int(q.kept[0]["direction"])))
+        seen.append((int(q.unit_tensors[0]["stages"]), int(q.unit_tensors[0]["direction"])))
     assert seen == [(5, 1), (4, -1), (3, -1), (4, -1), (3, -1), (4, -1), (3, -1), (4, -1)]
 
 
@@ -281,7 +281,7 @@ def test_a_state_from_before_the_rule_could_turn_is_taken() -> None:
         q = SIDCo(adapt=adapt)
         q.load_state_dict(old)
         q.compress(gaussian((100_000,)), key())
-        assert int(q.kept[0]["stages"]) == 3 and ("direction" in q.kept[0]) == (adapt == "reversing")
+        assert int(q.unit_tensors[0]["stages"]) == 3 and ("direction" in q.unit_tensors[0]) == (adapt == "reversing")
 
 
 def test_what_is_close_enough_changes_nothing() -> None:
@@ -290,7 +290,7 @@ def test_what_is_close_enough_changes_nothing() -> None:
     assert abs(len(kept(q, x)) / 1000 - 1) < 0.2
     for step in range(1, 12):
         q.compress(x, key(step))
-    assert {name: int(value) for name, value in q.kept[0].items()} == {
+    assert {name: int(value) for name, value in q.unit_tensors[0].items()} == {
         "stages": 1,
         "steps": 2,
         "kept": 2 * len(kept(SIDCo(ratio=0.01), x)),
@@ -299,7 +299,7 @@ def test_what_is_close_enough_changes_nothing() -> None:
     }
     eager = SIDCo(ratio=0.01, tolerance=0.0, adapt_every=1)
     eager.compress(x * (x.abs() < 6), key())
-    assert int(eager.kept[0]["stages"]) == 2
+    assert int(eager.unit_tensors[0]["stages"]) == 2
 
 
 def test_the_number_of_stages_has_bounds() -> None:
@@ -318,7 +318,7 @@ def test_the_number_of_stages_has_bounds() -> None:
     q = SIDCo(ratio=0.01, adapt_every=1)
     for step in range(4):
         q.compress(many, key(step))
-        assert int(q.kept[0]["stages"]) >= 1
+        assert int(q.unit_tensors[0]["stages"]) >= 1
 
 
 def test_units_adapt_on_their_own_and_the_state_can_be_taken_over() -> None:
@@ -327,7 +327,7 @@ def test_units_adapt_on_their_own_and_the_state_can_be_taken_over() -> None:
     for step in range(3):
         q.compress(few, key(step, unit=1))
     q.compress(few, key(3, unit=2))
-    assert int(q.kept[1]["stages"]) == 2 and int(q.kept[2]["stages"]) == 1
+    assert int(q.unit_tensors[1]["stages"]) == 2 and int(q.unit_tensors[2]["stages"]) == 1
     other = SIDCo(ratio=0.001, adapt_every=2)
     other.load_state_dict(q.state_dict())
     for step in range(4, 9):

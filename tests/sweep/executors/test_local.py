@@ -363,7 +363,7 @@ def test_cancel_leaves_no_process(executor: SlotExecutor, make: Make) -> None:
     assert find_processes(job.attempt.directory) == []
     assert job.status == run_directory.CANCELLED
     assert job.task.run.state()["reason"] == "the test wants it"
-    assert executor.slots.leased == []
+    assert executor.slots.leased_cores == []
 
 
 def test_what_a_job_leaves_behind_is_ended(executor: SlotExecutor, make: Make) -> None:
@@ -393,7 +393,7 @@ def test_a_run_that_cannot_be_started_does_not_stop_the_queue(executor: SlotExec
         job.wait()
     assert [job.status for job in jobs] == [run_directory.FAILED, run_directory.DONE]
     assert "could not be started" in str(jobs[0].task.run.state()["reason"])
-    assert executor.slots.leased == []
+    assert executor.slots.leased_cores == []
 
 
 def test_a_retry_is_another_attempt(executor: SlotExecutor, make: Make) -> None:

@@ -70,7 +70,7 @@ def test_cores_are_leased_to_one_run_at_a_time(open_slots: Open) -> None:
     assert slots.lease(2) is None and slots.available == (1, 0)
     assert leased(slots, 1).cores == (3,)
     slots.release(first)
-    assert slots.leased == [3]
+    assert slots.leased_cores == [3]
     assert leased(slots, 2).cores == (1, 2)
 
 
@@ -93,7 +93,7 @@ def test_gpus_are_slots_too(open_slots: Open) -> None:
     assert first.gpus == ("0",) and first.cores == (0,)
     second = leased(other, 1, 2)
     assert second.gpus == ("MIG-a", "2") and second.cores == (1,)
-    assert one.lease(1, 1) is None and one.leased == [0], "no core is held by what waits for a GPU"
+    assert one.lease(1, 1) is None and one.leased_cores == [0], "no core is held by what waits for a GPU"
     assert one.available == (2, 0)
     other.release(second)
     assert leased(one, 1, 1).gpus == ("MIG-a",)
@@ -268,7 +268,7 @@ def test_shared_cores_are_waited_for_by_nobody_and_seen_by_all(open_slots: Open)
     assert not fair.is_disturbed(run)
     one, two = leased(sharing, 8), leased(sharing, 8)
     assert one.is_shared and one.cores == (0, 1, 2, 3) and not run.is_shared
-    assert sharing.leased == []
+    assert sharing.leased_cores == []
     assert fair.is_disturbed(run)
     sharing.release(one)
     assert fair.is_disturbed(run)

@@ -144,7 +144,7 @@ def conserve(member: compressors.Compressor, exchange_name: str, policy: dict[st
                 given[unit.index] += local_gradient(rank, step, unit.index, SHAPES[unit.index]).double()
     is_kept = False
     for unit in units:
-        residual = kept.kept.get(unit.index, {}).get("residual", torch.zeros(SHAPES[unit.index])).double()
+        residual = kept.unit_tensors.get(unit.index, {}).get("residual", torch.zeros(SHAPES[unit.index])).double()
         largest = np.array([float(residual.abs().max()), float(arrived[unit.index].abs().max())])
         COMM.Allreduce(MPI.IN_PLACE, largest, MPI.MAX)
         total = residual.numpy().copy()

@@ -220,7 +220,7 @@ def test_a_world_ends_with_its_last_run_and_leaves_nothing(executor: PackedExecu
     assert all(job.status == run_directory.DONE and attempts(job) == [run_directory.DONE] for job in jobs)
     assert world.process.returncode == 0 and not scratch.exists()
     assert not find_processes(world.directory.absolute(), WORLD_VARIABLE)
-    assert executor.slots.leased == []
+    assert executor.slots.leased_cores == []
 
 
 def test_a_stranger_is_not_listened_to(executor: PackedExecutor, make: Make) -> None:
