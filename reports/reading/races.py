@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradsweep import csv_columns, run_directory
+from gradsweep import timed_steps as timed
 from gradsweep.disk import regular_files
 from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.networks import collect_transport
@@ -130,6 +131,7 @@ def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | 
     if not 0 < step_s < math.inf:
         return None
     phases = as_mapping(figures.get("phases_s"))
+    timed_steps = as_number(figures.get("timed_steps"))
     return {
         "iterations_per_second": 1 / step_s,
         "step_s": step_s,
@@ -138,8 +140,8 @@ def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | 
         "throughput_ratio_low": as_number(figures.get("ratio_low")),
         "throughput_ratio_high": as_number(figures.get("ratio_high")),
         "race_blocks": as_number(figures.get("blocks")),
-        "timed_steps": as_number(figures.get("timed_steps")),
-        "few_steps": False,
+        "timed_steps": timed_steps,
+        "few_steps": timed_steps < timed.FEW,
     }
 
 

@@ -79,6 +79,18 @@ def test_throughput_and_phases_are_those_of_the_race(tmp_path: Path) -> None:
     assert after["throughput_ratio"].notna().sum() == 3
 
 
+def test_a_race_of_few_timed_steps_is_marked_as_a_training_would_be(tmp_path: Path) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    path = race(sweep) / run_directory.RATIOS
+    ratios = files.read_json(path) or {}
+    steps = dict(zip(ratios["heats"][0]["runs"], (29, 30, None), strict=True))
+    for name, figure in ratios["heats"][0]["runs"].items():
+        figure["timed_steps"] = steps[name]
+    files.write_json(path, ratios)
+    runs = reports.load(sweep).runs.set_index(["compressor", "workers"])
+    assert [runs.loc[(name, 2)]["few_steps"] for name in STEP_S] == [True, False, False]
+
+
 def test_the_table_has_ratios_with_intervals(tmp_path: Path) -> None:
     sweep = fabricate.nine(tmp_path / "sweep")
     race(sweep, 2)
