@@ -97,8 +97,6 @@ class Heat:
                 self._report(figures, self._rows)
                 self._rows, reported = [], time.monotonic()
             over = self.comm.bcast(over and (stopped or self._rounds >= LEAST_ROUNDS))
-        if self.comm.rank == 0:
-            self._report(self.compute_figures(), self._rows)
         return stopped
 
     def _choose_block_lengths(self) -> None:

@@ -18,7 +18,7 @@ from trainers.mpi.process import limit_threads
 from trainers.race.heat import Heat, blame
 from trainers.race.plan import Plan
 from trainers.race.racer import Racer, explain_unraceable
-from trainers.training.rank import check_size_and_pin, describe_transport, find_attempt_directory
+from trainers.training.rank import check_size_and_pin, describe_transport, find_attempt_directory, uses_mpi
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -89,8 +89,8 @@ class Race:
             (self.directory / RACE).unlink(missing_ok=True)
         configs = {run.name: run_config.load(run / CONFIG) for run in self.plan.runs}
         self._left_out = {name: why for name, config in configs.items() if (why := explain_unraceable(config))}
-        found = [describe_transport(config, self.comm) for config in configs.values()]
-        self._transport = found[0] if all(found) else None
+        if all(map(uses_mpi, configs.values())):
+            self._transport = describe_transport(next(iter(configs.values())), self.comm)
         names = [name for name in configs if name not in self._left_out]
         stopped = False
         while len(names) > 1 and not stopped:

@@ -119,6 +119,11 @@ def measure_network(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[
     return network
 
 
+def uses_mpi(config: RunConfig) -> bool:
+    """Tell whether MPI carries the gradients of a run."""
+    return bool(getattr(config.exchange, "transport", "mpi") == "mpi")
+
+
 def describe_transport(config: RunConfig, comm: MPI.Comm) -> dict[str, Any] | None:
     """Return on rank 0 what carries the messages of MPI, as result.json has it; None where MPI carries no gradients.
 
@@ -127,7 +132,7 @@ def describe_transport(config: RunConfig, comm: MPI.Comm) -> dict[str, Any] | No
     from trainers.network.transport import find_transport
     from trainers.options.networks import Emulated
 
-    if getattr(config.exchange, "transport", "mpi") != "mpi":
+    if not uses_mpi(config):
         return None
     found = find_transport(comm)
     return {**found, "faster": []} if found and isinstance(config.network, Emulated) else found

@@ -132,6 +132,28 @@ def whole() -> None:
         assert (read_json(place / RESULT) or {})["status"] == "done"
 
 
+def once() -> None:
+    """The transport is found out once for all runs, and no figures are written twice."""
+    asked, written = [], []
+    describe, append = race.describe_transport, race.append_rows
+
+    def count(config: Any, comm: Any) -> dict[str, Any] | None:
+        asked.append(config)
+        return describe(config, comm)
+
+    def note(path: Path, columns: Any, rows: Any) -> None:
+        written.append(len(rows))
+        append(path, columns, rows)
+
+    race.describe_transport, race.append_rows = count, note  # type: ignore[attr-defined]
+    try:
+        with folder() as directory:
+            race.run_race(lay_out(directory, none=compose("none"), local=compose("local")), COMM)
+    finally:
+        race.describe_transport, race.append_rows = describe, append  # type: ignore[attr-defined]
+    assert len(asked) == 1 and all(written) and bool(written) == (COMM.rank == 0), written
+
+
 def heats() -> None:
     """Where memory has room for two runs there are two heats, and the baseline is in both; a run too large is left."""
     with folder() as directory:
@@ -219,7 +241,7 @@ def first_step() -> None:
     assert find(algorithm={"name": "local_sgd", "from_step": 25}) == 25
 
 
-FUNCTIONS = [alone, whole, heats, stop, failing, lost, first_step]
+FUNCTIONS = [alone, whole, once, heats, stop, failing, lost, first_step]
 
 if __name__ == "__main__":
     main({function.__name__: function for function in FUNCTIONS})
