@@ -17,7 +17,7 @@ from gradsweep.options.parameters import number
 
 @dataclasses.dataclass(frozen=True)
 class _Votes(Elementwise):
-    """One bit an element, two for the whole tensor, and the vote of the workers."""
+    """A compressor that sends the sign of each element and two flags; decoding counts the votes of the workers."""
 
     kernel: ClassVar[str] = "signs"
     takes_arrays: ClassVar[bool] = True

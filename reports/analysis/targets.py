@@ -101,5 +101,5 @@ def _select_points(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _use_plain_index(values: pd.Series) -> pd.Series:
-    """Replace the categories of an index by plain names; grouping by categories is faster."""
+    """Return the values with plain names in their index in place of categories, which only make grouping faster."""
     return values.set_axis(make_run_index(values.index.to_frame(index=False)))

@@ -73,7 +73,9 @@ class BuiltCluster:
 
 
 def set_receive_cores(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
-    """Set the cores that process received packets of existing interfaces, on kernels without MASK; needs root.
+    """Set the cores that process the received packets of existing interfaces; needs root.
+
+    For kernels that cannot set them when an interface is made (no attribute `MASK`).
 
     Raises:
         OSError: the kernel refuses.

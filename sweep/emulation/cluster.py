@@ -152,9 +152,9 @@ class Shape:
 
 
 def compute_packet_bytes(cluster: Cluster) -> int:
-    """Return the size of the largest packet that the kernel may transfer as a whole in place of frames.
+    """Return the size of the largest packet that the kernel may pass on before it cuts it into frames (GSO).
 
-    Where packets get lost it is one frame, so that single frames are lost.
+    With packet loss this is the size of one frame, so that single frames are lost.
     """
     return FRAME_BYTES if cluster.loss else compute_bulk_bytes(cluster)
 

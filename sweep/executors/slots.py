@@ -78,8 +78,10 @@ class Slots:
         """Remove this sweep's ticket, by which other sweeps see that a run waits, if there are tickets."""
 
     def list_others(self) -> list[str]:
-        """Return the processes that have slots which this sweep may use, or have waited longer for them: `pid 4711
-        (output/...)`."""
+        """Return the other processes that hold this sweep's slots, or have waited for them longer than this sweep.
+
+        Each is a text for people: `pid 4711 (output/...)`.
+        """
         return []
 
     def is_disturbed(self, lease: Lease) -> bool:

@@ -90,7 +90,7 @@ def _write_codes(level: Int32s, bits: Int32s, offset: np.int32, codes: Uint16s) 
 def _encode(
     x: Float32s, bits: Int32s, key: np.uint64, width: int, bucket: int, minmax: bool, stochastic: bool, payload: Uint8s
 ) -> None:
-    """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
+    """Write the payload of `x` into `payload`, which has exactly the right length; `bits` is a view of `x`."""
     codes = np.zeros(BLOCK, np.uint16)
     staged = np.empty(BLOCK // 4 + 1, np.uint64)
     exact = np.empty(BLOCK, np.float32)

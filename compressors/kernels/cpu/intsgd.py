@@ -84,8 +84,8 @@ def _decode_add(payload: Uint8s, factor: float, levels: Array, out: Float32s) ->
             block[index] += np.float32(np.float64(levels[index]) * factor)
 
 
-def _room(bits: int) -> Array:
-    """Return room for the integers of one block."""
+def _make_block(bits: int) -> Array:
+    """Return an empty buffer for the integers of one block."""
     return np.empty(BLOCK, np.int8 if bits == 8 else np.int32)
 
 
@@ -94,8 +94,8 @@ def encode(
 ) -> bool:
     values = x.numpy()
     scale = np.float32(power), np.float32(factor), np.float32(limit)
-    return bool(_encode(values, values.view(np.int32), np.uint64(key), *scale, _room(bits), payload.numpy()))
+    return bool(_encode(values, values.view(np.int32), np.uint64(key), *scale, _make_block(bits), payload.numpy()))
 
 
 def decode_add(payload: torch.Tensor, factor: float, bits: int, out: torch.Tensor) -> None:
-    _decode_add(payload.numpy(), factor, _room(bits), out.numpy())
+    _decode_add(payload.numpy(), factor, _make_block(bits), out.numpy())

@@ -58,7 +58,7 @@ def _write_block(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s, pay
 
 @helper
 def _write_flags(count: int, largest: np.int32, payload: Uint8s) -> None:
-    """Write the two bits behind `count` signs, which are cleared if one of the two is set."""
+    """Write the two flags (all zero; not finite) behind the `count` signs; clear the signs if a flag is set."""
     flag = count if largest == 0 else count + 1
     if largest == 0 or largest >= INFINITY:
         payload[:] = 0

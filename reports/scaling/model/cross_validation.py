@@ -71,7 +71,7 @@ class CrossValidation:
         return max(self.held, key=lambda one: one.factor)
 
     def get_factor_quantile(self, share: float) -> float:
-        """Return a quantile of the factors of `held`."""
+        """Return a quantile of the factors by which the predictions of held-out cells are off."""
         return float(np.quantile([one.factor for one in self.held], share))
 
 

@@ -34,7 +34,7 @@ CHECK_S = 1.0  # between two checks whether runs were removed from this job
 
 
 class PackedRunsJob(AllocatedJob):
-    """Computes the share of one task of an array.
+    """Trains those runs of an array of SLURM that belong to one task of it.
 
     Args:
         batch: the file that describes the array.
