@@ -63,7 +63,7 @@ def _answer(given: argparse.Namespace) -> int:
         title = f"{' '.join(given.topology)}, {method_specs.format_spec(compressor)}"
         lines = {scheme: (f"{scheme}, {stepsize:.3g}", course) for scheme, (stepsize, course) in courses.items()}
         with picture_files.refuse_write_errors("--picture", given.picture):
-            picture.draw([picture.Panel(title, lines)], given.picture)
+            picture.draw(title, lines, given.picture)
     return 0
 
 
