@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import config_keys, timed_steps
+from gradsweep import timed_steps
 from gradsweep.errors import UsageError
+from gradsweep.options import config_keys
 from gradsweep.run_directory import CONFIG, Run
 from gradsweep.text import one_line
 

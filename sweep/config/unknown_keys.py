@@ -8,8 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from gradsweep.config_keys import paths
 from gradsweep.errors import LISTED_BY
+from gradsweep.options.config_keys import paths
 from gradsweep.options.hints import did_you_mean, find_nearest, one_of
 from gradsweep.source_tree import ROOT
 from sweep.config.schema import LAUNCHER, MEMBERS

@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from gradsweep.config_keys import look_up, paths
 from gradsweep.errors import LISTED_BY, UsageError
+from gradsweep.options.config_keys import look_up, paths
 from gradsweep.options.hints import did_you_mean, one_of
 
 LONGEST = 1000

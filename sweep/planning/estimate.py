@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory, sweep_locations, yaml_files
-from gradsweep.config_keys import look_up
 from gradsweep.disk import regular_files
+from gradsweep.options.config_keys import look_up
 from gradsweep.run_directory import Run
 from sweep.system import cores
 

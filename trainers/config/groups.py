@@ -8,7 +8,7 @@ from typing import Any
 
 import compressors
 from compressors import memories
-from gradsweep import config_keys
+from gradsweep.options import config_keys
 from trainers.options.algorithms import ALGORITHMS
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import EXCHANGES

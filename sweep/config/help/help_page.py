@@ -20,7 +20,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from gradsweep import yaml_files
-from gradsweep.config_keys import look_up
+from gradsweep.options.config_keys import look_up
 from sweep.config import schema
 
 WIDTH = 120

@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from gradsweep.config_keys import paths
+from gradsweep.options.config_keys import paths
 from sweep.config import arguments, schema
 from sweep.config.arguments import refuse_misread
 from sweep.config.composer import build_plain_config
