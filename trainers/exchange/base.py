@@ -27,7 +27,7 @@ from trainers.lanes.base import Lane, MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue
 from trainers.lanes.parcel import Parcel
 from trainers.mpi import staging
-from trainers.mpi.message_sizes import PART_BYTES, align, allreduce_bytes
+from trainers.mpi.message_sizes import align, allreduce_bytes, part_bytes
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -198,7 +198,7 @@ class Exchange:
             return
         self._record_rest(parcel, payload)
         self._unposted[lane] = self._unposted.get(lane, 0) + parcel.compressor.payload_bound(parcel.x.shape)
-        if self._unposted[lane] >= PART_BYTES:
+        if self._unposted[lane] >= part_bytes(self.comm.size):
             self._unposted[lane] = 0
             with self.watch("communicate"):
                 lane.post()

@@ -13,8 +13,8 @@ def cut_units(config: RunConfig, flat: Flat) -> list[Unit]:
     """Cut the gradient by `exchange.granularity`, in the order of the parameters.
 
     Where layers make no difference to the numbers, neighbouring layers are joined up to the size of a part of a message
-    (`PART_BYTES`): every unit costs time, and baseline runs should not pay for it. With `sharded`, the one vector of
-    `model` is cut into a shard for each worker.
+    with few workers (`PART_BYTES`): every unit costs time, and baseline runs should not pay for it. With `sharded`, the
+    one vector of `model` is cut into a shard for each worker.
     """
     exchange = config.exchange
     shards = config.workers if isinstance(exchange, options.Sharded) else 1

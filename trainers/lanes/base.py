@@ -1,9 +1,9 @@
 """The interface of a lane: one kind of collective with the message that goes through it.
 
-An exchange puts every unit on one lane. When the units that were added can fill PART_BYTES, the exchange posts them as
-a part: a collective of its own, which a collective queue carries out. A small model has one part a lane, and so pays
-the latency of one collective a step. A lane counts the bytes that it sends as MPI does; a test compares them with Open
-MPI's own count.
+An exchange puts every unit on one lane. When the units that were added can fill a part (`message_sizes.part_bytes`),
+the exchange posts them as a part: a collective of its own, which a collective queue carries out. A small model has one
+part a lane, and so pays the latency of one collective a step. A lane counts the bytes that it sends as MPI does; a test
+compares them with Open MPI's own count.
 """
 
 from __future__ import annotations

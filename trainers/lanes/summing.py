@@ -13,7 +13,7 @@ from trainers.lanes.base import MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.parcel import MessagePart
 from trainers.mpi import staging
-from trainers.mpi.message_sizes import SEGMENT_BYTES, allreduce_bytes, check_count
+from trainers.mpi.message_sizes import allreduce_bytes, check_count, segment_bytes
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -46,9 +46,8 @@ class SumLane(MessageLane):
 
     def cut_segments(self, part: MessagePart) -> list[torch.Tensor]:
         """Cut a part of the message into the segments that are summed one by one."""
-        return [
-            self.message[low : min(low + SEGMENT_BYTES, part.end)] for low in range(part.start, part.end, SEGMENT_BYTES)
-        ]
+        longest = segment_bytes(self.comm.size)
+        return [self.message[low : min(low + longest, part.end)] for low in range(part.start, part.end, longest)]
 
     def add_up(self, comm: Any, segments: Sequence[torch.Tensor]) -> None:
         """Replace each segment by its sum over the workers."""

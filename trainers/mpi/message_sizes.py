@@ -6,11 +6,26 @@ ALIGNMENT = 4  # bytes: a payload starts where a kernel may read a float32
 LARGEST_COUNT = 2**31 - 1  # items of one MPI message
 LARGEST_SIZE = 2**32 - 1  # bytes of one payload: sizes travel as uint32
 PART_BYTES = 2**20
-"""A part of a message is posted when the bounds of its payloads reach this many bytes. Bounds count, not the sizes of
-the payloads, because these differ between workers."""
+"""A part of a message is posted when the bounds of its payloads reach this many bytes, with up to GROWING_FROM workers.
+Bounds count, not the sizes of the payloads, because these differ between workers."""
 SEGMENT_BYTES = 2**21
-"""Bytes that one allreduce sums at most. Data of this size stay in the processors' caches while they go round the ring,
-which makes sums of tens of MiB two to three times as fast (docs/design/benchmarks.md)."""
+"""Bytes that one allreduce sums at most, with up to GROWING_FROM workers. Data of this size stay in the processors'
+caches while they go round the ring, which makes sums of tens of MiB two to three times as fast
+(docs/design/benchmarks.md)."""
+GROWING_FROM = 32
+"""Workers above which parts and segments grow in proportion to the workers. A ring of W sends 2 (W - 1) messages of
+1 / W of a segment, so it sends 64 KiB a message from here on. With segments of 2 MiB, a ring of 1,024 would send
+messages of 2 KiB, and their latency would be most of the time (docs/design/benchmarks.md)."""
+
+
+def part_bytes(workers: int) -> int:
+    """Return the bytes of payload bounds at which a part of a message is posted."""
+    return PART_BYTES * max(workers, GROWING_FROM) // GROWING_FROM
+
+
+def segment_bytes(workers: int) -> int:
+    """Return the bytes that one allreduce sums at most."""
+    return SEGMENT_BYTES * max(workers, GROWING_FROM) // GROWING_FROM
 
 
 class MessageTooLarge(ValueError):

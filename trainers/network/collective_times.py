@@ -1,6 +1,6 @@
 """How long the collectives of an exchange take on a network, by size, within a given time.
 
-What is measured is what training does (trainers/lanes): float32 sums in place, in pieces of SEGMENT_BYTES, by
+What is measured is what training does (trainers/lanes): float32 sums in place, in pieces of `segment_bytes`, by
 Allreduce; payloads to all by Allgatherv; payloads to owners by Alltoallv; and Bcast. All ranks of a communicator call
 these functions together and do the same: rank 0 decides for all.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainers.mpi.message_sizes import SEGMENT_BYTES
+from trainers.mpi.message_sizes import segment_bytes
 from trainers.network import piecewise_fit
 from trainers.network.clocks import CommonClock
 
@@ -103,7 +103,7 @@ def build_operations(comm: MPI.Comm, collective: str, sizes: Sequence[int]) -> I
             buffers = [sent, words, MPI.INT32_T], [received, [words] * workers, places, MPI.INT32_T]
             operation = functools.partial(comm.Allgatherv, *buffers)
         elif collective == "allreduce":
-            pieces = np.array_split(sent[: size // 4], -(-size // SEGMENT_BYTES))
+            pieces = np.array_split(sent[: size // 4], -(-size // segment_bytes(workers)))
             operation = functools.partial(_add_up, comm, pieces)
         else:
             operation = functools.partial(comm.Bcast, [sent, size // 4, MPI.FLOAT])

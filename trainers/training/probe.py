@@ -47,19 +47,23 @@ def probe(seconds: str, directory: Path) -> None:
     hosts = comm.gather(MPI.Get_processor_name())
     transport = describe_transport(config, comm)
     if network is not None:  # on rank 0
-        report = {**network, **_describe_probe(directory, list(dict.fromkeys(hosts or []))), "started": started}
+        report = {
+            **network,
+            **_describe_probe(directory, list(dict.fromkeys(hosts or [])), comm.size),
+            "started": started,
+        }
         report |= {"workers": comm.size, "transport": transport, "took_s": round(time.perf_counter() - began, 3)}
         write_json(directory / NETWORK, {**report, "collectives": collectives})
         write_json(directory / RESULT, {"format": FORMAT, "status": DONE, "reason": None})
 
 
-def _describe_probe(directory: Path, hosts: list[str]) -> dict[str, Any]:
+def _describe_probe(directory: Path, hosts: list[str], workers: int) -> dict[str, Any]:
     """Return the hosts, machine, MPI and its settings, which network.json records with the measurements."""
     from mpi4py import MPI
 
     from gradsweep.files import read_json
     from gradsweep.run_directory import PROVENANCE
-    from trainers.mpi.message_sizes import SEGMENT_BYTES
+    from trainers.mpi.message_sizes import segment_bytes
 
     machine = read_json(find_attempt_directory(directory) / PROVENANCE) or {}
     return {
@@ -68,7 +72,7 @@ def _describe_probe(directory: Path, hosts: list[str]) -> dict[str, Any]:
         "machine": {key: machine.get(key) for key in ("host", "platform", "cpu")},
         "mpi": MPI.Get_library_version().split(",")[0].strip("\0 \n"),
         "settings": {key: value for key, value in sorted(os.environ.items()) if key.startswith(SETTINGS)},
-        "allreduce_segment_bytes": SEGMENT_BYTES,
+        "allreduce_segment_bytes": segment_bytes(workers),
     }
 
 

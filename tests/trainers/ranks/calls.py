@@ -19,10 +19,9 @@ from tests.trainers.ranks.memories import local_gradient
 from trainers.config import groups
 from trainers.config import run_config as options
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange import base as exchange
 from trainers.exchange.build import build_exchange
 from trainers.gradients.flat import Unit
-from trainers.lanes import summing
+from trainers.mpi import message_sizes
 from trainers.rules.resolve import resolve
 from trainers.training.loop import train
 
@@ -67,7 +66,7 @@ class Counting:
 
 def small_parts() -> None:
     """A matrix is a part of its own."""
-    exchange.PART_BYTES, summing.SEGMENT_BYTES = 2**11, 2**11  # type: ignore[attr-defined]
+    message_sizes.PART_BYTES, message_sizes.SEGMENT_BYTES = 2**11, 2**11
 
 
 def counted() -> None:

@@ -16,9 +16,8 @@ from tests.trainers.ranks.exchange import main
 from trainers.config import run_config as options
 from trainers.data.batches import Shard
 from trainers.devices.stopwatch import MEASURE, Stopwatch
-from trainers.exchange import base
-from trainers.lanes import summing
 from trainers.lanes.collective_queue import ThreadCollectiveQueue
+from trainers.mpi import message_sizes
 from trainers.replica.replica import Replica
 from trainers.rules.resolve import resolve
 from trainers.training import assembly
@@ -107,7 +106,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
 
 def small_parts() -> None:
     """Cut messages, and sums, into parts of a few units each."""
-    base.PART_BYTES, summing.SEGMENT_BYTES = 2**11, 2**10  # type: ignore[attr-defined]
+    message_sizes.PART_BYTES, message_sizes.SEGMENT_BYTES = 2**11, 2**10
 
 
 def alike(*kinds: str) -> None:
