@@ -335,7 +335,7 @@ def movement() -> None:
     one_step(exchanger, comm, 1)
     moved = units[0].values - 1.0
     one_step(exchanger, comm, 2)
-    found = float(exchanger.selector.selected[0].kept[0]["movement"])  # type: ignore[attr-defined]
+    found = float(exchanger.selector.selected[0].unit_tensors[0]["movement"])  # type: ignore[attr-defined]
     assert found == sums.moments(moved)[2] != float(moved.double().square().sum())
     clipped, comm = new_exchange(member, memories.build("dgc", clip=1.0), {}, units, "allreduce")
     units[0].gradient.copy_(moved)

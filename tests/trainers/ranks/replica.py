@@ -160,7 +160,7 @@ def left_out_steps_move_nothing() -> None:
             exchanger.submit(unit)
             exchanger.finish()
             values.sub_(gradient, alpha=0.1)
-            alphas.append(float(exchanger.selector.selected[0].kept[0]["alpha"]))  # type: ignore[attr-defined]
+            alphas.append(float(exchanger.selector.selected[0].unit_tensors[0]["alpha"]))  # type: ignore[attr-defined]
         found.append(alphas)
     assert found[0][:2] == found[1][:2] and len(set(found[0])) == 5
     assert np.allclose(found[0], found[1], rtol=0.03), found  # rounding is drawn by the step's number

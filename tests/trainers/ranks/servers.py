@@ -321,7 +321,7 @@ def backup() -> None:
                 TOGETHER.send(None, late)
             means.append(unit.gradient.clone())
             if COMM.rank == late:
-                assert torch.allclose(kept.kept[0]["residual"], total, atol=1e-5), step  # type: ignore[attr-defined]
+                assert torch.allclose(kept.unit_tensors[0]["residual"], total, atol=1e-5), step  # type: ignore[attr-defined]
             taken = torch.stack([local_gradient(rank, step, 0, shape) for rank in range(late)]).mean(0)
             assert torch.allclose(means[-1], taken, atol=1e-6), step
         unit.gradient.zero_()

@@ -382,7 +382,7 @@ def nodes() -> None:
     assert (kept.norm() > 0) == leads
     if leads:
         assert exchanger.comm.rank == COMM.rank // 2
-    for unit, whole in zip(units, (kept.kept.get(i) for i in range(len(units))), strict=True):  # type: ignore[attr-defined]
+    for unit, whole in zip(units, (kept.unit_tensors.get(i) for i in range(len(units))), strict=True):  # type: ignore[attr-defined]
         shape = tuple(unit.gradient.shape)
         if leads:
             node = [rank for rank in (COMM.rank, COMM.rank + 1) if rank < COMM.size]
@@ -467,7 +467,7 @@ def backup() -> None:
                 side.send(None, late)
             means.append(units[0].gradient.clone())  # workers that are apart cannot compare at once
             if COMM.rank == late:
-                assert torch.allclose(kept.kept[0]["residual"], total, atol=1e-5), step  # type: ignore[attr-defined]
+                assert torch.allclose(kept.unit_tensors[0]["residual"], total, atol=1e-5), step  # type: ignore[attr-defined]
         COMM.Barrier()  # the server waits here while messages are still on their way
         for mean in means:
             require_same_bits([Unit(0, "w", mean, mean)], name)
