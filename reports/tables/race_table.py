@@ -60,7 +60,7 @@ def _format_ratio(row: dict[str, Any] | None) -> TableCell:
     if row is None:
         return TableCell(NOT_RACED, NOT_RACED, is_word=True, said=(NOT_RACED,))
     ratio, low, high = (row[f"throughput_ratio{end}"] for end in ("", "_low", "_high"))
-    if row["run"] == row["race_baseline"] or (low == high == 1):
+    if row["raced_by"] == row["race_baseline"]:
         return TableCell(ratio, "1")
     is_alike = low <= 1 <= high
     text = f"{format_number(ratio)} [{format_number(low)}, {format_number(high)}]{ALIKE * is_alike}"
@@ -76,15 +76,15 @@ def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
     """Return how the ratios were measured, and which runs (besides the baseline) do not differ significantly."""
     said = ["runs took blocks of steps in turns, in random order; in brackets the 95 % interval of the ratio"]
     alike = [
-        f"{_name_run(grid, pair.first)} and {_name_run(grid, pair.second)}"
+        f"{_name_run(grid, pair.first)} and {_name_run(grid, pair.second)}{_name_workers(grid, pair.first)}"
         for pair in notes.pairs
         if pair.low <= 1 <= pair.high and not pair.has_baseline
     ]
     if alike:
-        said.append(f"cannot be told apart either: {join_words(shorten_list(alike))}")
+        said.append(f"cannot be told apart either: {'; '.join(shorten_list(alike))}")
     if notes.unfinished:
         said.append(f"measured until it was ended early, or until now: {join_words(shorten_list(notes.unfinished))}")
-    absent = [f"{_name_run(grid, run)} ({why})" for run, why in notes.left_out.items()]
+    absent = [f"{_name_run(grid, run)}{_name_workers(grid, run)} ({why})" for run, why in notes.left_out.items()]
     if absent:
         said.append(f"left out of the race: {join_words(shorten_list(absent))}")
     return said
@@ -98,3 +98,13 @@ def _name_run(grid: Grid, run: str) -> str:
     first: pd.Series = row.iloc[0]
     names = [first["label"], *(f"{key}={format_setting(first[key]) or 'null'}" for key in grid.keys)]
     return " ".join(map(str, names))
+
+
+def _name_workers(grid: Grid, run: str) -> str:
+    """Return the number of a run's workers, to be put behind its name; empty if all runs have equally many."""
+    found = grid.runs.loc[grid.runs["run"] == run, "workers"]
+    return (
+        ""
+        if found.empty or len(grid.workers) == 1
+        else f" with {plural(format_setting(found.iloc[0]) or '?', 'worker')}"
+    )

@@ -102,8 +102,9 @@ def test_the_table_has_ratios_with_intervals(tmp_path: Path) -> None:
         ["qsgd", "0.800 [0.780, 0.820]", "0.800 [0.500, 1.10]≈", "not raced"],
         ["svd", "0.500 [0.480, 0.520]", "0.500 [0.200, 0.800]", "not raced"],
     ]
-    assert "cannot be told apart either: qsgd and svd" in " ".join(made.remarks)
-    assert "left out of the race: svd (no memory for it beside none)" in made.remarks
+    alike = "cannot be told apart either: qsgd and svd with 2 workers; qsgd and svd with 4 workers"
+    assert alike in made.remarks
+    assert "left out of the race: svd with 4 workers (no memory for it beside none)" in made.remarks
     assert sorted({round(record["throughput_ratio"], 6) for record in made.records}) == [0.5, 0.8, 1.0]
     assert any(note.startswith("≈: cannot be told apart") for note in made.notes)
 
@@ -132,6 +133,20 @@ def test_times_of_heats_without_a_common_baseline_stay_as_they_are(tmp_path: Pat
     files.write_json(directory / run_directory.RATIOS, ratios)
     runs = reports.load(sweep).runs.set_index(["compressor", "workers"])
     assert [runs.loc[(name, 2)]["step_s"] for name in STEP_S] == pytest.approx(list(STEP_S.values()))
+
+
+def test_only_the_baseline_is_1(tmp_path: Path) -> None:
+    """A run that is exactly as fast has an interval, if one without width; another seed of the baseline has none."""
+    sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config(name) for name in STEP_S])
+    path = race(sweep) / run_directory.RATIOS
+    ratios = files.read_json(path) or {}
+    for name, figure in ratios["heats"][0]["runs"].items():
+        if "qsgd" in name:
+            figure.update(ratio=1, ratio_low=1, ratio_high=1)
+    files.write_json(path, ratios)
+    made = table(sweep)
+    assert texts(made) == [["none", "1"], ["qsgd", "1.00 [1.00, 1.00]≈"], ["svd", "0.500 [0.480, 0.520]"]]
+    assert "cannot be told apart either: qsgd and svd" in made.remarks, "all have equally many workers"
 
 
 def test_one_run_is_raced_for_all_seeds_and_counts_once(tmp_path: Path) -> None:
