@@ -38,6 +38,8 @@ RACES = "races"  # in the sweep's directory: one directory a race (docs/guide/ra
 RACE_PLAN = "plan.json"  # in a race's directory, before it starts
 RACE = "race.csv"  # likewise, by rank 0: a row a block
 RATIOS = "ratios.json"  # likewise: what was measured so far
+RACE_MODULE = "trainers.race"
+"""The program of the ranks of a race; that of others is `trainers`."""
 SIGNATURE_DIGITS = 8  # of 64 in the name of such a one; more where two runs would share them
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"

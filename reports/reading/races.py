@@ -84,7 +84,7 @@ class _Race(NamedTuple):
 
 
 def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_Race]:
-    """Yield the content of plan.json and ratios.json for each race of a sweep."""
+    """Yield what ratios.json has for each race of a sweep."""
     directory = sweep / run_directory.RACES
     try:
         names = sorted(regular_files.real_directories(directory))
@@ -92,7 +92,9 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
         return
     for name in names:
         files = DirectoryFiles(directory / name)
-        plan, ratios = files.read_json(run_directory.RACE_PLAN), files.read_json(run_directory.RATIOS)
+        ratios = files.read_json(run_directory.RATIOS) or {}
+        # plan.json may be that of a race which has measured nothing yet; the first versions wrote no racers elsewhere
+        plan = ratios if "racers" in ratios else files.read_json(run_directory.RACE_PLAN)
         for entry in files.left_out:
             leave_out(entry)
         if plan and ratios:

@@ -25,6 +25,7 @@ def describe_command(
     overrides: Sequence[str] = (),
     swept: Sequence[str] = (),
     *,
+    race: Mapping[str, Any] | None = None,
     is_same: bool = False,
 ) -> None:
     """Record in sweep.yaml the command that fills or resumes the sweep in `directory`.
@@ -32,6 +33,7 @@ def describe_command(
     Args:
         overrides: of its points, all of which are recorded; empty: it resumes what is there.
         swept: keys whose values differ between the points of the command so far.
+        race: the section of that name, of a command with points.
         is_same: the points are more of the command that sweep.yaml tells of already.
     """
     path = directory / run_directory.SWEEP
@@ -41,6 +43,7 @@ def describe_command(
         last["overrides"] = list(dict.fromkeys([*_keep_texts(last.get("overrides")), *overrides]))
     else:
         this = {"created": files.now(), "overrides": list(overrides), **record.describe(mpi_program)}
+        this |= {} if race is None else {"race": dict(race)}
         if "format" in known:
             known["resumed"] = [*_list_commands(known)[1:], this]
         else:  # no file, or none with the beginning of the sweep
@@ -64,6 +67,12 @@ def read_description(directory: Path) -> dict[str, Any]:
     """Return sweep.yaml's entry of the last command that filled `directory`; empty if the file is damaged."""
     known = _read_yaml(directory / run_directory.SWEEP)
     return {**known, **_list_commands(known)[-1]}
+
+
+def read_fact(directory: Path, key: str) -> Any:
+    """Return a fact of the last command in sweep.yaml that has it; None if none has, or the file is damaged."""
+    commands = _list_commands(_read_yaml(directory / run_directory.SWEEP))
+    return next((command[key] for command in reversed(commands) if key in command), None)
 
 
 def explain_torn(directory: Path) -> str | None:

@@ -7,8 +7,9 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gradsweep import files, planned_runs, run_directory
 from gradsweep.disk import disk_errors, file_lock, regular_files
@@ -139,6 +140,7 @@ class Sweep:
         swept: Sequence[str],
         mpi_program: Sequence[str],
         *,
+        race: Mapping[str, Any] | None = None,
         again: bool = False,
         silent: bool = False,
     ) -> list[Run]:
@@ -148,9 +150,10 @@ class Sweep:
 
         Args:
             swept: keys whose values differ between the points of the command so far.
+            race: the section of that name, as the command has it.
             again: the points are more of the command that sweep.yaml tells of already.
         """
         typed = dict.fromkeys(override for each in locations for override in each.point.overrides)
         planned_runs.note(self.directory, restore_runs.list_records(locations))
-        describe_command(self.directory, mpi_program, list(typed), swept, is_same=again)
+        describe_command(self.directory, mpi_program, list(typed), swept, race=race, is_same=again)
         return run_layout.create_runs(locations, silent=silent)

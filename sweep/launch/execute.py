@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -99,7 +100,8 @@ def execute(
         session.directory = sweep.directory
         session.is_growing |= not whole
         session.typed += points.overrides
-        runs = sweep.lay_out(locations, points.swept, program, again=again, silent=silent)
+        race = dataclasses.asdict(points.points[0].race)  # later commands without points race likewise
+        runs = sweep.lay_out(locations, points.swept, program, race=race, again=again, silent=silent)
         wanted = dict(zip(runs, points.points, strict=True))
         _note_left_out(session, points, len(configs))
         if len(wanted) < len(runs):

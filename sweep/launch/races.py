@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from gradsweep import files, run_directory
+from gradsweep.disk.regular_files import is_regular, set_aside
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from gradsweep.signature import signature
@@ -16,6 +18,8 @@ from gradsweep.text import plural
 from sweep.attempts.build_task import TaskBuilder
 from sweep.console.events import RACE_ENDED, RACE_STARTED
 from sweep.console.messages import print_line
+from sweep.directory.completion import load_config
+from sweep.directory.description import read_fact
 from sweep.directory.requests import CANCEL, Inbox, Request
 from sweep.directory.run_layout import RunLocation, create_runs
 from sweep.executors.base import POLL_S, Job, RunExecutor
@@ -24,12 +28,10 @@ from sweep.launch.sweep_events import SweepEvents
 from sweep.launchers.launchers import build_executor
 from sweep.planning.load_point import load_point
 from sweep.planning.races import RaceGroup, group_runs
-from sweep.settings.race import AUTO, OFF, ONLY
+from sweep.settings.race import AUTO, OFF, ONLY, WITHOUT, RaceSettings, parse_race
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.system import signals
 from sweep.system.signals import Interrupted
-
-MODULE = "trainers.race"
 
 
 def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedPoint]) -> None:
@@ -42,11 +44,15 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
     Raises:
         Interrupted: by a signal; what was measured until then is kept.
     """
+    race = _choose_settings(directory, points)
+    if race.mode == OFF:
+        return
     known = dict(points)
     for run in run_directory.runs_of(directory):
         with suppress(UsageError):  # a damaged one, of which a report tells
-            known.setdefault(run, load_point(run))
-    missing = find_missing_races(directory, known)
+            if run not in known:
+                known[run] = load_point(run)
+    missing = find_missing_races(directory, known, race.mode)
     if not missing:
         return
     first = known[missing[0].baseline]
@@ -62,7 +68,7 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
             inbox = Inbox(directory)
             for number, group in enumerate(missing, 1):
                 title = f"[race {number}/{len(missing)}]"
-                status = _run_race(executor, tasks, group, known, title, events, inbox)
+                status = _run_race(executor, tasks, group, known[group.baseline], race, title, events, inbox)
                 session.failed_races += status != run_directory.DONE
                 if status == run_directory.CANCELLED:
                     break
@@ -74,9 +80,25 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
     session.is_racing = False
 
 
-def find_missing_races(directory: Path, points: Mapping[Run, ResolvedPoint]) -> list[RaceGroup]:
+def _choose_settings(directory: Path, points: Mapping[Run, ResolvedPoint]) -> RaceSettings:
+    """Return how to race: as the command's points say, or else as the last command with points did.
+
+    Configs of complete runs are those of the command that computed them; versions that recorded no more go by these.
+    """
+    if points:
+        return next(iter(points.values())).race
+    recorded = read_fact(directory, "race")
+    if isinstance(recorded, dict):
+        with suppress(UsageError):  # damaged
+            return parse_race({"race": recorded})
+    for run in run_directory.runs_of(directory):
+        with suppress(UsageError):
+            return parse_race(load_config(run))
+    return WITHOUT
+
+
+def find_missing_races(directory: Path, points: Mapping[Run, ResolvedPoint], mode: str) -> list[RaceGroup]:
     """Return the races of a sweep that must be run, or run again."""
-    mode = next((point.race.mode for point in points.values()), OFF)
     wanted = {run: point for run, point in points.items() if mode == ONLY or (mode == AUTO and _is_done(run))}
     return [group for group in group_runs(directory, wanted) if not _is_raced(group)]
 
@@ -95,24 +117,29 @@ def _run_race(
     executor: RunExecutor,
     tasks: TaskBuilder,
     group: RaceGroup,
-    points: Mapping[Run, ResolvedPoint],
+    point: ResolvedPoint,
+    race: RaceSettings,
     title: str,
     reports: SweepEvents,
     inbox: Inbox,
 ) -> str:
-    """Run one race, and repeat it without runs that fail in it; return the status in which it has ended."""
-    point = points[group.baseline]
+    """Run one race, and repeat it without runs that fail in it; return the status in which it has ended.
+
+    Args:
+        point: of the baseline.
+    """
     about = {"race": group.directory.name, "runs": [run.name for run in group.racers]}
-    reports.events.write(RACE_STARTED, **about, workers=point.config["workers"], seconds=point.race.seconds)
+    reports.events.write(RACE_STARTED, **about, workers=point.config["workers"], seconds=race.seconds)
     title += f"  {plural(len(group.racers), 'run')} with {plural(point.config['workers'], 'worker')}"
-    print_line(reports.verbosity.info(), f"{title}, {point.race.seconds:g} s a heat at most", "dim")
+    print_line(reports.verbosity.info(), f"{title}, {race.seconds:g} s a heat at most", "dim")
     without: dict[str, str] = {}
     while len(group.racers) - len(without) > 1:
-        run = _lay_out(group, points, without)
+        run = lay_out_race(group, point, race, without)
         task = tasks(run, point)
-        # also where the baseline has a server with a rank of its own, which the race leaves out
         limits = dataclasses.replace(task.limits, time_s=None)  # race.seconds is its limit
-        task = dataclasses.replace(task, module=[MODULE], workers=point.config["workers"], limits=limits)
+        # one rank a worker: a baseline with a server that has a rank of its own is left out of the race
+        workers = point.config["workers"]
+        task = dataclasses.replace(task, module=[run_directory.RACE_MODULE], workers=workers, limits=limits)
         (job,) = executor.submit_runs([task])
         with signals.defer_interrupts():
             while not job.ended:
@@ -137,9 +164,15 @@ def _run_race(
     if not figures:
         print_line(reports.verbosity.info(), f"{title}  nothing to compare")
         return job.status
-    blocks, worst = sum(each["blocks"] for each in figures), max(each["precision"] for each in figures)
-    print_line(reports.verbosity.info(), f"{title}  done: {plural(blocks, 'block')}, ratios to ±{100 * worst:.2g} %")
+    print_line(reports.verbosity.info(), f"{title}  done: {describe_precision(figures)}")
     return job.status
+
+
+def describe_precision(figures: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many blocks the runs of a race have taken, and how precise the worst ratio is."""
+    precisions = [each["precision"] for each in figures]  # null: of a ratio without an interval
+    worst = "without an interval" if None in precisions else f"to ±{100 * max(precisions):.2g} %"
+    return f"{plural(sum(each['blocks'] for each in figures), 'block')}, ratios {worst}"
 
 
 def _cancel_if_asked(executor: RunExecutor, job: Job, inbox: Inbox) -> None:
@@ -151,15 +184,28 @@ def _cancel_if_asked(executor: RunExecutor, job: Job, inbox: Inbox) -> None:
             inbox.hold()
 
 
-def _lay_out(group: RaceGroup, points: Mapping[Run, ResolvedPoint], without: Mapping[str, str]) -> Run:
-    """Create the race's directory, which looks like that of a run with the baseline's config."""
-    run, point = Run(group.directory), points[group.baseline]
+def lay_out_race(group: RaceGroup, point: ResolvedPoint, race: RaceSettings, without: Mapping[str, str]) -> Run:
+    """Create the race's directory, which looks like that of a run with the baseline's config; return it.
+
+    Of an earlier race only result.json goes: what was measured stays until the ranks replace it. What is there and is
+    no directory or file of ours is renamed.
+
+    Args:
+        point: of the baseline.
+        without: runs that do not race after all, by name, and why.
+    """
+    run = Run(group.directory)
+    if not run.directory.parent.is_dir():
+        set_aside(run.directory.parent)
+    if run.directory.is_symlink() or not run.directory.is_dir():
+        set_aside(run.directory)
     run.directory.mkdir(parents=True, exist_ok=True)
-    for name in (run_directory.RESULT, run_directory.RATIOS, run_directory.RACE):
-        run.path(name).unlink(missing_ok=True)
+    for name in (run_directory.RESULT, run_directory.RACE_PLAN, run_directory.RATIOS, run_directory.RACE):
+        if not is_regular(run.path(name)):
+            set_aside(run.path(name))
+    run.path(run_directory.RESULT).unlink(missing_ok=True)
     create_runs([RunLocation(point, run, signature(point.config), is_laid_out=False)])
-    plan = group.build_plan(point.race.seconds, point.race.precision, without)
-    files.write_json(run.path(run_directory.RACE_PLAN), plan)
+    files.write_json(run.path(run_directory.RACE_PLAN), group.build_plan(race.seconds, race.precision, without))
     return run
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gradsweep.errors import bad_value
 from gradsweep.files import read_json
-from gradsweep.run_directory import RACE_PLAN, RACES, Run
+from gradsweep.run_directory import DIVERGED, DONE, FAILED, RACE_PLAN, RACES, TIMEOUT, Run
 from gradsweep.signature import canonical
 from gradsweep.text import plural
 from sweep.settings.race import OFF, ONLY
@@ -68,9 +68,11 @@ class RaceGroup:
         }
 
     def is_planned(self) -> bool:
-        """Tell whether the directory has a race of exactly these runs."""
-        plan = read_json(self.directory / RACE_PLAN) or {}
-        return bool(plan.get("racers") == self.build_plan(0, 0, {})["racers"])
+        """Tell whether the directory has a race of exactly these runs, whichever of equal costs race for others."""
+        planned = (read_json(self.directory / RACE_PLAN) or {}).get("racers")
+        served = planned.values() if isinstance(planned, Mapping) else ()
+        known = {frozenset(map(str, names)) for names in served if isinstance(names, list)}
+        return known == {frozenset(run.name for run in runs) for runs in self.racers.values()}
 
 
 def refuse_nothing_to_race(points: Sequence[ResolvedPoint], *, search: bool = False, more: bool = False) -> None:
@@ -101,13 +103,22 @@ def describe_races(points: Sequence[ResolvedPoint]) -> str | None:
 
 
 def group_runs(sweep: Path, points: Mapping[Run, ResolvedPoint]) -> list[RaceGroup]:
-    """Return the races for these runs of a sweep; runs that are not comparable with others are in none."""
+    """Return the races for these runs of a sweep; runs that are not comparable with others are in none.
+
+    Of runs with equal costs one races that is done, or else one that has not failed or diverged.
+    """
     races = []
     for place, racers in _group(points).items():
         workers = points[racers[0][0]].config["workers"]
         name = f"workers={workers}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
-        races.append(RaceGroup(sweep / RACES / name, {runs[0]: runs for runs in racers}))
+        races.append(RaceGroup(sweep / RACES / name, {min(runs, key=_rank): runs for runs in racers}))
     return races
+
+
+def _rank(run: Run) -> int:
+    """Return a smaller number for a run that is more likely to take its steps to the end of a race."""
+    status = run.status()
+    return 0 if status == DONE else 2 if status in (FAILED, DIVERGED, TIMEOUT) else 1
 
 
 def _group(points: Mapping[K, ResolvedPoint]) -> dict[str, list[tuple[K, ...]]]:

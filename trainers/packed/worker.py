@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 MESSAGE_BYTES = 1 << 20
 """Size of an order, at most."""
-RACE = "trainers.race"
-"""The module of an order to race runs; others are to train one."""
 
 
 class Control:
@@ -179,7 +177,7 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
     without descriptors for its logs (it may be on another node) sends its output to the launcher.
     """
     from gradsweep.errors import UsageError
-    from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE, GPUS_VARIABLE
+    from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE, GPUS_VARIABLE, RACE_MODULE
     from trainers.config import run_config as configs
     from trainers.packed.isolation import forward_logs, redirect_logs, set_environment, tidy
 
@@ -191,7 +189,7 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
         stopping.write_stacks_into(Path(order["attempt"]), comm.rank)
         threads = threading.active_count()
         try:
-            if order["module"] == [RACE]:
+            if order["module"] == [RACE_MODULE]:
                 from trainers.race.race import run_race
 
                 run_race(directory, comm)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 
+from gradsweep.run_directory import RACE_MODULE
 from trainers.race.race import run_race
 from trainers.training.rank import main
 
 if __name__ == "__main__":
-    main(sys.argv[1:], run_race, "trainers.race", "DIRECTORY")
+    main(sys.argv[1:], run_race, RACE_MODULE, "DIRECTORY")

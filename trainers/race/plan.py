@@ -1,9 +1,11 @@
-"""The plan of a race, heat.json, as the launcher writes it and every rank reads it."""
+"""The plan of a race, plan.json, as the launcher writes it and every rank reads it."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gradsweep.errors import UsageError
 from gradsweep.files import read_json
@@ -19,12 +21,16 @@ class Plan:
         seconds: of a heat, at most, without its set-up.
         precision: half the width of a ratio's 95 % interval, relative to the ratio; a heat ends where all have it.
         seed: of the order of turns.
+        racers: by name of a run, the names of all runs of which it has the throughput; only for the record.
+        without: by name, why other runs of the sweep do not race after all; only for the record.
     """
 
     runs: tuple[Path, ...]
     seconds: float
     precision: float
     seed: int
+    racers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    without: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def load(cls, directory: Path) -> Plan:
@@ -37,4 +43,5 @@ class Plan:
         if plan is None:
             raise UsageError(f"{directory / RACE_PLAN}: missing, or not JSON")
         runs = tuple(directory / name for name in plan["runs"])
-        return cls(runs, float(plan["seconds"]), float(plan["precision"]), int(plan["seed"]))
+        racers, without = plan.get("racers", {}), plan.get("without", {})
+        return cls(runs, float(plan["seconds"]), float(plan["precision"]), int(plan["seed"]), racers, without)

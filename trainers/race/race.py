@@ -78,6 +78,7 @@ class Race:
         self._heats: list[dict[str, Any]] = []
         self._left_out: dict[str, str] = {}
         self._transport: dict[str, Any] | None = None
+        self._has_written = False
 
     def run(self) -> bool:
         """Race all runs; return whether a signal has ended the race early.
@@ -85,10 +86,9 @@ class Race:
         Raises:
             RunFailed: a run has failed on this rank.
         """
-        if self.comm.rank == 0:
-            (self.directory / RACE).unlink(missing_ok=True)
         configs = {run.name: run_config.load(run / CONFIG) for run in self.plan.runs}
-        self._left_out = {name: why for name, config in configs.items() if (why := explain_unraceable(config))}
+        unraceable = {name: why for name, config in configs.items() if (why := explain_unraceable(config))}
+        self._left_out = {**self.plan.without, **unraceable}
         if all(map(uses_mpi, configs.values())):
             self._transport = describe_transport(next(iter(configs.values())), self.comm)
         names = [name for name in configs if name not in self._left_out]
@@ -123,9 +123,9 @@ class Race:
         number = len(self._heats) + 1
 
         def report(figures: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
-            append_rows(self.directory / RACE, RACE_COLUMNS, [{"heat": number, **row} for row in rows])
             self._heats[number - 1 :] = [{"heat": number, **figures}]
             self._write()
+            append_rows(self.directory / RACE, RACE_COLUMNS, [{"heat": number, **row} for row in rows])
 
         heat = Heat(self.comm, racers, self.plan, self._random, report)
         stopped = heat.run()
@@ -143,8 +143,14 @@ class Race:
         return bool(self.comm.allreduce(wanted < (1 - FREE) * free, MPI.LAND))
 
     def _write(self, *, finished: bool = False) -> None:
-        """Write ratios.json on rank 0; `finished` tells that nothing more will be measured."""
+        """Write ratios.json on rank 0; `finished` tells that nothing more will be measured.
+
+        The first call replaces what an earlier race has left, which has been kept until then.
+        """
         if self.comm.rank == 0:
             about = {"format": FORMAT, "finished": finished, "workers": self.comm.size, "transport": self._transport}
-            figures = {"heats": self._heats, "left_out": self._left_out}
+            figures = {"racers": self.plan.racers, "heats": self._heats, "left_out": self._left_out}
             write_json(self.directory / RATIOS, {**about, **figures}, durable=False)
+            if not self._has_written:
+                (self.directory / RACE).unlink(missing_ok=True)
+            self._has_written = True

@@ -182,6 +182,32 @@ def test_runs_that_only_raced_have_ratios_and_times(tmp_path: Path) -> None:
     assert "Highest throughput: 100 it/s (none, 2 workers)" in write_headline(read_report([sweep], sweep).grid)
 
 
+def test_figures_of_an_earlier_attempt_are_not_read_by_a_newer_plan(tmp_path: Path) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    directory = race(sweep)
+    plan, ratios = (files.read_json(directory / name) for name in (run_directory.RACE_PLAN, run_directory.RATIOS))
+    assert plan is not None and ratios is not None
+    files.write_json(directory / run_directory.RATIOS, {**ratios, "racers": plan["racers"]})
+    before = texts(table(sweep))
+    names = list(plan["racers"])
+    swapped = dict(zip(names, ([name] for name in reversed(names)), strict=True))
+    files.write_json(directory / run_directory.RACE_PLAN, {"racers": swapped, "without": {names[0]: "failed"}})
+    assert texts(table(sweep)) == before and not any("left out" in remark for remark in table(sweep).remarks)
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_what_is_no_race_is_left_out(tmp_path: Path, kind: str) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    race(sweep).rename(tmp_path / "elsewhere")
+    where = sweep / run_directory.RACES / "workers=2-0123abcd"
+    where.symlink_to(tmp_path / "elsewhere") if kind == "link" else where.write_text("")
+    assert "race" not in [made.name for made in read_report([sweep], sweep).tables]
+    where.unlink()
+    where.parent.rmdir()
+    where.parent.write_text("")
+    assert "race" not in [made.name for made in read_report([sweep], sweep).tables]
+
+
 @pytest.mark.parametrize("name", [run_directory.RACE_PLAN, run_directory.RATIOS])
 @pytest.mark.parametrize(
     "content",

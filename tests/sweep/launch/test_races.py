@@ -72,6 +72,22 @@ def test_a_resume_repeats_a_race_that_failed(
         assert read(race / run_directory.RATIOS)["heats"] and read(race / run_directory.RESULT)
 
 
+def test_a_sweep_without_races_is_raced_by_a_later_command_and_then_by_a_resume(
+    tmp_path: Path, multirun: Multirun, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its runs are complete, so that their configs stay those of the first command."""
+    code, out, err = multirun(*GRID, "race=off")
+    assert code == 0 and not (tmp_path / "out" / run_directory.RACES).exists(), err
+    monkeypatch.chdir(tmp_path)
+    assert sweep.__main__.main(["resume", "out"]) == 0 and "[race" not in capfd.readouterr().out
+    code, out, err = multirun(*GRID, "race.seconds=1", "sweep.resume=out")
+    assert code == 0 and "[race 1/1]" in out, err
+    (race,) = find_races(tmp_path / "out")
+    (race / run_directory.RESULT).unlink()
+    assert sweep.__main__.main(["resume", "out"]) == 0
+    assert "[race 1/1]  3 runs with 2 workers, 1 s a heat at most" in capfd.readouterr().out
+
+
 def test_only_a_race(tmp_path: Path, multirun: Multirun) -> None:
     code, out, err = multirun(*GRID, "race=only", "race.seconds=1")
     assert code == 0, err

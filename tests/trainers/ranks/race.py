@@ -95,7 +95,8 @@ def lay_out(directory: Path, **runs: dict[str, Any]) -> Path:
             (directory / "runs" / name).mkdir(parents=True)
             (directory / "runs" / name / CONFIG).write_text(yaml.safe_dump(config))
         names = [f"../../runs/{name}" for name in runs]
-        write_json(place / RACE_PLAN, {"runs": names, "seconds": 0.5, "precision": 1e-6, "seed": 3})
+        plan = {"runs": names, "seconds": 0.5, "precision": 1e-6, "seed": 3}
+        write_json(place / RACE_PLAN, {**plan, "racers": {"none": ["none", "other"]}, "without": {"gone": "failed"}})
     COMM.Barrier()
     return place
 
@@ -115,7 +116,8 @@ def whole() -> None:
         assert ratios["transport"] == {"layer": "ob1", "over": ["shm"], "faster": []}
         (only,) = ratios["heats"]
         assert only["baseline"] == "none" and list(only["runs"]) == ["none", "topk", "local"]
-        assert list(ratios["left_out"]) == (["backup"] if backup else [])
+        assert list(ratios["left_out"]) == (["gone", "backup"] if backup else ["gone"])
+        assert ratios["racers"] == {"none": ["none", "other"]}, "readers need no plan.json"
         rounds = only["runs"]["none"]["blocks"]
         assert rounds >= heat.LEAST_ROUNDS and len(rows) == 3 * rounds
         for number in range(1, rounds + 1):
@@ -170,7 +172,7 @@ def heats() -> None:
             COMM.Barrier()
             ratios = read_json(place / RATIOS) or {}
             assert [list(each["runs"]) for each in ratios["heats"]] == [["none", "local"]]
-            assert ratios["left_out"] == {"topk": "no memory for it beside none"}
+            assert ratios["left_out"] == {"gone": "failed", "topk": "no memory for it beside none"}
         finally:
             race.memory.measure_free_bytes = free
 
@@ -192,9 +194,13 @@ def stop() -> None:
 
 
 def failing() -> None:
-    """A run that fails is named, for whoever starts the race again without it."""
+    """A run that fails is named, for whoever starts the race again without it; what was measured before is kept."""
     with folder() as directory:
         place = lay_out(directory, none=compose("none"), topk=compose("topk"))
+        if COMM.rank == 0:
+            write_json(place / RATIOS, {"heats": ["earlier"]})
+            (place / RACE).write_text("earlier\n")
+        COMM.Barrier()
 
         def fail(racer: Racer, timed: int) -> np.ndarray:
             if racer.config.kernels == "torch":
@@ -211,6 +217,7 @@ def failing() -> None:
         finally:
             Racer.take_block = take  # type: ignore[method-assign]
         COMM.Barrier()
+        assert read_json(place / RATIOS) == {"heats": ["earlier"]} and (place / RACE).read_text() == "earlier\n"
 
 
 def lost() -> None:
