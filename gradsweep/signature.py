@@ -15,6 +15,10 @@ ADDED = {"network": {"name": "none"}}
 """Sections that configs of earlier versions lack, and what these mean by that: such a section is not in a signature,
 so that runs are still the runs that they were."""
 
+ADDED_OPTIONS: Mapping[str, Mapping[str, Any]] = {"exchange": {"part_mib": None, "allreduce": None, "tune": False}}
+"""By section, options that configs of earlier versions lack, and their values for these: an option with that value is
+not in a signature, either."""
+
 DECIDING = {"mpi": {"transport": "shm"}}
 """By section of `NOT_IN_SIGNATURE`, keys that are in a signature after all, and what configs mean that lack them: a key
 with that value is not in a signature, either."""
@@ -33,6 +37,8 @@ def canonical(value: Any) -> str:
 def signature_of_sections(sections: Mapping[str, str]) -> str:
     """Return the signature of a config, given its values by key in `canonical` form."""
     kept = {key: text for key, text in sections.items() if key not in NOT_IN_SIGNATURE and text != _ADDED.get(key)}
+    for section in ADDED_OPTIONS.keys() & kept.keys():
+        kept[section] = _drop_added(section, kept[section])
     for section in DECIDING.keys() & sections.keys():
         kept.update(_select_deciding(section, sections[section]))
     text = ",".join(f"{canonical(key)}:{kept[key]}" for key in sorted(kept))
@@ -40,6 +46,15 @@ def signature_of_sections(sections: Mapping[str, str]) -> str:
 
 
 @functools.cache  # most runs of a sweep have the same section
+def _drop_added(section: str, text: str) -> str:
+    """Return a section without options that earlier versions lacked, where they have the values that held then."""
+    values, added = json.loads(text), ADDED_OPTIONS[section]
+    if not isinstance(values, dict) or added.keys().isdisjoint(values):
+        return text
+    return canonical({key: value for key, value in values.items() if key not in added or value != added[key]})
+
+
+@functools.cache
 def _select_deciding(section: str, text: str) -> dict[str, str]:
     """Return the keys of a section that decide, in dotted form, where they differ from what held before."""
     given = json.loads(text)

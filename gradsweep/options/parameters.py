@@ -127,9 +127,10 @@ def boolean(default: bool | None, *, optional: bool = False) -> Any:
     return field(Valid(words, lambda value: isinstance(value, bool) or (optional and value is None)), default=default)
 
 
-def choice(default: str, *options: str) -> Any:
-    """Return a dataclass field for one of a few words."""
-    valid = Valid("one of " + ", ".join(options), lambda value: value in options, lambda: options)
+def choice(default: str | None, *options: str, optional: bool = False) -> Any:
+    """Return a dataclass field for one of a few words; `optional` also admits null."""
+    words = "one of " + ", ".join(options) + (" or null" if optional else "")
+    valid = Valid(words, lambda value: optional if value is None else value in options, lambda: options)
     return field(valid, default=default)
 
 

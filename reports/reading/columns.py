@@ -83,8 +83,11 @@ RUN_COLUMNS = {
 }
 """The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
 
-ADDED = {key: section["name"] for key, section in signature.ADDED.items()} | {
-    f"{section}.{key}": value for section, keys in signature.DECIDING.items() for key, value in keys.items()
+ADDED: dict[str, Any] = {key: section["name"] for key, section in signature.ADDED.items()} | {
+    f"{section}.{key}": value
+    for options in (signature.DECIDING, signature.ADDED_OPTIONS)
+    for section, keys in options.items()
+    for key, value in keys.items()
 }
 """Keys that the runs of earlier versions lack, and their values for these runs, beside runs that have such a key."""
 
@@ -109,7 +112,7 @@ PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
 def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return rows of RUN_COLUMNS and config keys as a DataFrame with the dtypes of RUN_COLUMNS."""
     frame = pd.DataFrame(rows)
-    frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame})
+    frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame and value is not None})
     keys = frame.columns.difference(list(RUN_COLUMNS), sort=False)
     frame = frame.reindex(columns=[*RUN_COLUMNS, *keys])
     columns = {}

@@ -30,6 +30,16 @@ def test_each_other_transport_is_another_run() -> None:
     assert signed[1] == sign({"transport": "tcp", "command": ["srun"]}), "how ranks are started does not count"
 
 
+def test_added_options_are_in_a_signature_where_they_differ_from_what_held_before() -> None:
+    def sign_exchange(**options: Any) -> str:
+        return signature({**RUN, "exchange": {"name": "allreduce", "overlap": False, **options}})
+
+    before = sign_exchange()
+    assert sign_exchange(part_mib=None, allreduce=None, tune=False) == before
+    others = [{"part_mib": 1.0}, {"part_mib": 4.0}, {"allreduce": "ring"}, {"tune": True}, {"overlap": True}]
+    assert len({before, *(sign_exchange(**each) for each in others)}) == 6
+
+
 def test_runs_of_earlier_versions_are_still_the_same() -> None:
     runs = run_directory.runs_of(ROOT / "docs" / "gallery" / "digits")
     assert len(runs) > 10

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from compressors import unit_state
-from gradsweep.signature import ADDED, NOT_IN_SIGNATURE
+from gradsweep.signature import ADDED, ADDED_OPTIONS, NOT_IN_SIGNATURE
 from trainers.algorithms.base import Algorithm
 from trainers.config.groups import flatten_options
 from trainers.config.run_config import RunConfig
@@ -114,12 +114,14 @@ def to_plain(value: Any) -> Any:
 def describe_config(config: RunConfig) -> dict[str, str]:
     """Return the options that determine the numbers of a run, as strings by dotted key.
 
-    Paths and similar options are left out, and so are sections whose default earlier versions did not write.
+    Paths and similar options are left out, and so are sections and options whose default earlier versions did not
+    write.
     """
     options = flatten_options(config)
     left_out = {*NOT_IN_SIGNATURE, *(name for name, default in ADDED.items() if default == {"name": options[name]})}
+    unsaid = {f"{name}.{key}": value for name, added in ADDED_OPTIONS.items() for key, value in added.items()}
     return {
         key: value if isinstance(value, str) else json.dumps(value, default=str)
         for key, value in options.items()
-        if key.partition(".")[0] not in left_out and value != {}
+        if key.partition(".")[0] not in left_out and value != {} and (key not in unsaid or value != unsaid[key])
     }

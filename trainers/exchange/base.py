@@ -56,6 +56,7 @@ class Exchange:
         sums: MPI adds the payloads that it can add, and cooperative methods do their rounds.
         gathers: the other payloads, or without `sums` all of them, go to every worker.
         overlap: send submitted units during backward.
+        part_mib: MiB of a part of a message; None: by the number of workers.
         transport: carries the messages; MPI where none is given. Agreements go through MPI in any case.
         collectives: the queue that lanes post to; by default one of `transport`.
 
@@ -81,12 +82,14 @@ class Exchange:
         sums: bool,
         gathers: bool,
         overlap: bool = False,
+        part_mib: float | None = None,
         transport: Transport | None = None,
         collectives: CollectiveQueue | None = None,
     ) -> None:
         self.comm, self.units, self.selector, self.memory = comm, units, selector, memory
         self.seed, self.watch, self.sums, self.gathers = seed, watch, sums, gathers
         self.transport = Transport(comm, watch) if transport is None else transport
+        self._part_bytes = part_bytes(comm.size, part_mib)
         self.collectives = self.transport.build_queue(overlap) if collectives is None else collectives
         self._lanes: dict[Any, Lane] = {}
         self._unposted: dict[Lane, int] = {}  # bounds, in bytes, of units added since the last part
@@ -198,7 +201,7 @@ class Exchange:
             return
         self._record_rest(parcel, payload)
         self._unposted[lane] = self._unposted.get(lane, 0) + parcel.compressor.payload_bound(parcel.x.shape)
-        if self._unposted[lane] >= part_bytes(self.comm.size):
+        if self._unposted[lane] >= self._part_bytes:
             self._unposted[lane] = 0
             with self.watch("communicate"):
                 lane.post()

@@ -9,6 +9,7 @@ from compressors.memories.base import Memory
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.base import Exchange, ExchangeSetup
+from trainers.exchange.transport import Transport
 from trainers.gradients.flat import Unit
 from trainers.options import exchanges as options
 
@@ -38,7 +39,7 @@ def build_exchange(
         mixing: the neighbours of each worker, for gossip.
 
     Raises:
-        UsageError: its transport cannot connect the workers, or this MPI does not support `overlap`.
+        UsageError: its transport cannot connect the workers, or this MPI does not support `overlap` or `allreduce`.
     """
     setup = ExchangeSetup(comm, units, selector, memory, seed, watch)
     if isinstance(config, options.Gossip):
@@ -65,9 +66,12 @@ def build_exchange(
     assert isinstance(config, options.Overlapping)
     sums = isinstance(config, (options.Allreduce, options.Mixed))
     gathers = isinstance(config, (options.Allgather, options.Mixed))
-    transport = None
+    transport: Transport
     if config.transport == "torch":
         from trainers.exchange.torch_transport import TorchTransport
 
         transport = TorchTransport(comm, watch, units[0].gradient.device)
-    return Exchange(*setup, sums=sums, gathers=gathers, overlap=config.overlap, transport=transport)
+    else:
+        transport = Transport(comm, watch, algorithm=config.allreduce if sums else None, part_mib=config.part_mib)
+    overlap, part_mib = config.overlap, config.part_mib
+    return Exchange(*setup, sums=sums, gathers=gathers, overlap=overlap, part_mib=part_mib, transport=transport)

@@ -10,13 +10,22 @@ from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQue
 from trainers.lanes.gathering import GatherLane
 from trainers.lanes.rounds import RoundsLane
 from trainers.lanes.summing import SumLane
+from trainers.mpi import allreduce
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 
 class Transport:
-    """The transport of an exchange, which builds its lanes and their queue. This class uses MPI."""
+    """The transport of an exchange, which builds its lanes and their queue. This class uses MPI.
+
+    Args:
+        algorithm: of allreduce; None: that of the environment.
+        part_mib: MiB of a part of a message; None: by the number of workers.
+
+    Raises:
+        UsageError: this MPI lets nobody choose the algorithm.
+    """
 
     described: Mapping[str, str] = {}
     """What result.json records about the transport."""
@@ -24,8 +33,11 @@ class Transport:
     gather_lane: type[GatherLane] = GatherLane
     rounds_lane: type[RoundsLane] = RoundsLane
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
-        self.comm, self.watch = comm, watch
+    def __init__(
+        self, comm: MPI.Comm, watch: Stopwatch, *, algorithm: str | None = None, part_mib: float | None = None
+    ) -> None:
+        self.comm = comm if algorithm is None else allreduce.duplicate(comm, algorithm)
+        self.watch, self.algorithm, self.part_mib = watch, algorithm, part_mib
 
     def build_queue(self, overlap: bool) -> CollectiveQueue:
         """Build the queue for all lanes of an exchange; with `overlap` it executes collectives during backward.
@@ -33,11 +45,14 @@ class Transport:
         Raises:
             UsageError: the MPI library does not allow calls from several threads.
         """
-        return ThreadCollectiveQueue(self.comm, self.watch) if overlap else CollectiveQueue(self.comm, self.watch)
+        with allreduce.using(self.algorithm):  # the thread makes a communicator
+            return ThreadCollectiveQueue(self.comm, self.watch) if overlap else CollectiveQueue(self.comm, self.watch)
 
     def build_sum_lane(self, dtype: str, collectives: CollectiveQueue) -> SumLane:
         """Build a lane of payloads that are added as numbers of `dtype`."""
-        return self.sum_lane(self.comm, self.watch, dtype, collectives)
+        return self.sum_lane(
+            self.comm, self.watch, dtype, collectives, algorithm=self.algorithm, part_mib=self.part_mib
+        )
 
     def build_gather_lane(self, collectives: CollectiveQueue) -> GatherLane:
         """Build a lane of payloads that every worker gets."""
@@ -45,7 +60,9 @@ class Transport:
 
     def build_rounds_lane(self, collectives: CollectiveQueue) -> RoundsLane:
         """Build a lane of units that a cooperative compressor reduces in rounds."""
-        return self.rounds_lane(self.comm, self.watch, collectives)
+        return self.rounds_lane(self.comm, self.watch, collectives, algorithm=self.algorithm)
 
     def close(self) -> None:
-        """Disconnect the workers after the last message. All workers call this."""
+        """Disconnect the workers after the last message. All workers call this; a second call does nothing."""
+        if self.algorithm is not None and self.comm:
+            self.comm.Free()

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 
 from compressors.base import Cooperative, Reduction, Sum
+from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import Lane
+from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.parcel import Parcel
 from trainers.mpi import staging
 from trainers.mpi.message_sizes import allreduce_bytes, check_count
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 
 class RoundsLane(Lane):
-    """A lane of units with a cooperative compressor, whose `rounds` yields each round's communication."""
+    """A lane of units with a cooperative compressor, whose `rounds` yields each round's communication.
+
+    Args:
+        algorithm: of the allreduces of `comm`; None: a ring.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        watch: Stopwatch,
+        collectives: CollectiveQueue | None = None,
+        *,
+        algorithm: str | None = None,
+    ) -> None:
+        super().__init__(comm, watch, collectives)
+        self.algorithm = algorithm
 
     def begin(self) -> None:
         super().begin()
@@ -55,7 +76,7 @@ class RoundsLane(Lane):
         self.comm.Allreduce(MPI.IN_PLACE, [host.numpy(), MPI.FLOAT])
         tensor.copy_(host)
         self.payload_bytes += 4 * tensor.numel()
-        self.sent_bytes += allreduce_bytes(tensor.numel(), 4, self.comm.size)
+        self.sent_bytes += allreduce_bytes(tensor.numel(), 4, self.comm.size, self.algorithm)
         return tensor
 
     def _swap(self, partner: int | None, payload: torch.Tensor) -> torch.Tensor:

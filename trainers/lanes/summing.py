@@ -20,12 +20,25 @@ if TYPE_CHECKING:
 
 
 class SumLane(MessageLane):
-    """A lane that adds the payloads in place by allreduces, as vectors of `dtype`."""
+    """A lane that adds the payloads in place by allreduces, as vectors of `dtype`.
+
+    Args:
+        algorithm: of the allreduces of `comm`; None: a ring.
+        part_mib: MiB of a part of a message; None: by the number of workers.
+    """
 
     def __init__(
-        self, comm: MPI.Comm, watch: Stopwatch, dtype: str, collectives: CollectiveQueue | None = None
+        self,
+        comm: MPI.Comm,
+        watch: Stopwatch,
+        dtype: str,
+        collectives: CollectiveQueue | None = None,
+        *,
+        algorithm: str | None = None,
+        part_mib: float | None = None,
     ) -> None:
-        self.name, self.dtype = dtype, getattr(torch, dtype)
+        self.name, self.dtype, self.algorithm = dtype, getattr(torch, dtype), algorithm
+        self._longest = segment_bytes(comm.size, part_mib)
         super().__init__(comm, watch, collectives)
 
     def allocate(self, size: int) -> torch.Tensor:
@@ -46,7 +59,7 @@ class SumLane(MessageLane):
 
     def cut_segments(self, part: MessagePart) -> list[torch.Tensor]:
         """Cut a part of the message into the segments that are summed one by one."""
-        longest = segment_bytes(self.comm.size)
+        longest = self._longest
         return [self.message[low : min(low + longest, part.end)] for low in range(part.start, part.end, longest)]
 
     def add_up(self, comm: Any, segments: Sequence[torch.Tensor]) -> None:
@@ -60,7 +73,7 @@ class SumLane(MessageLane):
 
     def count_sent_bytes(self, count: int, itemsize: int) -> float:
         """Return the mean bytes that a worker sends to sum `count` numbers."""
-        return allreduce_bytes(count, itemsize, self.comm.size)
+        return allreduce_bytes(count, itemsize, self.comm.size, self.algorithm)
 
     def decode(self) -> None:
         with self.watch("decode"):

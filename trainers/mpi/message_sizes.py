@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainers.options.exchanges import RABENSEIFNER, RING
+
 ALIGNMENT = 4  # bytes: a payload starts where a kernel may read a float32
 LARGEST_COUNT = 2**31 - 1  # items of one MPI message
 LARGEST_SIZE = 2**32 - 1  # bytes of one payload: sizes travel as uint32
@@ -18,13 +20,21 @@ GROWING_FROM = 32
 messages of 2 KiB, and their latency would be most of the time (docs/design/benchmarks.md)."""
 
 
-def part_bytes(workers: int) -> int:
-    """Return the bytes of payload bounds at which a part of a message is posted."""
+def part_bytes(workers: int, part_mib: float | None = None) -> int:
+    """Return the bytes of payload bounds at which a part of a message is posted.
+
+    Args:
+        part_mib: what the config says, in MiB; None: nothing.
+    """
+    if part_mib is not None:
+        return max(align(round(part_mib * 2**20)), ALIGNMENT)
     return PART_BYTES * max(workers, GROWING_FROM) // GROWING_FROM
 
 
-def segment_bytes(workers: int) -> int:
-    """Return the bytes that one allreduce sums at most."""
+def segment_bytes(workers: int, part_mib: float | None = None) -> int:
+    """Return the bytes that one allreduce sums at most; two parts, if the config says how large these are."""
+    if part_mib is not None:
+        return 2 * part_bytes(workers, part_mib)
     return SEGMENT_BYTES * max(workers, GROWING_FROM) // GROWING_FROM
 
 
@@ -65,14 +75,23 @@ def ring_bytes(count: int, itemsize: int, workers: int) -> float:
     return 2 * (workers - 1) / workers * count * itemsize
 
 
-def allreduce_bytes(count: int, itemsize: int, workers: int) -> float:
-    """Return the bytes that a worker sends, on average, in MPI's allreduce of `count` elements.
+def allreduce_bytes(count: int, itemsize: int, workers: int, algorithm: str | None = None) -> float:
+    """Return the bytes that a worker sends, on average, in Open MPI's allreduce of `count` elements.
 
-    Open MPI uses a ring. With fewer elements than workers it uses recursive doubling: one message a round, and two for
-    each worker beyond a power of two.
+    Recursive doubling has one message a round, and two for each worker beyond a power of two. A ring with fewer
+    elements than workers is recursive doubling. Rabenseifner's algorithm (Rabenseifner, 2004) halves and doubles the
+    vector; each worker beyond a power of two costs a message of the whole and three of half the vector. With fewer
+    elements than the power of two, every worker sends to the first, which answers.
+
+    Args:
+        algorithm: one of ALLREDUCES; None: a ring.
     """
-    if count >= workers:
-        return ring_bytes(count, itemsize, workers)
     rounds = workers.bit_length() - 1
     beyond = workers - 2**rounds
+    if algorithm == RABENSEIFNER:
+        if count < 2**rounds:
+            return 2 * (workers - 1) / workers * count * itemsize
+        return (2 * (2**rounds - 1) * count + beyond * (3 * count - count // 2)) / workers * itemsize
+    if algorithm in (None, RING) and count >= workers:
+        return ring_bytes(count, itemsize, workers)
     return (2**rounds * rounds + 2 * beyond) / workers * count * itemsize

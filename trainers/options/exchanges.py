@@ -29,11 +29,23 @@ class Exchange(Checked):
         return workers
 
 
+RING, RECURSIVE_DOUBLING, RABENSEIFNER = ALLREDUCES = "ring", "recursive_doubling", "rabenseifner"
+"""Algorithms of MPI's allreduce."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Overlapping(Exchange):
-    """An exchange whose units can leave while backward goes on."""
+    """An exchange whose units can leave while backward goes on.
+
+    Args:
+        part_mib: MiB of payloads that leave together, at least; None: by the number of workers
+            (trainers/mpi/message_sizes.py).
+        allreduce: the algorithm of MPI's sums; None: that of the environment, a ring.
+    """
 
     overlap: bool = boolean(False)
+    part_mib: float | None = number(None, 0.0, above=True, optional=True)
+    allreduce: str | None = choice(None, *ALLREDUCES, optional=True)
     transport: str = choice("mpi", "mpi", "torch")
 
 

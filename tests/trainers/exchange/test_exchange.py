@@ -16,8 +16,8 @@ OF_TWO = "none fp16 intsgd powersgd gtopk sign signum terngrad"
     ("workers", "functions"),
     [
         (2, f"gradients + same_mean {OF_TWO} + uneven_bytes"),
-        (3, "gradients + same_mean + traffic"),
-        (4, "traffic"),
+        (3, "gradients + same_mean + traffic + algorithms"),
+        (4, "traffic + algorithms"),
     ],
 )
 def test_means_and_bytes_of_all_compressors(workers: int, functions: str) -> None:

@@ -30,6 +30,7 @@ from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import base as exchange
 from trainers.exchange.build import build_exchange
 from trainers.gradients.flat import Unit
+from trainers.options import exchanges
 from trainers.replica.replica import Replica
 
 
@@ -136,6 +137,36 @@ def traffic(*names: str) -> None:
                 for step in range(1, 4):
                     sent.believed += exchanger.mean(step).sent_bytes
             sent.require_equal((name, exchange_name))
+
+
+def algorithms() -> None:
+    """With every algorithm of sums MPI has sent the bytes that the ranks believe to have sent; the mean is right."""
+    comm = MPI.COMM_WORLD
+    expected = torch.stack([torch.arange(41.0) + rank for rank in range(comm.size)]).mean(0)
+    counts = {}
+    for algorithm in (None, *exchanges.ALLREDUCES):
+        for name, overlap in (("none", False), ("none", True), ("fp16", False), ("powersgd", False), ("intsgd", True)):
+            compressor = compressors.build(name)
+            units = [Unit(i, str(i), torch.zeros(n, 41), torch.zeros(n, 41)) for i, n in enumerate((700, 30, 1))]
+            for unit in units:
+                unit.gradient[:] = torch.arange(41.0) + comm.rank
+            selector = Selector(
+                Policy(), compressor, [(unit.name, tuple(unit.gradient.shape)) for unit in units], comm.size
+            )
+            config = exchanges.Mixed(allreduce=algorithm, overlap=overlap, part_mib=2**14 / 2**20)
+            exchanger = build_exchange(config, comm, units, selector, memories.build("none"), 5, Stopwatch())
+            with Sent() as sent:
+                sent.believed += exchanger.mean(1).sent_bytes
+            sent.require_equal((name, algorithm, overlap))
+            exchanger.close()
+            exchanger.close()
+            assert name != "none" or all(torch.allclose(unit.gradient, expected) for unit in units)
+            counts[algorithm, name, overlap] = comm.allreduce(sent.counted)
+    for name, overlap in (("none", False), ("none", True), ("fp16", False)):
+        found = {algorithm: counts[algorithm, name, overlap] for algorithm in (None, *exchanges.ALLREDUCES)}
+        assert found[None] == found["ring"], "the ring of mpi.environment"
+        other = {3: "rabenseifner", 4: "recursive_doubling"}.get(comm.size, "ring")
+        assert comm.size == 2 or found[other] > found["ring"], found
 
 
 def uneven_bytes() -> None:

@@ -78,6 +78,24 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         {"exchange": {"granularity": "bucket"}},
     ),
     (
+        "exchange.allreduce",
+        {"exchange": "allgather"},
+        "together with exchange=allreduce,mixed, which sum; here exchange=allgather",
+        {"exchange": "allreduce"},
+    ),
+    (
+        "exchange.allreduce",
+        {"exchange": {"transport": "torch"}},
+        "together with exchange.transport=mpi; here exchange.transport=torch",
+        {"exchange": "mixed"},
+    ),
+    (
+        "exchange.part_mib",
+        {"algorithm": "dpsgd"},
+        "together with exchange=auto,allreduce,allgather,mixed and a centralised algorithm; here exchange=gossip",
+        {"compressor": "qsgd"},
+    ),
+    (
         "exchange.staleness",
         {"exchange": "parameter_server"},
         "together with exchange.mode=asynchronous; here exchange.mode=synchronous",
