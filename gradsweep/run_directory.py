@@ -77,6 +77,13 @@ STATUSES = (PENDING, RUNNING, DONE, FAILED, DIVERGED, TIMEOUT, PREEMPTED, CANCEL
 RESULTS = (DONE, DIVERGED)  # computed to an end
 COMPLETE = (*RESULTS, PRUNED)  # a resume does not repeat these
 FINE = (DONE, PRUNED)  # what was asked for
+ONLY_RACED = "race=only: not to be trained"
+"""The reason in state.json of a pending run that the last command with it was to race instead of training it."""
+
+
+def is_fine(state: Mapping[str, Any]) -> bool:
+    """Tell by its status and reason whether a run is as it was asked for: done, pruned, or pending and only raced."""
+    return state["status"] in FINE or (state["status"] == PENDING and state.get("reason") == ONLY_RACED)
 
 
 def count_ranks(config: Mapping[str, Any]) -> int:

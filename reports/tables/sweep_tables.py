@@ -231,8 +231,12 @@ def _format_head(across: Sequence[str], head: Sequence[str]) -> str:
 
 
 def build_unfinished_table(grid: Grid) -> ReportTable:
-    """Return a table of the runs that are not done, with the reasons."""
-    runs = grid.runs[grid.runs["status"] != run_directory.DONE]
+    """Return a table of the runs that are not done though they were to be, with the reasons."""
+    is_pending, is_to_race = (
+        grid.runs["status"] == run_directory.PENDING,
+        grid.runs["reason"] == run_directory.ONLY_RACED,
+    )
+    runs = grid.runs[(grid.runs["status"] != run_directory.DONE) & ~(is_pending & is_to_race.fillna(False))]
     reasons = map(explain_status, runs["status"], runs["reason"])
     columns = zip(*(runs[key] for key in ("label", *grid.run_keys, "workers", "status")), reasons, strict=True)
     rows = tuple(tuple(make_text_cell(format_setting(value)) for value in row) for row in columns)

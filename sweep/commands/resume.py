@@ -164,8 +164,7 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
     finally:
         sweep.close()
     status = conclude(session)
-    fine = (*run_directory.FINE, *(() if session.trains else (run_directory.PENDING,)))
-    return int(bool(status or flaws) or any(each.status() not in fine for each in runs))
+    return int(bool(status or flaws) or not all(run_directory.is_fine(each.state()) for each in runs))
 
 
 def _report_left_out(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], verbosity: Verbosity) -> None:

@@ -39,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
             "directory": str(directory),
             "holder": overview.holder,
             "active": overview.active,
+            "racing": overview.racing,
             "counts": overview.count_statuses(),
             "runs": [dataclasses.asdict(view) for view in views],
             "no_config": overview.strangers,

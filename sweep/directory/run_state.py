@@ -80,6 +80,9 @@ def exclude(run: Run) -> None:
 
 
 def include(run: Run, **changes: Any) -> None:
-    """Change fields of state.json, and record that the run is wanted (again)."""
-    if changes or run.state().get("left_out"):
+    """Change fields of state.json, and record that the run is wanted (again), to be trained."""
+    state = run.state()
+    if state.get("reason") == run_directory.ONLY_RACED:
+        changes = {"reason": None, **changes}
+    if changes or state.get("left_out"):
         write_state(run, **changes, left_out=False)

@@ -39,8 +39,7 @@ def _show(session: Session, events: SweepEvents) -> bool:
     """Write the report and show failures; return whether it was written and every run ended well."""
     directory, verbosity = events.directory, events.verbosity
     is_written = write_report(directory, verbosity)
-    fine = (*run_directory.FINE, *(() if session.trains else (run_directory.PENDING,)))
-    unfinished = [run for run in dict.fromkeys(session.runs) if run.status() not in fine]
+    unfinished = [run for run in dict.fromkeys(session.runs) if not run_directory.is_fine(run.state())]
     show_failures(unfinished, verbosity.errors(), session.build_resume_command(directory))
     if session.failed_races and not unfinished:
         command = session.build_resume_command(directory)

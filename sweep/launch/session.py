@@ -29,7 +29,6 @@ class Session:
         typed: overrides of all points so far.
         left_out: points that were taken out of the batches so far.
         runs: all that the command was asked for and that it has begun to compute.
-        trains: it computes runs to their end, and does not only race them.
         is_racing: a race is under way.
         failed_races: the number of races without a result.
         events: what it reports of the sweep, once it computes something.
@@ -44,7 +43,6 @@ class Session:
         self.typed: list[Mapping[str, str]] = []
         self.left_out: list[TakenOut] = []
         self.runs: list[Run] = []
-        self.trains = True
         self.is_racing = False
         self.failed_races = 0
         self.events: SweepEvents | None = None

@@ -44,8 +44,9 @@ class SweepEvents:
         if self._has_ended:
             return
         self._has_ended = True
-        counts = collections.Counter(run.status() for run in dict.fromkeys(runs))
-        done = sum(counts[status] for status in run_directory.FINE)
+        states = [run.state() for run in dict.fromkeys(runs)]
+        counts = collections.Counter(state["status"] for state in states)
+        done = sum(map(run_directory.is_fine, states))
         status = "interrupted" if exit_status > 128 else "failed" if exit_status else "done"
         self.events.write(
             SWEEP_ENDED,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from sweep.console.events import Events
 from sweep.console.messages import report_left
 from sweep.directory.completion import list_missing
+from sweep.directory.run_state import include
 from sweep.directory.sweep_directory import Sweep
 from sweep.driver.drive import Drive
 from sweep.driver.request_handler import RequestHandler
@@ -24,7 +26,9 @@ def run_or_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint
     is_local = next(iter(points.values())).config["launcher"]["cluster"] == "local"
     if next(iter(points.values())).race.mode == ONLY and (wait or not is_local):  # a race needs a launcher that waits
         session.runs.extend(points)
-        session.trains = False
+        for run in points:
+            if run.status() == run_directory.PENDING:
+                include(run, reason=run_directory.ONLY_RACED)
         race_sweep(session, sweep.directory, points)
     elif wait:
         take_to_end(session, sweep, points)

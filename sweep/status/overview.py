@@ -71,6 +71,7 @@ class Overview:
         self.holder: dict[str, Any] | None = None
         self.views: dict[str, View] = {}  # by name of the run, sorted
         self.strangers: list[str] = []  # directories beside the runs that have no config
+        self.racing: list[str] = []  # names of the races under way
         self._recorded: tuple[tuple[int, ...] | None, dict[str, str]] = (None, {})  # names by signature
         self._known: dict[str, tuple[tuple[int, ...] | None, View]] = {}
         self._alive: tuple[float, frozenset[Job], dict[Job, str | None]] = (0.0, frozenset(), {})
@@ -93,6 +94,8 @@ class Overview:
         self.views = dict(sorted(views.items()))
         self._find_lost()
         self._show_waiting()
+        races = [] if self.holder is None else run_directory.runs_of(self.directory, run_directory.RACES)
+        self.racing = [race.name for race in races if race.status() == run_directory.RUNNING and self._is_driven(race)]
 
     @property
     def active(self) -> bool:
@@ -152,7 +155,11 @@ class Overview:
         self._alive = (when, both, alive)
         for view in unclear:
             view.waits_for = alive.get(asked[view.name], "ended") if view.name in asked else None
-            if view.status == run_directory.RUNNING and asked.get(view.name) not in alive and not self._is_driven(view):
+            if (
+                view.status == run_directory.RUNNING
+                and asked.get(view.name) not in alive
+                and not self._is_driven(Run(self.directory / run_directory.RUNS / view.name))
+            ):
                 view.status, view.time_s = LOST, None
         for view in ended:
             view.queued = again.get(view.name) in alive
@@ -174,11 +181,11 @@ class Overview:
     def _read_job(self, view: View) -> Job | None:
         return scheduler_job.read_job(Run(self.directory / run_directory.RUNS / view.name))
 
-    def _is_driven(self, view: View) -> bool:
-        """Tell whether the lock's holder runs the sweep: a process of an earlier launcher may hold the lock."""
+    def _is_driven(self, run: Run) -> bool:
+        """Tell whether the lock's holder has started a run: a process of an earlier launcher may hold the lock."""
         if self.holder is None:
             return False
-        attempts = Run(self.directory / run_directory.RUNS / view.name).state()["attempts"]
+        attempts = run.state()["attempts"]
         latest = attempts[-1] if attempts else {}
         if str(latest.get("started", "")) >= str(self.holder.get("since", "")):
             return True

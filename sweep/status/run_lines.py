@@ -67,8 +67,14 @@ def format_headline(overview: Overview) -> str:
     return f"{os.path.relpath(overview.directory)}: {plural(len(overview.views), 'run')}" + (counts and f": {counts}")
 
 
+def describe_races(overview: Overview) -> list[str]:
+    """Return a few words on each race under way."""
+    return [f"race under way: {one_line(name)}" for name in overview.racing]
+
+
 def describe_holder(overview: Overview) -> str:
-    """Return the name of the process that runs the sweep."""
+    """Return the name of the process that runs the sweep, and which race is under way."""
     if overview.holder is not None:
-        return f"run by {describe_lock_owner(overview.holder)} since {one_line(str(overview.holder.get('since')))}"
+        by = f"run by {describe_lock_owner(overview.holder)} since {one_line(str(overview.holder.get('since')))}"
+        return "; ".join([by, *describe_races(overview)])
     return "run by its scheduler's jobs" if overview.active else "nobody is running it"

@@ -54,7 +54,11 @@ def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
         if overview.active:
             print_line(console, f"\nthe sweep goes on; to end it: {build_command('cancel', directory)}")
         raise
-    unfinished = [view for view in overview.views.values() if view.status not in run_directory.FINE]
+    unfinished = [
+        view
+        for view in overview.views.values()
+        if not run_directory.is_fine({"status": view.status, "reason": view.reason})
+    ]
     print_line(console, f"{run_lines.format_headline(overview)}; {run_lines.describe_holder(overview)}")
     for view in unfinished:
         print_line(console, f"  {run_lines.format_run(view)}")
@@ -64,11 +68,12 @@ def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
 
 
 class Lines:
-    """Prints a line for each ended run, for a log or a pipe."""
+    """Prints a line for each ended run and each race that has begun, for a log or a pipe."""
 
     def __init__(self, console: Console, overview: Overview) -> None:
         self.console, self.overview = console, overview
         self.ended = {view.name for view in overview.views.values() if view.ended}
+        self.racing = run_lines.describe_races(overview)
         print_line(console, f"{run_lines.format_headline(overview)}; {run_lines.describe_holder(overview)}")
 
     def __enter__(self) -> Lines:
@@ -83,6 +88,10 @@ class Lines:
         self.ended = {view.name for view in views if view.ended}  # a run that is taken up again may end again
         for number, view in enumerate(news, len(self.ended) - len(news) + 1):
             print_line(self.console, f"[{number}/{len(views)}]  {run_lines.format_run(view)}")
+        before, self.racing = self.racing, run_lines.describe_races(self.overview)
+        for race in self.racing:
+            if race not in before:
+                print_line(self.console, race)
 
 
 class Table:

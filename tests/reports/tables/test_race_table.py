@@ -15,7 +15,8 @@ from reports.building.sweep_report import read_report
 from reports.plots.sweep_plots import make_plots
 from reports.reading.races import read_notes
 from reports.tables.race_table import build_race_table
-from reports.tables.sweep_tables import write_headline
+from reports.tables.sweep_tables import build_unfinished_table, write_headline
+from sweep.directory.run_state import write_state
 from tests.reports import fabricate
 
 STEP_S = {"none": 0.010, "qsgd": 0.0125, "svd": 0.02}
@@ -179,7 +180,12 @@ def test_runs_that_only_raced_have_ratios_and_times(tmp_path: Path) -> None:
     assert texts(tables["throughput"]) == [["none", "100"], ["qsgd", "80.0"], ["svd", "50.0"]]
     assert [row[1].text for row in tables["speedup"].rows] == ["1.00", "0.800", "0.500"]
     assert "pending" in {cell.text for row in tables["accuracy"].rows for cell in row}
-    assert "Highest throughput: 100 it/s (none, 2 workers)" in write_headline(read_report([sweep], sweep).grid)
+    grid = read_report([sweep], sweep).grid
+    assert "Highest throughput: 100 it/s (none, 2 workers)" in write_headline(grid)
+    assert len(build_unfinished_table(grid).rows) == 3
+    for run in run_directory.runs_of(sweep)[1:]:
+        write_state(run, reason=run_directory.ONLY_RACED)
+    assert len(build_unfinished_table(read_report([sweep], sweep).grid).rows) == 1, "the others were not to be trained"
 
 
 def test_figures_of_an_earlier_attempt_are_not_read_by_a_newer_plan(tmp_path: Path) -> None:

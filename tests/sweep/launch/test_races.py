@@ -92,11 +92,14 @@ def test_only_a_race(tmp_path: Path, multirun: Multirun) -> None:
     code, out, err = multirun(*GRID, "race=only", "race.seconds=1")
     assert code == 0, err
     assert "Throughput in the race, times that of none" in out
-    assert {run.status() for run in run_directory.runs_of(tmp_path / "out")} == {run_directory.PENDING}
+    assert "Runs that are not done" not in out
+    states = [run.state() for run in run_directory.runs_of(tmp_path / "out")]
+    assert {(state["status"], state["reason"]) for state in states} == {("pending", run_directory.ONLY_RACED)}
     assert not list((tmp_path / "out").glob("runs/*/attempt-*"))
     code, out, err = multirun(*GRID, "race=auto", "race.seconds=1", "sweep.resume=out")
     assert code == 0, err
-    assert {run.status() for run in run_directory.runs_of(tmp_path / "out")} == {run_directory.DONE}
+    states = [run.state() for run in run_directory.runs_of(tmp_path / "out")]
+    assert {(state["status"], state["reason"]) for state in states} == {("done", None)}
 
 
 @pytest.mark.parametrize("mode", ["auto", "only"])

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,11 +20,14 @@ import pytest
 from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from sweep.__main__ import main
+from sweep.console.console import Output
 from sweep.directory import scheduler_job
+from sweep.directory.run_state import include
 from sweep.directory.sweep_directory import Sweep
 from sweep.launchers import schedulers
 from sweep.status import overview
 from sweep.status.overview import LOST, Overview, View, read_view
+from sweep.status.watch import Lines
 from tests.conftest import ROOT
 from tests.sweep.fakes import write_run
 
@@ -82,6 +86,53 @@ def test_what_is_held_is_running(sweep: Path, capsys: pytest.CaptureFixture[str]
     assert views(sweep)[run.name].status == run_directory.RUNNING  # its clock was put back, but the process is there
     held.close()
     assert views(sweep)[run.name].status == LOST
+
+
+def test_a_race_under_way_is_named(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that its launcher has begun, and none that an earlier one has left; files and links there are no races."""
+    races = sweep / run_directory.RACES
+    for name, started in (("workers=2-0123abcd", files.now()), ("workers=4-0123abcd", ATTEMPT["started"])):
+        (races / name).mkdir(parents=True)
+        (races / name / run_directory.CONFIG).write_text("workers: 2\n")
+        state = {"status": "running", "attempts": [{**ATTEMPT, "started": started}]}
+        files.write_json(races / name / run_directory.STATE, state)
+    (races / "a file").write_text("")
+    (races / "a link").symlink_to(races / "workers=2-0123abcd")
+    assert shown(capsys, sweep)[1] == "nobody is running it"
+    held = Sweep(sweep, fresh=False)
+    race = Run(races / "workers=2-0123abcd")
+    mine = {"status": "running", "attempts": [{**ATTEMPT, "started": files.now()}]}
+    files.write_json(race.path(run_directory.STATE), mine)
+    assert shown(capsys, sweep)[1].endswith("; race under way: workers=2-0123abcd")
+    assert json.loads("\n".join(shown(capsys, sweep, "--json")))["racing"] == [race.name]
+    found = Overview(sweep)
+    found.refresh()
+    with Lines(Output(), found) as lines:
+        assert "race under way: workers=2-0123abcd" in capsys.readouterr().out
+        lines.show()
+        assert "race" not in capsys.readouterr().out
+        files.write_json(race.path(run_directory.STATE), {**mine, "status": "done"})
+        found.refresh()
+        lines.show()
+        files.write_json(race.path(run_directory.STATE), mine)
+        found.refresh()
+        lines.show()
+        assert capsys.readouterr().out.splitlines() == ["race under way: workers=2-0123abcd"]
+    for path in races.iterdir():
+        path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
+    races.rmdir()
+    races.write_text("")
+    assert "race" not in shown(capsys, sweep)[1]
+    held.close()
+
+
+def test_what_was_only_to_race_is_not_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path, "a=1-11111111", {"status": "pending", "reason": run_directory.ONLY_RACED, "attempts": []})
+    assert shown(capsys, tmp_path)[-1].split(maxsplit=3) == [run.name, "pending", "0", "race=only: not to be trained"]
+    assert main(["watch", str(tmp_path)]) == 0 and "missing" not in capsys.readouterr().out
+    include(run)
+    assert run.state()["reason"] is None, "now it is to be trained"
+    assert main(["watch", str(tmp_path)]) == 1 and "To compute only what is missing" in capsys.readouterr().out
 
 
 def test_to_look_disturbs_no_launcher(sweep: Path) -> None:
