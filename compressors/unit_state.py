@@ -47,7 +47,8 @@ class Stateful(Stateless):
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        return copy_state(self.unit_tensors)
+        units = self.unit_tensors.items()
+        return {str(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in units}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         taken = read_state(f"{self.kind}{self.name}", state, self.remembers, self.optional)
@@ -55,20 +56,15 @@ class Stateful(Stateless):
         self.unit_tensors.update(taken)
 
 
-def copy_state(tensors: Mapping[int, Mapping[str, torch.Tensor]]) -> dict[str, Any]:
-    """Return a copy of `tensors` with strings for keys."""
-    return {str(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in tensors.items()}
-
-
 def read_state(
     owner: str, state: Any, names: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[int, dict[str, torch.Tensor]]:
-    """Return a copy of the tensors from `copy_state`; a unit must have all `names` but the `optional` ones.
+    """Return a copy of the tensors in a state of `Stateful.state_dict`, by unit and name.
 
-    A unit can also be empty: one about which nothing is known yet.
+    A unit must have all `names` except the `optional` ones, or no tensors, if nothing is known about it yet.
 
     Raises:
-        ValueError: it is something else. It begins with `owner`, and says what was expected.
+        ValueError: the state is something else. The message begins with `owner`, and says what was expected.
     """
     expected = f"{owner} keeps tensors by unit, called {', '.join(names)}"
     if not isinstance(state, Mapping):

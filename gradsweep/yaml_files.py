@@ -29,7 +29,9 @@ def parse(text: str | bytes) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        if "&" in text or _possible_depth(text) > 4 * MOST_DEPTH:  # an alias needs an anchor
+        # each level of nesting needs a bracket, or a column of its line
+        most_levels = text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
+        if "&" in text or most_levels > 4 * MOST_DEPTH:  # an alias needs an anchor
             _check_events(text)
         return yaml.load(text, Loader=Loader)
     except Exception as error:  # whatever a constructor makes of a stranger's text, such as a date in month 13
@@ -84,11 +86,6 @@ def _section(text: str) -> dict[str, Any]:
 
 
 _KEY = re.compile(r"^[A-Za-z_]", re.MULTILINE)
-
-
-def _possible_depth(text: str) -> int:
-    """Return an upper bound on the depth of a YAML document: each level needs a bracket, or a column of its line."""
-    return text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
 
 
 def _check_events(text: str) -> None:

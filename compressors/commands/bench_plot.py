@@ -49,7 +49,8 @@ def draw(rows: Sequence[Row], heading: str, path: Path) -> None:
     _draw_values(error, [row.error for row in ordered], "||x - Q(x)|| / ||x||, noise", mark=1)
     paying = [None if row.pays_below_bit_per_s is None else row.pays_below_bit_per_s / 1e9 for row in ordered]
     _draw_values(bandwidth, paying, "pays below, Gbit/s")
-    time.set(yticks=range(len(ordered)), yticklabels=[_label(row) for row in ordered], ylim=(-0.7, len(ordered) - 0.3))
+    labels = [row.method if row.units == "flat" else f"{row.method} (layers)" for row in ordered]
+    time.set(yticks=range(len(ordered)), yticklabels=labels, ylim=(-0.7, len(ordered) - 0.3))
     figure.suptitle("\n".join(textwrap.wrap(heading, 130)), fontsize="small")
     figure.savefig(path, dpi=130)
 
@@ -94,7 +95,3 @@ def _style(axes: Any, values: Sequence[float], name: str, mark: float | None) ->
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-
-
-def _label(row: Row) -> str:
-    return row.method if row.units == "flat" else f"{row.method} (layers)"

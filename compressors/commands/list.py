@@ -37,13 +37,14 @@ def run(names: list[str], into: Path | None) -> int:
     """Print the table, or put it into a page."""
     compressors = parse_all(names)
     if into is not None:
-        markdown_sections.read(into, PART)  # that it is there, before anything is measured
+        markdown_sections.read(into, PART)  # raises an error if the part is missing, before anything is measured
     table = build_table(compressors)
     if into is None:
         tables.print_table(table)
         tables.print_line(NOTE, style="dim")
     else:
-        markdown_sections.fill(into, PART, tables.format_markdown(_quote_names(table)))
+        quoted = Table(table.columns, [[f"`{name}`", *rest] for name, *rest in table.rows])
+        markdown_sections.fill(into, PART, tables.format_markdown(quoted))
     return 0
 
 
@@ -78,8 +79,3 @@ def _measure_payload(compressor: Compressor) -> float:
 def _draw_noise(step: int) -> torch.Tensor:
     """Return standard normal numbers from a generator of our own, since torch's may change between versions."""
     return gaussian(Key(1, 0, step, 0).mix(), *SHAPE, torch.device("cpu"))
-
-
-def _quote_names(table: Table) -> Table:
-    """Return names in Markdown's code quotes."""
-    return Table(table.columns, [[f"`{row[0]}`", *row[1:]] for row in table.rows])

@@ -169,12 +169,6 @@ def compute_part_kept(compressor: Compressor) -> float:
     return float(counts.compute_part_kept(compressor.ratio, _rule(compressor)))  # type: ignore[attr-defined]
 
 
-def build_keeping(compressor: Compressor, part: float) -> Compressor:
-    """Return the same method with the `ratio` that keeps the share `part` of the elements, 0 < part < 1."""
-    ratio = counts.compute_ratio(part, _rule(compressor))
-    return dataclasses.replace(compressor, ratio=ratio)  # type: ignore[call-arg]
-
-
 def _rule(compressor: Compressor) -> str:
     """Return the compressor's rule of counting; without a rule (ATOMO) the ratio is the share of kept elements."""
     return getattr(compressor, "count", "ceil")
@@ -245,7 +239,9 @@ class Selector:
             part = self.policy.ratio(epoch, final)
             if part >= 1:
                 return self._get_variant(self._dense)
-            return self._get_variant(self.compressor if part == final else build_keeping(self.compressor, part))
+            if part != final:
+                ratio = counts.compute_ratio(part, _rule(self.compressor))
+                return self._get_variant(dataclasses.replace(self.compressor, ratio=ratio))  # type: ignore[call-arg]
         return self._get_variant(self.compressor)
 
     def _get_variant(self, compressor: Compressor) -> Compressor:

@@ -64,7 +64,9 @@ def bound(option: str, n: int, most: int) -> int:
     """Return the most bytes that the positions of at most `most` of n elements need with `option`."""
     if most == 0 and option in ("auto", "int32"):
         return 0
-    sizes = {"bitmap": -(-n // 8), "delta": _delta_bound(n, most)}
+    # The gaps of delta codes add up to at most n - most.
+    delta_bits = min(most * (1 + r) + ((n - most) >> r) for r in range(_LARGEST_PARAMETER + 1))
+    sizes = {"bitmap": -(-n // 8), "delta": -(-delta_bits // 8)}
     # Every size only grows with the count, so that of `most` bounds them all.
     sizes["int32"] = 4 * most if n <= 2**32 else sizes["delta"]
     return min(sizes.values()) if option == "auto" else sizes[option]
@@ -77,12 +79,6 @@ def size(option: str, n: int, count: int) -> int | None:
     if option == "bitmap":
         return -(-n // 8)
     return 4 * count if option == "int32" and n <= 2**32 else None
-
-
-def _delta_bound(n: int, count: int) -> int:
-    """Return the most bytes of delta codes: the gaps add up to at most n - count."""
-    bits = min(count * (1 + r) + ((n - count) >> r) for r in range(_LARGEST_PARAMETER + 1))
-    return -(-bits // 8)
 
 
 def plan(kernels: ModuleType, indices: torch.Tensor, n: int, option: str, value_bytes: int | None) -> Plan:

@@ -36,14 +36,10 @@ def _find_chained(name: Any) -> type[Elementwise] | None:
     return method
 
 
-def _names_of_values() -> list[str]:
-    return [*_NOT_CHAINED, *(name for name in (*registry(), *aliases()) if _find_chained(name) is not None)]
-
-
 _VALUES = Valid(
     "fp32, fp16, mean, or the name of a compressor that codes every element on its own, such as qsgd",
     lambda value: value in _NOT_CHAINED or _find_chained(value) is not None,
-    _names_of_values,
+    lambda: [*_NOT_CHAINED, *(name for name in (*registry(), *aliases()) if _find_chained(name) is not None)],
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from gradsweep.options.hints import did_you_mean, one_of
 
 
-def _make_integer_type(words: str, low: int, high: int | None = None) -> Callable[[str], int]:
+def make_integer_type(words: str, low: int, high: int | None = None) -> Callable[[str], int]:
     """Return a parser of integers from `low` to `high`, which accepts 1_000 and 1e6 too."""
 
     def parse(text: str) -> int:
@@ -23,10 +23,10 @@ def _make_integer_type(words: str, low: int, high: int | None = None) -> Callabl
     return parse
 
 
-parse_positive = _make_integer_type("positive integer", 1)
-parse_draws = _make_integer_type("integer from 30 up", 30)  # fewer say nothing of their own spread
-parse_elements = _make_integer_type(f"integer from 1 to {10**12}", 1, 10**12)
-parse_threads = _make_integer_type("integer from 1 to 1024", 1, 1024)
+parse_positive = make_integer_type("positive integer", 1)
+parse_draws = make_integer_type("integer from 30 up", 30)  # fewer say nothing of their own spread
+parse_elements = make_integer_type(f"integer from 1 to {10**12}", 1, 10**12)
+parse_threads = make_integer_type("integer from 1 to 1024", 1, 1024)
 
 
 def parse_probability(text: str) -> float:

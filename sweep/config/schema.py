@@ -40,15 +40,12 @@ def make_schema(cls: type, name: str | None = None) -> type:
             nested = make_schema(typing.cast(type, kind))
             fields.append((field.name, nested, dataclasses.field(default_factory=nested)))
         elif typing.get_origin(kind) is dict:
-            fields.append((field.name, kind, dataclasses.field(default_factory=_make_open_mapping)))
+            # New keys need no + on the command line; the dataclass checks them later.
+            open_mapping = partial(DictConfig, {}, flags={"struct": False})
+            fields.append((field.name, kind, dataclasses.field(default_factory=open_mapping)))
         else:
             fields.append((field.name, kind, _make_default(field)))
     return dataclasses.make_dataclass(cls.__name__, fields)
-
-
-def _make_open_mapping() -> DictConfig:
-    """Return an empty mapping that accepts new keys without + on the command line; the dataclass checks them later."""
-    return DictConfig({}, flags={"struct": False})
 
 
 def _make_default(field: dataclasses.Field[Any]) -> Any:
@@ -59,11 +56,11 @@ def _make_default(field: dataclasses.Field[Any]) -> Any:
 
 def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     """Register with Hydra the types of the whole config: `run` with `sweep` and `mpi`, and the members of `groups`."""
-    hydra_patches.apply_speedups()
+    for speed_up in hydra_patches.SPEEDUPS:
+        speed_up()
     store = ConfigStore.instance()
     TYPES[:] = [("", run), ("sweep.", SweepSettings), ("race.", RaceSettings), ("mpi.", MpiSettings)]
-    for group, members in groups.items():
-        MEMBERS[group] = members
+    MEMBERS.update(groups)
     whole = [
         (field.name, field.type, field) for field in dataclasses.fields(make_schema(run)) if field.name not in groups
     ]

@@ -44,7 +44,8 @@ def explain_unknown(key: str, parent: Any) -> str:
     section, _, name = key.rpartition(".")
     members = _find_members(section)
     keys = [str(each) for each in parent if each != "hydra" and not (members and each in ("name", "_target_"))]
-    chosen = f"{section.replace('.', '/')}={_read_choice(section, parent)}" if members else ""
+    name_key = "cluster" if section == _LAUNCHER else "name"
+    chosen = f"{section.replace('.', '/')}={parent.get(name_key)}" if members else ""
     if having := _name_choices(section, name):
         return f"unknown key of {chosen}; {having}"
     lists = f"python multirun.py {chosen} --help" if chosen else LISTED_BY if section != "hydra" else _HYDRA
@@ -85,10 +86,6 @@ def _list_keys(parent: Any) -> list[str]:
 def _find_members(section: str) -> Mapping[str, type]:
     """Return the members of a group by name; empty if the section is no group."""
     return OPTIONS if section == _LAUNCHER else MEMBERS.get(section, {})
-
-
-def _read_choice(section: str, node: Any) -> str:
-    return str(node.get("cluster" if section == _LAUNCHER else "name"))
 
 
 def _list_fields(cls: Any) -> list[str]:

@@ -20,7 +20,7 @@ MAY_BE_MISSING = (ip_tc_commands.MASK, "net/ipv6")
 
 
 def find_program(program: str) -> str | None:
-    """Return the path of a system program, or raise an error."""
+    """Return the path of a system program; None if it is not installed."""
     return shutil.which(program) or shutil.which(program, path=OF_ROOT)
 
 

@@ -60,7 +60,8 @@ def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores:
         )
     if (problem := try_emulation().get("problem")) is not None:
         raise _build_refusal(name, problem)
-    check_size(network, ranks, cores, _read_memory())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    check_size(network, ranks, cores, min(memory, cgroups.read_memory_limit() or memory))
 
 
 def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) -> None:
@@ -97,12 +98,6 @@ def _build_refusal(name: str, problem: str) -> UsageError:
     return UsageError(
         f"network={name}: this machine cannot emulate a network: {problem}; valid here is network=none or real"
     )
-
-
-def _read_memory() -> int:
-    """Return the machine's memory in bytes, within the limit of a container."""
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(there, cgroups.read_memory_limit() or there)
 
 
 @functools.cache

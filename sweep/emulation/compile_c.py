@@ -21,13 +21,8 @@ class NotCompiled(Exception):
 
 
 def find_compiler() -> str | None:
-    """Return the path of a C compiler, or raise an error."""
+    """Return the path of a C compiler; None without a compiler."""
     return next(filter(None, map(shutil.which, COMPILERS)), None)
-
-
-def find_cache() -> Path:
-    """Return the directory for compiled programs in the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradsweep"
 
 
 def compile_program(name: str, scratch: Path) -> Path:
@@ -41,7 +36,8 @@ def compile_program(name: str, scratch: Path) -> Path:
     """
     source = SOURCES / f"{name}.c"
     key = hashlib.sha256(source.read_bytes() + repr((FLAGS[name], platform.machine(), platform.libc_ver())).encode())
-    kept = find_cache() / f"{name}-{key.hexdigest()[:16]}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    kept = cache / "gradsweep" / f"{name}-{key.hexdigest()[:16]}"
     if kept.exists():
         return kept
     compiler = find_compiler()

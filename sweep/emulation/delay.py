@@ -69,7 +69,7 @@ class Switch:
     def __init__(self, built: BuiltCluster) -> None:
         self.cluster, self.own = built.cluster, 0.0
         path = compile_c.compile_program("switch", built.place)
-        run_batch("ip", ip_tc_commands.build_detach_links(self.cluster))
+        run_batch("ip", ip_tc_commands.build_port_links(self.cluster, "nomaster"))
         ports = [host.port for host in (*self.cluster.hosts, self.cluster.switch)]
         self.process = subprocess.Popen([path, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         if problem := explain_small_buffer(self.cluster, int(self._read_answer())):
@@ -93,7 +93,7 @@ class Switch:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
-        run_batch("ip", ip_tc_commands.build_attach_links(self.cluster))
+        run_batch("ip", ip_tc_commands.build_port_links(self.cluster, f"master {ip_tc_commands.BRIDGE}"))
 
 
 Delayer = Netem | Switch

@@ -91,18 +91,13 @@ def build_switch_links(cluster: Cluster) -> list[str]:
         *(f"neigh replace {host.address} lladdr {host.mac} dev {HERE} nud permanent" for host in cluster.hosts),
         f"link add {BRIDGE} mtu {MTU} type bridge stp_state 0 forward_delay 0 mcast_snooping 0",
         f"link set {BRIDGE} up",
-        *(f"link set {host.port} master {BRIDGE} up" for host in (*cluster.hosts, here)),
+        *build_port_links(cluster, f"master {BRIDGE} up"),
     ]
 
 
-def build_detach_links(cluster: Cluster) -> list[str]:
-    """Build lines for `ip -batch` in the switch's namespace that free the ports for our switch."""
-    return [f"link set {host.port} nomaster" for host in (*cluster.hosts, cluster.switch)]
-
-
-def build_attach_links(cluster: Cluster) -> list[str]:
-    """Build lines for `ip -batch` in the switch's namespace that give the ports back to the kernel's bridge."""
-    return [f"link set {host.port} master {BRIDGE}" for host in (*cluster.hosts, cluster.switch)]
+def build_port_links(cluster: Cluster, change: str) -> list[str]:
+    """Build lines for `ip -batch` in the switch's namespace that change all ports, such as `nomaster`."""
+    return [f"link set {host.port} {change}" for host in (*cluster.hosts, cluster.switch)]
 
 
 def build_switch_shapes(cluster: Cluster, delay: float | None = None) -> list[str]:
@@ -165,7 +160,8 @@ def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str
         mine = cores[host.number * wanted : (host.number + 1) * wanted]
         own = ",".join(map(str, mine)) if len(mine) == wanted else ""
         lines.append(f"{host.name}) {CORES_VARIABLE}={own} ;;")
-    renamed = "".join(f"s|{_escape(prefix)}{end}|{plain}{end}|g;" for end in "/;:")
+    pattern = re.sub(r"[][\\.*^$|]", r"\\\g<0>", prefix)  # escaped for sed, between bars
+    renamed = "".join(f"s|{pattern}{end}|{plain}{end}|g;" for end in "/;:")
     return "\n".join(
         [
             "#!/bin/sh",
@@ -183,11 +179,6 @@ def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str
             "",
         ]
     )
-
-
-def _escape(text: str) -> str:
-    """Escape a text for a pattern of sed between bars (`s|...|...|`)."""
-    return re.sub(r"[][\\.*^$|]", r"\\\g<0>", text)
 
 
 def build_mpi_arguments(hostfile: str, agent_file: str, preload: str | None) -> list[str]:

@@ -26,11 +26,6 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 _KEPT = ("OMPI_ALLOW_RUN_AS_ROOT", "HYDRA_FULL_ERROR", "SLURM_CONF")
 
 
-def is_inside_mpi(environment: Mapping[str, str]) -> bool:
-    """Tell whether an environment is that of an MPI rank."""
-    return any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"))
-
-
 def clean_environment(environment: Mapping[str, str], *, allocated: bool = False) -> dict[str, str]:
     """Return `environment` without the variables of a surrounding MPI job or SLURM allocation.
 
@@ -40,7 +35,8 @@ def clean_environment(environment: Mapping[str, str], *, allocated: bool = False
     Args:
         allocated: keep the variables of the SLURM allocation, in which the job is to run.
     """
-    kept = _KEPT if is_inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
+    is_rank = any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"))
+    kept = _KEPT if is_rank else (*_KEPT, "OMPI_MCA_")
     if allocated:
         kept = (*kept, "SLURM_", "SLURMD_", "SRUN_")
     return {

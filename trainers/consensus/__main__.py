@@ -14,8 +14,8 @@ from pathlib import Path
 from compressors import Compressor, Key
 from compressors.base import Cooperative
 from compressors.commands import method_specs
-from gradsweep.cli import arguments, picture_files
-from gradsweep.cli.arguments import Parser
+from gradsweep.cli import picture_files
+from gradsweep.cli.arguments import Parser, make_integer_type
 from gradsweep.cli.exit_status import run_command
 from gradsweep.cli.tables import print_table
 from gradsweep.errors import UsageError, bad_value
@@ -27,14 +27,13 @@ from trainers.topology.arguments import parse_topologies, parse_workers
 from trainers.topology.mixing import Mixing
 
 _TUNED = ("choco", "deep_squeeze")
-_MOST = 10**7
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return exit status 0, or that of the error (`gradsweep/cli/exit_status.py`)."""
     parser = _parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
-    return run_command(parser.prog, lambda: _answer(given), UsageError)
+    return run_command(parser.prog, lambda: _answer(given))
 
 
 def _answer(given: argparse.Namespace) -> int:
@@ -67,13 +66,6 @@ def _answer(given: argparse.Namespace) -> int:
     return 0
 
 
-def _at_most(text: str) -> int:
-    value = arguments.parse_positive(text)
-    if value > _MOST:
-        raise ValueError(text)
-    return value
-
-
 def _stepsizes(text: str) -> float | None:
     """Parse a stepsize; None means the search."""
     value = None if text == "tune" else float(text)
@@ -89,8 +81,8 @@ def _schemes(text: str) -> list[str]:
     return schemes
 
 
-_at_most.__name__ = f"integer from 1 to {_MOST}"  # how argparse calls them in "invalid ... value"
-_stepsizes.__name__ = "stepsize (a number above 0 up to 1, or tune)"
+_at_most = make_integer_type(f"integer from 1 to {10**7}", 1, 10**7)
+_stepsizes.__name__ = "stepsize (a number above 0 up to 1, or tune)"  # as argparse calls it in "invalid ... value"
 _schemes.__name__ = f"list (with commas, of {', '.join(SCHEMES)}, each once)"
 
 

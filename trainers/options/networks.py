@@ -80,10 +80,7 @@ class Emulated(Network):
 
 @dataclasses.dataclass(frozen=True)
 class Ethernet1G(Emulated):
-    """Gigabit Ethernet through one switch."""
-
-    bandwidth: str = field(_BANDWIDTH, default="1gbit")
-    latency: str = field(_LATENCY, default="200us")
+    """Gigabit Ethernet through one switch: the defaults of `Emulated`."""
 
 
 @dataclasses.dataclass(frozen=True)

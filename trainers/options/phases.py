@@ -16,7 +16,7 @@ WORDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Phase(Checked):
-    """What holds from `epoch` (from 0) on.
+    """The sizes of batches and images from epoch `epoch` (from 0) on.
 
     Args:
         batch: takes the place of batch.size.
@@ -31,13 +31,9 @@ class Phase(Checked):
     scale: float | None = number(None, 0.0, 1.0, above=True, optional=True)
     rectangular: bool | None = boolean(None, optional=True)
 
-    def continue_with(self, later: Mapping[str, Any]) -> Phase:
-        """Return the next phase: what it does not say stays."""
-        return dataclasses.replace(self, **{key: value for key, value in later.items() if value is not None})
-
 
 def is_phase(item: Any) -> bool:
-    """Tell whether an item has an epoch, and something of the rest, in range."""
+    """Tell whether an item of the option `phases` has an epoch, and values in range."""
     if not isinstance(item, Mapping) or item.get("epoch") is None:
         return False
     try:
@@ -60,8 +56,9 @@ def check_order(phases: Sequence[Mapping[str, Any]]) -> None:
 
 
 def complete_phases(phases: Sequence[Mapping[str, Any]], batch: int) -> tuple[Phase, ...]:
-    """Return all that holds in each phase, the first from epoch 0 on with batches of `batch`."""
-    found = [Phase(batch=batch)]
+    """Return all options of each phase, the first from epoch 0 on with batches of `batch`."""
+    completed = [Phase(batch=batch)]
     for phase in phases:
-        found.append(found[-1].continue_with(phase))
-    return tuple(found[1:] if len(found) > 1 and found[1].epoch == 0 else found)
+        changes = {key: value for key, value in phase.items() if value is not None}
+        completed.append(dataclasses.replace(completed[-1], **changes))
+    return tuple(completed[1:] if len(completed) > 1 and completed[1].epoch == 0 else completed)

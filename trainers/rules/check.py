@@ -64,9 +64,12 @@ def check_together(run: RunConfig) -> None:
         run.policy.check_length(min(run.epochs, run.max_steps or run.epochs), run.max_steps)
     except InvalidParameter as error:
         raise bad_value(f"policy.{error.name}", error.value, error.valid, error.meant) from error
+    # Hierarchical: one worker a node. If the hosts decide how many nodes there are, the most are the workers.
+    inside = run.exchange.workers_per_node if isinstance(run.exchange, Hierarchical) else None
+    combined = math.ceil(run.workers / (inside or 1))
     for compressor in (*run.policy.list_possible(run.compressor), run.policy.build_relaxed(run.compressor)):
         try:
-            dataclasses.replace(compressor).join(_count_combined(run))
+            dataclasses.replace(compressor).join(combined)
         except ValueError as error:
             raise UsageError(f"workers={run.workers} with compressor={compressor.name}: {error}") from error
         one = Combination(compressor, run.exchange, run.memory, run.algorithm)
@@ -108,11 +111,3 @@ def _check_fit(run: RunConfig) -> None:
             f"model={get_name(run.model)} with dataset={get_name(run.dataset)}: the model takes {' or '.join(takes)}, "
             f"the data set has {run.dataset.kind}; valid is dataset={','.join(fitting)}, or another model"
         )
-
-
-def _count_combined(run: RunConfig) -> int:
-    """Return how many workers' payloads are combined: those of all workers, or with exchange=hierarchical of one worker
-    a node. If the hosts decide how many nodes there are, return the maximum, the number of workers.
-    """
-    inside = run.exchange.workers_per_node if isinstance(run.exchange, Hierarchical) else None
-    return math.ceil(run.workers / (inside or 1))

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return exit status 0, or that of the error (`gradsweep/cli/exit_status.py`)."""
     parser = _build_parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
-    return run_command(parser.prog, lambda: _answer(given), UsageError)
+    return run_command(parser.prog, lambda: _answer(given))
 
 
 def _answer(given: argparse.Namespace) -> int:

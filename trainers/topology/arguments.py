@@ -1,4 +1,4 @@
-"""From words on the command line to topologies."""
+"""Parse topologies and numbers of workers on a command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compressors.commands import method_specs
-from gradsweep.cli import arguments
+from gradsweep.cli.arguments import make_integer_type
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean
 from gradsweep.options.parameters import InvalidParameter, from_mapping, show
@@ -15,18 +15,9 @@ from trainers.topology.validity import MOST
 
 NAMES = [name for name, cls in TOPOLOGIES.items() if cls is not NoTopology]
 
-_TEXTS = ("file", "links")  # of these, a number is a text, too
+_TEXTS = ("file", "links")  # options whose values are texts, numbers too
 
-
-def parse_workers(text: str) -> int:
-    """Return the number of workers in a text, which must be valid for a run."""
-    value = arguments.parse_positive(text)
-    if value > MOST:
-        raise ValueError(text)
-    return value
-
-
-parse_workers.__name__ = f"integer from 1 to {MOST}"  # how argparse calls it in "invalid ... value"
+parse_workers = make_integer_type(f"integer from 1 to {MOST}", 1, MOST)
 
 
 def parse_topologies(words: Sequence[str]) -> list[Any]:
