@@ -1,4 +1,4 @@
-"""The columns of steps.csv, epochs.csv and local_models.csv, with their meaning."""
+"""The columns of steps.csv, epochs.csv, local_models.csv, yardstick.csv and race.csv, with their meaning."""
 
 from __future__ import annotations
 
@@ -52,6 +52,16 @@ LOCAL_MODEL_COLUMNS = (
     "test_loss",  # of its own model on the whole test set; empty with algorithm.evaluate_local=false
     "test_accuracy",
     "distance",  # ||x_i - mean x||
+)
+
+# yardstick.csv: a row a reading and worker, about once a second of training.
+YARDSTICK_COLUMNS = (
+    "step",  # steps taken before the reading
+    "time_s",  # training time so far; the reading is not in it
+    "worker",  # from 0
+    "host",  # of the worker
+    "yardstick_s",  # CPU time of the fixed piece of work (trainers/devices/yardstick.py)
+    "cores_of_others",  # share of the run's cores on this machine that other processes took since the reading before
 )
 
 # race.csv: a row a block of steps. Times are means over its timed steps and the workers.

@@ -21,6 +21,7 @@ STATE = "state.json"
 STEPS = "steps.csv"
 EPOCHS = "epochs.csv"
 LOCAL_MODELS = "local_models.csv"  # of a decentralised run only
+YARDSTICK = "yardstick.csv"  # how fast the cores were between steps
 RESULT = "result.json"
 FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that raised
 STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was

@@ -23,7 +23,13 @@ from sweep.settings.resolved_point import ResolvedPoint
 
 PROGRAMS = ("packages", "python", "mpi")
 MACHINE = ("cpu", "gpus")
-FILES = (run_directory.STEPS, run_directory.EPOCHS, run_directory.LOCAL_MODELS, run_directory.RESULT)
+FILES = (
+    run_directory.STEPS,
+    run_directory.EPOCHS,
+    run_directory.LOCAL_MODELS,
+    run_directory.YARDSTICK,
+    run_directory.RESULT,
+)
 
 Expected = Mapping[str, Any]
 """What the record of an attempt must say, by its keys."""

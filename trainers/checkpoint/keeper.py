@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradsweep.errors import UsageError
 from gradsweep.files import keep_rows, now, write_json
-from gradsweep.run_directory import CHECKPOINT, EPOCHS, LOCAL_MODELS, STEPS
+from gradsweep.run_directory import CHECKPOINT, EPOCHS, LOCAL_MODELS, STEPS, YARDSTICK
 from trainers.checkpoint import files
 from trainers.checkpoint.files import META, SHARED, Damaged
 from trainers.checkpoint.state import Training, describe_config, digest
@@ -165,9 +165,10 @@ class Keeper:
 
     def _count_rows(self, position: Position) -> dict[str, int]:
         """Return the number of rows that each CSV has at a position, which is the recorder's."""
-        evaluated = len(self.training.recorder.epochs)
-        local = {LOCAL_MODELS: evaluated * self.comm.size} if self.decentralised else {}
-        return {STEPS: position.step, EPOCHS: evaluated, **local}
+        recorder, workers = self.training.recorder, self.comm.size
+        evaluated = len(recorder.epochs)
+        local = {LOCAL_MODELS: evaluated * workers} if self.decentralised else {}
+        return {STEPS: position.step, EPOCHS: evaluated, YARDSTICK: len(recorder.readings) * workers, **local}
 
     # Going on
 

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradsweep.csv_columns import PHASES
+from trainers.devices.yardstick import Yardstick
 from trainers.mpi import stopping
 from trainers.race.plan import Plan
 from trainers.race.racer import Racer
 from trainers.race.ratios import estimate_ratios
+from trainers.recording.readings import Readings
 from trainers.training.failure_cause import RunFailed
 
 if TYPE_CHECKING:
@@ -61,11 +63,18 @@ class Heat:
         racers: by name of the run; the first is the baseline.
         plan: how long and how precisely to measure.
         random: draws the order of turns, in the same state on all ranks.
+        yardstick: read about once a second between two rounds.
         report: called on rank 0 about twice a second, and at the end.
     """
 
     def __init__(
-        self, comm: MPI.Comm, racers: Mapping[str, Racer], plan: Plan, random: np.random.Generator, report: Report
+        self,
+        comm: MPI.Comm,
+        racers: Mapping[str, Racer],
+        plan: Plan,
+        random: np.random.Generator,
+        yardstick: Yardstick,
+        report: Report,
     ) -> None:
         self.comm, self.racers, self.plan, self._random, self._report = comm, dict(racers), plan, random, report
         self.left: dict[str, str] = {}
@@ -76,6 +85,9 @@ class Heat:
         self._settling: dict[str, int] = {}
         self._rounds = 0
         self._rows: list[dict[str, Any]] = []
+        self._yardstick, self._readings = yardstick, Readings()
+        self._unread_s = 0.0
+        """Seconds of steps since the yardstick was read; the same on all ranks."""
 
     def run(self) -> bool:
         """Give all runs turns until the heat is over; return whether a signal has ended it.
@@ -84,6 +96,7 @@ class Heat:
             RunFailed: a run has failed on this rank.
         """
         self._choose_block_lengths()
+        self._read_yardstick()
         began = reported = time.monotonic()
         over = stopped = False
         while not over:
@@ -134,7 +147,14 @@ class Heat:
                 self._leave(name, f"the loss is not finite at step {self.racers[name].step}")
             else:
                 self._note_block(name, order.index(place) + 1, means[place])
+            self._unread_s += means[place, 0] * (self._settling[name] + self._timed[name])
+        if self._unread_s >= self._yardstick.every_s:
+            self._read_yardstick()
         return bool(flags[0])
+
+    def _read_yardstick(self) -> None:
+        self._readings.add(self._rounds, self._yardstick.read(), self._yardstick.hosts)
+        self._unread_s = 0.0
 
     def _note_block(self, name: str, turn: int, means: np.ndarray) -> None:
         self._means[name].append(means)
@@ -154,10 +174,11 @@ class Heat:
         `baseline` is the name of a run; `runs` has by name the seconds of a step and its phases, and the ratio of the
         run's speed to the baseline's with its interval; `pairs` has the ratio of the second run's speed to the first's
         for all pairs. Means over rounds are geometric, so that the quotient of two runs' speeds is their ratio.
+        `yardstick` tells how fast the cores were, by rounds in place of steps.
         """
         names = list(self.racers)
         if not self._rounds or not names:
-            return {"baseline": None, "runs": {}, "pairs": []}
+            return {"baseline": None, "runs": {}, "pairs": [], "yardstick": None}
         means = np.array([self._means[name] for name in names])  # (runs, rounds, 1 + phases)
         times = means[:, :, 0].T
         step_s = np.exp(np.log(times).mean(0))
@@ -177,7 +198,8 @@ class Heat:
             }
             for place, name in enumerate(names)
         }
-        return {"baseline": names[0], "runs": runs, "pairs": _compare_pairs(names, times)}
+        pairs, yardstick = _compare_pairs(names, times), self._readings.summarise()
+        return {"baseline": names[0], "runs": runs, "pairs": pairs, "yardstick": yardstick}
 
 
 def _compare_pairs(names: Sequence[str], times: np.ndarray) -> list[dict[str, Any]]:

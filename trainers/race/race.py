@@ -14,6 +14,7 @@ from gradsweep.run_directory import CONFIG, DONE, FORMAT, PREEMPTED, RACE, RATIO
 from trainers.config import run_config
 from trainers.config.run_config import RunConfig
 from trainers.devices import memory
+from trainers.devices.yardstick import Yardstick
 from trainers.mpi.process import limit_threads
 from trainers.race.heat import Heat, blame
 from trainers.race.plan import Plan
@@ -127,7 +128,8 @@ class Race:
             self._write()
             append_rows(self.directory / RACE, RACE_COLUMNS, [{"heat": number, **row} for row in rows])
 
-        heat = Heat(self.comm, racers, self.plan, self._random, report)
+        threads = next(iter(racers.values())).config.threads_per_worker
+        heat = Heat(self.comm, racers, self.plan, self._random, Yardstick(self.comm, threads), report)
         stopped = heat.run()
         self._left_out |= heat.left
         return stopped

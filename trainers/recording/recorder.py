@@ -1,4 +1,4 @@
-"""Records a run: steps.csv, epochs.csv, local_models.csv and the numbers in result.json.
+"""Records a run: steps.csv, epochs.csv, local_models.csv, yardstick.csv and the numbers in result.json.
 
 Workers keep their rows and combine them about once a second, so that recording costs a step only a few additions.
 Loss and accuracy are sums over the workers; times, bytes and measured values are means.
@@ -16,11 +16,21 @@ import torch
 
 from compressors import unit_state
 from gradsweep import timed_steps
-from gradsweep.csv_columns import EPOCH_COLUMNS, LOCAL_EPOCH_COLUMNS, LOCAL_MODEL_COLUMNS, PHASES, STEP_COLUMNS
+from gradsweep.csv_columns import (
+    EPOCH_COLUMNS,
+    LOCAL_EPOCH_COLUMNS,
+    LOCAL_MODEL_COLUMNS,
+    PHASES,
+    STEP_COLUMNS,
+    YARDSTICK_COLUMNS,
+)
 from gradsweep.files import append_rows
-from gradsweep.run_directory import EPOCHS, LOCAL_MODELS, STEPS
+from gradsweep.run_directory import EPOCHS, LOCAL_MODELS, STEPS, YARDSTICK
 from trainers.devices.stopwatch import Stopwatch
+from trainers.devices.yardstick import Yardstick
 from trainers.exchange.base import Traffic
+from trainers.recording.batch_means import BatchMeans
+from trainers.recording.readings import Readings
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -67,6 +77,7 @@ class Recorder:
     Args:
         gradient_bytes: of the uncompressed fp32 gradient.
         warmup_steps: at the beginning of every attempt, left out of the throughput.
+        yardstick: read between steps; None: not at all.
         whole_epochs: combine the rows at the end of an epoch only, where asynchronous workers meet.
         listeners: receive on rank 0 the rows that have just been written.
     """
@@ -78,6 +89,7 @@ class Recorder:
         gradient_bytes: int,
         warmup_steps: int,
         *,
+        yardstick: Yardstick | None = None,
         whole_epochs: bool = False,
         listeners: Sequence[Listener] = (),
     ) -> None:
@@ -96,6 +108,10 @@ class Recorder:
         self._errors: list[float] = []
         self._steps = 0
         self.resumed_after: list[int] = []
+        self.readings = Readings()
+        self._yardstick = yardstick
+        self._read_at = -math.inf  # training time
+        self._batches = BatchMeans()
 
     def record_step(
         self,
@@ -131,7 +147,10 @@ class Recorder:
             self.combine()
 
     def combine(self) -> None:
-        """Combine the rows recorded since the last call; all workers call this after the same step."""
+        """Combine the rows recorded since the last call; all workers call this after the same step.
+
+        The yardstick is read then, if it is time: behind the last step's measurement and before the next step begins.
+        """
         if not self._local:
             return
         rows = self._combine_rows(np.array(self._local))
@@ -140,10 +159,28 @@ class Recorder:
         # every worker holds the same sums, so all come to the same decision
         step_s = rows[:, LOCAL.index("step_s")].mean()
         self._combine_after = int(min(max(COMBINE_EVERY_S / max(step_s, 1e-9), 1), 1000))
+        time_s = self.time_s + float(rows[:, LOCAL.index("step_s")].sum())
+        if self._yardstick is not None and time_s >= self._read_at + self._yardstick.every_s:
+            self._read_yardstick(self._yardstick, pending[-1]["step"], time_s)
         self._account(pending, rows)
         lost = np.flatnonzero(~np.isfinite(rows[:, 0]))
         if lost.size:
             raise Diverged(f"the loss is {rows[lost[0], 0]} at step {pending[lost[0]]['step']}")
+
+    def finish(self) -> None:
+        """Read the yardstick after the last step. All workers call this; all rows must have been combined."""
+        if self._yardstick is not None and self._steps and self.time_s > self._read_at:
+            self._read_yardstick(self._yardstick, self._steps, self.time_s)
+
+    def _read_yardstick(self, yardstick: Yardstick, step: int, time_s: float) -> None:
+        reading, hosts = yardstick.read(), yardstick.hosts
+        self._read_at = time_s
+        self.readings.add(step, reading, hosts)
+        if self.comm.rank == 0:
+            columns = zip(hosts, reading.seconds.tolist(), reading.others.tolist(), strict=True)
+            rows = [(step, time_s, worker, *values) for worker, values in enumerate(columns)]
+            named = (_printable(dict(zip(YARDSTICK_COLUMNS, row, strict=True))) for row in rows)
+            append_rows(self.directory / YARDSTICK, YARDSTICK_COLUMNS, named)
 
     def _combine_rows(self, rows: np.ndarray) -> np.ndarray:
         """Combine the rows of all workers: add the SUMMED columns, and average the others if they were measured.
@@ -176,6 +213,8 @@ class Recorder:
                 self._steps_left_out += 1
                 for name in self._left_out:
                     self._left_out[name] += row[name]
+            else:
+                self._batches.add(row["step_s"])
             self._epoch_sums += fixed["samples"] * np.array([1.0, row["loss"], row["accuracy"]])
             row["compression_ratio"] = self.gradient_bytes / row["payload_bytes"] if row["payload_bytes"] else math.nan
             written.append({**fixed, **row, "time_s": self.time_s})
@@ -247,6 +286,7 @@ class Recorder:
         late = {name: self._sums[name] - (self._left_out[name] if warmup else 0.0) for name in self._sums}
         payload = self._sums["payload_bytes"] / self._steps if self._steps else None
         last = self.epochs[-1] if self.epochs else {}
+        low, high = self._compute_interval(late["step_s"] / counted) if counted else (None, None)
         return {
             "steps": self._steps,
             "epochs": last.get("epoch", 0),
@@ -256,6 +296,8 @@ class Recorder:
             **{name: last.get(column) for name, column in _OF_LOCAL.items() if "consensus_distance" in last},
             "train_loss": last.get("train_loss"),
             "iterations_per_second": counted / late["step_s"] if counted else None,
+            "throughput_low": low,
+            "throughput_high": high,
             "samples_per_second": late["samples"] / late["step_s"] if counted else None,
             "warmup_steps": warmup,
             "timed_steps": timed_steps.after_warmup(self._steps, self._steps_left_out),
@@ -267,7 +309,15 @@ class Recorder:
             "compression_ratio": self.gradient_bytes / payload if payload else None,
             "compression_error": sum(self._errors) / len(self._errors) if self._errors else None,
             "phases_s": {phase: late[f"{phase}_s"] / counted for phase in PHASES} if counted else {},
+            "yardstick": self.readings.summarise(),
         }
+
+    def _compute_interval(self, step_s: float) -> tuple[float | None, float | None]:
+        """Return the 95 % interval of 1 / `step_s`, the mean over the timed steps; None if they do not tell one."""
+        margin = self._batches.compute_margin()
+        if margin is None or margin >= step_s:
+            return None, None
+        return 1 / (step_s + margin), 1 / (step_s - margin)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the state from which the figures are computed; all rows must have been combined."""
@@ -282,6 +332,8 @@ class Recorder:
             "epoch_sums": self._epoch_sums.tolist(),
             "evaluate_s": self.evaluate_s,
             "resumed_after": list(self.resumed_after),
+            "batches": self._batches.state_dict(),
+            "readings": self.readings.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -290,9 +342,15 @@ class Recorder:
         Raises:
             ValueError: it is something else; nothing has been changed.
         """
+        batches, readings = BatchMeans(), Readings()
+        added = {"batches": batches.state_dict(), "readings": readings.state_dict()}  # earlier versions have none
+        state = {**added, **state} if isinstance(state, Mapping) else state
         unit_state.require_keys("a recorder", state, self.state_dict())
         for sums in (state["sums"], state["left_out"]):
             unit_state.require_keys("a recorder's sums", sums, self._sums)
+        batches.load_state_dict(state["batches"])
+        readings.load_state_dict(state["readings"])
+        self._batches, self.readings = batches, readings
         self._steps, self._steps_left_out = state["steps"], state["steps_left_out"]
         self._sums, self._left_out = dict(state["sums"]), dict(state["left_out"])
         self._errors = state["errors"].tolist()

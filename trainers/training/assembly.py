@@ -21,6 +21,7 @@ from trainers.data.feeds import Batch, Feed
 from trainers.devices import choose
 from trainers.devices.memory import MemoryMeter
 from trainers.devices.stopwatch import Stopwatch
+from trainers.devices.yardstick import Yardstick
 from trainers.exchange.base import Exchange, Traffic
 from trainers.exchange.build import build_exchange
 from trainers.mpi.stopping import Agreement
@@ -170,6 +171,7 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
         directory,
         replica.flat.gradients.nbytes,
         config.warmup_steps,
+        yardstick=Yardstick(comm, config.threads_per_worker, served=link is not None),
         whole_epochs=config.exchange.asynchronous,
         listeners=listeners,
     )

@@ -72,6 +72,7 @@ def _train(run: Assembly) -> dict[str, Any]:
             run.recorder.combine()
     except Stopped as error:
         status, reason = PREEMPTED, str(error)
+    run.recorder.finish()
     run.agreement.close()
     run.exchange.close()
     if run.trackers is not None:

@@ -19,7 +19,7 @@ from tests.trainers.configs import compose_config
 from tests.trainers.ranks.checkpoint import COMM, folder
 from tests.trainers.ranks.exchange import main
 from trainers.config import run_config
-from trainers.devices import memory
+from trainers.devices import memory, yardstick
 from trainers.mpi import stopping
 from trainers.race import heat, race
 from trainers.race.racer import Racer, find_first_step
@@ -103,6 +103,7 @@ def lay_out(directory: Path, **runs: dict[str, Any]) -> Path:
 
 def whole() -> None:
     """Rows, ratios and the result of a race; runs that cannot race are left out by name."""
+    yardstick.EVERY_S, yardstick.MOST_COST = 0.0, 1e9
     with folder() as directory:
         configs = {name: compose(name) for name in ("none", "topk", "local")}
         backup = compose("none", exchange={"name": "parameter_server", "backup": 1}) if COMM.size > 2 else {}
@@ -131,6 +132,9 @@ def whole() -> None:
             assert figures["ratio_low"] <= figures["ratio"] <= figures["ratio_high"]
             assert sum(figures["phases_s"].values()) <= figures["step_s"] * (1 + 1e-9)
         assert [pair["runs"] for pair in only["pairs"]] == [["none", "topk"], ["none", "local"], ["topk", "local"]]
+        found = only["yardstick"]
+        assert found["readings"] > 1 and 0 < found["best_s"] <= found["slow_s"], "before the first round, and after it"
+        assert list(found["by_host"].values()) == [found["best_s"]] and 0 <= found["cores_of_others"] <= 1
         assert (read_json(place / RESULT) or {})["status"] == "done"
 
 

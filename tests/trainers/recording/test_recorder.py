@@ -13,6 +13,7 @@ import pytest
 
 from gradsweep import csv_columns, run_directory
 from trainers.devices.stopwatch import Stopwatch
+from trainers.devices.yardstick import Reading
 from trainers.exchange.base import Traffic
 from trainers.recording.local_models import LocalModels
 from trainers.recording.recorder import LOCAL, Diverged, Recorder
@@ -162,3 +163,119 @@ def test_nothing_measured_is_nothing_claimed(recorder: Recorder) -> None:
     recorder.combine()
     figures = recorder.figures()
     assert figures["steps"] == 0 and figures["iterations_per_second"] is None and figures["phases_s"] == {}
+
+
+class Watched:
+    """A yardstick of two workers; `events` has what was asked of it, and of a stopwatch."""
+
+    hosts = ("a", "b")
+
+    def __init__(self, every_s: float) -> None:
+        self.every_s = every_s
+        self.events: list[str] = []
+
+    def read(self) -> Reading:
+        self.events.append("read")
+        return Reading(np.array([1e-3, 2e-3]), np.array([math.nan, 0.25]), 0.5, 2.0)
+
+
+class WatchedWatch(FixedWatch):
+    def __init__(self, step_s: float, events: list[str]) -> None:
+        super().__init__(step_s)
+        self.events = events
+
+    def measure_step(self) -> float:
+        self.events.append("measured")
+        return super().measure_step()
+
+
+def take(recorder: Recorder, step: int, step_s: float, events: list[str]) -> None:
+    traffic = Traffic(payload_bytes=100, sent_bytes=100.0, compression_error=None)
+    recorder.record_step(step, 1, 0.1, 8, 0.5, 0.25, WatchedWatch(step_s, events), traffic, None)
+
+
+def test_the_yardstick_is_read_between_steps_when_its_time_has_come(tmp_path: Path) -> None:
+    """A step has been measured by then, and the next one has not begun; at the end it is read once more."""
+    yardstick = Watched(2.0)
+    recorder = Recorder(Twins(), tmp_path, 400, 0, yardstick=yardstick)  # type: ignore[arg-type]
+    for step in range(1, 6):
+        take(recorder, step, 1.0, yardstick.events)
+    recorder.combine()
+    measured, read = "measured", "read"
+    assert yardstick.events == [measured, read, measured, measured, read, measured, measured, read]
+    take(recorder, 6, 1.0, yardstick.events)
+    recorder.combine()
+    recorder.finish()
+    recorder.finish()
+    assert yardstick.events[8:] == [measured, read], "the last step has one, once"
+    written = rows(tmp_path / run_directory.YARDSTICK)
+    assert tuple(written[0]) == csv_columns.YARDSTICK_COLUMNS
+    assert [(row["step"], row["worker"], row["host"]) for row in written[2:4]] == [("3", "0", "a"), ("3", "1", "b")]
+    assert [row["time_s"] for row in written[::2]] == ["1.0", "3.0", "5.0", "6.0"]
+    assert [row["cores_of_others"] for row in written[:2]] == ["", "0.25"], "unknown is empty"
+    found = recorder.figures()["yardstick"]
+    assert (found["readings"], found["slow_s"], found["cores_of_others"]) == (4, 2e-3, 0.25)
+    assert recorder.time_s == 6.0
+
+
+def test_a_run_without_steps_has_no_reading(tmp_path: Path) -> None:
+    recorder = Recorder(Twins(), tmp_path, 400, 0, yardstick=Watched(0.0))  # type: ignore[arg-type]
+    recorder.combine()
+    recorder.finish()
+    assert recorder.figures()["yardstick"] is None and not (tmp_path / run_directory.YARDSTICK).exists()
+
+
+def test_throughput_has_an_interval_from_its_own_steps_after_the_warm_up(tmp_path: Path) -> None:
+    recorder = Recorder(Twins(), tmp_path, 400, warmup_steps=2)  # type: ignore[arg-type]
+    times = [9.0, 9.0, *np.random.default_rng(0).normal(1, 0.1, size=40).tolist()]
+    for step, step_s in enumerate(times, 1):
+        if step == 31:
+            recorder.combine()
+            figures = recorder.figures()
+            assert figures["throughput_low"] is None and figures["throughput_high"] is None, "of 28 steps"
+        take(recorder, step, step_s, [])
+    recorder.combine()
+    figures = recorder.figures()
+    means = np.array(times[2:]).reshape(20, 2).mean(1)
+    margin = 2.0930 * means.std(ddof=1) / math.sqrt(20)
+    assert figures["throughput_low"] == pytest.approx(1 / (np.mean(times[2:]) + margin))
+    assert figures["throughput_high"] == pytest.approx(1 / (np.mean(times[2:]) - margin))
+    assert figures["throughput_low"] < figures["iterations_per_second"] < figures["throughput_high"]
+
+
+def test_times_that_differ_too_much_have_no_interval(tmp_path: Path) -> None:
+    recorder = Recorder(Twins(), tmp_path, 400, warmup_steps=0)  # type: ignore[arg-type]
+    for step in range(1, 41):
+        take(recorder, step, 100.0 if step == 40 else 0.001, [])
+    recorder.combine()
+    assert recorder.figures()["throughput_low"] is None and recorder.figures()["throughput_high"] is None
+
+
+def test_a_restored_recorder_goes_on_and_an_older_state_has_no_readings(tmp_path: Path) -> None:
+    def build(folder: str) -> Recorder:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        return Recorder(Twins(), tmp_path / folder, 400, 0, yardstick=Watched(0.0))  # type: ignore[arg-type]
+
+    whole, first, second, older = (build(name) for name in ("whole", "first", "second", "older"))
+    for step in range(1, 61):
+        take(whole, step, 1 + step % 7, [])
+    for step in range(1, 21):
+        take(first, step, 1 + step % 7, [])
+    for recorder in (whole, first):
+        recorder.combine()
+    state = first.state_dict()
+    second.load_state_dict(state)
+    older.load_state_dict({key: value for key, value in state.items() if key not in ("batches", "readings")})
+    for step in range(21, 61):
+        for recorder in (second, older):
+            take(recorder, step, 1 + step % 7, [])
+    for recorder in (second, older):
+        recorder.combine()
+    figures = second.figures()
+    assert {**figures, "resumed_after": []} == whole.figures() and figures["throughput_low"] is not None
+    assert older.figures()["yardstick"]["readings"] == 40 and older.figures()["throughput_low"] is not None
+    assert older.figures()["iterations_per_second"] == figures["iterations_per_second"]
+    with pytest.raises(ValueError, match="the state of a recorder has the keys"):
+        build("other").load_state_dict({**state, "more": 1})
+    with pytest.raises(ValueError, match="the state of batch means"):
+        older.load_state_dict({**state, "batches": {}})

@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.thorough]
 
 Make = Callable[..., RunTask]
 ENDLESS = {"epochs": 1000000, "checkpoint": {"every_steps": 20}}
+OF_TIME = ("throughput_low", "throughput_high", "yardstick")
 MEASURED = ("time_s", "step_s", "evaluate_s", *(f"{phase}_s" for phase in csv_columns.PHASES))
 """Columns that no two runs have alike."""
 
@@ -122,7 +123,7 @@ def numbers(run: Run) -> Any:
             tables.append([{k: v for k, v in row.items() if k not in MEASURED} for row in csv.DictReader(file)])
     result = run.result()
     assert result is not None and all(tables)
-    left_out = (*MEASURED, "hosts", "phases_s", "total_s", "iterations_per_second", "samples_per_second")
+    left_out = (*MEASURED, "hosts", "phases_s", "total_s", "iterations_per_second", "samples_per_second", *OF_TIME)
     measured = re.compile("(peak|end)_.*memory.*|memory_before")  # memory_parts are counted
     return tables, {key: value for key, value in result.items() if key not in left_out and not measured.fullmatch(key)}
 

@@ -1,0 +1,72 @@
+"""Measure the time of cores: what this process took, and how long cores had nothing to do.
+
+Linux counts both since its start. Where /proc/stat cannot be read (some containers), nothing is known: NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+_STAT = Path("/proc/stat")
+_TASKS = Path("/proc/self/task")
+_KERNEL = Path("/proc/sys/kernel/random/boot_id")
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_NOT_BUSY = (3, 4, 5, 6)
+"""Columns of a core in /proc/stat after its name: idle, iowait, irq, softirq. Interrupts are no process; most of them
+serve messages of the run itself."""
+_PROCESS_TIMES = slice(11, 15)
+"""Fields of /proc/PID/stat after the name: utime, stime, and those of ended children."""
+
+
+def read_kernel_id() -> str:
+    """Return a text that processes under the same kernel share, even if their host names differ; or an empty one."""
+    try:
+        return _KERNEL.read_text().strip()
+    except OSError:
+        return ""
+
+
+def measure_process_s() -> float:
+    """Return the CPU time of this process so far, in seconds, with its threads and children (data loaders)."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_measure_child_s, _find_children()))
+
+
+def measure_not_busy_s(cores: Collection[int]) -> float:
+    """Return the seconds so far in which no process used `cores`, summed over them; NaN if it is not known.
+
+    Time that a hypervisor gave to others (steal) is no such time.
+    """
+    try:
+        lines = [line.split() for line in _STAT.read_text().splitlines() if line.startswith("cpu")]
+    except OSError:
+        return math.nan
+    columns = {words[0]: words[1:] for words in lines}
+    try:
+        return _TICK_S * sum(int(columns[f"cpu{core}"][column]) for core in cores for column in _NOT_BUSY)
+    except (KeyError, IndexError, ValueError):
+        return math.nan
+
+
+def _find_children() -> list[int]:
+    found: list[int] = []
+    try:
+        for task in _TASKS.iterdir():
+            found += map(int, (task / "children").read_text().split())
+    except OSError:  # a thread has ended meanwhile, or the kernel does not tell
+        pass
+    return found
+
+
+def _measure_child_s(child: int) -> float:
+    """Return the CPU time of a child that has not been waited for, in seconds."""
+    try:
+        _, _, fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")
+    except OSError:
+        return 0.0
+    return _TICK_S * sum(map(int, fields.split()[_PROCESS_TIMES]))
