@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", metavar="N", default="2..1024", help="2..1024 (default), or 2,4,96")
     parser.add_argument("--latency", metavar="TIME", help="one way, of all these networks: 50us")
+    parser.add_argument(
+        "--overhead",
+        metavar="TIME",
+        help="of the CPU for a message on these networks: 2us; default: as measured on a real network, else 1.5us",
+    )
     parser.add_argument("--probe", metavar="FILE", type=Path, help="network.json of `python -m sweep probe`")
     parser.add_argument("--samples", metavar="N", type=float, help="of a worker in a step; default: as in the runs")
     parser.add_argument(
@@ -53,11 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reports.scaling.measured.links import parse_networks, parse_workers
+    from reports.scaling.measured.links import parse_networks, parse_overhead, parse_workers
 
     pictures = table_options.parse_words("--plots", options.plots, PICTURES)
     formats = table_options.parse_words("--format", options.format, TABLES)
-    asked = parse_networks(options.network, options.latency, options.probe)
+    asked = parse_networks(options.network, options.latency, options.probe, options.overhead)
     workers = parse_workers(options.workers)
     if options.samples is not None and not 0 < options.samples < 1e9:
         raise bad_value("--samples", options.samples, "a number above 0, of samples of a worker in a step")
@@ -77,7 +82,8 @@ def run(options: argparse.Namespace) -> int:
         links = list({one.name: one for one in reversed(links)}.values())[::-1]  # keeps the first of each name
     place.mkdir(parents=True, exist_ok=True)
     latency = options.latency or _MAP_LATENCY
-    tables, closest = _write(predictor, links, workers, latency, place, formats, pictures)
+    overhead = parse_overhead(options.overhead)
+    tables, closest = _write(predictor, links, workers, latency, overhead, place, formats, pictures)
     if not options.quiet:
         _print_summary(predictor, tables, closest)
     print(format_path(place), flush=True)
@@ -116,6 +122,7 @@ def _write(
     links: Sequence[Links],
     workers: Sequence[int],
     latency: str,
+    overhead: float | None,
     place: Path,
     formats: Sequence[str],
     pictures: Sequence[str],
@@ -123,6 +130,7 @@ def _write(
     """Write all tables and pictures; return the tables, and sentences on the smallest changes that would alter an
     answer."""
     from gradsweep.options.units import seconds
+    from reports.scaling.measured.links import parse_network
     from reports.scaling.model import break_even
     from reports.scaling.output import fit_tables, remarks, speedup, tables
     from reports.tables.formats import save_table
@@ -131,20 +139,24 @@ def _write(
     by_name = {one.name: one for one in links}
     predictions = predictor.predict(links, workers)
     one_way = seconds(latency) or 0.0
-    maps = {workload: break_even.compute_win_map(predictor, workload, workers, one_way) for workload in parts.workloads}
+    wire = parse_network("1gbit", one_way, overhead)
+    maps = {workload: break_even.compute_win_map(predictor, workload, workers, wire) for workload in parts.workloads}
     evens = [
         even for workload, one in maps.items() for even in break_even.find_break_even(one, parts.compressors, workload)
     ]
     notes = remarks.write_notes(predictor, links)
     missing = break_even.find_needed(predictor, predictions, by_name)
     times = speedup.compute_speedups(predictor, predictions, by_name)
+    rivals = speedup.find_close(times, predictions, parts.compressors)
+    close = {key: (rival.method, rival.times) for key, rival in rivals.items()}
+    closest = tables.describe_closest(missing, close)
     made = [
-        tables.build_fastest_table(predictions, parts.compressors, notes),
+        tables.build_fastest_table(predictions, parts.compressors, close, notes),
         speedup.build_table(times, notes),
         tables.build_break_even_table(evens, latency, remarks.explain_other_latencies(links, one_way)),
         tables.build_throughput_table(predictions, notes),
         tables.build_efficiency_table(predictions, notes),
-        tables.build_needed_table(missing, [*tables.describe_closest(missing), *notes]),
+        tables.build_needed_table(missing, [*closest, *notes]),
         tables.build_published_table(predictor, predictions, by_name),
         fit_tables.build_check_table(predictor.check, ()),
         fit_tables.build_model_table(predictor),
@@ -159,7 +171,7 @@ def _write(
         makes = list_makers(predictor.check, predictions, maps, evens, times, links, latency)
         with Drawing(makes, place, ["png", *pictures]) as drawing:
             drawing.finish()
-    return made, tables.describe_closest(missing)
+    return made, closest
 
 
 def _print_summary(predictor: Predictor, made: Sequence[ReportTable], closest: Sequence[str]) -> None:

@@ -214,7 +214,7 @@ def _parse_settings(options: argparse.Namespace) -> SimulationSettings:
     size = _parse_quantity("--bytes", options.bytes, units.byte_count, _LARGEST, "44MB")
     typed = options.bytes if options.dense is None else options.dense
     dense = _parse_quantity("--dense", typed, units.byte_count, _LARGEST, "44MB")
-    part = _parse_limit("--part", options.part, traffic.PART, _SMALLEST_PART)
+    part = _parse_part(options.part)
     eager = _parse_limit("--eager", options.eager, traffic.EAGER, "0B")
     for name, low, high in _RANGES:
         value = getattr(options, name)
@@ -233,6 +233,16 @@ def _parse_settings(options: argparse.Namespace) -> SimulationSettings:
     return SimulationSettings(
         training, options.per_node, inner, options.oversubscription, eager, steps=options.steps, seed=options.seed
     )
+
+
+def _parse_part(text: str | None) -> Callable[[int], float]:
+    """Return the limit of a part in bytes by the number of workers; as in training if nothing was typed."""
+    from reports.scaling.measured import traffic
+
+    if text is None:
+        return lambda workers: traffic.PART * traffic.compute_growth(workers)
+    limit = _parse_limit("--part", text, math.inf, _SMALLEST_PART)
+    return lambda workers: limit
 
 
 def _parse_quantity(name: str, text: str, read: Callable[[object], float | None], most: float, example: str) -> float:

@@ -16,6 +16,12 @@ from reports.reading.json_values import as_mapping, as_number
 PAYLOAD_SHARE = 1448 / 1514
 """The share of an Ethernet frame with its header that TCP over IP leaves for a message (MTU 1500, time stamps)."""
 
+MESSAGE_S = 1.5e-6
+"""The CPU's time for a message in s: the overhead o of LogGOPSim (Hoefler, Schneider and Lumsdaine, 2010)."""
+BYTE_S = 8 / 42e9
+"""The CPU's time for a byte over TCP in s: a core receives 42 Gbit/s (Cai et al., "Understanding Host Network Stack
+Overheads", 2021)."""
+
 LOWEST_BIT_S, HIGHEST_BIT_S = 10e3, 1e13
 LONGEST_S = 1.0
 
@@ -28,11 +34,19 @@ class Links:
         name: their name in tables.
         alpha: s, one way of a short message.
         beta: s a byte of payload.
+        per_message, per_byte: the CPU's time in s for a message and a byte, as usual with such links; it counts where
+            no run has measured it.
+        is_typed: `per_message` was typed, so that it counts in any case.
+        is_emulated: they were measured on an emulated network.
     """
 
     name: str
     alpha: float
     beta: float
+    per_message: float = MESSAGE_S
+    per_byte: float = BYTE_S
+    is_typed: bool = False
+    is_emulated: bool = False
 
     @property
     def bandwidth(self) -> float:
@@ -43,51 +57,74 @@ class Links:
 MEMORY = Links("none", 0.0, 0.0)
 """No network: only MPI's own work costs time."""
 
-NOMINAL: Mapping[str, tuple[float, float, float]] = {
-    "infiniband": (200e9, 1.5e-6, 0.97),
-    "ethernet_1g": (1e9, 200e-6, PAYLOAD_SHARE),
-    "ethernet_10g": (10e9, 50e-6, PAYLOAD_SHARE),
-    "wan_100m": (100e6, 10e-3, PAYLOAD_SHARE),
+NOMINAL: Mapping[str, tuple[float, float, float, float, float]] = {
+    "infiniband": (200e9, 1.5e-6, 0.97, 0.0, 0.0),
+    "ethernet_1g": (1e9, 200e-6, PAYLOAD_SHARE, MESSAGE_S, BYTE_S),
+    "ethernet_10g": (10e9, 50e-6, PAYLOAD_SHARE, MESSAGE_S, BYTE_S),
+    "wan_100m": (100e6, 10e-3, PAYLOAD_SHARE, MESSAGE_S, BYTE_S),
 }
-"""Bit/s, one-way s, and the share of the payload. infiniband is HDR; the others are those of conf/network."""
+"""Bit/s, one-way s, the share of the payload, and the CPU's s for a message and a byte. infiniband is HDR, whose
+adapters copy without the CPU, and whose one-way time includes the CPU's; the others are those of conf/network."""
 
 _LATENCIES = ((25e9, 10e-6), (5e9, 30e-6), (0.0, 50e-6))
 """One-way s of MPI over TCP in one building, by the least bit/s of the link: 10 us for 100gbit."""
 
 
-def parse_network(word: str, latency: float | None = None) -> Links:
+def parse_network(word: str, latency: float | None = None, overhead: float | None = None) -> Links:
     """Return the links for a name of `NOMINAL` or a bandwidth such as `10gbit`.
 
     Args:
         latency: one-way s, in place of the usual one of such links.
+        overhead: the CPU's s for a message, in place of the usual one of such links and of what runs have measured.
 
     Raises:
         UsageError: it is neither.
     """
     if word in NOMINAL:
-        rate, usual, share = NOMINAL[word]
+        rate, usual, share, per_message, per_byte = NOMINAL[word]
     else:
         found = units.bits_per_second(word)
         if found is None or not LOWEST_BIT_S <= found <= HIGHEST_BIT_S:
             raise bad_value(
                 "--network", word, f"{', '.join(NOMINAL)}, or a bandwidth with its unit, from 10kbit to 10tbit: 25gbit"
             )
-        rate, share = found, PAYLOAD_SHARE
+        rate, share, per_message, per_byte = found, PAYLOAD_SHARE, MESSAGE_S, BYTE_S
         usual = next(time for least, time in _LATENCIES if rate >= least)
-    return Links(word, usual if latency is None else latency, 8 / (rate * share))
+    beta = 8 / (rate * share)
+    links = Links(word, usual if latency is None else latency, beta, per_message, per_byte)
+    return links if overhead is None else dataclasses.replace(links, per_message=overhead, is_typed=True)
 
 
-def parse_networks(words: str, latency: str | None, probe: Path | None) -> list[Links]:
+def parse_time(option: str, text: str | None, what: str, example: str) -> float | None:
+    """Return a time of a message in s; None if it was not typed. `what` names it.
+
+    Raises:
+        UsageError: it is no time, or above LONGEST_S.
+    """
+    found = None if text is None else units.seconds(text)
+    if text is not None and (found is None or found > LONGEST_S):
+        raise bad_value(option, text, f"{what} with its unit, from 0s to 1s: {example}")
+    return found
+
+
+def parse_overhead(text: str | None) -> float | None:
+    """Return the CPU's s for a message; None if it was not typed.
+
+    Raises:
+        UsageError: it is no time, or above LONGEST_S.
+    """
+    return parse_time("--overhead", text, "a time", "2us")
+
+
+def parse_networks(words: str, latency: str | None, probe: Path | None, overhead: str | None = None) -> list[Links]:
     """Return the links that a command line names, each once, those from probes first.
 
     Raises:
-        UsageError: a word is no network, or the latency is none, or the probe cannot be read.
+        UsageError: a word is no network, or a time is none, or the probe cannot be read.
     """
-    one_way = None if latency is None else units.seconds(latency)
-    if latency is not None and (one_way is None or one_way > LONGEST_S):
-        raise bad_value("--latency", latency, "a one-way time with its unit, from 0s to 1s: 50us")
+    one_way, each = parse_time("--latency", latency, "a one-way time", "50us"), parse_overhead(overhead)
     found = [] if probe is None else [read_probe(probe)]
-    return [*found, *(parse_network(word, one_way) for word in dict.fromkeys(filter(None, words.split(","))))]
+    return [*found, *(parse_network(word, one_way, each) for word in dict.fromkeys(filter(None, words.split(","))))]
 
 
 def read_probe(path: Path) -> Links:
@@ -114,12 +151,14 @@ def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measure
     figures = as_mapping(content.get(figures_of))
     rates = (as_number(figures.get(key)) for key in ("ring_bandwidth", "bandwidth"))
     rate, latency = next((rate for rate in rates if rate > 0), 0.0), as_number(figures.get("latency_s"))
-    return Links(name, latency, 8 / rate) if rate and latency > 0 else None
+    is_emulated = figures_of == "measured" and any(as_mapping(content.get(key)) for key in ("emulation", "expected"))
+    return Links(name, latency, 8 / rate, is_emulated=is_emulated) if rate and latency > 0 else None
 
 
 def take_median(name: str, links: Sequence[Links]) -> Links:
     """Return links with the median latency and the median bandwidth of one or more links."""
-    return Links(name, statistics.median(one.alpha for one in links), statistics.median(one.beta for one in links))
+    alpha, beta = (statistics.median(getattr(one, figure) for one in links) for figure in ("alpha", "beta"))
+    return Links(name, alpha, beta, is_emulated=any(one.is_emulated for one in links))
 
 
 def is_same_latency(one: float, other: float) -> bool:

@@ -225,8 +225,9 @@ def _read_records(row: RunRow) -> tuple[Links | None, Links | None, float, list[
     threads = int(row["workers"]) * int(_to_number(row.get("threads_per_worker")) or 1)
     load = threads / count if count else 1.0
     nominal = _read_configured_links(row)
+    emulated = None if nominal is None else dataclasses.replace(nominal, is_emulated=True)
     return (
-        read_links(content, row[NETWORK]) or nominal,
+        read_links(content, row[NETWORK]) or emulated,
         read_links(content, row[NETWORK], "expected") or nominal,
         load if state.get("oversubscribed") else min(load, 1.0),
         as_list(content.get("marks")),

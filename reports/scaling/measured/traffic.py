@@ -15,14 +15,24 @@ from collections.abc import Mapping, Sequence
 
 from reports.scaling.measured.collectives import COLLECTIVES
 
+GROWING_FROM = 32
+"""Workers above which the parts of messages and the segments of sums grow in proportion to the workers, as in
+trainers.mpi.message_sizes; a ring's messages then stay at 64 KiB."""
 PART = 1.5 * 2**20
-"""Bytes of a usual part of a message of layers: a part leaves at 1 MiB or more, and sums are cut after 2 MiB.
+"""Bytes of a usual part of a message of layers with few workers: a part leaves at 1 MiB or more, and sums are cut after
+2 MiB.
 
 This and the next two constants only serve to estimate the calls of runs that have not counted them."""
 DENSE_PART = 3 * 2**20
 """Bytes of the gradient in a part if a payload may be as long as the gradient: a large layer is a part then."""
 SEGMENT = 2**21
 """Bytes of a sum if units are longer than that."""
+
+
+def compute_growth(workers: int) -> float:
+    """Return how many times as long parts and segments are as with few workers."""
+    return max(workers, GROWING_FROM) / GROWING_FROM
+
 
 EAGER = 2**16
 """Bytes above which Open MPI over TCP asks before it sends: request, answer and data are three one-way messages."""
@@ -81,7 +91,8 @@ class Traffic:
         summed, gathered: bytes of a worker's payload that go through allreduce, and that every worker gets. With
             `sharded` and `gossip`, and of one swap, `gathered` is the whole message.
         answered: with `sharded`, bytes of the means of all shards.
-        sums, gathers: calls one after another into which `summed` and `gathered` are divided, with `lanes`.
+        sums, gathers: calls one after another into which `summed` and `gathered` are divided, with `lanes` and up to
+            GROWING_FROM workers (see `count_calls`).
         rounds: the number of sums that wait for the result of the one before.
         sizes: tables of the sizes of payloads that travel first.
         agreements: sums of a few numbers before all else.
@@ -90,6 +101,7 @@ class Traffic:
         degree: neighbours in a gossip; 0: all others.
         every: steps from one exchange to the next.
         grows: lg W neighbours in a gossip, whatever `degree` says.
+        part: with `lanes`, how many times as long the parts of the calls are as usual parts of few workers.
     """
 
     pattern: str
@@ -105,6 +117,29 @@ class Traffic:
     degree: float = 0.0
     every: int = 1
     grows: bool = False
+    part: float = 1.0
+
+    def count_calls(self, workers: int) -> Traffic:
+        """Return the traffic with the calls of this many workers, whose parts may be longer than those of few workers.
+
+        The calls that wait for backward to end stay as many, as far as there are still so many; rounds are not cut.
+        """
+        growth = max(1.0, compute_growth(workers) / self.part)
+        if self.pattern != "lanes" or growth == 1:
+            return self
+        rounds = self.rounds if self.rounds > 1 else 0
+        parts = max(0.0, self.sums - rounds)
+        sums = rounds + math.ceil(parts / growth) if self.summed else self.sums
+        gathers = math.ceil(self.gathers / growth) if self.gathered else self.gathers
+        fewer = self.sums - sums + self.gathers - gathers
+        return dataclasses.replace(
+            self,
+            sums=sums,
+            gathers=gathers,
+            sizes=self.sizes * gathers / self.gathers,
+            early=max(0.0, self.early - fewer),
+            part=self.part * growth,
+        )
 
     @property
     def early_share(self) -> float:
@@ -147,12 +182,13 @@ class Traffic:
         if self.pattern == "swaps":
             beyond = 2 if workers & (workers - 1) else 0
             return [*found, CollectiveCall("gossip", self.gathered, workers.bit_length() - 1 + beyond, 2)]
-        if self.summed:
-            found.append(CollectiveCall("allreduce", self.summed / self.sums, self.sums, workers))
-        if self.sizes:
-            found.append(CollectiveCall("allgather", 64.0, self.sizes, workers))
-        if self.gathered:
-            found.append(CollectiveCall("allgather", self.gathered / self.gathers, self.gathers, workers))
+        called = self.count_calls(workers)
+        if called.summed:
+            found.append(CollectiveCall("allreduce", called.summed / called.sums, called.sums, workers))
+        if called.sizes:
+            found.append(CollectiveCall("allgather", 64.0, called.sizes, workers))
+        if called.gathered:
+            found.append(CollectiveCall("allgather", called.gathered / called.gathers, called.gathers, workers))
         return found
 
     def _count_neighbours(self, workers: int) -> int:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from reports.scaling.measured.links import PAYLOAD_SHARE, Links
+from reports.scaling.model.pairs import Pair
 from reports.scaling.model.predict import Prediction, Predictor
 
 BASELINE = "none"
@@ -44,43 +46,82 @@ class WinMap:
         bandwidths: bit/s, as links are sold, ascending; workers: ascending.
         methods: all methods, whether they win or not.
         steps: (methods, bandwidths, workers), s.
+        low, high: the interval of the speed-up over the fastest baseline, likewise; nan where there is none.
     """
 
     bandwidths: npt.NDArray[np.float64]
     workers: Sequence[int]
     methods: Sequence[str]
     steps: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
 
     @property
     def winner(self) -> npt.NDArray[np.intp]:
         """(bandwidths, workers): the position of the fastest method in `methods`."""
         return self.steps.argmin(axis=0)
 
+    @property
+    def is_close(self) -> npt.NDArray[np.bool_]:
+        """(bandwidths, workers): whether the fastest method is not certain, since the interval of its speed-up contains
+        1; where the baseline is the fastest, since that of another method does."""
+        close = (self.low <= 1) & (self.high >= 1)
+        own = np.take_along_axis(close, self.winner[None], axis=0)[0]
+        known = np.take_along_axis(np.isfinite(self.low), self.winner[None], axis=0)[0]
+        return np.where(known, own, close.any(axis=0))
+
 
 def compute_win_map(
-    predictor: Predictor, workload: str, workers: Sequence[int], latency: float, points: int = 121
+    predictor: Predictor, workload: str, workers: Sequence[int], links: Links, points: int = 121
 ) -> WinMap:
-    """Predict all methods at all bandwidths from SLOWEST_BIT_S to FASTEST_BIT_S, with this one-way latency in s."""
+    """Predict all methods at all bandwidths from SLOWEST_BIT_S to FASTEST_BIT_S; `links` has all but the bandwidth."""
     rates = np.geomspace(SLOWEST_BIT_S, FASTEST_BIT_S, points)
+    betas = 8 / (rates * PAYLOAD_SHARE)
     methods = predictor.measurements.list_methods(workload)
     steps = np.empty((len(methods), points, len(workers)))
     for place, method in enumerate(methods):
         for column, count in enumerate(workers):
-            steps[place, :, column] = _compute_totals(predictor, workload, method, count, latency, rates)
-    return WinMap(rates, workers, methods, steps)
+            steps[place, :, column] = _compute_totals(predictor, workload, method, count, links, betas)
+    low, high = np.full((2, *steps.shape), np.nan)
+    compressors = predictor.measurements.compressors
+    bases = [place for place, method in enumerate(methods) if compressors[method] == BASELINE]
+    for base in bases:
+        is_fastest = steps[base] == steps[bases].min(axis=0)
+        for place, method in enumerate(methods):
+            pair = None if place in bases else Pair.from_predictor(predictor, workload, method, methods[base])
+            for column, count in enumerate(workers):
+                here = is_fastest[:, column]
+                if pair is not None and here.any():
+                    ends = _compute_ends(predictor, pair, count, links, betas[here])
+                    times = steps[base, here, column] / steps[place, here, column]
+                    low[place, here, column] = np.minimum(ends[0], times)
+                    high[place, here, column] = np.maximum(ends[1], times)
+    return WinMap(rates, workers, methods, steps, low, high)
 
 
 def _compute_totals(
-    predictor: Predictor, workload: str, method: str, workers: int, latency: float, rates: npt.NDArray[np.float64]
+    predictor: Predictor, workload: str, method: str, workers: int, links: Links, betas: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    betas = 8 / (rates * PAYLOAD_SHARE)
+    def predict(beta: Any) -> Any:
+        one = dataclasses.replace(links, beta=beta)
+        return predictor.predict_step(workload, method, workers, one).total
+
     if predictor.best:  # the best algorithm depends on the bandwidth
-        found = [
-            predictor.predict_step(workload, method, workers, Links("", latency, float(beta))).total for beta in betas
-        ]
-        return np.array(found)
-    links = Links("", latency, betas)  # type: ignore[arg-type]
-    return np.broadcast_to(np.asarray(predictor.predict_step(workload, method, workers, links).total), betas.shape)
+        return np.array([predict(float(beta)) for beta in betas])
+    return np.broadcast_to(np.asarray(predict(betas)), betas.shape)
+
+
+def _compute_ends(
+    predictor: Predictor, pair: Pair, workers: int, links: Links, betas: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return both ends of the interval of a speed-up at each of these bandwidths, (2, points)."""
+
+    def compute(beta: Any) -> Any:
+        return pair.compute_interval(predictor, workers, dataclasses.replace(links, beta=beta))
+
+    if predictor.best:
+        return np.array([compute(float(beta)) for beta in betas]).T
+    return np.array([np.broadcast_to(ends, betas.shape) for ends in compute(betas[:, None])])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,13 +129,15 @@ class BreakEven:
     """The ranges of bandwidth in bit/s in which `method` beats the baseline, ascending.
 
     From 0: from the slowest bandwidth of the map on; to inf: up to its fastest. There may be several: a method with
-    fewer waits and more bytes pays on fast networks only.
+    fewer waits and more bytes pays on fast networks only. In the ranges `close` the interval of the speed-up contains
+    1; they are not in `wins`.
     """
 
     workload: str
     method: str
     workers: int
     wins: tuple[tuple[float, float], ...]
+    close: tuple[tuple[float, float], ...] = ()
 
 
 def find_break_even(found: WinMap, compressors: Mapping[str, str], workload: str = "") -> list[BreakEven]:
@@ -108,8 +151,13 @@ def find_break_even(found: WinMap, compressors: Mapping[str, str], workload: str
         if place in bases:
             continue
         for column, count in enumerate(found.workers):
-            gain = np.log(base[:, column] / found.steps[place, :, column])
-            answers.append(BreakEven(workload, method, count, _find_wins(gain, np.log(found.bandwidths))))
+            gain, rates = np.log(base[:, column] / found.steps[place, :, column]), np.log(found.bandwidths)
+            low, high = (np.log(ends[place, :, column]) for ends in (found.low, found.high))
+            if np.isnan(low).any():
+                answers.append(BreakEven(workload, method, count, _find_wins(gain, rates)))
+            else:
+                close = _find_wins(np.minimum(high, -low), rates)
+                answers.append(BreakEven(workload, method, count, _find_wins(low, rates), close))
     return answers
 
 

@@ -13,6 +13,10 @@ with the latencies, messages and bytes of reports.scaling.measured.traffic. An e
 e of them leave during a backward of B seconds, max((k - e) / k T, T - e / (e + 1) (B + encode)) is left to wait for; of
 a gossip during forward and backward, F + B, max(0, T - F - B).
 
+k_a, k_b, m and b are figures of the network and of its CPUs. Those of an emulated network hold there only. They do not
+go into other networks, which have figures of their own: those fitted to the runs on real networks, if there are any;
+else k_a = k_b = 1, and m and b are usual ones (`Links.per_message`, `per_byte`).
+
 Free are kappa, k_a, k_b, m, b and s for all together, two for the compute of a workload, and three for each method. The
 five of communication are found by non-negative least squares, robust (Huber's weights) and drawn towards textbook
 values (1, 1 and almost nothing), so that a few runs suffice and parameters without data stay plausible.
@@ -30,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reports.scaling.measured.cell import MeasuredCell
-from reports.scaling.measured.links import Links
+from reports.scaling.measured.links import MEMORY, Links
 from reports.scaling.measured.traffic import Traffic, compute_demand
 
 Array = npt.NDArray[np.float64]
@@ -87,12 +91,25 @@ class ComputeCost:
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """The fitted cost model. `shared` are k_a, k_b, m, b, s of the module; `kappa` is the exponent of crowded cores."""
+    """The fitted cost model. `kappa` is the exponent of crowded cores.
+
+    `shared` are k_a, k_b, m, b, s of the module as fitted to all cells; `real` as fitted to those without an emulated
+    network, None if none of them has a network.
+    """
 
     kappa: float
     shared: tuple[float, ...]
     works: Mapping[str, ComputeCost]
     methods: Mapping[tuple[str, str], MethodCost]
+    real: tuple[float, ...] | None = None
+
+    def get_figures(self, links: Links) -> tuple[float, ...]:
+        """Return k_a, k_b, m, b, s for messages on these links."""
+        if links.is_emulated or links.name == MEMORY.name:
+            return self.shared
+        if self.real is not None and not links.is_typed:
+            return self.real
+        return 1.0, 1.0, links.per_message, links.per_byte, self.shared[-1]
 
     def predict_step(
         self,
@@ -115,13 +132,13 @@ class CostModel:
             codec, payload: encode and decode, and the bytes, are so many times what they are; may be arrays.
         """
         method, work = self.methods[key], self.works[key[0]]
-        traffic = method.traffic
+        traffic = method.traffic.count_calls(workers)
         crowd = max(1.0, load) ** self.kappa
         compute = (work.fixed + work.each * samples) * crowd
         encode = codec * method.encode * crowd
         decode = codec * (method.decode + method.decode_each * traffic.count_payloads(workers)) * crowd
         asked = compute_demand(traffic, workers, links.alpha, links.beta) if best else compute_demand(traffic, workers)
-        k_a, k_b, per_message, per_byte, spread = self.shared
+        k_a, k_b, per_message, per_byte, spread = self.get_figures(links)
         size = asked.bytes * payload
         time = k_a * links.alpha * asked.latencies + k_b * links.beta * size
         time = time + (per_message * asked.messages + per_byte * size) * crowd
@@ -155,7 +172,12 @@ def fit_model(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str], T
     for key in dict.fromkeys((cell.workload, cell.method) for cell in cells):
         own = tuple(cell for cell in cells if (cell.workload, cell.method) == key)
         methods[key] = _fit_method(own, kappa, traffic[key])
-    return CostModel(kappa, tuple(_fit_shared(cells, traffic, kappa)), works, methods)
+    shared = tuple(_fit_shared(cells, traffic, kappa))
+    elsewhere = [cell for cell in cells if not cell.links.is_emulated]
+    real = None
+    if any(cell.links.beta and cell.is_fair and cell.workers > 1 for cell in elsewhere):
+        real = tuple(_fit_shared(elsewhere, traffic, kappa)) if len(elsewhere) < len(cells) else shared
+    return CostModel(kappa, shared, works, methods, real)
 
 
 def _list_workloads(cells: Sequence[MeasuredCell]) -> list[str]:
@@ -242,7 +264,7 @@ def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str],
     for cell in cells:
         if cell.workers < 2 or not cell.is_fair:
             continue
-        sent = traffic[cell.workload, cell.method]
+        sent = traffic[cell.workload, cell.method].count_calls(cell.workers)
         asked, share = compute_demand(sent, cell.workers), sent.early_share
         hidden = 0.0
         if cell.overlaps and share:
@@ -291,4 +313,7 @@ def stack_models(models: Sequence[CostModel], key: tuple[str, str]) -> CostModel
         methods[0], **{field: together(methods, field) for field in ("encode", "decode", "decode_each", "beside")}
     )
     work = ComputeCost(*(together(works, field) for field in ("fixed", "each", "backward")))
-    return CostModel(1.0, tuple(np.array([one.shared for one in models]).T), {key[0]: work}, {key: method})
+    shared = tuple(np.array([one.shared for one in models]).T)
+    known = [one.real for one in models if one.real is not None]
+    real = tuple(np.array(known).T) if len(known) == len(models) else None
+    return CostModel(1.0, shared, {key[0]: work}, {key: method}, real)

@@ -79,16 +79,27 @@ def summarize_check(check: CrossValidation) -> list[str]:
     return said
 
 
+EMULATED = ", in these runs and on emulated networks only"
+
+
+def _list_figures(figures: Sequence[float], where: str) -> list[tuple[str, float, str]]:
+    """Return the fitted figures of messages with their names and units; `where` says on which networks they hold."""
+    k_a, k_b, per_message, per_byte, _ = figures
+    return [
+        (f"latency, times what was measured{where}", k_a, "1"),
+        (f"bandwidth: a byte's time, times what was measured{where}", k_b, "1"),
+        (f"MPI's own work for a message{where}", per_message * 1e6, "us"),
+        (f"MPI's own work for a byte{where}", per_byte * 1e9, "ns"),
+    ]
+
+
 def build_model_table(predictor: Predictor) -> ReportTable:
     """Return a table of the fitted parameters."""
     model = predictor.model
-    k_a, k_b, per_message, per_byte, spread = model.shared
     shared = [
-        ("latency, times what was measured", k_a, "1"),
-        ("bandwidth: a byte's time, times what was measured", k_b, "1"),
-        ("MPI's own work for a message", per_message * 1e6, "us"),
-        ("MPI's own work for a byte", per_byte * 1e9, "ns"),
-        ("spread of the workers' compute", spread, "1"),
+        *_list_figures(model.shared, "" if model.real == model.shared else EMULATED),
+        *(_list_figures(model.real, ", on real networks") if model.real not in (None, model.shared) else ()),
+        ("spread of the workers' compute", model.shared[-1], "1"),
         ("exponent of threads a core", model.kappa, "1"),
     ]
     rows: list[tuple[str, str, float, str]] = [("", what, value, unit) for what, value, unit in shared]

@@ -30,10 +30,11 @@ from reports.scaling.model.predict import Prediction
 from reports.scaling.output import lines, speedup_picture
 from reports.scaling.output.fit_tables import summarize_check
 from reports.scaling.output.speedup import Speedup
-from reports.scaling.output.tables import format_ranges
+from reports.scaling.output.tables import CLOSE, format_ranges
 
 _ACROSS, _TITLE = 3, 30  # panels side by side, and characters of their names' lines
 _HATCH = "////"
+_SOLID, _FAINT = 0.75, 0.2  # opacity of the map where the fastest method is certain, and where it is not
 
 
 def _make_name(name: str, workload: str) -> str:
@@ -116,7 +117,8 @@ def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Seque
     half = (found.bandwidths[1] / found.bandwidths[0]) ** 0.5
     edges = np.append(found.bandwidths / half, found.bandwidths[-1] * half)
     columns = np.arange(len(found.workers) + 1) - 0.5
-    axis.pcolormesh(columns, edges, winner, cmap=colours, vmin=-0.5, vmax=len(found.methods) - 0.5, alpha=0.75)
+    opacity = np.where(found.is_close, _FAINT, _SOLID)
+    axis.pcolormesh(columns, edges, winner, cmap=colours, vmin=-0.5, vmax=len(found.methods) - 0.5, alpha=opacity)  # type: ignore[arg-type]
     _hatch(axis, columns, edges)
     if dots:
         x, y = zip(*sorted(dots), strict=True)
@@ -129,8 +131,9 @@ def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Seque
     axis.set(xlabel="workers", xlim=(columns[0], columns[-1]))
     axis.grid(visible=False)
     marks: list[Line2D | Patch] = [
-        Patch(facecolor=looks[method].colour, alpha=0.75, label=escape_label(method)) for method in methods
+        Patch(facecolor=looks[method].colour, alpha=_SOLID, label=escape_label(method)) for method in methods
     ]
+    marks += [Patch(facecolor=GREY, alpha=_FAINT, label=f"pale: {CLOSE}")] if found.is_close.any() else []
     marks += [Patch(facecolor="white", edgecolor=GREY, hatch=_HATCH, label="predicted")]
     marks += [Line2D([], [], color="black", marker="o", linestyle="none", label="runs there")] if dots else []
     draw_legend(figure, marks, f"the fastest compressor, {latency} one way")
@@ -152,7 +155,8 @@ def _describe_winners(found: WinMap) -> str:
     for rate in (1e8, 1e9, 1e10, 1e11):
         row = int(np.abs(np.log(found.bandwidths / rate)).argmin())
         names = [
-            f"{found.methods[winner[row, column]]} with {found.workers[column]}"
+            f"{CLOSE if found.is_close[row, column] else found.methods[winner[row, column]]} with "
+            f"{found.workers[column]}"
             for column in (0, len(found.workers) - 1)
         ]
         said.append(f"at {format_bandwidth(rate)} {join_words(names)} workers")
@@ -162,7 +166,7 @@ def _describe_winners(found: WinMap) -> str:
 def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot | None:
     """Plot the bandwidths at which each method beats the baseline, as bars by workers; None if no method does."""
     found = [one for one in found if one.workload == workload]
-    if not any(one.wins for one in found):
+    if not any(one.wins or one.close for one in found):
         return None
     methods, counts = (list(dict.fromkeys(getattr(one, name) for one in found)) for name in ("method", "workers"))
     figure = Figure(figsize=(TEXT, LEGEND + 2.6))
@@ -171,6 +175,9 @@ def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> 
     for one in found:
         look = looks[one.method]
         x = counts.index(one.workers) + 0.8 * ((methods.index(one.method) + 0.5) / len(methods) - 0.5)
+        for low, high in one.close:
+            ends = np.clip([low, high], SLOWEST_BIT_S, FASTEST_BIT_S)
+            axis.plot([x, x], ends, color=look.colour, linewidth=1.5, alpha=_FAINT)
         for low, high in one.wins:
             ends = np.clip([low, high], SLOWEST_BIT_S, FASTEST_BIT_S)
             axis.plot([x, x], ends, color=look.colour, linewidth=1.5, linestyle=lines.DASHES)
@@ -183,11 +190,14 @@ def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> 
     axis.set(xlabel="workers", xlim=(-0.5, len(counts) - 0.5))
     axis.grid(visible=False, axis="x")
     _frame_bandwidths(axis)
-    draw_legend(figure, [*make_label_marks(looks), lines.PREDICTED], f"where a compressor pays, {latency} one way")
+    pale = [Line2D([], [], color=GREY, alpha=_FAINT, label=f"pale: {CLOSE}")] if any(one.close for one in found) else []
+    draw_legend(
+        figure, [*make_label_marks(looks), lines.PREDICTED, *pale], f"where a compressor pays, {latency} one way"
+    )
     title = _make_title("Bandwidths at which a compressor pays", workload)
     wins: dict[str, list[str]] = {}
     for one in found:
-        if one.wins:
+        if one.wins or one.close:
             wins.setdefault(one.method, []).append(f"{format_ranges(one)} with {one.workers}")
     told = "; ".join(f"{method}: {', '.join(texts)}" for method, texts in wins.items())
     return Plot(_make_name("scaling_break_even", workload), title, f"{title} by workers. {told}.", figure)

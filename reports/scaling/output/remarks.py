@@ -12,7 +12,7 @@ from reports.scaling.model.predict import Predictor
 
 def write_notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
     """Return remarks on all predictions."""
-    said = ["; ".join(describe_links(links))]
+    said = ["; ".join(describe_links(links)), *_describe_overheads(predictor, links)]
     for workload in predictor.measurements.workloads:
         samples = format_number(predictor.get_samples(workload))
         said.append(f"{workload}: {samples} samples a worker" if workload else f"{samples} samples a worker")
@@ -35,6 +35,28 @@ def write_notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
     if predictor.best:
         said.append("each collective takes its fastest algorithm; our runs take rings")
     return [line for line in said if line]
+
+
+def _describe_overheads(predictor: Predictor, links: Sequence[Links]) -> list[str]:
+    """Return which figures of MPI's own work count on which networks."""
+    model = predictor.model
+    by_figures: dict[tuple[str, float, float], list[str]] = {}
+    for one in links:
+        _, _, per_message, per_byte, _ = model.get_figures(one)
+        if one.is_emulated:
+            source = "as fitted to the emulated runs"
+        elif one.is_typed:
+            source = "as typed"
+        elif model.real is not None:
+            source = "as fitted to the runs on a real network"
+        else:
+            source = "usual figures (--overhead), since no run has measured a real network"
+        by_figures.setdefault((source, float(per_message), float(per_byte)), []).append(one.name)
+    return [
+        f"{', '.join(names)}: MPI's own work is {format_time(per_message)} a message and {1e9 * per_byte:.2g} ns a "
+        f"byte, {source}"
+        for (source, per_message, per_byte), names in by_figures.items()
+    ]
 
 
 def _explain_limit(name: str, is_told: bool) -> str:

@@ -6,14 +6,11 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from reports.analysis.table import ReportTable
 from reports.scaling.measured.links import Links
-from reports.scaling.model.break_even import BASELINE, find_baselines
-from reports.scaling.model.fit import CostModel, stack_models
-from reports.scaling.model.predict import LEVEL, Prediction, Predictor
+from reports.scaling.model.break_even import BASELINE, Key, find_baselines, find_winners
+from reports.scaling.model.pairs import Pair, is_close
+from reports.scaling.model.predict import Prediction, Predictor
 from reports.scaling.output.tables import (
     HEADERS,
     INTERVALS,
@@ -45,12 +42,36 @@ class Speedup:
     high: float
     is_measured: bool
 
+    @property
+    def is_close(self) -> bool:
+        """Whether its interval contains 1, so that nothing is said of who is faster."""
+        return is_close(self.low, self.high)
+
+
+def find_close(
+    found: Sequence[Speedup], predictions: Sequence[Prediction], compressors: Mapping[str, str]
+) -> dict[Key, Speedup]:
+    """Return by workload, network and workers the closest rival where the fastest method is not certain.
+
+    Either the fastest method compresses, and the interval of its speed-up contains 1; or it does not compress, and the
+    interval of a method that does contains 1: then the fastest of these is returned.
+    """
+    winners = find_winners(predictions)
+    close: dict[Key, Speedup] = {}
+    for one in found:
+        key = one.workload, one.network, one.workers
+        best = winners[key].method
+        is_rival = one.method == best or compressors[best] == BASELINE
+        if is_rival and one.is_close and (key not in close or one.times > close[key].times):
+            close[key] = one
+    return close
+
 
 def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> list[Speedup]:
     """Return the speed-up of each compressing method over the fastest one without compression."""
     compressors = predictor.measurements.compressors
     bases = find_baselines(found, compressors)
-    pairs: dict[tuple[str, str, str], _Pair | None] = {}
+    pairs: dict[tuple[str, str, str], Pair | None] = {}
     answers = []
     for one in found:
         base = bases.get((one.workload, one.network, one.workers))
@@ -61,57 +82,12 @@ def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: M
         low = high = math.nan
         names = one.workload, one.method, base.method
         if names not in pairs:
-            pairs[names] = _Pair.from_predictor(predictor, *names)
+            pairs[names] = Pair.from_predictor(predictor, *names)
         if not is_measured and (pair := pairs[names]):
-            low, high = pair.compute_interval(predictor, one.workers, links[one.network])
-            low, high = min(low, times), max(high, times)
+            ends = pair.compute_interval(predictor, one.workers, links[one.network])
+            low, high = min(float(ends[0]), times), max(float(ends[1]), times)
         answers.append(Speedup(one.workload, one.method, one.workers, one.network, times, low, high, is_measured))
     return answers
-
-
-@dataclasses.dataclass(frozen=True)
-class _Pair:
-    """The cost models that leave out one cell of a method or the baseline, if the other method has a counterpart of
-    this cell.
-
-    The counterpart has the same circumstances. `misses` is what each model misses of the logarithm of the two steps'
-    ratio.
-    """
-
-    method: tuple[str, str]
-    base: tuple[str, str]
-    of_method: CostModel
-    of_base: CostModel
-    misses: npt.NDArray[np.float64]
-
-    @classmethod
-    def from_predictor(cls, predictor: Predictor, workload: str, method: str, base: str) -> _Pair | None:
-        """Return the pair of two methods; None without such a cell or a measured network."""
-        names = (workload, method), (workload, base)
-        cells = {cell.key: cell for cell in predictor.measurements.cells if cell.is_fair}
-        models, misses = [], []
-        for held in predictor.check.held:
-            here = [cells.get((*name, *held.cell.key[2:])) for name in names]
-            one, other = here
-            if held.cell in here and one and other and all(name in held.model.methods for name in names):
-                said = held.model.predict_cell(other).total / held.model.predict_cell(one).total
-                models.append(held.model)
-                misses.append(abs(math.log(said / (other.step_s / one.step_s))))
-        if not models or not predictor.measurements.networks:
-            return None
-        return cls(*names, stack_models(models, names[0]), stack_models(models, names[1]), np.array(misses))
-
-    def compute_interval(self, predictor: Predictor, workers: int, links: Links) -> tuple[float, float]:
-        """Return the jackknife+ interval of the ratio's logarithm, computed as in `Predictor._compute_interval`."""
-
-        def total(model: CostModel, key: tuple[str, str]) -> npt.NDArray[np.float64]:
-            samples = predictor.get_samples(key[0])
-            return np.asarray(model.predict_step(key, workers, links, samples, best=predictor.best).total)
-
-        ratios = np.log(total(self.of_base, self.base) / total(self.of_method, self.method))
-        low = np.quantile(ratios - self.misses, (1 - LEVEL) / 2)
-        high = np.quantile(ratios + self.misses, (1 + LEVEL) / 2)
-        return float(np.exp(low)), float(np.exp(high))
 
 
 def build_table(found: Sequence[Speedup], remarks: Sequence[str]) -> ReportTable:

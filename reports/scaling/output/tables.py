@@ -15,6 +15,8 @@ from reports.scaling.model import agarwal
 from reports.scaling.model.break_even import BASELINE, BreakEven, Key, Needed, find_baselines, find_winners
 from reports.scaling.model.predict import LEVEL, Prediction, Predictor
 
+CLOSE = "too close to tell"
+"""The text where the interval of a speed-up contains 1, so that nothing is said of who is faster."""
 EXTRAPOLATED = "~"
 """The mark before a value that was not measured under just these circumstances."""
 TOPIC = "Scaling"
@@ -126,9 +128,16 @@ def build_efficiency_table(found: Sequence[Prediction], remarks: Sequence[str]) 
 
 
 def build_fastest_table(
-    found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]
+    found: Sequence[Prediction],
+    compressors: Mapping[str, str],
+    close: Mapping[Key, tuple[str, float]],
+    remarks: Sequence[str],
 ) -> ReportTable:
-    """Return a table of the fastest methods with their speed-ups; an entry counts as measured if all methods were."""
+    """Return a table of the fastest methods with their speed-ups; an entry counts as measured if all methods were.
+
+    Args:
+        close: where the fastest method is not certain, a method and its speed-up, whose interval contains 1.
+    """
     bases = find_baselines(found, compressors)
     guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
 
@@ -136,9 +145,13 @@ def build_fastest_table(
         base, is_measured = bases.get(key), key not in guessed
         times = float(base.step.total / one.step.total) if base else None
         text = format_predicted(is_measured, one.method)
-        if times and compressors[one.method] != BASELINE:
+        if key in close:
+            rival, gain = close[key]
+            text = f"{CLOSE} ({format_predicted(is_measured, rival)} {format_times(gain)})"
+        elif times and compressors[one.method] != BASELINE:
             text += f" ({format_times(times)})"
         record = {"compressor": one.method, "over_none": times, **_make_record(one), "extrapolated": not is_measured}
+        record["too_close"] = key in close
         return key[:2], one.workers, one.iterations_per_second, text, record
 
     return build_table_by_workers(
@@ -147,7 +160,13 @@ def build_fastest_table(
         "it/s",
         ("workload", "network"),
         itertools.starmap(make_figures, find_winners(found).items()),
-        [SAID, f"in brackets: times as fast as compressor={BASELINE}", NO_ACCURACY, *remarks],
+        [
+            SAID,
+            f"in brackets: times as fast as compressor={BASELINE}",
+            f"{CLOSE}: the {LEVEL:.0%} interval of these times contains 1",
+            NO_ACCURACY,
+            *remarks,
+        ],
     )
 
 
@@ -164,21 +183,26 @@ def build_break_even_table(found: Sequence[BreakEven], latency: str, remarks: Se
                 one.workers,
                 one.wins[-1][1] if one.wins else 0.0,
                 format_ranges(one),
-                {"wins_bit_s": " ".join(f"{low:.4g}..{high:.4g}" for low, high in one.wins)},
+                {"wins_bit_s": _join_ranges(one.wins), "close_bit_s": _join_ranges(one.close)},
             )
             for one in found
         ),
         [
             f"all of it is predicted; nominal bit/s of Ethernet, and {latency} one way",
             "never, always: from 1 Mbit/s to 1 Tbit/s",
+            f"{CLOSE}: the {LEVEL:.0%} interval of the speed-up contains 1",
             NO_ACCURACY,
             *remarks,
         ],
     )
 
 
+def _join_ranges(ranges: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{low:.4g}..{high:.4g}" for low, high in ranges)
+
+
 def format_ranges(one: BreakEven) -> str:
-    """Describe the bandwidths at which a method wins."""
+    """Describe the bandwidths at which a method wins, and those at which it may."""
 
     def format_range(low: float, high: float) -> str:
         ends = [format_bandwidth(float(f"{end:.2g}")) if 0 < end < math.inf else "" for end in (low, high)]
@@ -186,7 +210,11 @@ def format_ranges(one: BreakEven) -> str:
             return " to ".join(ends)
         return f"below {ends[1]}" if ends[1] else f"above {ends[0]}" if ends[0] else "always"
 
-    return ", ".join(format_range(*pair) for pair in one.wins) or "never"
+    wins, close = (", ".join(format_range(*pair) for pair in ranges) for ranges in (one.wins, one.close))
+    if not close:
+        return wins or "never"
+    unsure = CLOSE if close == "always" else f"{CLOSE} {close}"
+    return f"{wins}; {unsure}" if wins else unsure
 
 
 def format_times(value: float) -> str:
@@ -219,10 +247,13 @@ def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> Repor
     )
 
 
-def describe_closest(found: Sequence[Needed]) -> list[str]:
-    """Return for each network a sentence on the smallest change that would make another method the fastest."""
+def describe_closest(found: Sequence[Needed], close: Mapping[Key, Any]) -> list[str]:
+    """Return for each network a sentence on the smallest change that would make another method the fastest, of those
+    numbers of workers for which it is certain which method that is."""
     nearest: dict[tuple[str, str], tuple[float, str, Needed]] = {}
     for one in found:
+        if (one.prediction.workload, one.prediction.network, one.prediction.workers) in close:
+            continue
         ways = ((one.codec, "encoded and decoded {} times as fast"), (one.payload, "sent messages {} times as short"))
         for factor, way in ways:
             key = one.prediction.workload, one.prediction.network

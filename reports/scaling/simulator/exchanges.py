@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 
@@ -24,8 +23,9 @@ class SimulatedTraining:
         encode_s, decode_s: of one payload.
         update_s: of the parameters.
         staleness: of `asynchronous`.
-        part_bytes: the most that collectives carry: longer messages travel in equal parts, one after another, each a
-            collective of its own, as in training (trainers/lanes). Messages to neighbours and servers travel whole.
+        part_bytes: the most that collectives of a number of workers carry: longer messages travel in equal parts, one
+            after another, each a collective of its own, as in training (trainers/lanes). Messages to neighbours and
+            servers travel whole.
     """
 
     compute: Compute
@@ -35,12 +35,13 @@ class SimulatedTraining:
     decode_s: float = 0.0
     update_s: float = 0.0
     staleness: int = 4
-    part_bytes: float = math.inf
+    part_bytes: Callable[[int], float] = lambda workers: math.inf
 
-    def cut_into_parts(self, make: Callable[[float], Schedule]) -> Schedule:
-        """Return the schedule of payloads sent in parts; `make` returns the schedule of one part by its size."""
-        parts = max(1, math.ceil(self.payload_bytes / self.part_bytes))
-        return make(self.payload_bytes / parts) * parts
+    def cut_into_parts(self, workers: int, make: Callable[[int, float], Schedule]) -> Schedule:
+        """Return the schedule of payloads sent in parts; `make` returns that of one part by the workers and its
+        size."""
+        parts = max(1, math.ceil(self.payload_bytes / self.part_bytes(workers)))
+        return make(workers, self.payload_bytes / parts) * parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +89,7 @@ _Made = Callable[[int, float], Schedule]
 
 
 def _make_collective(make: _Made) -> Callable[[Cluster, SimulatedTraining], Schedule]:
-    return lambda cluster, training: training.cut_into_parts(functools.partial(make, cluster.workers))
+    return lambda cluster, training: training.cut_into_parts(cluster.workers, make)
 
 
 def _make_gossip(graph: Callable[[int], graphs.Neighbours]) -> SimulatedExchange:
@@ -105,7 +106,7 @@ def _make_one_peer(cluster: Cluster, training: SimulatedTraining) -> list[Schedu
 
 
 def _make_hierarchical(cluster: Cluster, training: SimulatedTraining) -> Schedule:
-    leaders = training.cut_into_parts(functools.partial(schedules.allgather_ring, cluster.workers // cluster.per_node))
+    leaders = training.cut_into_parts(cluster.workers // cluster.per_node, schedules.allgather_ring)
     return schedules.hierarchical(cluster.workers, cluster.per_node, training.dense_bytes, leaders)
 
 

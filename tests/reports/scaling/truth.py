@@ -22,9 +22,9 @@ MIB = 2**20
 class Law:
     """A method in s and bytes: of a worker with a core of its own.
 
-    `calls` is how many collectives ResNet-18 takes with it (trainers/exchange/base.py): a part leaves when it may have
-    1 MiB, and sums are cut after 2 MiB. Where `is_sized`, another one before each tells the sizes. Where `in_rounds`,
-    all take place after backward.
+    `calls` is how many collectives ResNet-18 takes with it and few workers (trainers/exchange/base.py): a part leaves
+    when it may have 1 MiB, and sums are cut after 2 MiB. Where `is_sized`, another one before each tells the sizes.
+    Where `in_rounds`, all take place after backward.
     """
 
     encode: float
@@ -34,6 +34,10 @@ class Law:
     calls: int
     is_sized: bool = False
     in_rounds: bool = False
+
+    def count_calls(self, workers: int) -> int:
+        """Calls among so many: with more than 32 workers, parts are longer in proportion."""
+        return self.calls if workers <= 32 or self.in_rounds else math.ceil(32 * self.calls / workers)
 
     @property
     def early(self) -> int:
@@ -74,12 +78,13 @@ def ring_step(size: float, network: tuple[float, float] | None, crowd: float) ->
 
 def communication(law: Law, workers: int, network: tuple[float, float] | None, crowd: float) -> list[float]:
     """Seconds of each part."""
-    size = law.payload / law.calls
+    calls = law.count_calls(workers)
+    size = law.payload / calls
     steps = 2 * (workers - 1) if law.is_summed else workers - 1
     time = sum(ring_step(size / workers if law.is_summed else size, network, crowd) for _ in range(steps))
     if law.is_sized:
         time += sum(ring_step(64, network, crowd) for _ in range(workers - 1))
-    return [time] * law.calls
+    return [time] * calls
 
 
 def phases(

@@ -30,7 +30,7 @@ def test_names_are_those_of_the_networks_that_runs_can_have() -> None:
     emulated = {name: network() for name, network in NETWORKS.items() if issubclass(network, Emulated)}
     assert NOMINAL.keys() & emulated.keys() == emulated.keys() - {"emulated"}
     for name in NOMINAL.keys() & emulated.keys():
-        rate, latency, _ = NOMINAL[name]
+        rate, latency, *_ = NOMINAL[name]
         assert rate == bits_per_second(emulated[name].bandwidth)
         assert latency == pytest.approx(seconds(emulated[name].latency))
 

@@ -13,6 +13,7 @@ from reports.scaling.measured.traffic import (
     EAGER,
     PART,
     RENDEZVOUS,
+    SEGMENT,
     CountedTraffic,
     Gradient,
     Traffic,
@@ -22,6 +23,7 @@ from reports.scaling.measured.traffic import (
 from reports.scaling.simulator import Cluster, Compute, Link, Step, graphs, schedules, simulate
 from reports.scaling.simulator.schedules import Schedule
 from tests.reports.scaling.closed_forms import SCHEDULES, compute_cost
+from trainers.mpi import message_sizes
 from trainers.mpi.message_sizes import allreduce_bytes
 
 MIB = 2.0**20
@@ -73,7 +75,7 @@ def test_large_messages_leave_in_parts_and_ask_first() -> None:
     assert found.messages == 6 * parts
     assert 44e6 / parts / 4 > EAGER and found.latencies == 3 * found.messages
     assert found.bytes == pytest.approx(compute_cost("allreduce", "ring", 44e6, 4).bytes)
-    assert compute_demand(traffic, 64).latencies == 126 * parts, "shorter messages need not ask"
+    assert compute_demand(traffic, 32).latencies == 62 * parts, "shorter messages need not ask"
 
 
 def test_sizes_and_sums_and_agreements_are_collectives_of_their_own() -> None:
@@ -212,3 +214,28 @@ def test_patterns_of_other_exchanges() -> None:
 def test_what_is_not_modelled_says_so(exchange: str) -> None:
     assert "not in the cost model" in str(infer_traffic("none", exchange, [CountedTraffic(4, 1e6, 1e6)]))
     assert "no run of it with two workers" in str(infer_traffic("none", "auto", [CountedTraffic(1, 1e6, 0.0)]))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8, 31, 32, 33, 48, 64, 100, 1024])
+def test_parts_grow_with_the_workers_as_in_training(workers: int) -> None:
+    for few, now in ((message_sizes.PART_BYTES, message_sizes.part_bytes), (SEGMENT, message_sizes.segment_bytes)):
+        assert now(workers) == few * traffic.compute_growth(workers)
+    assert message_sizes.SEGMENT_BYTES == SEGMENT and traffic.PART < SEGMENT
+    assert message_sizes.segment_bytes(workers) / max(workers, 32) == EAGER, "a ring's messages need not ask"
+    assert message_sizes.segment_bytes(workers) % message_sizes.ALIGNMENT == 0
+
+
+def test_fewer_and_longer_parts_of_many_workers_leave_as_many_after_backward() -> None:
+    few = Traffic("lanes", summed=44e6, gathered=8e6, sums=22, gathers=8, sizes=8, early=27)
+    assert few.count_calls(32) is few
+    many = few.count_calls(64)
+    assert (many.sums, many.gathers, many.sizes, many.early) == (11, 4, 4, 12)
+    assert many.count_calls(64) is many and few.count_calls(64).count_calls(128) == few.count_calls(128)
+    assert few.count_calls(1024).early == 0 and compute_demand(few, 1024).messages == 2 * 1023 + 2 * 1023
+    rounds = Traffic("lanes", summed=4e6, sums=6, rounds=2)
+    assert rounds.count_calls(64).sums == 4 and rounds.count_calls(2**20).sums == 3
+    whole = Traffic("gossip", gathered=44e6)
+    assert whole.count_calls(1024) is whole
+    assert compute_demand(few, 1024).bytes == pytest.approx(
+        compute_cost("allreduce", "ring", 44e6, 1024).bytes + 1023 * (8e6 + 64)
+    )

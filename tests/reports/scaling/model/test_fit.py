@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gradsweep.errors import UsageError
-from reports.scaling.measured.links import Links, parse_network
+from reports.scaling.measured.cell import MeasuredCell
+from reports.scaling.measured.links import BYTE_S, MESSAGE_S, Links, parse_network
 from reports.scaling.measured.measurements import Measurements
 from reports.scaling.measured.traffic import Traffic, compute_demand
 from reports.scaling.model import fit
@@ -229,3 +230,32 @@ def test_models_are_stacked_for_one_method(predictor: Predictor) -> None:
     links = parse_network("10gbit")
     each = [one.model.predict_step(("", "topk"), 64, links, 32.0).total for one in held]
     assert np.allclose(stacked.predict_step(("", "topk"), 64, links, 32.0).total, each)
+
+
+def test_figures_of_an_emulated_network_hold_there_only(made: Made) -> None:
+    """On a real network they go into other networks, too; a typed overhead goes before all that was fitted."""
+    parts = made(methods=["none", "qsgd"], networks=["none", "ethernet_1g"], noise=0.0)
+    real = fit.fit_model(parts.cells, parts.traffic)
+    assert real.real == real.shared == real.get_figures(parse_network("100gbit"))
+
+    def emulate(cell: MeasuredCell) -> MeasuredCell:
+        links = dataclasses.replace(cell.links, is_emulated=cell.network != "none")
+        slow = cell.communicate_s + 1e-3 * compute_demand(parts.traffic["", cell.method], cell.workers).messages
+        return dataclasses.replace(cell, links=links, communicate_s=slow if links.is_emulated else cell.communicate_s)
+
+    cells = [emulate(cell) for cell in parts.cells]
+    model = fit.fit_model(cells, parts.traffic)
+    (here,) = {cell.links for cell in cells if cell.links.is_emulated and cell.workers == 2 and cell.method == "none"}
+    assert model.real is None and model.get_figures(here) == model.shared != real.shared
+    for name, per_message, per_byte in (("100gbit", MESSAGE_S, BYTE_S), ("infiniband", 0.0, 0.0)):
+        assert model.get_figures(parse_network(name)) == (1.0, 1.0, per_message, per_byte, model.shared[4])
+    typed = parse_network("100gbit", overhead=7e-6)
+    assert model.get_figures(typed)[2] == real.get_figures(typed)[2] == 7e-6
+    both = fit.fit_model([*(cell for cell in cells if cell.links.is_emulated), *parts.cells], parts.traffic)
+    assert both.real == pytest.approx(real.shared) and both.get_figures(parse_network("1gbit")) == both.real
+    assert both.get_figures(here) == both.shared != both.real
+    traffic = parts.traffic["", "none"]
+    step = model.predict_step(("", "none"), 1024, typed, 32.0)
+    messages = compute_demand(traffic, 1024).messages
+    again = model.predict_step(("", "none"), 1024, parse_network("100gbit", overhead=9e-6), 32.0)
+    assert again.total - step.total == pytest.approx(2e-6 * messages)

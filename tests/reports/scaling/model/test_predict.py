@@ -14,11 +14,18 @@ from reports.scaling.measured.links import PAYLOAD_SHARE, Links, parse_network
 from reports.scaling.measured.traffic import Traffic
 from reports.scaling.model import agarwal
 from reports.scaling.model import break_even as answers
-from reports.scaling.model.break_even import WinMap, compute_win_map, find_break_even, find_needed, find_winners
+from reports.scaling.model.break_even import (
+    BreakEven,
+    WinMap,
+    compute_win_map,
+    find_break_even,
+    find_needed,
+    find_winners,
+)
 from reports.scaling.model.predict import Predictor
 from reports.scaling.output import pictures, speedup_picture, tables
 from reports.scaling.output.remarks import explain_other_latencies, write_notes
-from reports.scaling.output.speedup import Speedup, compute_speedups
+from reports.scaling.output.speedup import Speedup, compute_speedups, find_close
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import predictor_of
 
@@ -191,7 +198,8 @@ def test_the_fastest_wins(predictor: Predictor) -> None:
 
 
 def test_below_its_break_even_bandwidth_a_method_wins_and_above_not(predictor: Predictor) -> None:
-    shown = compute_win_map(predictor, "", WORKERS, 50e-6)
+    shown = compute_win_map(predictor, "", WORKERS, parse_network("1gbit", 50e-6))
+    shown = dataclasses.replace(shown, low=np.full_like(shown.low, math.nan))  # the predictions without their intervals
     found = {(one.method, one.workers): one.wins for one in find_break_even(shown, predictor.measurements.compressors)}
     assert set(found) == {(method, workers) for method in truth.METHODS if method != "none" for workers in WORKERS}
     ((low, rate),) = found["qsgd", 2]
@@ -204,17 +212,21 @@ def test_below_its_break_even_bandwidth_a_method_wins_and_above_not(predictor: P
     assert found["powersgd", 64] == ((0.0, math.inf),)
 
 
+def without_intervals(rates: Any, workers: int, methods: list[str], steps: Any) -> WinMap:
+    return WinMap(rates, [workers], methods, steps, *np.full((2, *steps.shape), np.nan))
+
+
 def test_break_even_by_hand() -> None:
     """b none: 1 + 8e9 / rate; m: 2 + 4e9 / rate: equal at 4 Gbit/s."""
     rates = np.geomspace(1e6, 1e12, 241)
     steps = np.stack([1 + 8e9 / rates, 2 + 4e9 / rates, 0.5 + 0 * rates, 3 + 9e9 / rates])[:, :, None]
     found = find_break_even(
-        WinMap(rates, [2], ["none", "m", "free", "slow"], steps),
+        without_intervals(rates, 2, ["none", "m", "free", "slow"], steps),
         dict.fromkeys(("m", "free", "slow"), "") | {"none": "none"},
     )
     assert [one.wins for one in found] == [((0.0, pytest.approx(4e9, rel=0.01)),), ((0.0, math.inf),), ()]
     assert [tables.format_ranges(one) for one in found] == ["below 4gbit", "always", "never"]
-    assert find_break_even(WinMap(rates, [2], ["m"], steps[1:2]), {"m": "m"}) == []
+    assert find_break_even(without_intervals(rates, 2, ["m"], steps[1:2]), {"m": "m"}) == []
 
 
 def test_a_method_may_pay_on_fast_networks_only_or_between_two_bandwidths() -> None:
@@ -224,7 +236,7 @@ def test_a_method_may_pay_on_fast_networks_only_or_between_two_bandwidths() -> N
     between = np.where((rates > 1e8) & (rates < 1e10), 0.5 * dense, 2 * dense)
     steps = np.stack([dense, gathered, between])[:, :, None]
     found = find_break_even(
-        WinMap(rates, [64], ["none", "topk", "b"], steps), {"none": "none", "topk": "", "b": ""}, "w"
+        without_intervals(rates, 64, ["none", "topk", "b"], steps), {"none": "none", "topk": "", "b": ""}, "w"
     )
     ((above, last),), ((first, below),) = (one.wins for one in found)
     assert above == pytest.approx(8 * 812e6 / 2.2, rel=0.01) and last == math.inf
@@ -245,7 +257,9 @@ def test_the_map_is_all_predicted_with_dots_where_something_was_measured_at_its_
     dots = pictures.find_measured_points(predictions, links, 10e-3)
     ((workers, rate),) = dots[""]
     assert workers == 2 and rate == pytest.approx(1e8)
-    drawn = pictures.plot_win_map("", compute_win_map(predictor, "", WORKERS, 10e-3), dots[""], links, "10ms")
+    drawn = pictures.plot_win_map(
+        "", compute_win_map(predictor, "", WORKERS, parse_network("1gbit", 10e-3)), dots[""], links, "10ms"
+    )
     (axis,) = drawn.figure.axes
     (box,) = [patch.get_path().transformed(patch.get_patch_transform()) for patch in axis.patches if patch.get_hatch()]
     assert tuple(box.get_extents().intervalx) == axis.get_xlim()
@@ -256,12 +270,74 @@ def test_the_map_is_all_predicted_with_dots_where_something_was_measured_at_its_
 
 def test_the_fastest_is_measured_only_where_its_rivals_were_too(predictor: Predictor) -> None:
     found = predictor.predict(predictor.measurements.networks, [2])
-    (row, _) = tables.build_fastest_table(found, predictor.measurements.compressors, ()).rows
+    (row, _) = tables.build_fastest_table(found, predictor.measurements.compressors, {}, ()).rows
     assert not row[1].text.startswith("~")
     best = find_winners(found)["", "ethernet_1g", 2]
     doubtful = [one if one.method == best.method else dataclasses.replace(one, is_measured=False) for one in found]
-    (row, _) = tables.build_fastest_table(doubtful, predictor.measurements.compressors, ()).rows
+    (row, _) = tables.build_fastest_table(doubtful, predictor.measurements.compressors, {}, ()).rows
     assert row[1].text == f"~{best.method}" or row[1].text.startswith(f"~{best.method} (")
+
+
+def test_a_lead_whose_interval_contains_1_is_not_called_one(predictor: Predictor) -> None:
+    names = (f"{rate}mbit" for rate in (1000, 2000, 3000, 5000, 7000, 10_000, 14_000, 20_000, 30_000, 100_000))
+    links = {name: parse_network(name) for name in names}
+    compressors = predictor.measurements.compressors
+    predictions = predictor.predict(list(links.values()), WORKERS)
+    times = compute_speedups(predictor, predictions, links)
+    close = find_close(times, predictions, compressors)
+    winners = find_winners(predictions)
+    by_key = {(one.workload, one.network, one.workers, one.method): one for one in times}
+    assert 0 < len(close) < len(winners)
+    for key, best in winners.items():
+        rivals = [one for (*where, method), one in by_key.items() if tuple(where) == key and one.low <= 1 <= one.high]
+        if compressors[best.method] == "none":
+            assert (key in close) == bool(rivals)
+        else:
+            assert (key in close) == (best.method in {one.method for one in rivals})
+    told = {key: (one.method, one.times) for key, one in close.items()}
+    table = tables.build_fastest_table(predictions, compressors, told, ())
+    for record in table.records:
+        assert record["too_close"] == (("", record["network"], record["workers"]) in close)
+    texts = [cell.text for row in table.rows for cell in row[1:]]
+    assert sum(text.startswith("too close to tell (~") for text in texts) == len(close)
+    missing = find_needed(predictor, predictions, links)
+    assert all(
+        f", {key[2]} workers: " not in said
+        for key in close
+        for said in tables.describe_closest(missing, close)
+        if f"{key[1]}, " in said
+    )
+
+
+def test_intervals_decide_where_a_method_wins(predictor: Predictor) -> None:
+    shown = compute_win_map(predictor, "", WORKERS, parse_network("1gbit", 50e-6), points=31)
+    methods = list(shown.methods)
+    none = methods.index("none")
+    assert np.isnan(shown.low[none]).all() and np.isfinite(np.delete(shown.low, none, axis=0)).all()
+    gain = shown.steps[none] / shown.steps
+    rest = [place for place in range(len(methods)) if place != none]
+    assert (shown.low[rest] <= gain[rest]).all() and (gain[rest] <= shown.high[rest]).all()
+    links = Links("", 50e-6, 8 / (float(shown.bandwidths[12]) * PAYLOAD_SHARE))
+    by_name = {"": links}
+    for one in compute_speedups(predictor, predictor.predict([links], WORKERS), by_name):
+        place = methods.index(one.method), 12, list(WORKERS).index(one.workers)
+        assert (one.low, one.high) == pytest.approx((shown.low[place], shown.high[place]))
+    assert shown.is_close.any() and not shown.is_close.all()
+    for one in find_break_even(shown, predictor.measurements.compressors):
+        column, place = list(WORKERS).index(one.workers), methods.index(one.method)
+        for rate, low, high in zip(
+            shown.bandwidths, shown.low[place, :, column], shown.high[place, :, column], strict=True
+        ):
+            assert any(start <= rate <= end for start, end in one.wins) == (low > 1)
+            assert any(start <= rate <= end for start, end in one.close) == (low < 1 < high)
+    plot = pictures.plot_win_map("", shown, set(), [], "50us")
+    assert "too close to tell" in " ".join(text.get_text() for text in plot.figure.legends[0].get_texts())
+    opacity = plot.figure.axes[0].collections[0].get_alpha()
+    assert ((opacity < 0.5) == shown.is_close).all()
+    one = BreakEven("", "m", 2, ((0.0, 1e8),), ((1e8, 1e9),))
+    assert tables.format_ranges(one) == "below 100mbit; too close to tell 100mbit to 1gbit"
+    never = dataclasses.replace(one, wins=(), close=((0.0, math.inf),))
+    assert tables.format_ranges(never) == "too close to tell"
 
 
 def test_what_is_needed_of_a_measured_step_counts_from_what_was_measured(predictor: Predictor) -> None:
@@ -309,7 +385,7 @@ def test_best_algorithms_are_never_slower(measured: Path, predictor: Predictor) 
         best.predict_step("", "powersgd", 1024, links).total
         < 0.9 * predictor.predict_step("", "powersgd", 1024, links).total
     )
-    shown = compute_win_map(best, "", [64], 50e-6, points=7)
+    shown = compute_win_map(best, "", [64], parse_network("1gbit", 50e-6), points=7)
     assert shown.steps.shape == (5, 7, 1) and (shown.steps[:, -1] <= shown.steps[:, 0]).all()
 
 
