@@ -1,7 +1,6 @@
-"""What the processes of benchmarks/trainer.py and decentralised.py do: a step of ours, or of torch's
-DistributedDataParallel, when told to.
+"""Take steps of ours, or of torch's DistributedDataParallel, as a process of benchmarks/trainer.py asks for them.
 
-    python -m benchmarks.trainer_ranks ours|ddp|exchange|memory|gossip ADDRESS
+    python -m benchmarks.trainer_ranks ours|ddp|exchange|memory ADDRESS
 
 Every process connects to the benchmark, is told what to set up, answers with the CPU seconds that it has taken until
 it was ready, and then does so many steps as it is told, again and again. In between it sleeps in a read, so that the
@@ -29,13 +28,11 @@ from benchmarks.measuring import read_memory
 from compressors import Key
 from trainers import models
 from trainers.algorithms.base import Algorithm
-from trainers.algorithms.gossiping import Gossiping
 from trainers.config import groups
 from trainers.config import run_config as configs
 from trainers.data.feeds import Batch
 from trainers.devices.memory import MemoryMeter
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange.gossip import Shadow
 from trainers.gradients.flat import Unit
 from trainers.lanes.gathering import GatherLane
 from trainers.lanes.parcel import Parcel
@@ -215,80 +212,6 @@ def memory(asked: dict[str, Any]) -> Step:
     return steps
 
 
-def gossip(asked: dict[str, Any]) -> Step:
-    """Set up mixing steps of a decentralised algorithm, and on the same message their parts: encoding it, sending it
-    to all neighbours by bare mpi4py, decoding one that has come, and what the algorithm does with its own parameters
-    and its own message (of CHOCO-SGD the difference to the estimate, the estimate, and the step)."""
-    from mpi4py import MPI
-
-    comm, config = MPI.COMM_WORLD, configs.parse(asked["config"])
-    replica = Replica(config, SHAPE, CLASSES, comm)
-    algorithm = assembly.build_algorithm(config, comm, replica, Stopwatch())
-    assert isinstance(algorithm, Gossiping)
-    algorithm.update = lambda: None  # type: ignore[method-assign]  # the optimizer's step is no part of it
-    lane, numbers = algorithm.gossip.lane, itertools.count(1)
-    mixing, units, size = algorithm.gossip.mixing, algorithm.setup.units, len(replica.flat)
-    targets, sources = mixing.find_targets(comm.rank, 1), mixing.find_sources(comm.rank, 1)
-    x = Shadow(units, torch.randn(size, generator=torch.Generator().manual_seed(comm.rank)))
-    sum_of_all = Shadow(units, torch.zeros(size))
-
-    def mix() -> None:
-        algorithm.begin(next(numbers), 1, 0.001, False)
-        algorithm.finish()
-
-    def encode() -> None:
-        algorithm.gossip.begin(1)
-        for unit in reversed(x.units):
-            algorithm.gossip.submit(unit)
-
-    def send() -> None:
-        message = lane.message[: lane.used].numpy()
-        requests = [comm.Irecv(part.numpy(), one) for one, part in zip(sources, rooms, strict=True)]
-        requests += [comm.Isend(message, one) for one in targets]
-        MPI.Request.Waitall(requests)
-
-    def decode() -> None:
-        for unit in units:
-            algorithm.gossip.add_own(sum_of_all, unit, 0.3)
-
-    def own() -> None:
-        for unit in reversed(units):
-            algorithm.prepare_outgoing(unit)
-            algorithm.on_encoded(unit)
-            algorithm.mix(unit)
-
-    def time_alone(part: Callable[[], None]) -> float:
-        """Return the seconds of a part without neighbours; the state is restored afterwards."""
-        state = [algorithm.values, *algorithm.kept.values()]
-        before, others = [tensor.clone() for tensor in state], lane.others
-        lane.others = []
-        seconds = time_part(part)
-        lane.others = others
-        for tensor, values in zip(state, before, strict=True):
-            tensor.copy_(values)
-        return seconds
-
-    def time_part(part: Callable[[], None]) -> float:
-        comm.Barrier()
-        began = time.perf_counter()
-        part()
-        return time.perf_counter() - began
-
-    mix()
-    rooms = [torch.zeros_like(lane.message) for _ in sources]
-
-    def steps(count: int) -> Answer:
-        seconds: dict[str, list[float]] = {"own": [], "all": [], "encode": [], "send": [], "decode": []}
-        for _ in range(count):
-            for name, part in (("all", mix), ("encode", encode), ("send", send), ("decode", decode)):
-                seconds[name].append(time_part(part))
-            with torch.no_grad():
-                seconds["own"].append(time_alone(own))
-        return {name: statistics.median(times) for name, times in seconds.items()}
-
-    return steps
-
-
 def draw_batch(samples: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw normal noise of CIFAR's shape with any labels."""
     generator = torch.Generator().manual_seed(rank)
@@ -300,7 +223,7 @@ def serve(benchmark: Connection, side: str) -> None:
     """Set up what the benchmark asks for, then do as many steps as it says until it hangs up."""
     torch.set_num_threads(1)
     benchmark.send((side, int(next(os.environ[name] for name in RANKS if name in os.environ))))
-    set_up = {"ours": ours, "ddp": ddp, "exchange": exchange, "memory": memory, "gossip": gossip}[side]
+    set_up = {"ours": ours, "ddp": ddp, "exchange": exchange, "memory": memory}[side]
     steps = set_up(benchmark.recv())
     used = resource.getrusage(resource.RUSAGE_SELF)
     benchmark.send({"cpu": used.ru_utime + used.ru_stime})
