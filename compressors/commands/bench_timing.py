@@ -11,7 +11,6 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import torch
 
@@ -20,6 +19,7 @@ from compressors.commands import single_worker
 from compressors.commands.sample_tensors import GRADIENT
 from compressors.kernels import backend
 from compressors.random_key import Key
+from gradsweep.hardware import read_processor_name
 from gradsweep.text import plural
 
 Operation = Callable[[], object]
@@ -197,13 +197,9 @@ class Worker:
 
 def describe_machine(threads: int, device: torch.device | str = "cpu") -> str:
     """Return a line that describes the machine: processor, threads and versions."""
-    what = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else _find_processor()
+    what = (
+        torch.cuda.get_device_name(device)
+        if torch.device(device).type == "cuda"
+        else read_processor_name() or platform.machine()
+    )
     return f"{what}, {plural(threads, 'thread')}, Python {platform.python_version()}, torch {torch.__version__}"
-
-
-def _find_processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from gradsweep.errors import UsageError
 from gradsweep.options.hints import did_you_mean, one_of
 
 
@@ -38,6 +39,19 @@ def parse_probability(text: str) -> float:
 
 
 parse_probability.__name__ = "probability"
+
+
+def add_interval(parser: argparse.ArgumentParser, default_s: float) -> None:
+    """Add the option --interval of commands that follow a sweep."""
+    parser.add_argument(
+        "--interval", type=float, default=default_s, metavar="S", help="seconds between two looks (%(default)g)"
+    )
+
+
+def check_interval(seconds: float) -> None:
+    """Raise UsageError for an --interval that is too short or too long."""
+    if not 0.1 <= seconds <= 3600:
+        raise UsageError(f"--interval {seconds:g}: valid is a number of seconds from 0.1 to 3600")
 
 
 class Parser(argparse.ArgumentParser):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradsweep.cli import arguments
 from gradsweep.cli.tables import console, print_line
 from gradsweep.errors import UsageError
 from reports.commands import baseline_options, follow, table_options
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-plots", dest="plots", action="store_const", const="", help="write no plots, and a page without them"
     )
     parser.add_argument("--follow", action="store_true", help="again whenever something has changed, until all end")
-    follow.add_interval(parser)
+    arguments.add_interval(parser, follow.INTERVAL_S)
     baseline_options.add_arguments(parser)
     table_options.add_arguments(parser)
 
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from reports.reading import find_runs
 
-    follow.check_interval(options)
+    arguments.check_interval(options.interval)
     baseline_options.check_baseline(options)
     pictures = table_options.parse_words("--plots", options.plots, PICTURES)
     _check_together(options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,22 +9,10 @@ from pathlib import Path
 
 from gradsweep import run_directory
 from gradsweep.disk.regular_files import stamp_file
-from gradsweep.errors import UsageError
 from sweep.status.overview import Overview
 
 INTERVAL_S = 5.0
 FILES = (run_directory.CONFIG, run_directory.STATE, run_directory.RESULT, run_directory.EPOCHS, run_directory.STEPS)
-
-
-def add_interval(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two looks (%(default)g)"
-    )
-
-
-def check_interval(options: argparse.Namespace) -> None:
-    if not 0.1 <= options.interval <= 3600:
-        raise UsageError(f"--interval {options.interval:g}: valid is a number of seconds from 0.1 to 3600")
 
 
 class SweepFollower:

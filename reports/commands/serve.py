@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 
+from gradsweep.cli import arguments
 from gradsweep.errors import UsageError
 from gradsweep.text import one_line
 from reports.commands import follow
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
     parser.add_argument("--port", type=_parse_port, default=PORT, help="0: any that is free; default: %(default)s")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
-    follow.add_interval(parser)
+    arguments.add_interval(parser, follow.INTERVAL_S)
 
 
 def _parse_port(text: str) -> int:
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     directory, words = find.find_sweep([options.words])
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
-    follow.check_interval(options)
+    arguments.check_interval(options.interval)
     # These load pandas, which the answers above do without.
     from reports.building.sweep_report import read_report, render_report
     from reports.serving.rendering import Renderer

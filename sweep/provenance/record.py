@@ -10,9 +10,9 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
+from gradsweep.hardware import read_processor_name
 from gradsweep.source_tree import ROOT
 from sweep.provenance import calibration, code_snapshot, git_state
 from sweep.provenance.secrets import hide_in_word, is_secret
@@ -61,15 +61,8 @@ def list_packages() -> dict[str, str]:
 
 def describe_cpu() -> dict[str, Any]:
     """Return the CPU's model, the cores of the machine, and the cores that this process may use."""
-    model = platform.processor()
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
-    return {"model": model, "cores": os.cpu_count(), "usable_cores": len(os.sched_getaffinity(0))}
+    usable = len(os.sched_getaffinity(0))
+    return {"model": read_processor_name(), "cores": os.cpu_count(), "usable_cores": usable}
 
 
 def list_gpus() -> list[str]:

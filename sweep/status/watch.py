@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gradsweep import run_directory
+from gradsweep.cli import arguments
 from gradsweep.errors import UsageError
 from sweep.console.console import Output
 from sweep.console.messages import build_command, print_line
@@ -24,9 +25,7 @@ INTERVAL_S = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of all commands that follow a sweep."""
     parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
-    parser.add_argument(
-        "--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two looks (%(default)g)"
-    )
+    arguments.add_interval(parser, INTERVAL_S)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,8 +37,7 @@ def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
     directory, words = find.find_sweep([options.words])
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
-    if not 0.1 <= options.interval <= 3600:
-        raise UsageError(f"--interval {options.interval:g}: valid is a number of seconds from 0.1 to 3600")
+    arguments.check_interval(options.interval)
     overview = Overview(directory)
     overview.refresh()
     console = Output()

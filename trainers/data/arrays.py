@@ -10,37 +10,24 @@ import numpy as np
 from trainers.data.store import Prepared
 
 
-class SparseRows:
-    """Vectors (N, width) with few non-zero values (CSR); an index returns dense float32."""
-
-    def __init__(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray, width: int) -> None:
-        self.values, self.columns, self.starts = values, columns, starts
-        self.shape = (len(starts) - 1, width)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        wanted = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
-        first, counts = self.starts[wanted], self.starts[wanted + 1] - self.starts[wanted]
-        ends = np.cumsum(counts)
-        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - counts), counts)
-        dense = np.zeros((len(wanted), self.shape[1]), dtype=np.float32)
-        dense[np.repeat(np.arange(len(wanted)), counts), self.columns[places]] = self.values[places]
-        return dense
+def read_rows(x: Any, rows: np.ndarray | slice) -> np.ndarray:
+    """Return rows of samples (N, ...) as a dense array, also if they are a sparse matrix of scipy (CSR)."""
+    chosen = x[rows]
+    return chosen.toarray() if hasattr(chosen, "toarray") else np.asarray(chosen)
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
     """A data set of labelled samples.
 
-    Images are uint8 (N, channels, height, width), and `mean` and `std` those of the training set, per channel, in
-    levels; features are float32 (N, width), without. Labels are int64 (N,).
+    Images are uint8 (N, channels, height, width), with `mean` and `std` of the training set, per channel, in levels.
+    Features are float32 (N, width), dense or in a sparse matrix of scipy (CSR), without `mean` and `std`. Labels are
+    int64 (N,).
     """
 
-    train_x: np.ndarray | SparseRows
+    train_x: Any
     train_y: np.ndarray
-    test_x: np.ndarray | SparseRows
+    test_x: Any
     test_y: np.ndarray
     classes: int
     mean: tuple[float, ...] = ()
@@ -56,11 +43,11 @@ class Arrays:
         arrays: dict[str, np.ndarray] = {}
         facts: dict[str, Any] = {"classes": self.classes, "mean": list(self.mean), "std": list(self.std)}
         for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
-            if isinstance(x, SparseRows):
-                arrays |= {f"{part}_values": x.values, f"{part}_columns": x.columns, f"{part}_starts": x.starts}
-                facts["width"] = x.shape[1]
-            else:
+            if isinstance(x, np.ndarray):
                 arrays[f"{part}_x"] = x
+            else:
+                arrays |= {f"{part}_values": x.data, f"{part}_columns": x.indices, f"{part}_starts": x.indptr}
+                facts["width"] = x.shape[1]
             arrays[f"{part}_y"] = y
         return Prepared(arrays, facts, sources)
 
@@ -69,11 +56,13 @@ def from_prepared(prepared: Prepared) -> Arrays:
     """Return the arrays from the form that `Arrays.to_prepared` returns."""
     arrays, facts = prepared.arrays, prepared.facts
 
-    def samples(part: str) -> np.ndarray | SparseRows:
+    def samples(part: str) -> Any:
         if f"{part}_x" in arrays:
             return arrays[f"{part}_x"]
-        values, columns, starts = (arrays[f"{part}_{name}"] for name in ("values", "columns", "starts"))
-        return SparseRows(values, columns, starts, facts["width"])
+        from scipy import sparse
+
+        parts = tuple(arrays[f"{part}_{name}"] for name in ("values", "columns", "starts"))
+        return sparse.csr_matrix(parts, (len(parts[2]) - 1, facts["width"]))
 
     return Arrays(
         samples("train"),

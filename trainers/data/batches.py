@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from trainers.data.arrays import Arrays
+from trainers.data.arrays import Arrays, read_rows
 from trainers.data.augment import Augment, Plain
 from trainers.data.feeds import Batch, Feed
 from trainers.data.partitions import Plan, cut
@@ -50,7 +50,7 @@ class Shard(Feed):
 
     def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         for rows, total in self.plan.list_batches(self.worker, epoch, start):
-            inputs = self.show(np.asarray(self.arrays.train_x[rows]), rows, epoch)
+            inputs = self.show(read_rows(self.arrays.train_x, rows), rows, epoch)
             yield Batch(inputs, torch.from_numpy(np.asarray(self.arrays.train_y[rows])), total)
 
     def read_test_set(
@@ -60,5 +60,5 @@ class Shard(Feed):
         mine = cut(len(self.arrays.test_y), *((1, 0) if whole else (self.workers, self.worker)))
         for start in range(mine.start, mine.stop, batch):
             part = slice(start, min(start + batch, mine.stop))
-            inputs = self.show.normalise(np.asarray(self.arrays.test_x[part]))
+            inputs = self.show.normalise(read_rows(self.arrays.test_x, part))
             yield inputs, torch.from_numpy(np.array(self.arrays.test_y[part]))

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from gradsweep.errors import UsageError, bad_value
-from trainers.data.arrays import Arrays, SparseRows
+from trainers.data.arrays import Arrays
 from trainers.data.store import Prepared, refuse_source
 from trainers.options import datasets as options_of
 
@@ -105,16 +106,7 @@ def _split(x: Any, y: np.ndarray, share: float) -> tuple[Any, np.ndarray, Any, n
         raise bad_value("dataset.test_share", share, f"a share that leaves {len(y)} samples to train and to test")
     order = np.random.RandomState(0).permutation(len(y))
     test, train = np.sort(order[:count]), np.sort(order[count:])
-    return _choose(x, train), y[train], _choose(x, test), y[test]
-
-
-def _choose(x: Any, rows: np.ndarray) -> Any:
-    if isinstance(x, np.ndarray):
-        return x[rows]
-    pieces = [np.arange(x.starts[row], x.starts[row + 1]) for row in rows]
-    places = np.concatenate(pieces)
-    starts = np.cumsum([0, *(len(piece) for piece in pieces)])
-    return SparseRows(x.values[places], x.columns[places], starts, x.shape[1])
+    return x[train], y[train], x[test], y[test]
 
 
 @dataclasses.dataclass
@@ -127,10 +119,12 @@ class _Read:
     counts: np.ndarray
     width: int
 
-    def samples(self, width: int, dense: bool) -> np.ndarray | SparseRows:
+    def samples(self, width: int, dense: bool) -> Any:
         starts = np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
         if not dense:
-            return SparseRows(np.concatenate(self.values), np.concatenate(self.columns), starts, width)
+            return sparse.csr_matrix(
+                (np.concatenate(self.values), np.concatenate(self.columns), starts), (len(self.labels), width)
+            )
         kept = np.zeros((len(self.labels), width), dtype=np.float32)
         row = 0
         while self.values:  # given back piece by piece: epsilon's values are 3.2 GB
