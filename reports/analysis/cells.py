@@ -13,9 +13,25 @@ import pandas as pd
 
 from gradsweep import run_directory
 from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, is_method_key
-from reports.analysis.measures import STEP_TOPIC, THROUGHPUT_TOPIC, Measure, find_partners, select_measured
-from reports.analysis.statistics import Difference, Summary, compare_cells, correct_differences, summarize_cells
-from reports.analysis.table import LEVEL, MARKS, MISSING, STAR, TableCell, find_marks, is_true
+from reports.analysis.measures import (
+    SPEEDUP,
+    STEP_TOPIC,
+    THROUGHPUT,
+    THROUGHPUT_TOPIC,
+    Measure,
+    find_partners,
+    select_measured,
+)
+from reports.analysis.statistics import (
+    Difference,
+    Summary,
+    compare_cells,
+    compare_ratios,
+    correct_differences,
+    summarize_cells,
+)
+from reports.analysis.table import LEVEL, MARKS, MISSING, STAR, TableCell, count_marked, find_marks, is_marked, is_true
+from reports.analysis.time_pairs import TimePairs
 from reports.reading.text import format_setting, format_settings, format_spread, shorten_list
 
 AGAINST: Mapping[str, str] = {"compressor": BASELINE}
@@ -23,6 +39,8 @@ AGAINST: Mapping[str, str] = {"compressor": BASELINE}
 
 NUMBERS = ("n", "mean", "std", "low", "high", "boot_low", "boot_high", "median")
 """The attributes of a `Summary` that a record has."""
+RATE_COLUMNS = (THROUGHPUT.column, "samples_per_second")
+"""The columns of `Report.runs` that have an interval of their own in each run."""
 _COUNTED = (run_directory.FAILED, run_directory.DIVERGED, MISSING)  # have a column each in a table's records
 
 
@@ -31,6 +49,7 @@ class CellFigures:
     """The figures of a cell in one measure.
 
     Attributes:
+        summary: of a single throughput, the interval of the mean is that of the run itself.
         best: the better one of the smallest and the largest value.
         absent: by word (`failed`, `missing`, `not measured`), the number of runs that are not in the summary.
         difference: from the baseline; None for the baseline itself and where there is none.
@@ -112,7 +131,8 @@ class Cells:
         self.expected = self._seeds or int(max(sizes, default=1))
         self.missing = np.maximum(self._seeds - sizes, 0)
         self.partner = find_baselines(grid, runs, against) if partner is None else partner
-        self._few = is_true(runs["few_steps"])
+        match, is_baseline = _match_baselines(grid, runs, against)
+        self._pairs = TimePairs(runs, match, is_baseline, self.numbers)
         is_raced = runs["raced_by"].notna().to_numpy(bool)
         self._raced = np.bincount(self.numbers, is_raced, len(self.keys)) > 0
         self._raced_elsewhere = is_raced & (runs["raced_by"] != runs["run"]).fillna(False).to_numpy(bool)
@@ -129,13 +149,15 @@ class Cells:
         counts_once = self._raced_elsewhere if is_timed else np.zeros(len(values), bool)
         is_known = np.isfinite(values) & ~counts_once
         found = summarize_cells(self._split_by_cell(values[:, None], is_known))
+        if measure.column in RATE_COLUMNS:
+            found = self._add_intervals(found, is_known)
         absent: list[collections.Counter[str]] = [collections.Counter() for _ in self.keys]
         words = self.runs["status"].where(~done, measure.absent)
         is_absent = ~is_known & ~(counts_once & done)
         for number, word in zip(self.numbers[is_absent], words[is_absent], strict=True):
             absent[number][str(word)] += 1
-        is_tested = is_known & ~self._few if measure.topic == THROUGHPUT_TOPIC else is_known
-        gaps = self._compute_differences(values, is_tested) if measure.is_tested else [None] * len(self.keys)
+        is_tested = is_known & ~is_marked(self.runs, self._get_refused(measure))
+        gaps = self._compute_differences(measure, values, is_tested) if measure.is_tested else [None] * len(self.keys)
         cells = []
         for number, (summary, gap) in enumerate(zip(found, gaps, strict=True)):
             if self.missing[number]:
@@ -143,6 +165,8 @@ class Cells:
             best = summary.least if measure.lower_is_better else summary.most
             marked = {mark: int(counts[number]) for mark, counts in self._marked.items()}
             is_raced = is_timed and bool(self._raced[number])
+            if is_raced and measure.column == SPEEDUP.column and "disturbed" in marked:
+                marked["disturbed"] = 0  # those who took turns were disturbed alike
             cells.append(CellFigures(summary, best, absent[number], gap, marked, is_raced))
         return cells
 
@@ -177,6 +201,9 @@ class Cells:
             return TableCell(text, text, is_word=True, said=tuple(only))
         if summary.n > 1:
             text = format_spread(summary.mean * measure.scale, summary.std * measure.scale, measure.digits)
+        elif np.isfinite(summary.high - summary.low):
+            half = (summary.high - summary.low) / 2
+            text = format_spread(summary.mean * measure.scale, half * measure.scale, measure.digits)
         else:
             text = measure.format(summary.mean)
         text += "".join(marks)
@@ -189,10 +216,14 @@ class Cells:
         text = ", ".join([str(figures.summary.n), *(f"{count} {word}" for word, count in figures.absent.items())])
         return TableCell(figures.summary.n, text, said=tuple(figures.absent))
 
-    def write_remarks(self, is_tested: bool = True) -> list[str]:
-        """Return the remarks on a table's cells, which depend on whether its measure is tested."""
+    def write_remarks(self, measure: Measure | None = None) -> list[str]:
+        """Return the remarks on the cells of a table of this measure; None: of several, none of which is tested."""
+        own = self._describe_intervals() if measure is not None and measure.column in RATE_COLUMNS else ""
         if self.expected == 1:
-            return ["every cell is one run (n=1), so of its spread nothing is known"]
+            told = (
+                f": {own}; how much repeated runs differ is not known" if own else ", so of its spread nothing is known"
+            )
+            return [f"every cell is one run (n=1){told}"]
         if self.averaged:
             kinds = [
                 f"{key} ({', '.join(shorten_list(list(dict.fromkeys(map(_format_value, self.runs[key])))))})"
@@ -202,7 +233,13 @@ class Cells:
             said = [f"mean ± standard deviation of n={self.expected} runs, which differ also in {'; '.join(kinds)}"]
         else:
             said = [f"mean ± standard deviation of n={self.expected} seeds, where a cell says no other n"]
-        if is_tested and self._has_pair().any():
+        said += [f"of a single run, {own}"] if own else []
+        if measure is not None and measure.is_tested and self._has_pair().any():
+            marked = is_marked(self.runs, self._get_refused(measure)) & select_measured(self.runs, measure.topic)
+            if marked.any():
+                said.append(
+                    f"marked times are not tested: {count_marked(self.runs[marked], self._get_refused(measure))}"
+                )
             but = " but topology" if ALGORITHM in self.against else ""
             said.append(
                 f"baseline: {', '.join(f'{key}={text}' for key, text in self.against.items())}, equal in all else{but}"
@@ -216,8 +253,46 @@ class Cells:
         parts = np.split(values[is_known][order], np.cumsum(counts)[:-1]) if len(counts) else []
         return [part[:, 0] if values.shape[1] == 1 else part for part in parts]
 
-    def _compute_differences(self, values: np.ndarray, is_tested: np.ndarray) -> list[Difference | None]:
+    def _describe_intervals(self) -> str:
+        """Return what ± is behind the throughput of a cell that one run has measured; empty if there is none."""
+        is_raced = self.runs["raced_by"].notna().to_numpy(bool)
+        single = np.bincount(self.numbers, minlength=len(self.keys))[self.numbers] == 1
+        known = self.runs["throughput_low"].notna().to_numpy(bool) & (is_raced | single)
+        kinds = (("blocks of its own timed steps", ~is_raced), ("the rounds of its race", is_raced))
+        over = [words for words, which in kinds if (known & which).any()]
+        return f"± is half the 95 % interval over {' or '.join(over)}" if over else ""
+
+    def _add_intervals(self, found: Sequence[Summary], is_known: np.ndarray) -> list[Summary]:
+        """Return the summaries; that of a single throughput has the interval of the run's own steps."""
+        ends = ["throughput_low", "throughput_high"]
+        ratios = self.runs[ends].div(self.runs[THROUGHPUT.column], axis=0).to_numpy("float64", na_value=np.nan)
+        of_cells = self._split_by_cell(ratios, is_known)
+        return [
+            dataclasses.replace(summary, low=summary.mean * of[0][0], high=summary.mean * of[0][1])
+            if summary.n == 1
+            else summary
+            for summary, of in zip(found, of_cells, strict=True)
+        ]
+
+    @staticmethod
+    def _get_refused(measure: Measure) -> Sequence[str]:
+        """Return the marks of runs whose value of a measure is not tested."""
+        if not measure.is_time:
+            return ()
+        return [mark for mark in MARKS if mark != "few_steps" or measure.topic == THROUGHPUT_TOPIC]
+
+    def _compute_differences(
+        self, measure: Measure, values: np.ndarray, is_tested: np.ndarray
+    ) -> list[Difference | None]:
         """Compare the cells with their baselines, over the runs of both that take part in tests."""
+        if measure.is_time:
+            of_speedup = measure.column == SPEEDUP.column  # its baselines are those of its runs' seeds
+            if of_speedup:
+                values = self.runs[THROUGHPUT.column].to_numpy("float64", na_value=np.nan)
+            in_time = [values[places] for places in self._pairs.find(is_tested)]
+            if of_speedup:
+                in_time = [both / both[:, 1:] for both in in_time]
+            return correct_differences(compare_ratios(in_time))
         pairs = np.stack([values, values[self.partner]], axis=1)
         has_both = is_tested & is_tested[self.partner] & self._has_pair() & np.isfinite(pairs).all(axis=1)
         return correct_differences(compare_cells(self._split_by_cell(pairs, has_both)))
@@ -244,14 +319,18 @@ def choose_baseline(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping
 
 def find_baselines(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:
     """Return for each run the position of its baseline, which is equal in all keys but those of `against`."""
+    match, is_baseline = _match_baselines(grid, runs, against)
+    return find_partners(runs, [*match, *([SEED] if SEED in runs else [])], is_baseline)
+
+
+def _match_baselines(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> tuple[list[str], pd.Series]:
+    """Return the keys besides the seed in which a run and its baseline are equal, and which runs can be one."""
     own = {*against, *(grid.hyper if "compressor" in against else ())}
     own |= {key for key in grid.keys if ALGORITHM in against and is_method_key(key)}  # another method has other options
-    seeds = [SEED] if SEED in runs else []
-    match = [key for key in ("compressor", *grid.hyper, *grid.keys, "workers", *seeds) if key not in own]
     is_baseline = pd.Series(True, index=runs.index)
     for key, text in against.items():
         is_baseline &= np.array(format_settings(runs[key])) == text
-    return find_partners(runs, match, is_baseline)
+    return [key for key in ("compressor", *grid.hyper, *grid.keys, "workers") if key not in own], is_baseline
 
 
 def _format_value(value: Any) -> str:

@@ -12,23 +12,35 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.text import plural
 from reports.analysis.grid import SEED, lay_out_runs
-from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure
+from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure, select_measured
 from reports.analysis.remarks import write_remarks
 from reports.analysis.statistics import (
     Difference,
     Summary,
     compare_paired,
+    compare_ratios,
     compare_unpaired,
     correct_differences,
     summarize_cells,
 )
-from reports.analysis.table import LEVEL, MARKS, PARALLEL, ReportTable, TableCell, TableColumn, is_true
+from reports.analysis.table import (
+    LEVEL,
+    MARKS,
+    SPOILT,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    count_marked,
+    is_marked,
+)
+from reports.analysis.time_pairs import find_middles, pair_in_time
 from reports.reading.columns import ADDED, RUN_COLUMNS
 from reports.reading.text import format_number, format_setting, format_settings, format_spread, join_words
 
@@ -40,6 +52,7 @@ VERDICTS = (*(word for words in WORDS.values() for word in words), FAILED)
 SAME = "no difference beyond noise"
 UNKNOWN = "one seed: no noise known"
 FEW = "too few timed steps"
+DISTURBED = "times are not comparable"  # disturbed, or on shared cores
 NEITHER = "not done in either"
 NEW = "not done before"
 _EQUAL = 1e-9  # a relative difference below this is rounding
@@ -90,7 +103,7 @@ class Comparison:
         lines = []
         for measure, changes in self.changes.items():
             found = collections.Counter(change.verdict for change in changes)
-            order = [*WORDS[measure], SAME, FAILED, UNKNOWN, FEW, NEW, NEITHER]
+            order = [*WORDS[measure], SAME, FAILED, UNKNOWN, FEW, DISTURBED, NEW, NEITHER]
             said = [f"{found[word]} {word}" for word in order if found[word] or word in WORDS[measure]]
             lines.append(f"{measure.title}, {plural(len(changes), 'cell')}: {join_words(said)}.")
         return lines
@@ -166,6 +179,8 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
     }
     both_sides = pd.concat([before, after], ignore_index=True)
     said = [*write_remarks(both_sides), *_describe_tests(changes)]
+    spoilt = both_sides[is_marked(both_sides, SPOILT) & select_measured(both_sides, THROUGHPUT.topic)]
+    said += [f"throughput is not tested of {count_marked(spoilt, SPOILT)}"] if len(spoilt) else []
     said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []
     alone = [len([key for key in mine if key not in other]) for mine, other in (cells, cells[::-1])]
     for count, side in zip(alone, ("the baseline", "the others"), strict=True):
@@ -224,15 +239,30 @@ def _compute_changes(
     changes = []
     for position, place in enumerate(places):
         runs = [side[position] for side in sides]
-        # Throughputs over few steps are not tested.
-        tested = [cell[~is_true(cell["few_steps"])] for cell in runs] if measure is THROUGHPUT else runs
+        tested = [cell[~is_marked(cell, SPOILT)] for cell in runs] if measure is THROUGHPUT else runs
         was, now = (_group_by_seed(cell, measure) for cell in tested)
         is_paired = len(was.keys() & now.keys()) > 1
-        gap = compare_paired(now, was) if is_paired else compare_unpaired(now.values(), was.values())
+        if not is_paired:
+            gap = compare_unpaired(now.values(), was.values())
+        else:
+            gap = _compare_in_time(*tested) if measure is THROUGHPUT else compare_paired(now, was)
         marks = tuple(mark for column, mark in MARKS.items() if any(cell[column].any() for cell in runs))
         shown = marks if measure is THROUGHPUT else ()
         changes.append(Change(place, before[position], after[position], gap, is_paired, shown, ""))
     return changes
+
+
+def _compare_in_time(before: pd.DataFrame, after: pd.DataFrame) -> Difference | None:
+    """Return the difference of the throughput of runs that were closest in time, by the log ratios of the pairs."""
+    rate = THROUGHPUT.column
+    sides = [cell[select_measured(cell, THROUGHPUT.topic) & cell[rate].notna()] for cell in (after, before)]
+    seeds = [list(map(format_setting, cell[SEED])) if SEED in cell else [""] * len(cell) for cell in sides]
+    numbers = {seed: number for number, seed in enumerate(dict.fromkeys([*seeds[0], *seeds[1]]))}
+    codes = [np.array([numbers[seed] for seed in own], dtype=int) for own in seeds]
+    now, was = (cell[rate].to_numpy("float64") for cell in sides)
+    times = [find_middles(cell) for cell in sides]
+    pairs = pair_in_time(times[0], codes[0], times[1], codes[1])
+    return compare_ratios([np.column_stack([now[pairs[:, 0]], was[pairs[:, 1]]])])[0]
 
 
 def _group_by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
@@ -251,7 +281,8 @@ def _decide_verdict(change: Change, gap: Difference | None, measure: Measure) ->
     if not before.n or not after.n:
         return NEITHER if before.n == after.n else NEW if after.n else FAILED
     if gap is None or gap.n < 2:
-        return FEW if PARALLEL in change.marks else UNKNOWN
+        spoilt = [column for column in SPOILT if MARKS[column] in change.marks]
+        return FEW if "few_steps" in spoilt else DISTURBED if spoilt else UNKNOWN
     is_constant = math.isnan(gap.p)  # without any spread there is no test, and none is needed
     is_known = abs(gap.mean) > _EQUAL * abs(before.mean) if is_constant else gap.p_holm < LEVEL
     return WORDS[measure][gap.mean < 0] if is_known else SAME
@@ -262,7 +293,10 @@ def _describe_tests(changes: Mapping[Measure, Sequence[Change]]) -> list[str]:
     tested = [change for change in every if change.difference and not math.isnan(change.difference.p)]
     if not tested:
         return []
-    kinds = [("paired t test over the same seeds", True), ("Welch's t test where seeds differ", False)]
+    kinds = [
+        ("paired t test over the same seeds (throughput: of log ratios of runs closest in time)", True),
+        ("Welch's t test where seeds differ", False),
+    ]
     used = [text for text, is_paired in kinds if any(change.is_paired == is_paired for change in tested)]
     return [f"{join_words(used)}, Holm-corrected for {plural(len(tested), 'test')}; beyond noise: p < {LEVEL}"]
 
@@ -272,7 +306,7 @@ def _build_row(change: Change, measure: Measure) -> tuple[TableCell, ...]:
     texts[-2:] = [text + "".join(change.marks) if text else "" for text in texts[-2:]]
     texts.append(f"{change.ratio:.3f}" if change.ratio == change.ratio else "")
     gap = change.difference
-    if gap is None or change.verdict in (UNKNOWN, FEW, FAILED, NEW, NEITHER):
+    if gap is None or change.verdict in (UNKNOWN, FEW, DISTURBED, FAILED, NEW, NEITHER):
         texts += ["", "", ""]
     else:
         low, high, mean = (f"{value * measure.scale:+.3g}" for value in (gap.low, gap.high, gap.mean))

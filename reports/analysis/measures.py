@@ -42,6 +42,11 @@ class Measure:
     is_tested: bool = True
     absent: str = NOT_MEASURED
 
+    @property
+    def is_time(self) -> bool:
+        """Whether it depends on how busy the machine was: a time, or a throughput."""
+        return self.topic == THROUGHPUT_TOPIC or self.unit in ("s", "it/s", "samples/s")
+
     def choose_unit(self, values: pd.Series) -> Measure:
         """Return the measure for a table of these values: bytes are shown in the unit that suits the largest."""
         if self.unit != "B":
@@ -152,6 +157,15 @@ def select_measured(runs: pd.DataFrame, topic: str) -> pd.Series:
     """Tell which runs can have a number of this topic: those that are done and, of times, those that raced."""
     done = (runs["status"] == run_directory.DONE).fillna(False).astype(bool)
     return done | runs["raced_by"].notna() if topic in (THROUGHPUT_TOPIC, STEP_TOPIC) else done
+
+
+def get_own_interval(runs: pd.DataFrame) -> tuple[float, float] | None:
+    """Return the 95 % interval of the throughput of a single run, or of the race that measured one run for all of
+    these; None if it is not known."""
+    if len(runs) > 1 and (runs["raced_by"].isna().any() or runs["raced_by"].nunique() > 1):
+        return None
+    ends = runs[["throughput_low", "throughput_high"]].to_numpy("float64")
+    return (float(ends[0, 0]), float(ends[0, 1])) if len(ends) and np.isfinite(ends[0]).all() else None
 
 
 def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -> np.ndarray:
@@ -276,7 +290,7 @@ def _format_amount(value: float, by: str) -> str:
     return f"{format_number(value / size)} {unit}"
 
 
-_RATES = (*RATES, "network_bandwidth")
+_RATES = (*RATES, "network_bandwidth", "throughput_low", "throughput_high")
 """Columns in which more is better."""
 
 _UNITS = {
@@ -284,6 +298,7 @@ _UNITS = {
     **dict(zip(RATES, ("GFLOP/s", "GB/s", "million/s"), strict=True)),
     **dict.fromkeys(("loss", "train_loss"), "nats"),
     "network_bandwidth": "bit/s",
+    **dict.fromkeys(("throughput_low", "throughput_high", "trained_iterations_per_second"), "it/s"),
     **{column: "B" for column in RUN_COLUMNS if "memory" in column},
 }
 """The units of columns of `Report.runs` that belong to no other measure."""

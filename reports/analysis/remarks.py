@@ -20,8 +20,11 @@ def write_remarks(runs: pd.DataFrame) -> list[str]:
 
 def explain_few_steps(runs: pd.DataFrame) -> list[str]:
     """Return a remark with the throughputs that are measured over few steps, and their numbers of steps."""
-    few = runs.loc[(runs["status"] == run_directory.DONE) & is_true(runs["few_steps"]), "timed_steps"]
-    counts = collections.Counter(map(int, few))
-    ordered = sorted(counts, key=lambda steps: (not steps, steps))
-    said = [f"{timed_steps.remark(steps)} ({plural(counts[steps], 'run')})" for steps in ordered]
+    few = runs[(runs["status"] == run_directory.DONE) & is_true(runs["few_steps"])]
+    totals = (None if pd.isna(steps) else int(steps) for steps in few["steps_done"])
+    counts = collections.Counter(
+        (steps, None if steps else every) for steps, every in zip(map(int, few["timed_steps"]), totals, strict=True)
+    )
+    ordered = sorted(counts, key=lambda pair: (not pair[0], pair[0], pair[1] or 0))
+    said = [f"{timed_steps.remark(*pair)} ({plural(counts[pair], 'run')})" for pair in ordered]
     return [f"throughputs that say little: {join_words(shorten_list(said))}"] if said else []

@@ -48,11 +48,11 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The difference of a cell from the baseline over the `n` seeds that both have.
+    """The difference of a cell from the baseline over `n` pairs: the seeds that both have, or neighbours in time.
 
     Attributes:
         low, high: 95 % interval of the mean difference; NaN if n < 2.
-        p: of a paired t test; NaN if nothing can be tested: n < 2, or the same difference for all seeds.
+        p: of a paired t test; NaN if nothing can be tested: n < 2, or the same difference for all pairs.
         p_holm: `p` after the correction of Holm (1979) for all tests of a table; NaN until `correct_differences`.
     """
 
@@ -116,6 +116,30 @@ def compare_cells(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
         for place, *numbers in zip(places, means.tolist(), low.tolist(), high.tolist(), p.tolist(), strict=True):
             found[place] = Difference(block.shape[1], *numbers)
     return [found[place] for place in range(len(cells))]
+
+
+@_quietly
+def compare_ratios(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
+    """Return the differences of many cells from their baselines, tested by the logarithms of the pairs' ratios.
+
+    A machine that is busy slows both of a pair down by a factor, so that their ratio says more than their difference.
+    The mean ratio, less 1, is given in units of the baseline: times its geometric mean; likewise the interval.
+
+    Args:
+        pairs: as for `compare_cells`; pairs with values that are not above 0 do not count either.
+    """
+    cells = [both[np.isfinite(both).all(1) & (both > 0).all(1)] for both in pairs]
+    logs = [np.log(both) for both in cells]
+    # against 1, so that the limit for rounding does not depend on the unit
+    gaps = compare_cells([np.column_stack([1 + log[:, 0] - log[:, 1], np.ones(len(log))]) for log in logs])
+    found: list[Difference | None] = []
+    for log, gap in zip(logs, gaps, strict=True):
+        if gap is not None:
+            level = math.exp(float(log[:, 1].mean()))
+            mean, low, high = (level * math.expm1(value) for value in (gap.mean, gap.low, gap.high))
+            gap = dataclasses.replace(gap, mean=mean, low=low, high=high)
+        found.append(gap)
+    return found
 
 
 def compare_unpaired(values: Iterable[float], baseline: Iterable[float]) -> Difference | None:

@@ -7,10 +7,12 @@ A cell without a number gives the reason: the status of the run, `missing` if th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gradsweep import run_directory, timed_steps
+from gradsweep.disturbance import OTHERS, SLOWER
+from gradsweep.text import plural
 from reports.analysis.grid import BASELINE
 
 if TYPE_CHECKING:
@@ -26,11 +28,12 @@ ONE_MODEL = "one model"
 NOT_RACED = "not raced"
 
 LEVEL = 0.05
-STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW, PARALLEL, LOZENGE = "*", "†", "‡", "§", "¶", "‖", "◊"
+STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW, PARALLEL, LOZENGE, TRIANGLE = "*", "†", "‡", "§", "¶", "‖", "◊", "△"
 ALIKE = "≈"
 MARKS = {
     "oversubscribed": DAGGER,
     "shared_cores": DOUBLE_DAGGER,
+    "disturbed": TRIANGLE,
     "network_off": SECTION,
     "network_cpu_limited": PILCROW,
     "slow_transport": LOZENGE,
@@ -38,18 +41,37 @@ MARKS = {
 }
 """The marks behind the numbers of a run, by the column of `Report.runs` that makes its times unfair."""
 
+UNFAIR = {
+    "oversubscribed": "more workers than cores",
+    "shared_cores": "cores shared with other runs",
+    "disturbed": "disturbed by other programs",
+    "network_off": "network not as described",
+    "network_cpu_limited": "CPUs slower than the network",
+    "slow_transport": "TCP in spite of a faster network",
+    "few_steps": "few timed steps",
+}
+"""The reasons why times cannot be compared, by column of `Report.runs`."""
+
+SPOILT = ("shared_cores", "disturbed", "few_steps")
+"""The columns in `MARKS` of a measurement that went wrong, so that it does not repeat; the others are of settings."""
+
 MEANINGS = {
-    STAR: f"differs from the baseline: p < {LEVEL} in a paired t test (pairs are equal in seed and keys), "
-    "Holm-corrected for all tests of the table",
+    STAR: f"differs from the baseline: p < {LEVEL} in a paired t test, Holm-corrected for all tests of the table "
+    "(pairs are equal in keys and seed; of times, pairs are equal in keys and closest in time, and the logarithm of "
+    "their ratio is tested)",
     DAGGER: "more workers than cores (oversubscribed): it/s and times are not comparable with those of other runs",
     DOUBLE_DAGGER: "cores were shared with other runs (sweep.share_cores, or SLURM): "
     "it/s and times are not comparable with any",
+    TRIANGLE: f"disturbed by other programs: cores more than {100 * (SLOWER - 1):.0f} % slower than the best of the "
+    f"sweep for over a tenth of the steps, or more than {100 * OTHERS:.0f} % of them taken; it/s and times are not "
+    "comparable with any",
     SECTION: "the network was not as it is described: latency or bandwidth, measured before the first step, was off by "
     "more than 10 %",
     PILCROW: "the CPUs, not the network, were the limit when all hosts sent at once: it/s and times are not those of "
     "such a network",
     LOZENGE: "messages went over TCP, though a node has a faster device: it/s and times are not those of its network",
-    PARALLEL: f"fewer than {timed_steps.FEW} timed steps: it/s and times of a step say little, and are not compared",
+    PARALLEL: f"fewer than {timed_steps.FEW} timed steps, or the warm-up among them: it/s and times of a step say "
+    "little, and are not compared",
     ALIKE: "cannot be told apart from the baseline: the 95 % interval has 1 in it",
     NOT_RACED: "the race is still to be run, or left the run out; races/*/ratios.json says which",
     run_directory.PENDING: "not started",
@@ -73,6 +95,18 @@ def find_marks(runs: pd.DataFrame) -> list[str]:
 def is_true(marked: pd.Series) -> np.ndarray:
     """Return a column of flags as an array, in which an unknown flag is false."""
     return marked.fillna(False).to_numpy(bool)
+
+
+def is_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS) -> np.ndarray:
+    """Tell for each run whether one of these marks holds for it."""
+    return runs[list(marks)].fillna(False).to_numpy(bool).any(axis=1)
+
+
+def count_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS) -> str:
+    """Return how many of these runs have one of these marks, and why: `3 runs (1 few timed steps, 2 ...)`."""
+    counts = {column: int(is_true(runs[column]).sum()) for column in marks}
+    reasons = ", ".join(f"{count} {UNFAIR[column]}" for column, count in counts.items() if count)
+    return f"{plural(int(is_marked(runs, marks).sum()), 'run')} ({reasons})"
 
 
 @dataclasses.dataclass(frozen=True)

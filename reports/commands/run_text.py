@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import timed_steps
+from gradsweep import disturbance, files, run_directory, timed_steps
+from gradsweep.disk import regular_files
 from gradsweep.errors import UsageError
 from gradsweep.options import config_keys
 from gradsweep.run_directory import CONFIG, Run
@@ -41,7 +42,28 @@ def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
     if key not in RATES:
         return ""
     warmup = config.get("warmup_steps")
-    return timed_steps.remark(timed_steps.steps(run.result() or {}, warmup if isinstance(warmup, int) else None))
+    return timed_steps.remark_on(run.result() or {}, warmup if isinstance(warmup, int) else None)
+
+
+def explain_disturbance(run: Run) -> str | None:
+    """Return how others disturbed the training of a run, by the best of its sweep; None: they did not, or it is not
+    known."""
+    yardstick = (run.result() or {}).get("yardstick")
+    if not yardstick:
+        return None
+    best = disturbance.find_best(_list_yardsticks(run.directory.parent.parent))
+    return disturbance.explain_disturbed(yardstick, disturbance.choose_best(yardstick, best))
+
+
+def _list_yardsticks(sweep: Path) -> Iterator[Any]:
+    """Yield the yardsticks of all runs and heats of a sweep."""
+    yield from ((each.result() or {}).get("yardstick") for each in run_directory.runs_of(sweep))
+    races = sweep / run_directory.RACES
+    for name in regular_files.real_directories(races) if races.is_dir() else ():
+        ratios = files.read_json(races / name / run_directory.RATIOS) or {}
+        heats = ratios.get("heats")
+        if isinstance(heats, list):
+            yield from (heat.get("yardstick") for heat in heats if isinstance(heat, dict))
 
 
 def format_value(value: Any) -> str:

@@ -27,10 +27,12 @@ def run(options: argparse.Namespace) -> int:
     overview = Overview(directory)
     overview.refresh()
     view = overview.views[one.name]
+    disturbance = run_text.explain_disturbance(one)
     if options.json:
         found: dict[str, object] = {
             "directory": str(one.directory),
             "status": view.status,
+            "disturbance": disturbance,
             "config": run_text.read_config(one),
         }
         found |= {"state": one.state(), "result": one.result(), "files": dict(run_text.list_files(one.directory))}
@@ -39,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"{one_line(one.name)}: {view.status}")
     if view.reason:
         print(f"  {one_line(view.reason)}")
+    if disturbance:
+        print(f"  disturbed: {one_line(disturbance)}")
     for damaged in view.damaged:
         print(f"  {one_line(damaged)}")
     config, result = run_text.read_config(one), run_text.flatten(one.result() or {})

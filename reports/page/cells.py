@@ -15,7 +15,7 @@ import pandas as pd
 
 from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import Grid, find_centralised
-from reports.analysis.measures import compute_efficiency
+from reports.analysis.measures import compute_efficiency, get_own_interval
 from reports.analysis.statistics import compute_band
 from reports.analysis.targets import split_by_run
 from reports.page.assets import convert_numbers, round_digits, thin_places
@@ -52,9 +52,9 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
 
     `values` are (mean, low, high) of each of `MEASURES` over the runs that are done; `counts` are the statuses of
     all its runs; `curve` and `profile` hold, where they were recorded, columns of equal length, of which those of
-    `Y` are (means, lows, highs). Where one run is all there is, there are neither lows nor highs. The curve of a cell
-    without a finished run is that of its unfinished ones. `central` is true of cells without a topology if others
-    have one.
+    `Y` are (means, lows, highs). Where one run is all there is, only throughputs have lows and highs. The curve of a
+    cell without a finished run is that of its unfinished ones. `central` is true of cells without a topology if
+    others have one.
     """
     statuses = list(grid.runs["status"])
     members = list(grid.runs.groupby("cell", sort=False).indices.values())
@@ -62,6 +62,8 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
     shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
     measured = grid.runs.assign(efficiency=compute_efficiency(grid))[list(MEASURES)].to_numpy("float64")
     values = _compute_bands([measured[done] for done in finished])
+    for done, means in zip(finished, values, strict=True):
+        _add_own_interval(grid.runs.iloc[list(done)], means)
     y = _find_recorded(epochs)
     curves = _average_curves(_split_by_run(grid, epochs, X, y), shown, X, y)
     profiles = _average_curves(_split_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
@@ -86,6 +88,14 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
         }
         for rows, done, means, curve, errors in zip(members, finished, values, curves, profiles, strict=True)
     ]
+
+
+def _add_own_interval(runs: pd.DataFrame, means: np.ndarray) -> None:
+    """Give the throughputs in `means` (3, n) the interval of the run, if one run has measured them."""
+    own = get_own_interval(runs)
+    for name in ("iterations_per_second", "samples_per_second") if own else ():
+        place = MEASURES.index(name)
+        means[1:, place] = round_digits(means[0, place] * np.array(own) / runs["iterations_per_second"].iloc[0])
 
 
 def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:

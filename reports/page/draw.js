@@ -109,7 +109,7 @@ function lineTraces(x, [y, low, high], label, text, dash = "solid", ink = lineCo
   return traces;
 }
 
-// Bars from low to high of (mean, low, high); a single run has none.
+// Bars from low to high of (mean, low, high); a single run has none, but of its throughput.
 function errorBars(triples, scale, look) {
   const part = (from, to) => triples.map((triple) => Math.max(((triple[from] ?? triple[0]) - (triple[to] ?? triple[0])) * scale, 0));
   return { ...look, type: "data", symmetric: false, array: part(2, 0), arrayminus: part(0, 1) };

@@ -83,7 +83,7 @@ function startRuns() {
 
 // The place of each of a column's texts in their order; null for what is no number in a column of numbers.
 function ranksOf(column) {
-  const value = (text) => (column.kind === "number" ? text.replace(/[,†‡§¶‖◊]/g, "") : text);
+  const value = (text) => (column.kind === "number" ? text.replace(/[,†‡§¶‖◊△]/g, "") : text);
   const places = column.texts.map((_, place) => place);
   places.sort((a, b) => compare(value(column.texts[a]), value(column.texts[b])));
   const ranks = [];

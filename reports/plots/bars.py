@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from matplotlib.patches import Patch
 
 from gradsweep import csv_columns, run_directory
 from gradsweep.text import plural
+from reports.analysis.measures import get_own_interval
 from reports.analysis.table import MARKS, NOT_RACED
 from reports.plots import layout as layouts
 from reports.plots import marks, style
@@ -23,6 +25,7 @@ from reports.reading.text import format_number
 
 _THICKNESS = 0.72  # of a bar, in rows
 _ROW, _FRAME = 0.2, 0.42  # inches
+_CHARACTERS, _LINE = 13.5, 0.16  # of a label that fit into an inch; inches of a further line of it
 
 
 def draw_ranking(layout: Layout) -> Figure:
@@ -36,16 +39,19 @@ def draw_ranking(layout: Layout) -> Figure:
             mean, end = means.get(label, 0.0), longest.get(label, 0.0)
             axis.barh(place, mean, _THICKNESS, color=style.BLACK if label in BASELINES else style.BAR)
             here = runs.loc[shown & (runs["label"] == label), "iterations_per_second"]
+            own = get_own_interval(runs.loc[here.index])
             if layout.repeats:
                 axis.plot(here, [place] * len(here), "|", color=GREY, zorder=2.6)
-            elif len(here) > 1:
+            elif own is not None or len(here) > 1:
                 _, low, high = average_groups([here.to_numpy()])
-                axis.plot([low[0], high[0]], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.6)
-                end = max(mean, high[0])
+                low_end, high_end = own or (low[0], high[0])
+                axis.plot([low_end, high_end], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.6)
+                end = max(mean, high_end)
             _annotate_bar(axis, end, place, format_number(mean), label, runs, shown)
     workers = plural(int(layout.panels[0][1]["workers"].iloc[0]), "worker")
-    layouts.label_axes(axes, f"throughput with {workers} [it/s]{_format_footnote(layout)}", "", "x")
-    marks.draw_legend(figure, [], marks.describe_seeds(layout, "line"), marks.describe_repeats(layout, "stroke"))
+    _label_values(figure, axes, f"throughput with {workers} [it/s]{_format_footnote(layout)}")
+    notes = (marks.describe_seeds(layout, "line"), marks.describe_own(layout, "line"))
+    marks.draw_legend(figure, [], *notes, marks.describe_repeats(layout, "stroke"))
     return figure
 
 
@@ -85,7 +91,7 @@ def plot_breakdown(layout: Layout) -> Plot | None:
         for place, (label, end) in enumerate(zip(labels, ends, strict=True)):
             _annotate_bar(axis, end, place, f"{format_number(end)} ms", label, runs, shown)
     axes[0].set_xlim(left=0)  # of all, whose x they share
-    layouts.label_axes(axes, f"time of a step [ms]{_format_footnote(layout)}", "", "x")
+    _label_values(figure, axes, f"time of a step [ms]{_format_footnote(layout)}")
     phases = [Patch(facecolor=c, edgecolor=GREY, linewidth=0.3, label=p) for p, c in style.PHASES.items()]
     marks.draw_legend(figure, phases, layout.seeds)
     alt = marks.write_alt_text("Time of a step by phase, stacked; in all", layout, "step_s", "ms", 1e3)
@@ -144,6 +150,13 @@ def _annotate_bar(
         fontsize=7.5,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},  # the baseline's line passes behind it
     )
+
+
+def _label_values(figure: Figure, axes: Sequence[Axes], text: str) -> None:
+    """Label the axis of the values, in several lines if the text is wider than the figure, which grows."""
+    lines = textwrap.wrap(text, int(_CHARACTERS * figure.get_figwidth()))
+    figure.set_figheight(figure.get_figheight() + _LINE * (len(lines) - 1))
+    layouts.label_axes(axes, "\n".join(lines), "", "x")
 
 
 def _format_footnote(layout: Layout) -> str:

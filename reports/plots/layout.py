@@ -24,22 +24,13 @@ from matplotlib.ticker import LogLocator
 from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import Grid, find_centralised, is_method_key
-from reports.analysis.table import is_true
+from reports.analysis.table import UNFAIR, is_true
 from reports.plots import style
 from reports.plots.style import BASELINES
 from reports.reading.columns import RUN_COLUMNS
 from reports.reading.text import format_setting, make_sort_key
 
 GREY = "#666666"
-UNFAIR = {
-    "oversubscribed": "more workers than cores",
-    "shared_cores": "cores shared with other runs",
-    "network_off": "network not as described",
-    "network_cpu_limited": "CPUs slower than the network",
-    "slow_transport": "TCP in spite of a faster network",
-    "few_steps": "few timed steps",  # followed by their number
-}
-"""The reasons why times cannot be compared, by column of `Report.runs`."""
 COLUMN, TEXT = 3.5, 7.2  # inches: widths of one column of a paper, and of both
 LEGEND = 0.4  # inches above all panels
 SMALL = 7.0  # points
@@ -88,13 +79,14 @@ class Layout:
         return [column for column in UNFAIR if runs[column].any()]
 
     def explain_unfair(self, column: str) -> str:
-        """Return the words of `UNFAIR`; for few steps also the number of steps."""
+        """Return the words of `UNFAIR`; for few steps the numbers of steps."""
         if column != "few_steps":
             return UNFAIR[column]
         runs = self.get_done_runs()
-        steps = runs.loc[is_true(runs[column]), "timed_steps"]
-        least, most = int(steps.min()), int(steps.max())
-        return f"{most if least == most else f'{least} to {most}'} timed steps"
+        few = runs[is_true(runs[column])]
+        is_timed = is_true(few["timed_steps"] > 0)
+        said = [(few.loc[is_timed, "timed_steps"], "timed steps"), (few.loc[~is_timed, "steps_done"], "warm-up steps")]
+        return " or ".join(f"{_format_range(steps)} {words}" for steps, words in said if len(steps))
 
     @property
     def seeds(self) -> str:
@@ -129,6 +121,12 @@ class Layout:
     def select_label(self, label: str) -> Layout:
         """Return the layout of small axes that highlight one label."""
         return dataclasses.replace(self, looks={label: self.looks[label]}, is_titled=True)
+
+
+def _format_range(counts: pd.Series) -> str:
+    """Return `29`, or `3 to 29`."""
+    least, most = counts.min(), counts.max()
+    return f"{most}" if least == most else f"{least} to {most}"
 
 
 def lay_out_panels(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from matplotlib.patches import Patch
 
 from gradsweep import run_directory
 from gradsweep.text import plural
+from reports.analysis.measures import get_own_interval
 from reports.analysis.table import MISSING, NOT_MEASURED
 from reports.plots import style
 from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, escape_label
@@ -128,10 +130,16 @@ def draw_legend(figure: Figure, marks: Sequence[Line2D | Patch], *notes: str) ->
     title = "; ".join(filter(None, notes))
     if marks or title:
         handle = 1.0 if all(isinstance(mark, Patch) for mark in marks) else 1.8  # in heights of a letter
-        lengths = [len(str(mark.get_label())) + 4 + 2 * handle for mark in marks] or [1]
+        beside = 4 + 2 * handle  # a label
         room = _LEGEND_CHARACTERS * figure.get_figwidth() / TEXT
+        for mark in marks:
+            mark.set_label("\n".join(textwrap.wrap(str(mark.get_label()), int(room - beside))))
+        title = "\n".join(textwrap.wrap(title, int(room)))
+        labels = [str(mark.get_label()) for mark in marks]
+        lengths = [max(map(len, label.split("\n"))) + beside for label in labels] or [1]
         columns = len(lengths) if sum(lengths) <= room else max(1, int(room / max(lengths)))
-        lines = (-(-len(marks) // columns)) + bool(title)
+        wrapped = sum(label.count("\n") for label in labels)
+        lines = (-(-len(marks) // columns)) + wrapped + len(title.split("\n")) * bool(title)
         _grow(figure, _LEGEND_LINE * max(lines - 1, 0))
         box = figure.legend(
             handles=marks,
@@ -160,6 +168,13 @@ def _grow(figure: Figure, inches: float) -> None:
 def describe_seeds(layout: Layout, interval: str) -> str:
     """Return the note of a legend for means: `mean of 5 seeds, band: 95 % interval`; empty where each run is a mark."""
     return f"{layout.seeds}, {interval}: 95 % interval" if layout.seeds else ""
+
+
+def describe_own(layout: Layout, interval: str) -> str:
+    """Return the note of a legend for throughputs that one run has measured; empty where none has an interval."""
+    cells = [cell for _, cell in layout.get_done_runs().groupby("cell") if get_own_interval(cell) is not None]
+    kinds = ["the race's rounds" if cell["raced_by"].notna().all() else "a single run's steps" for cell in cells]
+    return "; ".join(f"{interval}: 95 % interval over {kind}" for kind in dict.fromkeys(kinds))
 
 
 def describe_repeats(layout: Layout, mark: str = "line") -> str:

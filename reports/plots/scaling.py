@@ -13,10 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from gradsweep import run_directory
+from reports.analysis.measures import get_own_interval
 from reports.analysis.statistics import compute_band
+from reports.analysis.table import is_marked
 from reports.plots import bars, marks
 from reports.plots import layout as layouts
-from reports.plots.layout import GREY, UNFAIR, Layout, find_baseline
+from reports.plots.layout import GREY, Layout, find_baseline
 from reports.plots.picture import Plot
 
 _IDEAL = (0, (1, 1.5))  # dashes
@@ -45,7 +47,8 @@ def plot_throughput(layout: Layout) -> Plot | None:
         alt = marks.write_alt_text("Throughput", layout, "iterations_per_second", "it/s")
         return Plot("throughput", "Throughput", alt, bars.draw_ranking(layout))
     title = "Throughput against workers"
-    return _plot(layout, "throughput", title, "iterations_per_second", "throughput [it/s]", "it/s")
+    note = marks.describe_own(layout, "bars")
+    return _plot(layout, "throughput", title, "iterations_per_second", "throughput [it/s]", "it/s", note=note)
 
 
 def plot_efficiency(layout: Layout) -> Plot | None:
@@ -71,7 +74,9 @@ def _compute_efficiency(runs: pd.DataFrame) -> pd.Series:
     return each / each.where(runs["workers"] == fewest).groupby(line).transform("mean")
 
 
-def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: str, scale: float = 1) -> Plot:
+def _plot(
+    layout: Layout, name: str, title: str, column: str, label: str, unit: str, scale: float = 1, note: str = ""
+) -> Plot:
     parts = [
         runs.assign(value=(runs[column] * scale).where(runs["status"] == run_directory.DONE))
         for _, runs in layout.panels
@@ -81,7 +86,7 @@ def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: 
         figure, blocks = layouts.make_small_multiples(layout, "workers", label)
         for block, runs in zip(blocks, parts, strict=True):
             counts = sorted(runs["workers"].unique())
-            found = _make_curves(runs, counts)
+            found = _make_curves(runs, counts, bool(note))
             lines = {
                 one: [points[~np.isnan(points[:, 1])] for points in (np.column_stack([counts, c.mean]) for c in curves)]
                 for one, curves in found.items()
@@ -101,7 +106,7 @@ def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: 
         for axis, runs in zip(axes, parts, strict=True):
             counts = sorted(runs["workers"].unique())
             ends = {}
-            for one, curves in _make_curves(runs, counts).items():
+            for one, curves in _make_curves(runs, counts, bool(note)).items():
                 _draw(axis, curves, counts, layout.looks[one].colour, layout.looks[one].marker)
                 for curve in curves:
                     last = np.flatnonzero(~np.isnan(curve.mean))[-1]
@@ -121,20 +126,29 @@ def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: 
         hollow = Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none")
         hollow.set_label(f"hollow: {' or '.join(why)}")
         explained.append(hollow)
-    marks.draw_legend(figure, explained, marks.describe_seeds(layout, "bars"), marks.describe_repeats(layout))
+    marks.draw_legend(figure, explained, marks.describe_seeds(layout, "bars"), note, marks.describe_repeats(layout))
     return Plot(name, title, marks.write_alt_text(title.partition(" against")[0], layout, column, unit, scale), figure)
 
 
-def _make_curves(runs: pd.DataFrame, counts: Sequence[float]) -> dict[str, list[_Curve]]:
-    """Return by label the curves of its settings; curves without values are left out."""
+def _make_curves(runs: pd.DataFrame, counts: Sequence[float], has_own: bool) -> dict[str, list[_Curve]]:
+    """Return by label the curves of its settings; curves without values are left out.
+
+    Args:
+        has_own: the values are throughputs, of which a single run may have an interval of its own.
+    """
     found: dict[str, list[_Curve]] = {}
-    lines = runs.assign(unfair=runs[list(UNFAIR)].any(axis=1)).groupby(["label", "repeat"], sort=False)
+    lines = runs.assign(unfair=is_marked(runs)).groupby(["label", "repeat"], sort=False)
     for (label, _), line in lines:
         here = line["workers"].to_numpy()[:, None] == np.asarray(counts)
         values = np.where(here, line["value"].to_numpy("float64", na_value=np.nan)[:, None], np.nan)
         if np.isfinite(values).any():
             unfair = (here & line["unfair"].to_numpy(bool)[:, None]).any(axis=0)
-            found.setdefault(label, []).append(_Curve(*compute_band(values), unfair))
+            curve = _Curve(*compute_band(values), unfair)
+            if has_own:
+                for place in range(len(counts)):
+                    own = get_own_interval(line[here[:, place] & np.isfinite(values[:, place])])
+                    curve.low[place], curve.high[place] = own or (curve.low[place], curve.high[place])
+            found.setdefault(label, []).append(curve)
     return found
 
 

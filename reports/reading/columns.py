@@ -39,10 +39,14 @@ RUN_COLUMNS = {
     "transport": "string",  # what carried the messages of MPI: `ob1 over shm`; NA where MPI did not, or it is not known
     "slow_transport": "boolean",  # it was TCP, and a node has a faster network device; likewise
     "few_steps": "boolean",  # fewer than 30 timed steps, or the warm-up among them; NA where none was timed
+    "disturbed": "boolean",  # by other programs, as the yardstick says; NA where there was none (earlier versions)
+    "disturbance": "string",  # in words
+    "drift": "float64",  # yardstick in all but the slowest tenth of its steps / best of the sweep on its hosts
+    "cores_of_others": "float64",  # share of its cores' time that other processes took
     "started": "datetime64[us, UTC]",  # first attempt
     "ended": "datetime64[us, UTC]",  # last attempt
     "steps_done": "Int64",
-    "timed_steps": "Int64",  # those after the warm-up; 0: a run so short that the warm-up is in its times
+    "timed_steps": "Int64",  # those after the warm-up; 0: the warm-up is in its times, or there was none
     "epochs_done": "Int64",
     "parameters": "Int64",
     "accuracy": "float64",  # share of the test set classified correctly, after the last epoch
@@ -50,6 +54,8 @@ RUN_COLUMNS = {
     "loss": "float64",  # on the test set, after the last epoch
     "train_loss": "float64",
     "iterations_per_second": "float64",  # after warm-up
+    "throughput_low": "float64",  # 95 % interval of iterations_per_second, over blocks of the run's own steps
+    "throughput_high": "float64",
     "samples_per_second": "float64",  # after warm-up, all workers together
     "trained_iterations_per_second": "float64",  # of its training, where the throughput is that of a race
     "throughput_ratio": "float64",  # of a race: times as fast as its baseline

@@ -1,4 +1,8 @@
-"""The machines on which runs were made, as their attempts have recorded them, and whether all are equal."""
+"""The machines on which runs were made: their kind and speed, whether all are equal, and whether others disturbed them.
+
+Whether a run was disturbed is judged by its yardstick and the best reading of its sweep on the same host
+(`gradsweep.disturbance`), so only when all runs and races of the sweep have been read.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from gradsweep import run_directory
+from gradsweep import disturbance, run_directory
 from gradsweep.text import plural
 from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.text import clean, format_number, join_words
@@ -18,6 +22,8 @@ RATES = {
     "loop_mops": "million rounds/s of a loop",
 }
 """The columns of a calibration (docs/guide/provenance.md), with their meanings."""
+YARDSTICK = "(yardstick)"  # with brackets, which no config key has
+"""The key of a run's yardstick in its row, until it is judged."""
 ALIKE = 1.5
 """The ratio of rates up to which machines pass for equally fast; on a shared machine it is never 1."""
 
@@ -41,6 +47,23 @@ def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if rates := [rate for each in calibrations if (rate := as_number(each.get(name))) > 0]:
             found[name] = min(rates)
     return found
+
+
+def judge_row(row: Mapping[str, Any], best: Mapping[str, float]) -> dict[str, Any]:
+    """Return a row of `Report.runs` with the columns on disturbance in place of its yardstick.
+
+    Args:
+        best: the best reading of the sweep on each host, in seconds (`disturbance.find_best`).
+    """
+    found = {key: value for key, value in row.items() if key != YARDSTICK}
+    yardstick = row.get(YARDSTICK)
+    best_s = disturbance.choose_best(yardstick, best)
+    drift, others = disturbance.compute_drift(yardstick, best_s), disturbance.get_share_of_others(yardstick)
+    if drift is None and others is None:
+        return found
+    reason = disturbance.explain_disturbed(yardstick, best_s)
+    judged = {"disturbed": reason is not None, "disturbance": reason, "drift": drift, "cores_of_others": others}
+    return {**found, **judged}
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:

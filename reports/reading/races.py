@@ -12,6 +12,7 @@ from gradsweep import csv_columns, run_directory
 from gradsweep import timed_steps as timed
 from gradsweep.disk import regular_files
 from reports.reading.json_values import as_list, as_mapping, as_number
+from reports.reading.machines import YARDSTICK
 from reports.reading.networks import collect_transport
 from reports.reading.run_files import DirectoryFiles, LeftOut
 from reports.reading.text import clean
@@ -107,17 +108,18 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
 def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
     """Return the figures of one race by run; for a baseline in several heats, those of the first heat."""
     found: dict[str, dict[str, Any]] = {}
-    baseline_s: dict[str, float] = {}
+    firsts: dict[str, tuple[float, Any]] = {}
     for heat in race.heats:
         baseline, runs = str(heat.get("baseline")), as_mapping(heat.get("runs"))
         step_s = as_number(as_mapping(runs.get(baseline)).get("step_s"))
-        first_s = baseline_s.setdefault(baseline, step_s)  # another one where the first has left a heat
+        # another baseline where the first has left a heat
+        first_s, yardstick = firsts.setdefault(baseline, (step_s, heat.get("yardstick")))
         for name, figures in runs.items():
             columns = _make_columns(as_mapping(figures), first_s / step_s if step_s else math.nan)
             if columns is None:
                 continue
             about = {"race": race.name, "race_baseline": clean(baseline), "raced_by": clean(str(name))}
-            about |= collect_transport(race.transport)
+            about |= {**collect_transport(race.transport), YARDSTICK: yardstick}
             for served in as_list(race.racers.get(name)):
                 found.setdefault(os.path.basename(str(served)), {**about, **columns})
     return found
@@ -136,6 +138,8 @@ def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | 
     timed_steps = as_number(figures.get("timed_steps"))
     return {
         "iterations_per_second": 1 / step_s,
+        "throughput_low": as_number(figures.get("throughput_low")) / scale,
+        "throughput_high": as_number(figures.get("throughput_high")) / scale,
         "step_s": step_s,
         **{f"{phase}_s": as_number(phases.get(phase)) * scale for phase in csv_columns.PHASES},
         "throughput_ratio": as_number(figures.get("ratio")),
@@ -148,7 +152,8 @@ def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | 
 
 
 def apply_race(row: Mapping[str, Any], raced: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a row of `Report.runs` with the times of its race in place of the training's; unchanged without a race."""
+    """Return a row of `Report.runs` with times and yardstick of its race in place of the training's; unchanged without
+    a race."""
     if raced is None:
         return row
     trained = as_number(row.get("iterations_per_second"))

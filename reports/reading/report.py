@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gradsweep import planned_runs, run_directory
+from gradsweep import disturbance, planned_runs, run_directory
 from reports.reading import incremental
 from reports.reading.columns import (
     EPOCH_COLUMNS,
@@ -26,6 +26,7 @@ from reports.reading.columns import (
     make_run_frame,
 )
 from reports.reading.find_runs import get_sweep_name, list_run_names
+from reports.reading.machines import YARDSTICK, judge_row
 from reports.reading.races import apply_race, read_races
 from reports.reading.run_files import DirectoryFiles, LeftOut
 from reports.reading.text import clean
@@ -124,8 +125,12 @@ class Report:
             self._leave_out(LeftOut(sweep / run_directory.RUNS / missing.name, f"missing: {planned_runs.GONE}"))
         place, name = os.fspath(sweep / run_directory.RUNS), get_sweep_name(sweep)
         raced = read_races(sweep, self._leave_out)
+        best = disturbance.find_best(row.get(YARDSTICK) for row in (*found, *raced.values()) if row is not None)
         return [
-            {"sweep": name, "run": clean(run), "directory": os.path.join(place, run), **apply_race(row, raced.get(run))}
+            {
+                **{"sweep": name, "run": clean(run), "directory": os.path.join(place, run)},
+                **judge_row(apply_race(row, raced.get(run)), best),
+            }
             for run, row in zip(names, found, strict=True)
             if row is not None
         ]

@@ -22,7 +22,8 @@ _WARMUP_STEPS = 10  # where the config does not say
 def read_row(files: DirectoryFiles, configs: Configs) -> dict[str, Any] | None:
     """Return a row of `Report.runs` without `sweep`, `run` and `directory`; None if no config can be read.
 
-    Only numbers, truth values, texts and None are in it.
+    Only numbers, truth values, texts and None are in it, and the `machines.YARDSTICK`, which is judged when all runs
+    of the sweep are known.
     """
     config = files.read_config(configs)
     if config is None:
@@ -71,6 +72,7 @@ def _read_results(files: DirectoryFiles, state: Mapping[str, Any], warmup: Any) 
         **machines.collect_columns(_read_provenance(files, run, attempts, result)),
         **networks.collect_columns((result or {}).get("network")),
         **networks.collect_transport((result or {}).get("transport")),
+        machines.YARDSTICK: (result or {}).get("yardstick"),
         "started": _clean_word(attempts[0].get("started")) if attempts else None,
         "ended": _clean_word(attempts[-1].get("ended")) if attempts else None,
     }

@@ -22,6 +22,7 @@ from reports.analysis.table import (
     PILCROW,
     SECTION,
     STAR,
+    TRIANGLE,
     ReportTable,
     TableColumn,
 )
@@ -196,6 +197,7 @@ _LATEX = str.maketrans(
         PILCROW: r"\textsuperscript{\P}",
         PARALLEL: r"\textsuperscript{$\|$}",
         LOZENGE: r"\textsuperscript{$\diamond$}",
+        TRIANGLE: r"\textsuperscript{$\triangle$}",
     }
 )
 

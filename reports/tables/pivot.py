@@ -107,7 +107,7 @@ def pivot(
         table,
         name=_make_file_name(choice),
         title=title,
-        remarks=(*said, *cells.write_remarks(measure.is_tested), *table.remarks),
+        remarks=(*said, *cells.write_remarks(measure), *table.remarks),
     )
 
 

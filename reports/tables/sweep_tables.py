@@ -38,7 +38,9 @@ from reports.analysis.table import (
     ReportTable,
     TableCell,
     TableColumn,
+    count_marked,
     find_marks,
+    is_marked,
     is_true,
     make_text_cell,
 )
@@ -105,12 +107,12 @@ def build_tables(
     cells = Cells(grid, derived, ("label", *grid.keys, "workers"), against, partner)
     shown = [measure for measure in (*MEASURES, *list_target_measures(targets)) if is_measured(measure, derived)]
     said = write_remarks(grid.runs)
-    made = [build_measure_table(grid, cells, name_baseline(measure, against), len(grid.keys) + 1) for measure in shown]
-    made = [
-        _set_remarks(table, [*said, *filter(None, [notes.get(table.name)]), *cells.write_remarks(), *table.remarks])
-        for table in made
-    ]
-    untested = cells.write_remarks(is_tested=False)
+    made = []
+    for measure in shown:
+        table = build_measure_table(grid, cells, name_baseline(measure, against), len(grid.keys) + 1)
+        noted = [*said, *filter(None, [notes.get(table.name)]), *cells.write_remarks(measure), *table.remarks]
+        made.append(_set_remarks(table, noted))
+    untested = cells.write_remarks()
     phases = _build_parts_table(grid, cells, "phases", "Share of the phases in the time of a step", (*SHARES, STEP))
     made.append(_set_remarks(phases, [*said, *untested]))
     if grid.runs[PEAK_MEMORY.column].notna().any():
@@ -154,11 +156,16 @@ def write_headline(grid: Grid) -> str:
     sentences = [f"{size}: {join_words(statuses)}."]
     is_done = runs["status"] == run_directory.DONE
     is_raced_elsewhere = (runs["raced_by"] != runs["run"]).fillna(False)  # the race's number would count twice
-    is_fair = measures.select_measured(runs, THROUGHPUT.topic) & ~runs[list(MARKS)].any(axis=1) & ~is_raced_elsewhere
+    is_timed = measures.select_measured(runs, THROUGHPUT.topic) & runs[THROUGHPUT.column].notna() & ~is_raced_elsewhere
+    is_fair = is_timed & ~is_marked(runs)
+    marked = count_marked(runs[is_timed & ~is_fair]) if (is_timed & ~is_fair).any() else ""
     for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):
         known = runs.loc[counts & runs[measure.column].notna(), ["cell", measure.column]]
+        note = f"; {marked} do not count" if marked and measure is THROUGHPUT else ""
         if len(known):
-            sentences.append(f"Highest {what}: {_describe_best(grid, known, measure)}.")
+            sentences.append(f"Highest {what}: {_describe_best(grid, known, measure)}{note}.")
+        elif note:
+            sentences.append(f"No throughput is called the highest: {marked} do not count.")
     if shared := int(runs["shared_cores"].sum()):
         sentences.append(f"{plural(shared, 'run')} shared cores with others: times of these tell nothing.")
     return " ".join(sentences)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gradsweep import run_directory, timed_steps
+from gradsweep import run_directory
 from gradsweep.run_directory import Run
 from gradsweep.text import duration, number, one_line
 from sweep.console import events as happened
@@ -172,7 +172,7 @@ class Progress:
             parts.append(f"accuracy {number(row.accuracy, '.4f')}")
         if row.iterations_per_second is not None:
             rate = f"{number(row.iterations_per_second, '.1f')} it/s"
-            parts.append(" ".join(filter(None, (rate, timed_steps.remark(row.timed_steps)))))
+            parts.append(" ".join(filter(None, (rate, row.few_steps))))
         if change.seconds is not None:
             parts.append(duration(change.seconds))
         if job.shared_cores:

@@ -36,8 +36,8 @@ class Row:
     loss: float | None = None
     accuracy: float | None = None
     iterations_per_second: float | None = None
-    timed_steps: int | None = None
-    """Steps behind the throughput of a run that has ended."""
+    few_steps: str = ""
+    """The remark on the throughput of a run that has ended after few steps."""
 
     share: float | None = None
     """Of the run's steps that are done; None: not known yet."""
@@ -64,7 +64,7 @@ class Row:
         self.iterations_per_second = progress.iterations_per_second
         if self.ended is not None and (result := self.run.result()) is not None:  # the figure of the report
             self.iterations_per_second = result.get("iterations_per_second")
-            self.timed_steps = timed_steps.steps(result)
+            self.few_steps = timed_steps.remark_on(result)
         self.share, self.remaining_s = progress.compute_share(self.epochs, self.max_steps), None
         planned = progress.plan_steps(self.epochs, self.max_steps)
         if progress.steps and planned and self.iterations_per_second:  # of earlier attempts, too

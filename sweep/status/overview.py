@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import files, planned_runs, run_directory
-from gradsweep import timed_steps as timed
+from gradsweep import files, planned_runs, run_directory, timed_steps
 from gradsweep.disk import regular_files
 from gradsweep.disk.regular_files import stamp_file
 from gradsweep.run_directory import Run
@@ -49,7 +48,7 @@ class View:
     progress: float | None = None  # share of the steps, 0 to 1
     accuracy: float | None = None
     iterations_per_second: float | None = None
-    timed_steps: int | None = None  # of the throughput of a run that has ended (`timed.steps`)
+    few_steps: str = ""  # the remark on the throughput of a run that has ended after few steps
     time_s: float | None = None  # of the latest attempt, so far
     queued: bool = False  # preempted or cancelled, but a scheduler still has its job
     left_out: bool = False  # cancelled, and not to be resumed unless it is named
@@ -219,7 +218,7 @@ def read_view(above: str, name: str) -> View:
         view.epoch, view.epochs = _to_number(result.get("epochs")), _to_whole(result.get("epochs"))
         view.accuracy = _to_number(result.get("accuracy"))
         view.iterations_per_second = _to_number(result.get("iterations_per_second"))
-        view.timed_steps = timed.steps(result)
+        view.few_steps = timed_steps.remark_on(result)
         view.progress = 1.0 if view.status == run_directory.DONE else None
     elif attempts:
         _read_rows(run, view)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from gradsweep import timed_steps
 from gradsweep.text import align, describe_lock_owner, duration, number, one_line, plural
 from sweep.directory.scheduler_job import COMPLETING
 from sweep.status.overview import Overview, View
@@ -52,8 +51,8 @@ def format_remark(view: View) -> str:
     """Return the explanation of a run's status."""
     is_queued_again = view.queued and view.waits_for != COMPLETING
     words = [view.reason or "", "queued again" if is_queued_again else "", *view.damaged]
-    if view.iterations_per_second is not None and (few := timed_steps.remark(view.timed_steps)):
-        words.append(f"it/s {few}")
+    if view.iterations_per_second is not None and view.few_steps:
+        words.append(f"it/s {view.few_steps}")
     if view.left_out:
         words.append("resumed only if named")
     if view.job is not None:

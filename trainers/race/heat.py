@@ -19,7 +19,7 @@ from trainers.devices.yardstick import Yardstick
 from trainers.mpi import stopping
 from trainers.race.plan import Plan
 from trainers.race.racer import Racer
-from trainers.race.ratios import estimate_ratios
+from trainers.race.ratios import estimate_rates, estimate_ratios
 from trainers.recording.readings import Readings
 from trainers.training.failure_cause import RunFailed
 
@@ -171,10 +171,10 @@ class Heat:
     def compute_figures(self) -> dict[str, Any]:
         """Return the figures measured so far.
 
-        `baseline` is the name of a run; `runs` has by name the seconds of a step and its phases, and the ratio of the
-        run's speed to the baseline's with its interval; `pairs` has the ratio of the second run's speed to the first's
-        for all pairs. Means over rounds are geometric, so that the quotient of two runs' speeds is their ratio.
-        `yardstick` tells how fast the cores were, by rounds in place of steps.
+        `baseline` is the name of a run; `runs` has by name the seconds of a step and its phases, the interval of
+        the throughput, and the ratio of the run's speed to the baseline's with its interval; `pairs` has the ratio of
+        the second run's speed to the first's for all pairs. Means over rounds are geometric, so that the quotient of
+        two runs' speeds is their ratio. `yardstick` tells how fast the cores were, by rounds in place of steps.
         """
         names = list(self.racers)
         if not self._rounds or not names:
@@ -183,11 +183,13 @@ class Heat:
         times = means[:, :, 0].T
         step_s = np.exp(np.log(times).mean(0))
         phases_s = means[:, :, 1:].mean(1) * (step_s / times.mean(0))[:, None]
-        ratios = estimate_ratios(times, 0)
+        ratios, rates = estimate_ratios(times, 0), estimate_rates(times)
         runs = {
             name: {
                 "step_s": step_s[place],
                 "phases_s": dict(zip(PHASES, phases_s[place].tolist(), strict=True)),
+                "throughput_low": rates[place].low,
+                "throughput_high": rates[place].high,
                 "ratio": ratios[place].value,
                 "ratio_low": ratios[place].low,
                 "ratio_high": ratios[place].high,

@@ -48,8 +48,18 @@ def estimate_ratios(times: np.ndarray, baseline: int, seed: int = 0) -> list[Rat
     return _summarise(logs[:, [baseline]] - logs, seed)
 
 
+def estimate_rates(times: np.ndarray, seed: int = 0) -> list[Ratio]:
+    """Return the steps a second of each run, with the interval over the rounds.
+
+    Args:
+        times: seconds a step, (rounds, runs), all above 0.
+        seed: of the bootstrap.
+    """
+    return _summarise(-np.log(times), seed)
+
+
 def _summarise(differences: np.ndarray, seed: int) -> list[Ratio]:
-    """Return the ratios of log ratios (rounds, runs)."""
+    """Return the ratios of log ratios, or the rates of log rates, (rounds, runs)."""
     means = differences.mean(0)
     margins = _compute_standard_errors(differences, seed) * _compute_quantile(len(differences) - 1)
     return [

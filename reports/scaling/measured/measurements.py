@@ -1,8 +1,8 @@
 """Read the measurements of a sweep's finished runs for the cost model, in cells.
 
 A cell is a method with so many workers on one network, and one batch; runs that differ only in their seed, learning
-rate and the like are repetitions of it, of which the median counts. Runs that shared their cores with other runs are
-not used.
+rate and the like are repetitions of it, of which the median counts. Runs that others disturbed, that shared their cores
+or that timed few steps are not used. The model itself has more workers than cores, measured networks and CPUs as limit.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pandas as pd
 from gradsweep import csv_columns, errors, run_directory
 from gradsweep.options import units
 from reports.analysis.grid import lay_out_runs
+from reports.analysis.table import SPOILT, count_marked, is_marked
 from reports.reading.json_values import as_list, as_mapping
 from reports.reading.text import format_setting
 from reports.scaling.measured import missing_runs
@@ -107,13 +108,13 @@ def read_measurements(runs: pd.DataFrame, swept: Sequence[str] = (), command: st
     done = runs[(runs["status"] == run_directory.DONE) & runs["step_s"].notna() & (counts >= 1)]
     if done.empty:
         raise errors.UsageError(f"scaling: none of {len(runs)} runs has finished with a measured step; nothing to fit")
-    shared = done["shared_cores"].fillna(False).astype(bool) if "shared_cores" in done else pd.Series(False, done.index)
-    if shared.all():
+    spoilt = is_marked(done, SPOILT)
+    if spoilt.all():
         raise errors.UsageError(
-            f"scaling: all {len(done)} finished runs shared their cores with other runs: their times tell nothing; run "
-            "them once more with cores of their own"
+            f"scaling: the times of all finished runs tell nothing: {count_marked(done, SPOILT)}; run them once more "
+            "with cores of their own"
         )
-    grid = lay_out_runs(done[~shared], swept)
+    grid = lay_out_runs(done[~spoilt], swept)
     rows = name_runs(grid.runs.to_dict("records"), grid.keys)
     there = sorted({int(row["workers"]) for row in rows})
     if sum(count > 1 for count in there) < 2:
@@ -138,8 +139,8 @@ def read_measurements(runs: pd.DataFrame, swept: Sequence[str] = (), command: st
         raise errors.UsageError(f"scaling: no method is left with two numbers of workers: {'; '.join(left_out)}")
     cells = [cell for cell in found.values() if (cell.workload, cell.method) in traffic]
     remarks = missing_runs.describe_graphs(rows, traffic)
-    if shared.any():
-        remarks.append(f"not used: {shared.sum()} of {len(done)} runs, which shared their cores with other runs")
+    if spoilt.any():
+        remarks.append(f"not used: {count_marked(done[spoilt], SPOILT)} of {len(done)}")
     compressors = {row["method"]: format_setting(row["compressor"]) for row in rows}
     return Measurements(cells, traffic, compressors, left_out, by_key, remarks)
 

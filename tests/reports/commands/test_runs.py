@@ -138,7 +138,9 @@ def test_throughputs_of_few_steps_are_marked(first: Path, capsys: pytest.Capture
     run = run_of(first, "none")
     result = files.read_json(run / run_directory.RESULT) or {}
     rate = f"{result['iterations_per_second']:.6g}"
-    for timed, words in ((1, "of 1 timed step"), (29, "of 29 timed steps"), (0, "warm-up included"), (30, "")):
+    everything = f"of all {result['steps']} steps, warm-up included"
+    kinds = {1: "of 1 timed step", 29: "of 29 timed steps", 0: everything, 30: "", result["steps"]: everything}
+    for timed, words in kinds.items():
         files.write_json(run / run_directory.RESULT, {**result, "timed_steps": timed})
         shown = f"{rate} {words}".rstrip()
         assert re.search(rf"^  iterations_per_second +{shown}$", told(capsys, "show", run), re.MULTILINE)

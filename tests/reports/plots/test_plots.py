@@ -27,7 +27,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, NullFormatter
 
 import reports
-from gradsweep import csv_columns, run_directory
+from gradsweep import csv_columns, files, run_directory
 from reports.analysis.grid import lay_out_runs
 from reports.analysis.statistics import summarize
 from reports.building.sweep_report import BuiltReport
@@ -288,7 +288,7 @@ def test_many_with_one_number_of_workers_are_ranked(tmp_path: Path) -> None:
     assert [matplotlib.colors.to_hex(bar.get_facecolor()) == style.BLACK for bar in bars].index(True) == place
     (line,) = axis.lines
     assert list(np.asarray(line.get_xdata())) == pytest.approx([speeds["none"]] * 2)
-    assert axis.get_xlabel() == "throughput with 2 workers [it/s]; ‖ 26 timed steps"
+    assert axis.get_xlabel().replace("\n", " ") == "throughput with 2 workers [it/s]; ‖ 26 timed steps"
     assert axis.get_yticklabels()[place].get_weight() == "bold"
     assert all("‖" in text.get_text() for text in axis.texts)
     (axis,) = made["breakdown"].figure.axes
@@ -306,6 +306,38 @@ def test_the_interval_over_seeds_lies_on_a_bar(tmp_path: Path) -> None:
     found = [summarize(values) for _, values in cells]
     assert ends == pytest.approx(sorted(end for summary in found for end in (summary.low, summary.high)))
     assert figure.legends[0].get_title().get_text() == "mean of 2 seeds, line: 95 % interval"
+
+
+def test_the_interval_of_a_single_run_is_drawn(tmp_path: Path) -> None:
+    for workers, place in (((2,), "x"), ((2, 4), "y")):
+        grid = [fabricate.config(name, count) for name in ("none", "qsgd") for count in workers]
+        sweep = fabricate.sweep(tmp_path / place, grid)
+        for run in run_directory.runs_of(sweep):
+            rate = (run.result() or {})["iterations_per_second"]
+            more = {"throughput_low": 0.9 * rate, "throughput_high": 1.2 * rate}
+            files.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), **more})
+        figure = drawn(sweep)["throughput"].figure
+        assert "95 % interval over a single run's steps" in figure.legends[0].get_title().get_text().replace("\n", " ")
+        rates = reports.load(sweep).runs["iterations_per_second"].to_numpy()
+        if place == "x":
+            ends = [tuple(line.get_xdata()) for line in figure.axes[0].lines]
+        else:
+            (axis,) = figure.axes
+            parts = [each for each in axis.collections if isinstance(each, LineCollection)]
+            ends = [tuple(path[:, 1]) for part in parts for path in part.get_segments() if path[0, 0] == path[1, 0]]
+        assert sorted(ends) == [pytest.approx((0.9 * rate, 1.2 * rate)) for rate in sorted(rates)]
+
+
+def test_what_is_too_wide_for_a_picture_is_in_several_lines(nine: Path, tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config(name, 4) for name in ("none", "qsgd")])
+    for run in run_directory.runs_of(sweep):
+        more = {"timed_steps": 12, "yardstick": fabricate.yardstick(others=0.5)}
+        files.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), **more})
+    (axis,) = drawn(sweep)["throughput"].figure.axes
+    text = (
+        "throughput with 4 workers [it/s]; † more workers than cores; △ disturbed by other programs; ‖ 12 timed steps"
+    )
+    assert axis.get_xlabel().replace("\n", " ") == text and max(map(len, axis.get_xlabel().split("\n"))) < 50
 
 
 def test_many_have_axes_of_their_own_in_front_of_all_others(

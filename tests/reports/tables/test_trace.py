@@ -246,6 +246,9 @@ def trace(name: str, cells: dict[tuple[str, int], dict[str, str]], runs: dict[Pl
         pairs = [(values[cell][seed], baseline[seed]) for seed in values[cell] if seed in baseline]
         pairs = pairs if is_tested and cell[0] != "none" else []
         gaps = [first - second for first, second in pairs]
+        if name in TIMES or name.startswith("time_to"):
+            count += trace_ratios(record, pairs, tests, cell)
+            continue
         assert int(record["pairs"]) == len(pairs)
         assert same(record["difference"], sum(gaps) / len(gaps) if gaps else None), (name, cell)
         if len(pairs) > 1 and statistics.stdev(gaps) > 1e-9 * max(map(abs, itertools.chain(*pairs))):
@@ -262,6 +265,33 @@ def trace(name: str, cells: dict[tuple[str, int], dict[str, str]], runs: dict[Pl
         assert same(cells[cell]["p_holm"], p)
         count += 1
     return count
+
+
+TIMES = ("throughput", "throughput_samples", "speedup", "efficiency", "time")
+
+
+def trace_ratios(
+    record: dict[str, str], pairs: list[tuple[float, float]], tests: dict[tuple[str, int], float], cell: tuple[str, int]
+) -> int:
+    """Check the test of a measure of times: of log ratios; all runs were made at once, so that seeds pair them."""
+    if cell[1] > fabricate.CORES:  # oversubscribed
+        pairs = []
+    assert int(record["pairs"]) == len(pairs)
+    if not pairs:
+        assert record["difference"] == record["p"] == record["p_holm"] == ""
+        return 2
+    logs = [math.log(first / second) for first, second in pairs]
+    level = math.exp(statistics.mean(math.log(second) for _, second in pairs))
+    assert same(record["difference"], level * math.expm1(statistics.mean(logs)))
+    if len(pairs) > 1 and statistics.stdev(logs) > 1e-9:
+        tested = stats.ttest_1samp(logs, 0)
+        tests[cell] = tested.pvalue
+        low, high = tested.confidence_interval(0.95)
+        assert same(record["difference_low"], level * math.expm1(low))
+        assert same(record["difference_high"], level * math.expm1(high)) and same(record["p"], tested.pvalue)
+        return 5
+    assert record["p"] == record["p_holm"] == ""
+    return 2
 
 
 def test_every_number_of_the_table_of_runs(directory: Path, runs: dict[Place, Run]) -> None:

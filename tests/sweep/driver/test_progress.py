@@ -70,7 +70,7 @@ def test_a_row_reads_how_far_a_run_is(make: Make) -> None:
     files.write_json(row.run.path(run_directory.RESULT), {"iterations_per_second": 22.0})
     row.read()
     assert row.iterations_per_second == 22  # as in the report: without the warm-up
-    assert row.timed_steps is None
+    assert row.few_steps == ""
 
 
 @pytest.fixture
@@ -103,13 +103,20 @@ def test_a_line_for_each_run_that_ends(make: Make) -> None:
     assert lines[2].startswith("[6/6]  done  x=2-abc")
 
 
-@pytest.mark.parametrize(("timed", "words"), [(29, "  22.0 it/s of 29 timed steps"), (30, "  22.0 it/s  ")])
-def test_a_throughput_of_few_steps_is_told_as_one(timed: int, words: str, make: Make) -> None:
+@pytest.mark.parametrize(
+    ("timed", "warmup", "words"),
+    [
+        (29, 10, "  22.0 it/s of 29 timed steps"),
+        (30, 10, "  22.0 it/s  "),
+        (200, 0, "  22.0 it/s of all 200 steps, warm-up included  "),
+    ],
+)
+def test_a_throughput_of_few_steps_is_told_as_one(timed: int, warmup: int, words: str, make: Make) -> None:
     out = io.StringIO()
     (job,) = make(1)
     with Progress([job], [CONFIG], 0, Console(file=out, width=40)) as progress:
         write(job.task.run, 25, 10)
-        result = {"iterations_per_second": 22.0, "steps": timed + 10, "warmup_steps": 10}
+        result = {"iterations_per_second": 22.0, "steps": timed + warmup, "warmup_steps": warmup}
         files.write_json(job.task.run.path(run_directory.RESULT), result)
         progress.refresh()
         job.status = run_directory.DONE

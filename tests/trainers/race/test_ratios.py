@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from trainers.race.ratios import estimate_ratios
+from trainers.race.ratios import estimate_rates, estimate_ratios
 
 
 def draw_times(seed: int, rounds: int = 60, spread: float = 0.1, drift: float = 0.0) -> np.ndarray:
@@ -58,3 +59,12 @@ def test_a_ratio_the_other_way_round_is_its_inverse() -> None:
     times = draw_times(2)
     there, back = estimate_ratios(times, 0)[1], estimate_ratios(times, 1)[0]
     assert there.value == pytest.approx(1 / back.value) and there.low == pytest.approx(1 / back.high)
+
+
+def test_a_rate_is_that_of_the_geometric_mean_time_with_its_own_interval() -> None:
+    times = draw_times(3)
+    for rate, own in zip(estimate_rates(times), times.T, strict=True):
+        assert rate.value == pytest.approx(1 / stats.gmean(own)) and rate.low < rate.value < rate.high
+        logs = np.log(own)
+        plain = np.exp(logs.std(ddof=1) / len(logs) ** 0.5 * stats.t.ppf(0.975, len(logs) - 1))
+        assert rate.high / rate.value >= plain * 0.999, "at least as wide as without dependence"

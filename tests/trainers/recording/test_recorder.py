@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradsweep import csv_columns, run_directory
+from gradsweep import csv_columns, run_directory, timed_steps
 from trainers.devices.stopwatch import Stopwatch
 from trainers.devices.yardstick import Reading
 from trainers.exchange.base import Traffic
@@ -147,6 +147,14 @@ def test_a_run_shorter_than_its_warm_up_is_measured_as_a_whole(recorder: Recorde
     figures = recorder.figures()
     assert figures["warmup_steps"] == 0 and figures["iterations_per_second"] == pytest.approx(2 / 0.3)
     assert figures["timed_steps"] == 0, "after the warm-up"
+
+
+def test_a_run_without_a_warm_up_has_no_steps_after_it(tmp_path: Path) -> None:
+    recorder = Recorder(Twins(), tmp_path, gradient_bytes=400, warmup_steps=0)  # type: ignore[arg-type]
+    for step in range(1, 41):
+        note(recorder, step, loss=1)
+    recorder.combine()
+    assert recorder.figures()["timed_steps"] == 0 and timed_steps.remark_on(recorder.figures()) != ""
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

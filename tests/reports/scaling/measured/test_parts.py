@@ -16,6 +16,7 @@ from reports.scaling.measured import links, measurements
 from reports.scaling.measured.cell import MeasuredCell
 from reports.scaling.measured.measurements import Measurements
 from reports.scaling.measured.traffic import Traffic
+from tests.reports import fabricate
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import SWEPT
 
@@ -245,13 +246,22 @@ def test_a_sweep_that_the_cpus_limited_says_so(sweep: Path) -> None:
         marked(sweep, "workers=8")
 
 
-def test_runs_that_shared_their_cores_with_others_are_not_used(sweep: Path) -> None:
-    change(sweep, run_directory.STATE, lambda state: state.update(shared_cores=True), only="qsgd,workers=8")
+SPOILT: dict[str, tuple[str, dict[str, Any], str]] = {
+    "shared": (run_directory.STATE, {"shared_cores": True}, "cores shared with other runs"),
+    "disturbed": (run_directory.RESULT, {"yardstick": fabricate.yardstick(others=0.5)}, "disturbed by other programs"),
+    "few steps": (run_directory.RESULT, {"timed_steps": 12}, "few timed steps"),
+}
+
+
+@pytest.mark.parametrize("why", SPOILT)
+def test_runs_whose_times_tell_nothing_are_not_used(why: str, sweep: Path) -> None:
+    file, content, words = SPOILT[why]
+    change(sweep, file, lambda found: found.update(content), only="qsgd,workers=8")
     found = read(sweep)
     assert {cell.workers for cell in found.cells if cell.method == "qsgd"} == {2, 4}
-    assert found.remarks == ["not used: 1 of 6 runs, which shared their cores with other runs"]
-    change(sweep, run_directory.STATE, lambda state: state.update(shared_cores=True))
-    with pytest.raises(UsageError, match="all 6 finished runs shared their cores"):
+    assert found.remarks == [f"not used: 1 run (1 {words}) of 6"]
+    change(sweep, file, lambda found: found.update(content))
+    with pytest.raises(UsageError, match=rf"all finished runs tell nothing: 6 runs \(6 {words}\)"):
         read(sweep)
 
 
