@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,9 +56,3 @@ class TaskBuilder:
             gpus=options.count_gpus(config),
             network=find_emulation(config),
         )
-
-
-def weigh(config: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return a sort key that is greater for longer runs on equally many cores: maximal steps, then epochs."""
-    steps = config["max_steps"]
-    return (math.inf if steps is None else float(steps), float(config["epochs"]))

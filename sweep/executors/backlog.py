@@ -1,4 +1,4 @@
-"""Chooses the run that starts next: the longest first, or a smaller one if that does not delay the first.
+"""Chooses the run that starts next: the first in the queue, or a smaller one if that does not delay the first.
 
 EASY backfill (Lifka, 1995): the first run in the queue has a reservation, the time at which enough will be free for it
 by the estimates for the running ones. A later run may start before it if it will have ended by then, or if it leaves
@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Amounts = tuple[int, ...]
@@ -47,35 +47,17 @@ class Entry(Generic[Item]):
     Attributes:
         wants: its amounts.
         seconds: how long it will take; None: unknown.
-        weight: greater for runs that take longer, for those without an estimate.
         promised: the latest time at which it could have started, by its first reservation at the head.
     """
 
     item: Item
     wants: Amounts
     seconds: float | None = None
-    weight: tuple[float, ...] = ()
     promised: float = math.inf
-
-    @property
-    def priority(self) -> tuple[Any, ...]:
-        return priority(self.wants[0], self.seconds, self.weight)
-
-
-def priority(cores: int, seconds: float | None, weight: Sequence[float]) -> tuple[Any, ...]:
-    """Return a sort key; runs with smaller keys start earlier."""
-    cores = max(1, cores)
-    heavy = tuple(-part for part in weight)
-    if seconds is None:  # may be the longest of all
-        return (False, -cores, heavy)
-    return (True, -cores * seconds, heavy)
 
 
 class Backlog(Generic[Item]):
-    """The queue of runs. Of runs added together, the run with the most core-seconds starts first.
-
-    Runs added later come after them, so that no run waits for ever.
-    """
+    """The queue of runs, in the order in which they were added, so that no run waits for ever."""
 
     def __init__(self) -> None:
         self._entries: list[Entry[Item]] = []
@@ -91,7 +73,7 @@ class Backlog(Generic[Item]):
         return self._entries[0] if self._entries else None
 
     def add(self, entries: Iterable[Entry[Item]]) -> None:
-        self._entries += sorted(entries, key=lambda entry: entry.priority)
+        self._entries += entries
 
     def remove(self, entry: Entry[Item]) -> None:
         self._entries.remove(entry)

@@ -16,8 +16,8 @@ from sweep.system.processes import GRACE_S
 
 Estimate = Callable[[RunTask], float | None]
 """Returns how many seconds a run will take; None if that is unknown."""
-Weigh = Callable[[RunTask], tuple[float, ...]]
-"""Returns a key that is greater for runs that are longer, as far as their configs tell."""
+Arrange = Callable[[Sequence[RunTask]], Sequence[RunTask]]
+"""Returns runs in the order in which they should start."""
 
 POLL_S = 0.03  # between two polls, which then take a thousandth of a core
 
@@ -66,16 +66,16 @@ class RunExecutor(abc.ABC):
 
     Args:
         folder: of the sweep.
-        estimate: runs may be ordered by it.
-        weigh: runs without an estimate may be ordered by it.
+        estimate: lets short runs start before a large one that has to wait, and makes shares of equal length.
+        arrange: orders the runs that are submitted together; None: they start as they come.
     """
 
     can_leave = False
     """Whether jobs go on without this process, so that `leave` may be called and another process adopts them."""
 
-    def __init__(self, folder: str | Path, estimate: Estimate | None = None, weigh: Weigh | None = None) -> None:
+    def __init__(self, folder: str | Path, estimate: Estimate | None = None, arrange: Arrange | None = None) -> None:
         self.folder = Path(folder).absolute()
-        self.estimate, self.weigh = estimate, weigh
+        self.estimate, self.arrange = estimate, arrange or list
         self.news: list[tuple[Job, int | None, str]] = []
         """Jobs that will begin another attempt by themselves, because a scheduler has queued them again or their MPI
         world has died: each with the attempt that has ended, and why. The reader empties the list."""

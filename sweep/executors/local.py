@@ -17,7 +17,7 @@ from sweep.attempts.failures import explain_start_error
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
 from sweep.executors.backlog import UNLIMITED, Amounts, Backlog, Entry, count_places
-from sweep.executors.base import Estimate, Job, RunExecutor, Weigh, write_job_state
+from sweep.executors.base import Arrange, Estimate, Job, RunExecutor, write_job_state
 from sweep.executors.slots import LockedSlots, Slots
 from sweep.system.lease import Lease
 from sweep.system.processes import GRACE_S
@@ -38,7 +38,7 @@ class SlotJob(Job):
 
 
 class SlotExecutor(RunExecutor):
-    """Computes runs, the longest first, as many at a time as there are free slots (backlog.py, slots.py).
+    """Computes runs in order, as many at a time as there are free slots (backlog.py, slots.py).
 
     Args:
         folder: of the sweep; only files of its runs are written.
@@ -66,10 +66,10 @@ class SlotExecutor(RunExecutor):
         share_cores: bool = False,
         slots: Slots | None = None,
         estimate: Estimate | None = None,
-        weigh: Weigh | None = None,
+        arrange: Arrange | None = None,
         refuse: Callable[[Run], None] | None = None,
     ) -> None:
-        super().__init__(folder, estimate, weigh)
+        super().__init__(folder, estimate, arrange)
         if slots is None:
             slots = LockedSlots(cores, most=most, share_cores=share_cores, sweep=str(Path(folder).absolute()))
         self.slots = slots
@@ -108,12 +108,11 @@ class SlotExecutor(RunExecutor):
         for task in tasks:
             if task.gpus > len(self.slots.gpus):
                 raise UsageError(f"{task.run.name} wants {task.gpus} GPUs, of which there are {len(self.slots.gpus)}")
-        jobs = [SlotJob(self, task) for task in tasks]
-        weights = [self.weigh(task) if self.weigh else () for task in tasks]
-        self.backlog.add(Entry(job, job.wants, job.seconds, weight) for job, weight in zip(jobs, weights, strict=True))
+        jobs = {task.directory: SlotJob(self, task) for task in self.arrange(tasks)}
+        self.backlog.add(Entry(job, job.wants, job.seconds) for job in jobs.values())
         self._changes += 1
         self.poll()
-        return list(jobs)
+        return [jobs[task.directory] for task in tasks]
 
     def poll(self) -> None:
         now = time.monotonic()

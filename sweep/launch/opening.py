@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from rich.console import Console
 
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
-from sweep.attempts.build_task import TaskBuilder, weigh
+from sweep.attempts.build_task import TaskBuilder
+from sweep.attempts.run_task import RunTask
 from sweep.console.messages import print_line
 from sweep.directory.completion import list_unfinished
 from sweep.directory.description import add_to_description
@@ -27,6 +28,7 @@ from sweep.executors.slots import LockedSlots
 from sweep.launchers.launchers import build_executor
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
+from sweep.planning.order import arrange_runs
 from sweep.provenance.calibration import measure_core
 from sweep.settings.resolved_point import ResolvedPoint
 
@@ -55,16 +57,20 @@ def open_runs(
     if missing:
         add_to_description(directory, calibration=calibrate())
     estimator = Estimator(directory)
-    executor = build_executor(
-        first.options,
-        directory,
-        settings,
-        # with one run there is no order to choose
-        estimate=(lambda task: estimator.estimate_seconds(points[task.run].config)) if len(missing) > 1 else None,
-        weigh=lambda task: weigh(points[task.run].config),
-        fork_servers=fork_servers,
-    )
-    return tasks, executor
+    estimated: dict[Run, float | None] = {}
+
+    def estimate(task: RunTask) -> float | None:
+        if task.run not in estimated:
+            estimated[task.run] = estimator.estimate_seconds(points[task.run].config)
+        return estimated[task.run]
+
+    def arrange(queued: Sequence[RunTask]) -> Sequence[RunTask]:
+        if len(queued) < 2:
+            return queued
+        return [queued[place] for place in arrange_runs([(points[task.run].config, estimate(task)) for task in queued])]
+
+    known = estimate if len(missing) > 1 else None  # with one run nothing depends on its length
+    return tasks, build_executor(first.options, directory, settings, known, arrange, fork_servers)
 
 
 def calibrate() -> dict[str, Any]:

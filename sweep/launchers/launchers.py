@@ -22,7 +22,7 @@ from sweep.settings.sweep import SweepSettings
 from sweep.system import cores
 
 if TYPE_CHECKING:
-    from sweep.executors.base import Estimate, RunExecutor, Weigh
+    from sweep.executors.base import Arrange, Estimate, RunExecutor
     from sweep.executors.packed.fork_server import ForkServers
     from sweep.executors.slurm.submitted_jobs import SubmittedJobs
 
@@ -59,27 +59,27 @@ def build_executor(
     directory: Path,
     settings: SweepSettings,
     estimate: Estimate | None = None,
-    weigh: Weigh | None = None,
+    arrange: Arrange | None = None,
     fork_servers: ForkServers | None = None,
 ) -> RunExecutor:
     """Return the executor for the runs of a sweep; that of this machine refuses runs that SLURM still has.
 
     Args:
-        estimate: orders the runs, where it is given and knows their times.
-        weigh: orders the others.
+        estimate: of the times of runs, where it is given and knows them.
+        arrange: orders the runs that are submitted together.
         fork_servers: that may have been started early, for packed runs.
     """
     if isinstance(options, SlurmOptions):
         from sweep.executors.slurm.executor import SlurmRunExecutor
 
-        return SlurmRunExecutor(directory, options.poll_s, packed=settings.pack, estimate=estimate, weigh=weigh)
+        return SlurmRunExecutor(directory, options.poll_s, packed=settings.pack, estimate=estimate, arrange=arrange)
     which, most = cores.choose_cores(options.cores)
     how: dict[str, Any] = {
         "gpus": options.list_gpus,
         "most": most,
         "share_cores": settings.share_cores,
         "estimate": estimate,
-        "weigh": weigh,
+        "arrange": arrange,
         "refuse": SubmittedRuns().refuse,
     }
     if settings.pack:

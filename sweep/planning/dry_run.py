@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,19 @@ from rich.table import Table
 from gradsweep import sweep_locations
 from gradsweep.run_directory import Run
 from gradsweep.text import duration, plural
-from sweep.attempts.build_task import weigh
 from sweep.console import events
 from sweep.console.messages import print_line
 from sweep.console.step_counter import count_through
 from sweep.directory import completion, run_identity, run_layout
 from sweep.emulation import find_emulation
-from sweep.executors.backlog import priority
 from sweep.planning import invalid_points, packing_forecast, reuse
 from sweep.planning.cost import LEAST, SURE, Cost
 from sweep.planning.estimate import Estimator
+from sweep.planning.order import arrange_runs, count_shared_cores
 from sweep.planning.points import Points
 from sweep.planning.races import describe_races
 from sweep.planning.row import Row
 from sweep.provenance import code_snapshot, record
-from sweep.system import cores
 
 STANDINGS = RUN, COMPLETE, REUSED, DUPLICATE, TAKEN_OUT, IMPOSSIBLE = (
     "run", "complete", "reused", "duplicate", "taken out", "impossible",
@@ -58,9 +56,7 @@ def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent:
         else:
             first[entry.signature] = len(todo)
             todo.append(Row(len(todo), RUN, name, config, place, "", estimator.estimate(config)))
-    if points.points[0].config["launcher"]["cluster"] == "local":  # SLURM has an order of its own
-        share = _count_cores_to_share(points.points[0].config)
-        todo.sort(key=lambda row: _compute_priority(row, share))
+    todo = [todo[index] for index in arrange_runs([(row.config, row.seconds) for row in todo])]
     places_of = {row.number: number for number, row in enumerate(todo, 1)}
     todo = [dataclasses.replace(row, number=number) for number, row in enumerate(todo, 1)]
     for entry in repeated:
@@ -70,16 +66,6 @@ def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent:
         standing = IMPOSSIBLE if each.impossible else TAKEN_OUT
         others.append(Row(None, standing, run_identity.build_name(each.overrides), {}, None, each.why))
     return [*todo, *others]
-
-
-def _compute_priority(row: Row, share: int) -> tuple[Any, ...]:
-    """Return the sort key of this machine's queue (executors/backlog.py); the sweep has `share` of the cores."""
-    return priority(min(row.cores, share), row.seconds, weigh(row.config))
-
-
-def _count_cores_to_share(config: Mapping[str, Any]) -> int:
-    """Return how many of this machine's cores a sweep can have at a time."""
-    return cores.choose_cores(config["launcher"].get("cores"))[1]
 
 
 def find_reusable(points: Points, directory: Path, signatures: Sequence[str]) -> dict[str, Run]:
@@ -108,8 +94,7 @@ def estimate_points(points: Points, directory: Path, *, silent: bool = False) ->
     """Return the row of each point, and the total cost of the runs to compute."""
     rows = build_rows(points, directory, Estimator(directory), silent=silent)
     config = points.points[0].config
-    machine = _count_cores_to_share(config) if config["launcher"]["cluster"] == "local" else None
-    return rows, Cost.add_up(_select_runs(rows), machine, points.settings.max_parallel)
+    return rows, Cost.add_up(_select_runs(rows), count_shared_cores(config), points.settings.max_parallel)
 
 
 def _forecast_packs(points: Points, rows: Sequence[Row]) -> list[packing_forecast.Pack] | None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradsweep.text import plural
-from sweep.attempts.build_task import weigh
 from sweep.attempts.run_task import RunTask
 from sweep.emulation import find_emulation
 from sweep.executors.backlog import count_places
@@ -72,11 +71,7 @@ def _forecast_allocations(tasks: Sequence[RunTask], rows: Mapping[str, Row]) -> 
     from sweep.executors.slurm.shares import share_out  # with submitit
     from sweep.settings.slurm_launcher import parse_slurm_options
 
-    share_out = functools.partial(
-        share_out,
-        estimate=lambda task: rows[task.directory].seconds,
-        weigh=lambda task: weigh(rows[task.directory].config),
-    )
+    share_out = functools.partial(share_out, estimate=lambda task: rows[task.directory].seconds)
     shares = [share for _, some in group_tasks(tasks, sys.maxsize, share_out) for share in some]
     return [
         Pack(share[0].workers * min(len(share), parse_slurm_options(share[0].launcher).side_by_side), len(share))

@@ -21,7 +21,7 @@ from sweep.attempts.run_task import RunTask
 from sweep.directory import completion
 from sweep.directory.run_state import reconcile_abandoned
 from sweep.directory.scheduler_job import note_waiting
-from sweep.executors.base import Estimate, Job, RunExecutor, Weigh
+from sweep.executors.base import Arrange, Estimate, Job, RunExecutor
 from sweep.executors.slurm import queue
 from sweep.executors.slurm.batch import find_batch_task, group_tasks, submit
 from sweep.executors.slurm.cancellation import Cancellations
@@ -56,10 +56,10 @@ class SlurmRunExecutor(RunExecutor):
         *,
         packed: bool = False,
         estimate: Estimate | None = None,
-        weigh: Weigh | None = None,
+        arrange: Arrange | None = None,
     ) -> None:
         queue.require_slurm()
-        super().__init__(folder, estimate, weigh)
+        super().__init__(folder, estimate, arrange)
         self.poll_s, self.packed = poll_s, packed
         self.jobs: list[SlurmJob] = []
         self._arrays: set[str] = set()  # submitted by this process, so that all their tasks are in `jobs`
@@ -110,8 +110,8 @@ class SlurmRunExecutor(RunExecutor):
                 if (id := self._known.find_living(task.run)) is not None and (task.directory, id) not in over:
                     jobs[task.directory] = SlurmJob(self, task, id)
                     self.jobs.append(jobs[task.directory])
-            new = [task for task in tasks if task.directory not in jobs]
-            share = functools.partial(share_out, estimate=self.estimate, weigh=self.weigh)
+            new = self.arrange([task for task in tasks if task.directory not in jobs])
+            share = functools.partial(share_out, estimate=self.estimate)
             limit = queue.read_array_limit() if new else 0
             groups = list(group_tasks(new, limit, share if self.packed else None))
             for request, shares in groups:

@@ -15,8 +15,7 @@ from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
-from sweep.executors.backlog import priority
-from sweep.executors.base import Estimate, Weigh
+from sweep.executors.base import Estimate
 from sweep.executors.slurm.batch import find_batch_task, read_batch
 from sweep.settings.slurm_launcher import parse_slurm_options
 
@@ -26,26 +25,23 @@ KEEPING = (*OPEN, run_directory.CANCELLED)
 """The statuses of runs that their job may still compute: SLURM may have ended the job and queued it again."""
 
 
-def share_out(
-    tasks: Sequence[RunTask],
-    estimate: Estimate | None = None,
-    weigh: Weigh | None = None,
-) -> list[list[RunTask]]:
+def share_out(tasks: Sequence[RunTask], estimate: Estimate | None = None) -> list[list[RunTask]]:
     """Divide runs with equal requests into shares of similar length, at most `hydra.launcher.allocations`.
 
-    The longest run goes first, each to the share that has least (Graham, 1969). A run without an estimate counts as the
-    longest with one.
+    The longest run is given out first, each to the share that has least (Graham, 1969); in a share, runs have the order
+    of `tasks`. A run without an estimate counts as the longest with one.
     """
-    lengths = [(task, estimate(task) if estimate else None, weigh(task) if weigh else ()) for task in tasks]
-    longest = max((seconds for _, seconds, _ in lengths if seconds is not None), default=1.0)
+    seconds = [estimate(task) if estimate else None for task in tasks]
+    longest = max((each for each in seconds if each is not None), default=1.0)
+    lengths = [longest if each is None else each for each in seconds]
     allocations = parse_slurm_options(tasks[0].launcher).allocations
-    shares: list[list[RunTask]] = [[] for _ in range(min(allocations, len(tasks)))]
+    shares: list[list[int]] = [[] for _ in range(min(allocations, len(tasks)))]
     loads = [(0.0, 0, index) for index in range(len(shares))]
-    for task, seconds, _ in sorted(lengths, key=lambda length: priority(length[0].cores, *length[1:])):
+    for place in sorted(range(len(tasks)), key=lambda place: -lengths[place]):
         load, count, index = min(loads)
-        shares[index].append(task)
-        loads[index] = (load + (longest if seconds is None else seconds), count + 1, index)
-    return shares
+        shares[index].append(place)
+        loads[index] = (load + lengths[place], count + 1, index)
+    return [[tasks[place] for place in sorted(share)] for share in shares]
 
 
 def belongs_to(run: Run, batch: Path, index: int) -> bool:

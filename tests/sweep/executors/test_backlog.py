@@ -1,4 +1,4 @@
-"""Which run is next, in a simulated machine: longest first, and nobody is held up by who overtakes."""
+"""Which run is next, in a simulated machine: the first in the queue, and nobody is held up by who overtakes."""
 
 from __future__ import annotations
 
@@ -154,31 +154,6 @@ def test_wrong_estimates_and_endless_arrivals_starve_nobody(queue: list[Job], mo
     first_arrival = [machine.started[job.name] for job in queue]
     # each of the queue's own runs, one after the other, with the longest that may have overtaken before each
     assert max(first_arrival) <= sum(job.takes for job in queue) + 50 * (len(queue) + 1)
-
-
-def order(*entries: Entry[str]) -> list[str]:
-    backlog: Backlog[str] = Backlog()
-    backlog.add(entries)
-    return [entry.item for entry in backlog]
-
-
-def test_longest_first() -> None:
-    assert order(
-        Entry("short gang", (4, 0, 1), 1.0),
-        Entry("long", (1, 0, 1), 10.0),
-        Entry("long gang", (4, 0, 1), 10.0),
-        Entry("nobody knows", (1, 0, 1)),
-    ) == ["nobody knows", "long gang", "long", "short gang"]
-
-
-def test_without_estimates_larger_first_then_more_epochs_then_as_they_came() -> None:
-    assert order(
-        Entry("a", (1, 0, 1), weight=(math.inf, 8.0)),
-        Entry("b", (2, 0, 1), weight=(100.0, 8.0)),
-        Entry("c", (2, 0, 1), weight=(math.inf, 4.0)),
-        Entry("d", (2, 0, 1), weight=(math.inf, 8.0)),
-        Entry("e", (2, 0, 1), weight=(math.inf, 8.0)),
-    ) == ["d", "e", "c", "b", "a"]
 
 
 def test_what_is_added_later_comes_later() -> None:

@@ -147,22 +147,14 @@ def test_first_in_first_out_and_nobody_is_overtaken(executor: SlotExecutor, make
     assert order[:2] == ["a", "b"] and set(order[2:]) == {"c", "d"}
 
 
-def test_the_longest_first(build: Build, make: Make) -> None:
-    seconds = {"a": 5.0, "b": 50.0, "c": 30.0}
-    executor = build(max_parallel=1, estimate=lambda task: seconds[task.run.name])
-    jobs = executor.submit_runs([make("a", SLEEP), make("b", SLEEP), make("c", SLEEP, 2)])
-    assert [job.status for job in jobs] == [run_directory.PENDING, run_directory.PENDING, run_directory.RUNNING], (
-        "c: most core seconds"
-    )
-    jobs[2].cancel()
-    executor.poll()
-    assert [job.status for job in jobs[:2]] == [run_directory.PENDING, run_directory.RUNNING]
-
-
-def test_without_estimates_gangs_first_and_then_the_weightier(build: Build, make: Make) -> None:
-    executor = build(max_parallel=2, weigh=lambda task: (float(len(task.run.name)),))
-    jobs = executor.submit_runs([make("a", SLEEP), make("bbb", SLEEP), make("cc", SLEEP, 2)])
-    assert [job.status for job in jobs] == [run_directory.PENDING, run_directory.RUNNING, run_directory.RUNNING]
+def test_runs_that_are_submitted_together_start_in_the_arranged_order(build: Build, make: Make) -> None:
+    executor = build(max_parallel=1, arrange=lambda tasks: sorted(tasks, key=lambda task: -len(task.run.name)))
+    jobs = executor.submit_runs([make("a", SLEEP), make("bbb", SLEEP), make("cc", SLEEP)])
+    assert [job.task.run.name for job in jobs] == ["a", "bbb", "cc"]
+    for running in (1, 2, 0):
+        assert [job.status == run_directory.RUNNING for job in jobs] == [place == running for place in range(3)]
+        jobs[running].cancel()
+        executor.poll()
 
 
 def test_a_small_run_overtakes_a_large_one_that_has_to_wait_longer(build: Build, make: Make) -> None:

@@ -63,11 +63,11 @@ def submit(executor: SlurmRunExecutor, *tasks: RunTask) -> list[SlurmJob]:
 def test_shares_are_about_equally_long_and_none_is_empty(make: Make) -> None:
     tasks = [make(str(seconds), allocations=3) for seconds in (1, 2, 3, 10, 11, 12)]
     shares = share_out(tasks, lambda task: float(task.run.name))
-    assert [[task.run.name for task in share] for share in shares] == [["12", "1"], ["11", "2"], ["10", "3"]]
+    assert [[task.run.name for task in share] for share in shares] == [["1", "12"], ["2", "11"], ["3", "10"]]
     assert [len(share) for share in share_out(tasks)] == [2, 2, 2]
     assert [len(share) for share in share_out(tasks[:2])] == [1, 1]
-    longest_first = share_out(tasks[:2], None, lambda task: (float(task.run.name),))
-    assert [share[0].run.name for share in longest_first] == ["2", "1"]
+    one = [make(name, allocations=1) for name in "bca"]
+    assert share_out(one, lambda task: float(ord(task.run.name))) == [one], "in the order in which they are to start"
 
 
 def test_a_batch_says_which_runs_each_of_its_tasks_has(executor: SlurmRunExecutor, make: Make, tmp_path: Path) -> None:
