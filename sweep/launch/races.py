@@ -27,8 +27,8 @@ from sweep.launch.session import Session
 from sweep.launch.sweep_events import SweepEvents
 from sweep.launchers.launchers import build_executor
 from sweep.planning.load_point import load_point
-from sweep.planning.races import RaceGroup, group_runs
-from sweep.settings.race import AUTO, OFF, ONLY, WITHOUT, RaceSettings, parse_race
+from sweep.planning.races import RaceGroup, find_missing_races
+from sweep.settings.race import OFF, ONLY, WITHOUT, RaceSettings, parse_race
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.system import signals
 from sweep.system.signals import Interrupted
@@ -52,7 +52,10 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
         with suppress(UsageError):  # a damaged one, of which a report tells
             if run not in known:
                 known[run] = load_point(run)
-    missing = find_missing_races(directory, known, race.mode)
+    racing = {
+        run: point.config for run, point in known.items() if race.mode == ONLY or run.status() == run_directory.DONE
+    }
+    missing = find_missing_races(directory, racing)
     if not missing:
         return
     first = known[missing[0].baseline]
@@ -95,22 +98,6 @@ def _choose_settings(directory: Path, points: Mapping[Run, ResolvedPoint]) -> Ra
         with suppress(UsageError):
             return parse_race(load_config(run))
     return WITHOUT
-
-
-def find_missing_races(directory: Path, points: Mapping[Run, ResolvedPoint], mode: str) -> list[RaceGroup]:
-    """Return the races of a sweep that must be run, or run again."""
-    wanted = {run: point for run, point in points.items() if mode == ONLY or (mode == AUTO and _is_done(run))}
-    return [group for group in group_runs(directory, wanted) if not _is_raced(group)]
-
-
-def _is_done(run: Run) -> bool:
-    return run.status() == run_directory.DONE
-
-
-def _is_raced(group: RaceGroup) -> bool:
-    """Tell whether the race of a group has come to its end, and its measurements are there."""
-    race = Run(group.directory)
-    return group.is_planned() and race.result() is not None and bool(files.read_json(race.path(run_directory.RATIOS)))
 
 
 def _run_race(

@@ -26,12 +26,13 @@ from sweep.planning.cost import LEAST, SURE, Cost
 from sweep.planning.estimate import Estimator
 from sweep.planning.order import arrange_runs, count_shared_cores
 from sweep.planning.points import Points
-from sweep.planning.races import describe_races
+from sweep.planning.races import RaceGroup, describe_races, find_missing_races
 from sweep.planning.row import Row
 from sweep.provenance import code_snapshot, record
+from sweep.settings.race import OFF, ONLY
 
-STANDINGS = RUN, COMPLETE, REUSED, DUPLICATE, TAKEN_OUT, IMPOSSIBLE = (
-    "run", "complete", "reused", "duplicate", "taken out", "impossible",
+STANDINGS = RUN, RACE, COMPLETE, REUSED, DUPLICATE, TAKEN_OUT, IMPOSSIBLE = (
+    "run", "race", "complete", "reused", "duplicate", "taken out", "impossible",
 )  # fmt: skip
 AT_ONCE = 1000  # lines
 
@@ -39,7 +40,8 @@ AT_ONCE = 1000  # lines
 def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent: bool = False) -> list[Row]:
     """Return a row for each point of a grid that says what the command would do with the point."""
     locations = run_layout.locate_runs(directory, points.points, silent=silent)
-    reusable = find_reusable(points, directory, [each.signature for each in locations])
+    is_trained = points.points[0].race.mode != ONLY
+    reusable = find_reusable(points, directory, [each.signature for each in locations]) if is_trained else {}
     first: dict[str, int] = {}
     todo: list[Row] = []
     others: list[Row] = []
@@ -55,7 +57,8 @@ def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent:
             repeated.append(entry)
         else:
             first[entry.signature] = len(todo)
-            todo.append(Row(len(todo), RUN, name, config, place, "", estimator.estimate(config)))
+            likely = estimator.estimate(config) if is_trained else None
+            todo.append(Row(len(todo), RUN if is_trained else RACE, name, config, place, "", likely))
     todo = [todo[index] for index in arrange_runs([(row.config, row.seconds) for row in todo])]
     places_of = {row.number: number for number, row in enumerate(todo, 1)}
     todo = [dataclasses.replace(row, number=number) for number, row in enumerate(todo, 1)]
@@ -97,6 +100,12 @@ def estimate_points(points: Points, directory: Path, *, silent: bool = False) ->
     return rows, Cost.add_up(_select_runs(rows), count_shared_cores(config), points.settings.max_parallel)
 
 
+def find_races(points: Points, rows: Sequence[Row], directory: Path) -> list[RaceGroup]:
+    """Return the races that the command would run, if all its runs come to their end."""
+    configs = {Run(row.directory): row.config for row in rows if row.directory is not None}
+    return [] if points.points[0].race.mode == OFF else find_missing_races(directory, configs)
+
+
 def _forecast_packs(points: Points, rows: Sequence[Row]) -> list[packing_forecast.Pack] | None:
     """Return the MPI worlds in which the runs would be trained; None if each run has its own mpirun."""
     if not points.settings.pack:
@@ -111,7 +120,7 @@ def _select_runs(rows: Sequence[Row]) -> list[Row]:
 def print_json(points: Points, directory: Path) -> None:
     """Print what a sweep would do as JSON lines: one for each point, and one for all (docs/reference/events.md)."""
     rows, cost = estimate_points(points, directory, silent=True)
-    packs = _forecast_packs(points, rows)
+    packs, races = _forecast_packs(points, rows), len(find_races(points, rows, directory))
     for row in rows:
         likely = row.estimate
         events.print_event(
@@ -144,6 +153,8 @@ def print_json(points: Points, directory: Path) -> None:
         core_hours=cost.core_hours,
         node_hours=cost.node_hours,
         packed=None if packs is None else [dataclasses.asdict(pack) for pack in packs],
+        races=races,
+        race_seconds=races * points.points[0].race.seconds,
     )
 
 
@@ -157,10 +168,11 @@ def print_table(points: Points, directory: Path, console: Console, *, silent: bo
     rows, cost = estimate_points(points, directory, silent=silent)
     cluster = points.points[0].config["launcher"]["cluster"]
     counts = _count_standings(rows)
-    skipped = [f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if word != RUN]
+    skipped = [f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if word not in (RUN, RACE)]
+    todo = f"{counts[RACE]} to race" if RACE in counts else f"{plural(counts.get(RUN, 0), 'run')} to do"
     print_line(
         console,
-        f"{os.path.relpath(directory)}: {plural(len(rows), 'point')}, {plural(counts.get(RUN, 0), 'run')} to do"
+        f"{os.path.relpath(directory)}: {plural(len(rows), 'point')}, {todo}"
         + (f" ({', '.join(skipped)})" if skipped else "")
         + f", launcher {cluster}; nothing is written or started (sweep.dry_run)",
     )
@@ -186,10 +198,12 @@ def print_table(points: Points, directory: Path, console: Console, *, silent: bo
     unpacked = sum(find_emulation(row.config) is not None for row in _select_runs(rows))
     if packs or (unpacked and packs is not None):
         print_line(console, packing_forecast.describe_packs(packs, cluster, unpacked))
-    if races := describe_races(points.points):
-        print_line(console, races)
-    for line in cost.describe(sweep_locations.roots_of(directory)):
-        print_line(console, line)
+    race = points.points[0].race
+    if races := find_races(points, rows, directory):
+        print_line(console, describe_races(len(races), race))
+    if cost.runs or not races:
+        for line in cost.describe(sweep_locations.roots_of(directory)):
+            print_line(console, line)
 
 
 def _build_columns(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]]:
@@ -213,8 +227,9 @@ def _build_columns(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]
             same.append(f"{name} {values.pop()}")
         else:
             columns[name] = cells
-    columns["time"] = [_format_estimate(row) for row in rows]
-    if any(row.standing != RUN for row in rows):
+    if any(row.standing == RUN for row in rows):
+        columns["time"] = [_format_estimate(row) for row in rows]
+    if any(row.standing not in (RUN, RACE) for row in rows):
         columns["skipped"] = [row.why for row in rows]
     return same, columns
 

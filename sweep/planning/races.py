@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from gradsweep.errors import bad_value
 from gradsweep.files import read_json
-from gradsweep.run_directory import DIVERGED, DONE, FAILED, RACE_PLAN, RACES, TIMEOUT, Run
+from gradsweep.run_directory import DIVERGED, DONE, FAILED, RACE_PLAN, RACES, RATIOS, TIMEOUT, Run
 from gradsweep.signature import canonical
-from gradsweep.text import plural
-from sweep.settings.race import OFF, ONLY
+from gradsweep.text import duration, plural
+from sweep.settings.race import ONLY, RaceSettings
 from sweep.settings.resolved_point import ResolvedPoint
 
 K = TypeVar("K")
@@ -67,6 +67,11 @@ class RaceGroup:
             "without": dict(without),
         }
 
+    def is_raced(self) -> bool:
+        """Tell whether the race has come to its end, and its measurements are there."""
+        race = Run(self.directory)
+        return self.is_planned() and race.result() is not None and bool(read_json(race.path(RATIOS)))
+
     def is_planned(self) -> bool:
         """Tell whether the directory has a race of exactly these runs, whichever of equal costs race for others."""
         planned = (read_json(self.directory / RACE_PLAN) or {}).get("racers")
@@ -89,27 +94,30 @@ def refuse_nothing_to_race(points: Sequence[ResolvedPoint], *, search: bool = Fa
         return
     if search:
         raise bad_value("race", ONLY, "auto or off in a search, which goes by the results of its runs")
-    if not more and not _group(dict(enumerate(points))):
+    if not more and not _group({number: point.config for number, point in enumerate(points)}):
         raise bad_value("race", ONLY, "auto, or a grid of at least two methods with the same model and workers")
 
 
-def describe_races(points: Sequence[ResolvedPoint]) -> str | None:
-    """Return a line on the races that a sweep of these points would end with; None without any."""
-    groups = _group(dict(enumerate(points))) if points and points[0].race.mode != OFF else {}
-    if not groups:
-        return None
-    when = "instead of training" if points[0].race.mode == ONLY else "after training"
-    return f"{when}: {plural(len(groups), 'race')} of at most {points[0].race.seconds:g} s a heat, and set-up"
+def describe_races(count: int, settings: RaceSettings) -> str:
+    """Return a line on the races that a sweep would run, with their time if each has one heat."""
+    when = "instead of training" if settings.mode == ONLY else "after training"
+    most = f"at most {settings.seconds:g} s a heat"
+    return f"{when}: {plural(count, 'race')} of {most}, in all {duration(count * settings.seconds)}, and their set-up"
 
 
-def group_runs(sweep: Path, points: Mapping[Run, ResolvedPoint]) -> list[RaceGroup]:
+def find_missing_races(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> list[RaceGroup]:
+    """Return the races for these runs of a sweep that must be run, or run again."""
+    return [group for group in group_runs(sweep, configs) if not group.is_raced()]
+
+
+def group_runs(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> list[RaceGroup]:
     """Return the races for these runs of a sweep; runs that are not comparable with others are in none.
 
     Of runs with equal costs one races that is done, or else one that has not failed or diverged.
     """
     races = []
-    for place, racers in _group(points).items():
-        workers = points[racers[0][0]].config["workers"]
+    for place, racers in _group(configs).items():
+        workers = configs[racers[0][0]]["workers"]
         name = f"workers={workers}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
         races.append(RaceGroup(sweep / RACES / name, {min(runs, key=_rank): runs for runs in racers}))
     return races
@@ -121,16 +129,16 @@ def _rank(run: Run) -> int:
     return 0 if status == DONE else 2 if status in (FAILED, DIVERGED, TIMEOUT) else 1
 
 
-def _group(points: Mapping[K, ResolvedPoint]) -> dict[str, list[tuple[K, ...]]]:
-    """Return by place the points of each race, the baseline first; of points with equal costs only one races."""
+def _group(configs: Mapping[K, Mapping[str, Any]]) -> dict[str, list[tuple[K, ...]]]:
+    """Return by place the keys of each race, the baseline's first; of configs with equal costs only one races."""
     groups: dict[str, dict[str, list[K]]] = {}
-    for key, point in points.items():
-        place = canonical({section: point.config.get(section) for section in SHARED})
-        groups.setdefault(place, {}).setdefault(_describe_costs(point.config), []).append(key)
+    for key, config in configs.items():
+        place = canonical({section: config.get(section) for section in SHARED})
+        groups.setdefault(place, {}).setdefault(_describe_costs(config), []).append(key)
     found = {}
     for place, costs in groups.items():
         racers = [tuple(keys) for keys in costs.values()]
-        racers.sort(key=lambda keys: points[keys[0]].config["compressor"]["name"] != BASELINE)  # stable
+        racers.sort(key=lambda keys: configs[keys[0]]["compressor"]["name"] != BASELINE)  # stable
         if len(racers) > 1:
             found[place] = racers
     return found

@@ -13,9 +13,9 @@ from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from sweep.directory.description import describe_command
 from sweep.launch import races
-from sweep.launch.races import describe_precision, find_missing_races, lay_out_race, race_sweep
+from sweep.launch.races import describe_precision, lay_out_race, race_sweep
 from sweep.launch.session import Session
-from sweep.planning.races import RaceGroup, group_runs
+from sweep.planning.races import RaceGroup, find_missing_races, group_runs
 from sweep.settings.race import AUTO, OFF, ONLY, RaceSettings
 from sweep.settings.resolved_point import ResolvedPoint
 from tests.sweep import fakes
@@ -25,22 +25,22 @@ from tests.trainers.configs import compose_config
 PLACE = {"mpi": {}, "launcher": {"cluster": "local"}}
 
 
-def make_points(sweep: Path, *changes: dict[str, Any]) -> dict[Run, ResolvedPoint]:
+def make_configs(sweep: Path, *changes: dict[str, Any]) -> dict[Run, dict[str, Any]]:
     return {
-        Run(sweep / "runs" / f"run-{number}"): resolved({**compose_config(**change), **PLACE})
+        Run(sweep / "runs" / f"run-{number}"): {**compose_config(**change), **PLACE}
         for number, change in enumerate(changes)
     }
 
 
 @pytest.fixture
 def group(tmp_path: Path) -> RaceGroup:
-    (found,) = group_runs(tmp_path, make_points(tmp_path, {}, {"compressor": "qsgd"}))
+    (found,) = group_runs(tmp_path, make_configs(tmp_path, {}, {"compressor": "qsgd"}))
     return found
 
 
 def lay_out(group: RaceGroup) -> Run:
-    (point,) = make_points(Path(), {}).values()
-    return lay_out_race(group, point, RaceSettings(AUTO, seconds=2), {})
+    (config,) = make_configs(Path(), {}).values()
+    return lay_out_race(group, resolved(config), RaceSettings(AUTO, seconds=2), {})
 
 
 def test_what_an_earlier_race_measured_stays_until_there_is_more(group: RaceGroup) -> None:
@@ -77,34 +77,34 @@ def test_what_is_in_the_way_is_renamed(group: RaceGroup, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("damage", ["file", "link", "plan"])
 def test_a_race_that_cannot_be_read_is_missing(group: RaceGroup, tmp_path: Path, damage: str) -> None:
-    points = make_points(tmp_path, {}, {"compressor": "qsgd"})
+    configs = make_configs(tmp_path, {}, {"compressor": "qsgd"})
     run = lay_out(group)
     for name in (run_directory.RESULT, run_directory.RATIOS):
         files.write_json(run.path(name), {"status": "done"})
-    assert find_missing_races(tmp_path, points, ONLY) == []
+    assert find_missing_races(tmp_path, configs) == []
     if damage == "plan":
         run.path(run_directory.RACE_PLAN).write_text('{"racers": [1, {"a": 2}]}')
     else:
         run.directory.rename(tmp_path / "elsewhere")
         run.directory.symlink_to("nowhere") if damage == "link" else run.directory.write_text("")
-    assert [each.directory for each in find_missing_races(tmp_path, points, ONLY)] == [run.directory]
+    assert [each.directory for each in find_missing_races(tmp_path, configs)] == [run.directory]
 
 
 def test_of_equal_costs_one_races_that_is_done_and_a_race_holds_for_all(tmp_path: Path) -> None:
-    points = make_points(tmp_path, {}, {"compressor": "qsgd"}, *({"optimizer": {"lr": lr}} for lr in (9.0, 0.1, 0.2)))
-    for run, status in zip(points, ("diverged", "done", "failed", "pending", "done"), strict=True):
+    configs = make_configs(tmp_path, {}, {"compressor": "qsgd"}, *({"optimizer": {"lr": lr}} for lr in (9.0, 0.1, 0.2)))
+    for run, status in zip(configs, ("diverged", "done", "failed", "pending", "done"), strict=True):
         run.directory.mkdir(parents=True)
         files.write_json(run.path(run_directory.STATE), {"status": status, "attempts": []})
-    (group,) = group_runs(tmp_path, points)
+    (group,) = group_runs(tmp_path, configs)
     assert [run.name for run in group.racers] == ["run-4", "run-1"]
     assert [run.name for run in group.racers[Run(tmp_path / "runs" / "run-4")]] == ["run-0", "run-2", "run-3", "run-4"]
     run = lay_out(group)
     for name in (run_directory.RESULT, run_directory.RATIOS):
         files.write_json(run.path(name), {"status": "done"})
     files.write_json(Run(tmp_path / "runs" / "run-3").path(run_directory.STATE), {"status": "done", "attempts": []})
-    (after,) = group_runs(tmp_path, points)
+    (after,) = group_runs(tmp_path, configs)
     assert [run.name for run in after.racers] == ["run-3", "run-1"]
-    assert find_missing_races(tmp_path, points, ONLY) == [], "another of the same costs would tell nothing more"
+    assert find_missing_races(tmp_path, configs) == [], "another of the same costs would tell nothing more"
 
 
 def test_precision_in_words() -> None:
@@ -120,20 +120,25 @@ def test_the_last_command_with_points_decides_whether_a_resume_races(
 ) -> None:
     """Not the configs of complete runs, which are as they were computed; without races no config is loaded."""
     fakes.lay_out(tmp_path, [fakes.SUCCEED] * 2)
-    loaded, modes = [], []
-    monkeypatch.setattr(races, "load_point", lambda run: loaded.append(run) or resolved({}))
+    loaded: list[Run] = []
+    racing: list[int] = []
 
-    def find(directory: Path, points: Any, mode: str) -> list[RaceGroup]:
-        modes.append(mode)
+    def load(run: Run) -> ResolvedPoint:
+        loaded.append(run)
+        return resolved({})
+
+    def find(directory: Path, configs: Any) -> list[RaceGroup]:
+        racing.append(len(configs))
         return []
 
+    monkeypatch.setattr(races, "load_point", load)
     monkeypatch.setattr(races, "find_missing_races", find)
     race_sweep(Session(), tmp_path, {})
-    assert not loaded and not modes, "a version that could not race"
+    assert not loaded and not racing, "a version that could not race"
     for mode in (ONLY, OFF, AUTO):
         describe_command(tmp_path, ["sh"], ["a=1"], race=dataclasses.asdict(RaceSettings(mode)))
         describe_command(tmp_path, ["sh"])  # a resume
         race_sweep(Session(), tmp_path, {})
-    assert modes == [ONLY, AUTO] and len(loaded) == 4
+    assert racing == [2, 0] and len(loaded) == 4, "none is done, so that none races after training"
     race_sweep(Session(), tmp_path, {Run(tmp_path / "runs/x"): resolved({}, race=RaceSettings(OFF))})
-    assert modes == [ONLY, AUTO]
+    assert racing == [2, 0]

@@ -20,7 +20,9 @@ from sweep.directory.run_state import write_state
 from sweep.planning import cost, dry_run, estimate
 from sweep.planning.estimate import Estimator, Parallelism
 from sweep.planning.points import Points, TakenOut
+from sweep.planning.races import group_runs
 from sweep.settings.mpi import MpiSettings
+from sweep.settings.race import RaceSettings
 from sweep.settings.sweep import SweepSettings
 from tests.sweep.fakes import resolved
 
@@ -458,6 +460,36 @@ def test_an_experiment_brings_its_grid(multirun: Multirun) -> None:
     code, out, err = multirun("-m", "experiment=digits_scaling", "seed=0,5", "sweep.dry_run=true")
     assert (code, err) == (0, "") and "18 points, 14 runs to do (4 taken out)" in out.splitlines()[0]
     assert "compressor=qsgd,workers=4,optimizer.lr=0.2,seed=5-" in out
+
+
+def test_races_are_estimated_and_with_race_only_nothing_else(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that have been run are none, and runs that are equal race once."""
+    grid = [config(seed=1, workers=count, compressor={"name": name}) for count in (2, 4) for name in ("none", "qsgd")]
+    finish(run_layout.lay_out(sweep.parent / "old", [run_identity.Point(grid[0], {})])[0], grid[0])
+
+    def plan(mode: str) -> Points:
+        of = points(*grid, grid[0])
+        race = RaceSettings(mode, seconds=20)
+        return dataclasses.replace(of, points=[dataclasses.replace(point, race=race) for point in of.points])
+
+    after = "training: 2 races of at most 20 s a heat, in all 40.0 s, and their set-up"
+    out = shown(plan("auto"), sweep, capsys)
+    assert f"after {after}" in out and any(line.startswith("estimated: ") for line in out)
+    assert not any("race" in line for line in shown(plan("off"), sweep, capsys))
+    out = shown(plan("only"), sweep, capsys)
+    assert out[0].startswith("2026-11-21/s: 5 points, 4 to race (1 duplicate), launcher local")
+    assert out[-1] == f"instead of {after}" and not any("estimated" in line or "time" in line for line in out)
+    dry_run.print_json(plan("only"), sweep)
+    *told, ended = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["standing"] for line in told] == ["race"] * 4 + ["duplicate"] and told[0]["seconds"] is None
+    assert (ended["races"], ended["race_seconds"], ended["seconds"]) == (2, 40, None)
+    two = [place.run for place in run_layout.locate_runs(sweep, plan("only").points)[:2]]
+    (race,) = group_runs(sweep, dict(zip(two, grid, strict=False)))
+    race.directory.mkdir(parents=True)
+    files.write_json(race.directory / run_directory.RACE_PLAN, race.build_plan(20, 0.03, {}))
+    for name in (run_directory.RESULT, run_directory.RATIOS):
+        files.write_json(race.directory / name, {"status": "done"})
+    assert "1 race of at most 20 s a heat, in all 20.0 s" in shown(plan("only"), sweep, capsys)[-1]
 
 
 @pytest.mark.thorough

@@ -26,9 +26,13 @@ def points(*changes: dict[str, Any], race: RaceSettings = WITHOUT) -> dict[Run, 
     }
 
 
+def configs(*changes: dict[str, Any]) -> dict[Run, dict[str, Any]]:
+    return {run: point.config for run, point in points(*changes).items()}
+
+
 def names(*changes: dict[str, Any]) -> list[list[str]]:
     """By race, the runs that race, the baseline first, each with those that it stands for."""
-    races = group_runs(Path(), points(*changes))
+    races = group_runs(Path(), configs(*changes))
     return [["+".join(run.name[4:] for run in served) for served in race.racers.values()] for race in races]
 
 
@@ -62,9 +66,9 @@ def test_other_work_is_another_race(other: dict[str, Any]) -> None:
 
 
 def test_another_transport_is_another_place() -> None:
-    made = points(*[{"compressor": name} for name in ("none", "qsgd") for _ in range(2)])
-    for number, point in enumerate(made.values()):
-        point.config["mpi"] = {"transport": ("shm", "tcp")[number % 2]}
+    made = configs(*[{"compressor": name} for name in ("none", "qsgd") for _ in range(2)])
+    for number, config in enumerate(made.values()):
+        config["mpi"] = {"transport": ("shm", "tcp")[number % 2]}
     races = group_runs(Path(), made)
     assert [[run.name[4:] for run in race.racers] for race in races] == [["0", "2"], ["1", "3"]]
 
@@ -77,7 +81,7 @@ def test_other_methods_race(other: dict[str, Any]) -> None:
 
 
 def test_a_race_with_another_run_is_another_race(tmp_path: Path) -> None:
-    two, three = points({}, {"compressor": "qsgd"}), points({}, {"compressor": "qsgd"}, {"compressor": "svd"})
+    two, three = configs({}, {"compressor": "qsgd"}), configs({}, {"compressor": "qsgd"}, {"compressor": "svd"})
     (before,), (after,) = group_runs(tmp_path, two), group_runs(tmp_path, three)
     assert before.directory == after.directory and not before.is_planned()
     before.directory.mkdir(parents=True)
@@ -86,7 +90,7 @@ def test_a_race_with_another_run_is_another_race(tmp_path: Path) -> None:
 
 
 def test_a_run_that_failed_in_a_race_is_left_out_of_the_plan() -> None:
-    (race,) = group_runs(Path(), points({}, {"compressor": "qsgd"}, {"compressor": "svd"}))
+    (race,) = group_runs(Path(), configs({}, {"compressor": "qsgd"}, {"compressor": "svd"}))
     plan = race.build_plan(5, 0.1, {"run-1": "no memory"})
     assert plan["runs"] == ["../../runs/run-0", "../../runs/run-2"] and list(plan["racers"]) == [
         "run-0",
