@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from sweep.system.job_environment import AS_ROOT, build_job_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = [sys.executable, str(ROOT / "multirun.py")]
+
+BUSY = "while True: sum(range(100_000))"
 
 Table = Callable[[argparse.Namespace], Iterator[Sequence[str]]]
 """Yields the rows of a table for the arguments of a command, headings first."""
@@ -167,6 +169,20 @@ def time_command(command: Sequence[str], folder: Path, **variables: str) -> Time
     if process.returncode:
         raise SystemExit(f"failed: {' '.join(command)}\n{text}")
     return Timed(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000, text)
+
+
+@contextlib.contextmanager
+def keep_busy(loops: int, cores: Collection[int] | None = None) -> Iterator[None]:
+    """Run so many busy loops beside the block, on these cores; None: on any."""
+    programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(loops)]
+    try:
+        for program in programs:
+            os.sched_setaffinity(program.pid, os.sched_getaffinity(0) if cores is None else cores)
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 def measure_children_cpu() -> float:

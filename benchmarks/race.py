@@ -10,7 +10,6 @@ programs are busy. The spread is the largest ratio over the smallest one, less 1
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import shlex
 import subprocess
@@ -21,24 +20,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.measuring import PROGRAM, make_parser, print_tables  # noqa: E402
+from benchmarks.measuring import PROGRAM, keep_busy, make_parser, print_tables  # noqa: E402
 from gradsweep.run_directory import SUMMARY  # noqa: E402
 
 METHODS = ("qsgd", "svd")
-BUSY = "while True: sum(range(100_000))"
 WAYS = {"raced": ["race=only"], "trained": ["race=off", "max_steps=300"]}
-
-
-@contextlib.contextmanager
-def keep_busy(loops: int) -> Iterator[None]:
-    """Run so many busy loops beside the block."""
-    programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(loops)]
-    try:
-        yield
-    finally:
-        for program in programs:
-            program.kill()
-            program.wait()
 
 
 def measure_ratios(words: Sequence[str]) -> dict[str, float]:
