@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from gradsweep import run_directory
+from gradsweep.text import plural
 from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, is_method_key
 from reports.analysis.measures import (
     SPEEDUP,
@@ -41,6 +42,7 @@ NUMBERS = ("n", "mean", "std", "low", "high", "boot_low", "boot_high", "median")
 """The attributes of a `Summary` that a record has."""
 RATE_COLUMNS = (THROUGHPUT.column, "samples_per_second")
 """The columns of `Report.runs` that have an interval of their own in each run."""
+_PLAIN = ("label", "compressor")  # columns whose values need no name
 _COUNTED = (run_directory.FAILED, run_directory.DIVERGED, MISSING)  # have a column each in a table's records
 
 
@@ -170,6 +172,20 @@ class Cells:
             cells.append(CellFigures(summary, best, absent[number], gap, marked, is_raced))
         return cells
 
+    def find_pairs(self, is_chosen: np.ndarray) -> list[np.ndarray]:
+        """Return for each cell the pairs of chosen runs and baselines that were closest in time (`TimePairs.find`)."""
+        return self._pairs.find(is_chosen)
+
+    def name_cell(self, number: int) -> str:
+        """Return `qsgd, 4 workers`."""
+        words = []
+        for name, text in zip(self.names, self.keys[number], strict=True):
+            value = text or "null"
+            words.append(
+                plural(value, "worker") if name == "workers" else value if name in _PLAIN else f"{name}={value}"
+            )
+        return ", ".join(words)
+
     def get_first_values(self, column: str) -> list[float | None]:
         """Return the first known value of each cell in a column of `runs`; None if there is none."""
         if column not in self.runs:
@@ -289,7 +305,7 @@ class Cells:
             of_speedup = measure.column == SPEEDUP.column  # its baselines are those of its runs' seeds
             if of_speedup:
                 values = self.runs[THROUGHPUT.column].to_numpy("float64", na_value=np.nan)
-            in_time = [values[places] for places in self._pairs.find(is_tested)]
+            in_time = [values[places] for places in self.find_pairs(is_tested)]
             if of_speedup:
                 in_time = [both / both[:, 1:] for both in in_time]
             return correct_differences(compare_ratios(in_time))

@@ -3,19 +3,68 @@
 from __future__ import annotations
 
 import collections
+import math
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from gradsweep import run_directory, timed_steps
 from gradsweep.text import plural
-from reports.analysis.table import is_true
+from reports.analysis.table import is_marked, is_true
 from reports.reading import machines, networks
-from reports.reading.text import join_words, shorten_list
+from reports.reading.text import format_settings, join_words, shorten_list
+
+if TYPE_CHECKING:
+    from reports.analysis.cells import Cells
+
+EQUAL_WORK = (
+    *("workers", "threads_per_worker", "device", "gpus", "model", "dataset", "batch", "phases", "batch_norm"),
+    *("precision", "channels_last", "compile"),
+)
+"""Sections of a config in which runs with equal forward and backward agree."""
+MARGIN = 0.05
+"""By how much the logarithm of equal work's times may differ. On a quiet machine repeated runs are within 0.03 of each
+other; from 0.095, which is 10 %, a run would count as disturbed."""
+_OVERLAP = "exchange.overlap"
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
     """Return the remarks on the machines and networks of `Report.runs`, and on throughputs over few steps."""
     return [*machines.write_remarks(runs), *networks.write_remarks(runs), *explain_few_steps(runs)]
+
+
+def compare_equal_work(cells: Cells) -> list[str]:
+    """Return a remark with the cells whose forward and backward took another time than those of their baselines.
+
+    Forward and backward are equal work for runs that are equal in `EQUAL_WORK`, so that a difference is one of the
+    machine: between runs closest in time, their mean log ratio has to be beyond that of the runs' drifts, as far as
+    both have one sign, by more than `MARGIN`. Marked times are not compared, nor races, in which runs took turns, nor
+    runs with `exchange.overlap`, whose backward passes exchange messages.
+    """
+    runs = cells.runs
+    work_s = (runs["forward_s"] + runs["backward_s"]).to_numpy("float64", na_value=np.nan)
+    is_compared = (work_s > 0) & (runs["status"] == run_directory.DONE).fillna(False).to_numpy(bool)
+    is_compared &= ~is_marked(runs) & runs["raced_by"].isna().to_numpy(bool)
+    if _OVERLAP in runs:
+        is_compared &= np.array(format_settings(runs[_OVERLAP])) != "true"
+    shared = [key for key in runs if str(key).partition(".")[0] in EQUAL_WORK]
+    work = runs.groupby(shared, dropna=False, sort=False).ngroup().to_numpy() if shared else np.zeros(len(runs))
+    drift = runs["drift"].fillna(1.0).to_numpy("float64")
+    said = []
+    for number, pairs in enumerate(cells.find_pairs(is_compared)):
+        own, base = pairs[work[pairs[:, 0]] == work[pairs[:, 1]]].T
+        if not len(own):
+            continue
+        gap = float(np.log(work_s[own] / work_s[base]).mean())
+        explained = float(np.log(drift[own] / drift[base]).mean()) * math.copysign(1, gap)
+        if abs(gap) - max(explained, 0.0) > MARGIN:
+            said.append(f"{100 * math.expm1(abs(gap)):.0f} % ({cells.name_cell(number)})")
+    if not said:
+        return []
+    against = ", ".join(text if key == "compressor" else f"{key}={text}" for key, text in cells.against.items())
+    told = f"differ from those of {against} by {join_words(shorten_list(said))}"
+    return [f"forward and backward, equal work, {told}: differences of throughput below that are the machine's"]
 
 
 def explain_few_steps(runs: pd.DataFrame) -> list[str]:

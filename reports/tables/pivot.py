@@ -15,7 +15,7 @@ from gradsweep.options.hints import did_you_mean
 from reports.analysis import measures
 from reports.analysis.cells import AGAINST, Cells, find_baselines
 from reports.analysis.grid import BASELINE, Grid, lay_out_runs
-from reports.analysis.remarks import explain_few_steps
+from reports.analysis.remarks import compare_equal_work, explain_few_steps
 from reports.analysis.table import ReportTable
 from reports.analysis.targets import choose_targets
 from reports.reading import networks
@@ -101,6 +101,7 @@ def pivot(
     said = [f"only runs with {_format_clause(key, texts)}" for key, texts in choice.where.items()]
     said += [*networks.write_remarks(chosen), *explain_few_steps(chosen)]
     said += [notes[measure.name]] if measure.name in notes else []
+    said += compare_equal_work(cells) if measure.is_time and measure.is_tested else []
     by = " and ".join(filter(None, (", ".join(choice.rows), ", ".join(choice.cols))))
     title = f"{measure.title} by {by}" if by else measure.title
     return dataclasses.replace(
