@@ -19,7 +19,13 @@ from trainers.mpi.process import limit_threads
 from trainers.race.heat import Heat, blame
 from trainers.race.plan import Plan
 from trainers.race.racer import Racer, explain_unraceable
-from trainers.training.rank import check_size_and_pin, describe_transport, find_attempt_directory, uses_mpi
+from trainers.training.rank import (
+    check_size_and_pin,
+    describe_transport,
+    find_attempt_directory,
+    measure_network,
+    uses_mpi,
+)
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -79,6 +85,9 @@ class Race:
         self._heats: list[dict[str, Any]] = []
         self._left_out: dict[str, str] = {}
         self._transport: dict[str, Any] | None = None
+        self._network: dict[str, Any] | None = None
+        self._traffic: dict[str, Any] = {}
+        """What a step of each run sends, for the cost model (python -m reports scaling)."""
         self._has_written = False
 
     def run(self) -> bool:
@@ -92,6 +101,7 @@ class Race:
         self._left_out = {**self.plan.without, **unraceable}
         if all(map(uses_mpi, configs.values())):
             self._transport = describe_transport(next(iter(configs.values())), self.comm)
+        self._network = measure_network(next(iter(configs.values())), self.comm, self.directory)
         names = [name for name in configs if name not in self._left_out]
         stopped = False
         while len(names) > 1 and not stopped:
@@ -132,6 +142,7 @@ class Race:
         heat = Heat(self.comm, racers, self.plan, self._random, Yardstick(self.comm, threads), report)
         stopped = heat.run()
         self._left_out |= heat.left
+        self._traffic |= {name: racer.measure_traffic() for name, racer in heat.racers.items()}
         return stopped
 
     def _has_room(self, racer: Racer, largest: float) -> bool:
@@ -151,6 +162,7 @@ class Race:
         """
         if self.comm.rank == 0:
             about = {"format": FORMAT, "finished": finished, "workers": self.comm.size, "transport": self._transport}
+            about |= {"network": self._network, "traffic": self._traffic}
             figures = {"racers": self.plan.racers, "heats": self._heats, "left_out": self._left_out}
             write_json(self.directory / RATIOS, {**about, **figures}, durable=False)
             if not self._has_written:

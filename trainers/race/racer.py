@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -78,6 +78,9 @@ class Racer:
         self.warm_step_s = 0.0
         self.bytes = 0
         """Of the memory of its device that it takes, about."""
+        self._taken = 0
+        self._sums = np.zeros(3)
+        """Of the steps that were taken: samples, bytes of messages, bytes that were sent."""
         self._steps = self._take_steps()
 
     def count_timed_steps(self, least: int) -> int:
@@ -115,7 +118,23 @@ class Racer:
                 taken = worker.take_step(self.step, epoch, batch, lr, measure=False)
                 seconds = worker.watch.measure_step()
                 self.is_lost |= not math.isfinite(taken.loss)
+                self._taken += 1
+                self._sums += len(batch.labels), taken.traffic.payload_bytes, taken.traffic.sent_bytes
                 yield [seconds, *(worker.watch.seconds.get(phase, 0.0) for phase in PHASES)]
+
+    def measure_traffic(self) -> dict[str, Any]:
+        """Return what a worker has computed and sent in a step, in the mean over steps and workers, with the names of
+        result.json; `samples` are those of one worker. All workers call this."""
+        from mpi4py import MPI
+
+        sums = self._sums.copy()
+        self._comm.Allreduce(MPI.IN_PLACE, sums, MPI.SUM)
+        means = sums / max(self._taken, 1) / self._comm.size
+        return {
+            "parameters": len(self.worker.replica.flat),
+            **dict(zip(("samples", "payload_bytes", "sent_bytes"), means.tolist(), strict=True)),
+            **self.worker.exchange.calls(self._taken),
+        }
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from reports.scaling.measured.links import Links
+from reports.scaling.measured.traffic import Traffic
+
+
+class RacedRatio(NamedTuple):
+    """How many times as fast as the method `base` a race has measured a method, with a 95 % interval."""
+
+    base: str
+    ratio: float
+    low: float
+    high: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +34,8 @@ class MeasuredCell:
         is_fair: whether its communication was limited by the network, not by the CPUs.
         expected: the configured links of the network, as far as there are any.
         hosts: the number of hosts of the workers; 0 if it is not known.
+        part, allreduce: how many times as long as usual its parts were, and the algorithm of its sums (see `Traffic`).
+        raced: what a race has measured; None without a race.
     """
 
     workload: str
@@ -43,11 +56,18 @@ class MeasuredCell:
     expected: Links | None = None
     hosts: int = 0
     batch: str = ""
+    part: float = 1.0
+    allreduce: str = ""
+    raced: RacedRatio | None = None
 
     @property
     def key(self) -> tuple[str, str, str, int, str]:
         """A tuple that identifies the cell."""
         return self.workload, self.method, self.network, self.workers, self.batch
+
+    def get_traffic(self, traffic: Traffic) -> Traffic:
+        """Return the traffic of its method with the setting of its exchange."""
+        return dataclasses.replace(traffic.change_parts(self.part), allreduce=self.allreduce)
 
     @property
     def step_s(self) -> float:

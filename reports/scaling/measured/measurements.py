@@ -1,8 +1,9 @@
 """Read the measurements of a sweep's finished runs for the cost model, in cells.
 
 A cell is a method with so many workers on one network, and one batch; runs that differ only in their seed, learning
-rate and the like are repetitions of it, of which the median counts. Runs that others disturbed, that shared their cores
-or that timed few steps are not used. The model itself has more workers than cores, measured networks and CPUs as limit.
+rate and the like are repetitions of it, of which the median counts. Runs that others disturbed or that shared their
+cores are not used. Those that timed few steps are, since the fit weighs many cells against each other. The model itself
+has more workers than cores, measured networks and CPUs as limit.
 """
 
 from __future__ import annotations
@@ -19,14 +20,20 @@ import pandas as pd
 from gradsweep import csv_columns, errors, run_directory
 from gradsweep.options import units
 from reports.analysis.grid import lay_out_runs
-from reports.analysis.table import SPOILT, count_marked, is_marked
+from reports.analysis.table import count_marked, is_marked
 from reports.reading.json_values import as_list, as_mapping
 from reports.reading.text import format_setting
-from reports.scaling.measured import missing_runs
-from reports.scaling.measured.cell import MeasuredCell
+from reports.scaling.measured import missing_runs, race_records
+from reports.scaling.measured.cell import MeasuredCell, RacedRatio
 from reports.scaling.measured.links import MEMORY, PAYLOAD_SHARE, Links, read_links, take_median
+from reports.scaling.measured.race_records import RESULT, SETTING
 from reports.scaling.measured.run_labels import NETWORK, RunRow, group_rows, name_runs
 from reports.scaling.measured.traffic import CountedTraffic, Gradient, Traffic, infer_traffic
+
+_NOT_USED, _FEW = ("shared_cores", "disturbed"), ("few_steps",)
+"""Columns of `Report.runs` that mark runs which are left out, and runs which are used but mentioned."""
+_BASE = "baseline method"
+"""Key of rows: the method of the baseline of their race."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,17 +112,22 @@ def read_measurements(runs: pd.DataFrame, swept: Sequence[str] = (), command: st
         gradsweep.errors.UsageError: no run has finished, or all have the same number of workers.
     """
     counts = pd.to_numeric(runs["workers"], errors="coerce") if "workers" in runs else pd.Series(math.nan, runs.index)
-    done = runs[(runs["status"] == run_directory.DONE) & runs["step_s"].notna() & (counts >= 1)]
+    has_ended = runs["status"] == run_directory.DONE
+    if "race" in runs:
+        has_ended |= runs["race"].notna()  # with race=only nothing else ends
+    done = runs[has_ended & runs["step_s"].notna() & (counts >= 1)]
     if done.empty:
         raise errors.UsageError(f"scaling: none of {len(runs)} runs has finished with a measured step; nothing to fit")
-    spoilt = is_marked(done, SPOILT)
+    spoilt = is_marked(done, _NOT_USED)
     if spoilt.all():
         raise errors.UsageError(
-            f"scaling: the times of all finished runs tell nothing: {count_marked(done, SPOILT)}; run them once more "
-            "with cores of their own"
+            f"scaling: the times of all finished runs tell nothing: {count_marked(done, _NOT_USED)}; run them once "
+            "more with cores of their own"
         )
     grid = lay_out_runs(done[~spoilt], swept)
-    rows = name_runs(grid.runs.to_dict("records"), grid.keys)
+    rows = [race_records.complete_row(row) for row in name_runs(grid.runs.to_dict("records"), grid.keys)]
+    methods = {(row["sweep"], row["run"]): row["method"] for row in rows}
+    rows = [{**row, _BASE: methods.get((row["sweep"], row.get("race_baseline")), "")} for row in rows]
     there = sorted({int(row["workers"]) for row in rows})
     if sum(count > 1 for count in there) < 2:
         raise errors.UsageError(
@@ -140,16 +152,21 @@ def read_measurements(runs: pd.DataFrame, swept: Sequence[str] = (), command: st
     cells = [cell for cell in found.values() if (cell.workload, cell.method) in traffic]
     remarks = missing_runs.describe_graphs(rows, traffic)
     if spoilt.any():
-        remarks.append(f"not used: {count_marked(done[spoilt], SPOILT)} of {len(done)}")
+        remarks.append(f"not used: {count_marked(done[spoilt], _NOT_USED)} of {len(done)}")
+    if is_marked(done[~spoilt], _FEW).any():
+        remarks.append(f"used all the same: {count_marked(done[~spoilt], _FEW)}")
     compressors = {row["method"]: format_setting(row["compressor"]) for row in rows}
     return Measurements(cells, traffic, compressors, left_out, by_key, remarks)
 
 
 def _infer_traffic(group: Sequence[RunRow]) -> Traffic | str:
-    counted = [
-        CountedTraffic(int(workers), _average(same, "payload_bytes"), _average(same, "sent_bytes"), *_read_calls(same))
-        for (workers,), same in sorted(group_rows(group, "workers").items())
-    ]
+    counted = []
+    setting = group[0][SETTING]
+    for (workers,), same in sorted(group_rows(group, "workers").items()):
+        telling = _choose_counted(same)
+        setting = telling[SETTING]
+        sizes = _average(same, "payload_bytes"), _average(same, "sent_bytes")
+        counted.append(CountedTraffic(int(workers), *sizes, *_read_calls(telling)))
     first = group[0]
     topology = format_setting(first.get("topology"))
     if topology == "star":
@@ -165,8 +182,15 @@ def _infer_traffic(group: Sequence[RunRow]) -> Traffic | str:
         every=int(_to_number(first.get("algorithm.steps")) or 1) if is_local else 1,
         gradient=_read_gradient(first),
     )
-    if isinstance(found, Traffic) and topology in missing_runs.GROWING:
-        return dataclasses.replace(found, grows=True)
+    if isinstance(found, Traffic):
+        return dataclasses.replace(
+            found,
+            grows=topology in missing_runs.GROWING,
+            part=setting.part,
+            allreduce=setting.allreduce,
+            is_tuned=any(row[SETTING].is_tuned for row in group),
+            is_fixed=setting.is_fixed,
+        )
     return found
 
 
@@ -188,7 +212,7 @@ def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
     median = {name: statistics.median(row[name] for row in group) for name in (*names, "step_s")}
     moved = sum(median[f"{phase}_s"] for phase in ("encode", "communicate", "decode"))
     links, expected, loads, marks, hosts = zip(*map(_read_records, group), strict=True)
-    workers = int(first["workers"])
+    workers, setting = int(first["workers"]), first[SETTING]
     each = [_to_number(row["samples_per_second"]) * row["step_s"] / workers for row in group]
     return MeasuredCell(
         workload=first["workload"],
@@ -204,12 +228,24 @@ def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
         decode_s=median["decode_s"],
         backward_s=median["backward_s"],
         beside_s=median["backward_s"] + (median["forward_s"] if _is_gossip(first) else 0.0),
-        overlaps=format_setting(first.get("exchange.overlap")) == "true",
+        overlaps=setting.overlap,
+        part=setting.part,
+        allreduce=setting.allreduce,
         is_fair=not any("cpu" in of_run for of_run in marks),
         expected=_take_known_median(first[NETWORK], expected),
         hosts=min(hosts),
         batch=first["batch"],
+        raced=_read_ratio(group),
     )
+
+
+def _read_ratio(group: Sequence[RunRow]) -> RacedRatio | None:
+    """Return the ratio that a race has measured of these runs; None without one, or with several."""
+    ratios = {
+        (row[_BASE], *(_to_number(row.get(f"throughput_ratio{end}")) for end in ("", "_low", "_high"))) for row in group
+    }
+    found = RacedRatio(*next(iter(ratios)))
+    return found if len(ratios) == 1 and found.base and found.low > 0 else None
 
 
 def _take_known_median(name: str, links: Sequence[Links | None]) -> Links | None:
@@ -220,7 +256,9 @@ def _take_known_median(name: str, links: Sequence[Links | None]) -> Links | None
 def _read_records(row: RunRow) -> tuple[Links | None, Links | None, float, list[str], int]:
     """Return the records in a run's files: links, configured links, threads per core, marks, hosts (0: unknown)."""
     run = run_directory.Run(Path(row["directory"]))
-    content, state = as_mapping((run.result() or {}).get(NETWORK)), run.state()
+    if not run.state()["attempts"]:  # with race=only
+        run = race_records.find_race(row) or run
+    content, state = as_mapping(row[RESULT].get(NETWORK)), run.state()
     cores = [attempt.get("cores") for attempt in state["attempts"]]
     count = len(cores[-1]) if cores and isinstance(cores[-1], list) else 0
     threads = int(row["workers"]) * int(_to_number(row.get("threads_per_worker")) or 1)
@@ -243,14 +281,17 @@ def _read_configured_links(run: RunRow) -> Links | None:
     return None if not rate or latency is None else Links(run[NETWORK], latency, 8 / (rate * PAYLOAD_SHARE))
 
 
-def _read_calls(group: Sequence[RunRow]) -> tuple[dict[str, float] | None, dict[str, float]]:
-    """Return the calls of a step by kind, and the early ones, from the first run that has counted them."""
-    for row in group:
-        result = run_directory.Run(Path(row["directory"])).result() or {}
-        if isinstance(found := result.get("collectives_per_step"), Mapping):
-            early = result.get("early_collectives_per_step")
-            return _keep_positive(found) or None, _keep_positive(early) if isinstance(early, Mapping) else {}
-    return None, {}
+def _choose_counted(group: Sequence[RunRow]) -> RunRow:
+    """Return the first run that has counted its calls, of those that overlap if any does; without one the first."""
+    counted = [row for row in group if isinstance(row[RESULT].get("collectives_per_step"), Mapping)]
+    return next((row for row in counted if row[SETTING].overlap), (counted or list(group))[0])
+
+
+def _read_calls(row: RunRow) -> tuple[dict[str, float] | None, dict[str, float]]:
+    """Return the calls of a step by kind, and the early ones; None if the run has not counted them."""
+    result = row[RESULT]
+    calls, early = (as_mapping(result.get(f"{kind}collectives_per_step")) for kind in ("", "early_"))
+    return _keep_positive(calls) or None, _keep_positive(early)
 
 
 def _keep_positive(found: Mapping[str, Any]) -> dict[str, float]:

@@ -11,7 +11,10 @@ NETWORK = "network"
 _BATCH = "batch"
 _OF_METHOD = ("exchange", "memory", "algorithm", "topology", "policy")
 _OF_WORK = ("model", "dataset")
-_OF_MESSAGES = ("exchange", "exchange.overlap", "exchange.granularity", "memory", "algorithm", "topology")
+_OF_MESSAGES = (
+    *("exchange", "exchange.overlap", "exchange.part_mib", "exchange.allreduce", "exchange.tune"),
+    *("exchange.granularity", "memory", "algorithm", "topology"),
+)
 _OF_REPETITION = frozenset(
     {"seed", "sweep", "run", "schedule", "epochs", "max_steps", _BATCH, "scaling", "clip", "partition", "measure_every"}
     | {"evaluate_every", "warmup_steps", "check_every", "checkpoint", "mpi", "data", "trackers"}

@@ -27,6 +27,8 @@ DENSE_PART = 3 * 2**20
 """Bytes of the gradient in a part if a payload may be as long as the gradient: a large layer is a part then."""
 SEGMENT = 2**21
 """Bytes of a sum if units are longer than that."""
+TUNED_PARTS = (4.0, 16.0, 64.0)
+"""Parts that a trial of exchange=tuned tries beside usual ones, over the usual ones of few workers (1 MiB)."""
 
 
 def compute_growth(workers: int) -> float:
@@ -102,6 +104,9 @@ class Traffic:
         every: steps from one exchange to the next.
         grows: lg W neighbours in a gossip, whatever `degree` says.
         part: with `lanes`, how many times as long the parts of the calls are as usual parts of few workers.
+        allreduce: the algorithm of sums that is not left to MPI's settings; empty: a ring.
+        is_tuned: a trial chooses the parts and the algorithm (exchange=tuned).
+        is_fixed: the parts have their length with any number of workers.
     """
 
     pattern: str
@@ -118,19 +123,35 @@ class Traffic:
     every: int = 1
     grows: bool = False
     part: float = 1.0
+    allreduce: str = ""
+    is_tuned: bool = False
+    is_fixed: bool = False
 
     def count_calls(self, workers: int) -> Traffic:
-        """Return the traffic with the calls of this many workers, whose parts may be longer than those of few workers.
+        """Return the traffic with the calls of this many workers; parts of many are longer than those of few."""
+        return self if self.is_fixed else self.change_parts(max(self.part, compute_growth(workers)))
+
+    def list_settings(self, workers: int) -> list[Traffic]:
+        """Return the traffic with each setting that the exchange may have with this many workers: one, if no trial
+        chooses it."""
+        if not self.is_tuned:
+            return [self.count_calls(workers)]
+        parts = dict.fromkeys((compute_growth(workers), *TUNED_PARTS))
+        algorithms = list(COLLECTIVES["allreduce"]) if self.summed else [self.allreduce]
+        return [dataclasses.replace(self.change_parts(part), allreduce=name) for part in parts for name in algorithms]
+
+    def change_parts(self, part: float) -> Traffic:
+        """Return the traffic with the calls of parts that are so many times as long as usual parts of few workers.
 
         The calls that wait for backward to end stay as many, as far as there are still so many; rounds are not cut.
         """
-        growth = max(1.0, compute_growth(workers) / self.part)
+        growth = part / self.part
         if self.pattern != "lanes" or growth == 1:
             return self
         rounds = self.rounds if self.rounds > 1 else 0
         parts = max(0.0, self.sums - rounds)
-        sums = rounds + math.ceil(parts / growth) if self.summed else self.sums
-        gathers = math.ceil(self.gathers / growth) if self.gathered else self.gathers
+        sums = rounds + _change_count(parts, growth, self.summed / part) if self.summed else self.sums
+        gathers = _change_count(self.gathers, growth, self.gathered / part) if self.gathered else self.gathers
         fewer = self.sums - sums + self.gathers - gathers
         return dataclasses.replace(
             self,
@@ -138,7 +159,7 @@ class Traffic:
             gathers=gathers,
             sizes=self.sizes * gathers / self.gathers,
             early=max(0.0, self.early - fewer),
-            part=self.part * growth,
+            part=part,
         )
 
     @property
@@ -167,7 +188,7 @@ class Traffic:
         return max(1, math.ceil(math.log2(workers))) if self.pattern == "swaps" else 1
 
     def list_calls(self, workers: int) -> list[CollectiveCall]:
-        """Return the collectives of a step's exchange, in order."""
+        """Return the collectives of a step's exchange, in order, with the calls that it has (`count_calls`)."""
         found = [CollectiveCall("allreduce", 256.0, self.agreements, workers)] if self.agreements else []
         if self.pattern == "sharded":
             tables = [CollectiveCall("alltoall", 256.0, 1, workers), CollectiveCall("allgather", 64.0, 1, workers)]
@@ -182,18 +203,25 @@ class Traffic:
         if self.pattern == "swaps":
             beyond = 2 if workers & (workers - 1) else 0
             return [*found, CollectiveCall("gossip", self.gathered, workers.bit_length() - 1 + beyond, 2)]
-        called = self.count_calls(workers)
-        if called.summed:
-            found.append(CollectiveCall("allreduce", called.summed / called.sums, called.sums, workers))
-        if called.sizes:
-            found.append(CollectiveCall("allgather", 64.0, called.sizes, workers))
-        if called.gathered:
-            found.append(CollectiveCall("allgather", called.gathered / called.gathers, called.gathers, workers))
+        if self.summed:
+            found.append(CollectiveCall("allreduce", self.summed / self.sums, self.sums, workers))
+        if self.sizes:
+            found.append(CollectiveCall("allgather", 64.0, self.sizes, workers))
+        if self.gathered:
+            found.append(CollectiveCall("allgather", self.gathered / self.gathers, self.gathers, workers))
         return found
 
     def _count_neighbours(self, workers: int) -> int:
         degree = (workers - 1).bit_length() if self.grows else round(self.degree)
         return min(workers - 1, degree or workers - 1)
+
+
+def _change_count(count: float, growth: float, size: float) -> float:
+    """Return how many parts there are of parts so many times as long; `size` is that of all, over `part`.
+
+    Of shorter parts there are at most those of PART bytes each, since a layer is not cut.
+    """
+    return math.ceil(count / growth) if growth > 1 else min(count / growth, max(count, math.ceil(size / PART)))
 
 
 @functools.lru_cache(maxsize=65536)
@@ -211,7 +239,9 @@ def compute_demand(traffic: Traffic, workers: int, alpha: float | None = None, b
         algorithms = COLLECTIVES[message.collective]
         if alpha is None:
             is_short = message.collective == "allreduce" and message.bytes < 4 * message.workers
-            name = "recursive_doubling" if is_short else next(iter(algorithms))
+            usual = next(iter(algorithms))
+            asked = traffic.allreduce if message.collective == "allreduce" else ""
+            name = "recursive_doubling" if is_short else asked or usual
             algorithms = {name: algorithms[name]}
         costs = [compute(message.bytes, message.workers) for compute in algorithms.values()]
         found = [(cost.count_latencies(EAGER, RENDEZVOUS), cost.messages, cost.bytes) for cost in costs]

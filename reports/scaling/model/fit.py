@@ -122,6 +122,7 @@ class CostModel:
         best: bool = False,
         codec: float = 1.0,
         payload: float = 1.0,
+        measured: MeasuredCell | None = None,
     ) -> StepTimes:
         """Predict a step of `key` (workload and method) with this many workers, each with `samples` in a step.
 
@@ -130,25 +131,36 @@ class CostModel:
             load: see `MeasuredCell`; of workers with cores of their own 1.
             best: each collective takes its fastest algorithm, instead of that of our runs.
             codec, payload: encode and decode, and the bytes, are so many times what they are; may be arrays.
+            measured: the exchange has the setting of this cell; None: that which it would have.
         """
         method, work = self.methods[key], self.works[key[0]]
-        traffic = method.traffic.count_calls(workers)
         crowd = max(1.0, load) ** self.kappa
         compute = (work.fixed + work.each * samples) * crowd
         encode = codec * method.encode * crowd
-        decode = codec * (method.decode + method.decode_each * traffic.count_payloads(workers)) * crowd
-        asked = compute_demand(traffic, workers, links.alpha, links.beta) if best else compute_demand(traffic, workers)
+        decode = codec * (method.decode + method.decode_each * method.traffic.count_payloads(workers)) * crowd
         k_a, k_b, per_message, per_byte, spread = self.get_figures(links)
-        size = asked.bytes * payload
-        time = k_a * links.alpha * asked.latencies + k_b * links.beta * size
-        time = time + (per_message * asked.messages + per_byte * size) * crowd
-        if method.overlaps:
-            time = compute_exposed(time, traffic.early_share, traffic.compute_overlap(compute * method.beside, encode))
+
+        def compute_time(traffic: Traffic) -> Any:
+            """Return the seconds of communication with this setting of the exchange."""
+            where = (links.alpha, links.beta) if best else ()
+            asked = compute_demand(traffic, workers, *where)
+            size = asked.bytes * payload
+            time = k_a * links.alpha * asked.latencies + k_b * links.beta * size
+            time = time + (per_message * asked.messages + per_byte * size) * crowd
+            if not overlaps:
+                return time
+            hidden = traffic.compute_overlap(compute * method.beside, encode)
+            return compute_exposed(time, traffic.early_share, hidden)
+
+        overlaps = method.overlaps if measured is None else measured.overlaps
+        settings = method.traffic.list_settings(workers) if measured is None else [measured.get_traffic(method.traffic)]
+        time = functools.reduce(np.minimum, map(compute_time, settings))
         return StepTimes(compute, encode, time + spread * (compute + encode) * expect_maximum(workers), decode)
 
     def predict_cell(self, cell: MeasuredCell) -> StepTimes:
         """Predict the step of a cell under the conditions of its measurement."""
-        return self.predict_step((cell.workload, cell.method), cell.workers, cell.links, cell.samples, load=cell.load)
+        key = cell.workload, cell.method
+        return self.predict_step(key, cell.workers, cell.links, cell.samples, load=cell.load, measured=cell)
 
 
 def compute_exposed(time: float, share: float, hidden: float) -> float:
@@ -264,7 +276,7 @@ def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str],
     for cell in cells:
         if cell.workers < 2 or not cell.is_fair:
             continue
-        sent = traffic[cell.workload, cell.method].count_calls(cell.workers)
+        sent = cell.get_traffic(traffic[cell.workload, cell.method])
         asked, share = compute_demand(sent, cell.workers), sent.early_share
         hidden = 0.0
         if cell.overlaps and share:

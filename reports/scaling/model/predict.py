@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reports.scaling.measured.cell import MeasuredCell
+from reports.scaling.measured.cell import MeasuredCell, RacedRatio
 from reports.scaling.measured.links import Links
 from reports.scaling.measured.measurements import Measurements
 from reports.scaling.model.cross_validation import CrossValidation
@@ -45,6 +45,7 @@ class Prediction:
         alone: the time of a step of a worker alone.
         is_measured: the method was run just so: on this network with as many workers and samples, each worker with
             cores and a host of its own.
+        raced: what a race has measured of it.
     """
 
     workload: str
@@ -56,6 +57,7 @@ class Prediction:
     high: float
     alone: float
     is_measured: bool
+    raced: RacedRatio | None = None
 
     @property
     def iterations_per_second(self) -> float:
@@ -107,24 +109,26 @@ class Predictor:
             for links in networks:
                 for method in self.measurements.list_methods(workload):
                     for count in workers:
-                        measured = self._find_measured(workload, method, count, links)
-                        step = measured or self.predict_step(workload, method, count, links)
-                        low, high = math.nan, math.nan
-                        if not measured:
-                            low, high = self._compute_interval((workload, method), count, links, float(step.total))
-                        found.append(
-                            Prediction(workload, method, count, links.name, step, low, high, alone, bool(measured))
-                        )
+                        names = workload, method, count, links.name
+                        cell = self._find_measured(workload, method, count, links)
+                        if cell is not None:
+                            parts = cell.compute_s, cell.encode_s, cell.communicate_s, cell.decode_s
+                            ends = math.nan, math.nan
+                            found.append(Prediction(*names, StepTimes(*parts), *ends, alone, True, cell.raced))
+                            continue
+                        step = self.predict_step(workload, method, count, links)
+                        ends = self._compute_interval((workload, method), count, links, float(step.total))
+                        found.append(Prediction(*names, step, *ends, alone, False))
         return found
 
-    def _find_measured(self, workload: str, method: str, workers: int, links: Links) -> StepTimes | None:
-        """Return a step that was measured under exactly these conditions; None without such a step."""
+    def _find_measured(self, workload: str, method: str, workers: int, links: Links) -> MeasuredCell | None:
+        """Return the cell that was measured under exactly these conditions; None without such a cell."""
         if self.best or links not in self.measurements.networks:
             return None
         for cell in self.measurements.select_cells(workload, method):
             is_it = (cell.network, cell.workers) == (links.name, workers)
             if is_it and is_alone(cell) and abs(cell.samples / self.get_samples(workload) - 1) <= _SAME_SAMPLES:
-                return StepTimes(cell.compute_s, cell.encode_s, cell.communicate_s, cell.decode_s)
+                return cell
         return None
 
     @functools.cached_property

@@ -29,7 +29,7 @@ class Speedup:
     """The time of a step without compression divided by that of `method`: above 1, compression pays.
 
     Attributes:
-        low, high: the interval; nan where there is none, and where both were measured.
+        low, high: the interval: of a prediction, or of a race's measurement; nan where there is none.
         is_measured: both steps were measured.
     """
 
@@ -83,7 +83,9 @@ def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: M
         names = one.workload, one.method, base.method
         if names not in pairs:
             pairs[names] = Pair.from_predictor(predictor, *names)
-        if not is_measured and (pair := pairs[names]):
+        if is_measured and one.raced is not None and one.raced.base == base.method:
+            low, high = one.raced.low, one.raced.high
+        elif not is_measured and (pair := pairs[names]):
             ends = pair.compute_interval(predictor, one.workers, links[one.network])
             low, high = min(float(ends[0]), times), max(float(ends[1]), times)
         answers.append(Speedup(one.workload, one.method, one.workers, one.network, times, low, high, is_measured))

@@ -115,6 +115,17 @@ def whole() -> None:
             rows = list(csv.DictReader(file))
         assert ratios is not None and tuple(rows[0]) == RACE_COLUMNS
         assert ratios["transport"] == {"layer": "ob1", "over": ["shm"], "faster": []}
+        assert ratios["network"] is None, "there is none to be measured"
+        sent = ratios["traffic"]
+        assert list(sent) == ["none", "topk", "local"]
+        samples = {COMM.size * each["samples"] for each in sent.values()}
+        assert all(16 < each < 24 for each in samples), samples  # batches of an epoch: 32, and the rest
+        assert sent["none"]["payload_bytes"] == 4 * sent["none"]["parameters"] > 5 * sent["topk"]["payload_bytes"]
+        assert (
+            sent["none"]["collectives_per_step"] == {"allreduce": 1}
+            and "allgather" in sent["topk"]["collectives_per_step"]
+        )
+        assert 0 < sent["local"]["payload_bytes"] < 0.6 * sent["none"]["payload_bytes"], "every third step"
         (only,) = ratios["heats"]
         assert only["baseline"] == "none" and list(only["runs"]) == ["none", "topk", "local"]
         assert list(ratios["left_out"]) == (["gone", "backup"] if backup else ["gone"])

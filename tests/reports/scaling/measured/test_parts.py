@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +16,11 @@ from reports.reading.report import Report
 from reports.scaling.measured import links, measurements
 from reports.scaling.measured.cell import MeasuredCell
 from reports.scaling.measured.measurements import Measurements
-from reports.scaling.measured.traffic import Traffic
+from reports.scaling.measured.traffic import Traffic, compute_demand
+from reports.scaling.model.cross_validation import CrossValidation
+from reports.scaling.model.fit import fit_model
+from reports.scaling.model.predict import Predictor
+from reports.scaling.output.speedup import compute_speedups
 from tests.reports import fabricate
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import SWEPT
@@ -249,8 +254,14 @@ def test_a_sweep_that_the_cpus_limited_says_so(sweep: Path) -> None:
 SPOILT: dict[str, tuple[str, dict[str, Any], str]] = {
     "shared": (run_directory.STATE, {"shared_cores": True}, "cores shared with other runs"),
     "disturbed": (run_directory.RESULT, {"yardstick": fabricate.yardstick(others=0.5)}, "disturbed by other programs"),
-    "few steps": (run_directory.RESULT, {"timed_steps": 12}, "few timed steps"),
 }
+
+
+def test_runs_of_few_steps_are_used_and_mentioned(sweep: Path) -> None:
+    before = read(sweep)
+    change(sweep, run_directory.RESULT, lambda content: content.update(timed_steps=12), "=none")
+    found = read(sweep)
+    assert found.cells == before.cells and found.remarks == ["used all the same: 3 runs (3 few timed steps)"]
 
 
 @pytest.mark.parametrize("why", SPOILT)
@@ -306,3 +317,99 @@ def test_calls_of_earlier_runs_are_estimated_from_the_gradient(sweep: Path, gran
     change(sweep, run_directory.CONFIG, lambda config: config["compressor"].update(name="svd"), only="qsgd")
     (svd,) = (traffic for (_, method), traffic in read(sweep).traffic.items() if "none" not in method)
     assert svd.gathers == svd.sizes == calls
+
+
+def race(sweep: Path, **records: Any) -> dict[int, list[str]]:
+    """Let the sweep's runs be those of race=only: no result, all figures in races/; return runs by workers."""
+    by_workers: dict[int, list[Path]] = {}
+    for directory in sorted((sweep / run_directory.RUNS).iterdir()):
+        config = json.loads((directory / run_directory.CONFIG).read_text())
+        by_workers.setdefault(config["workers"], []).append(directory)
+    for workers, runs in by_workers.items():
+        place = sweep / run_directory.RACES / f"workers={workers}"
+        place.mkdir(parents=True)
+        figures, traffic, network = {}, {}, None
+        for run in runs:
+            result = json.loads((run / run_directory.RESULT).read_text())
+            step = 1 / result["iterations_per_second"]
+            figures[run.name] = {"step_s": step, "phases_s": result["phases_s"], "ratio": 1.5, "blocks": 9}
+            figures[run.name] |= {"ratio_low": 0.9, "ratio_high": 2.0, "timed_steps": 90}
+            names = ("parameters", "payload_bytes", "sent_bytes", "collectives_per_step")
+            traffic[run.name] = {name: result[name] for name in names} | {"samples": 32.0}
+            network = result["network"]
+            state = json.loads((run / run_directory.STATE).read_text())
+            files.write_json(place / run_directory.STATE, state)
+            files.write_json(run / run_directory.STATE, {**state, "attempts": [], "status": "pending"})
+            (run / run_directory.RESULT).unlink()
+        names = [run.name for run in runs]
+        racers = {name: [name] for name in names}
+        heat = {"heat": 1, "baseline": next(name for name in names if "=none" in name), "runs": figures, "pairs": []}
+        about = {"format": 1, "finished": True, "racers": racers, "heats": [heat], "left_out": {}, "network": network}
+        files.write_json(place / run_directory.RATIOS, {**about, "traffic": traffic, **records})
+        files.write_json(place / run_directory.RACE_PLAN, {"racers": racers})
+    return {workers: [run.name for run in runs] for workers, runs in by_workers.items()}
+
+
+def test_runs_that_only_raced_have_the_cells_of_trained_ones(sweep: Path) -> None:
+    trained = read(sweep)
+    race(sweep)
+    raced = read(sweep)
+    assert raced.traffic == trained.traffic and len(raced.cells) == len(trained.cells) == 6
+    for cell in trained.cells:
+        here = one(raced, cell.method, cell.workers)
+        assert here.raced == ("none", 1.5, 0.9, 2.0) and cell.raced is None
+        for field in dataclasses.fields(cell):
+            expected, value = getattr(cell, field.name), getattr(here, field.name)
+            assert field.name == "raced" or value == (
+                pytest.approx(expected) if isinstance(expected, float) else expected
+            )
+
+
+def test_a_measured_lead_has_the_interval_of_its_race(sweep: Path) -> None:
+    race(sweep)
+    found = read(sweep)
+    predictor = Predictor(found, fit_model(found.cells, found.traffic), CrossValidation([], []))
+    predictions = predictor.predict(found.networks, [2])
+    (lead,) = compute_speedups(predictor, predictions, {link.name: link for link in found.networks})
+    assert lead.is_measured and (lead.low, lead.high) == (0.9, 2.0) and lead.is_close
+
+
+def test_a_tuned_exchange_has_the_setting_that_its_trial_found(sweep: Path) -> None:
+    """The baseline's is `tuned`, that of others `also_tuned`; elsewhere a trial would find the fastest setting."""
+    setting = {"overlap": True, "part_mib": 16.0, "allreduce": "rabenseifner", "tried": []}
+    race(sweep, tuned=setting)
+    found = read(sweep)
+    for method, tuned in (("none", True), ("qsgd", False)):
+        for workers in (2, 4, 8):
+            cell = one(found, method, workers)
+            assert (cell.overlaps, cell.part, cell.allreduce) == (
+                (True, 16.0, "rabenseifner") if tuned else (False, 1.0, "")
+            )
+        assert found.traffic["", method].is_tuned == tuned
+    traffic = found.traffic["", "none"]
+    assert traffic.part == 16 and traffic.allreduce == "rabenseifner"
+    options = traffic.list_settings(1024)
+    assert {(option.part, option.allreduce) for option in options} == {
+        (part, name) for part in (32.0, 4.0, 16.0, 64.0) for name in ("ring", "recursive_doubling", "rabenseifner")
+    }
+    model = fit_model(found.cells, found.traffic)
+    links = found.networks[0]
+    best = model.predict_step(("", "none"), 1024, links, 32.0).communicate
+    for option in options:
+        method = dataclasses.replace(
+            model.methods["", "none"], traffic=dataclasses.replace(option, is_tuned=False, is_fixed=True)
+        )
+        other = dataclasses.replace(model, methods={("", "none"): method})
+        assert best <= other.predict_step(("", "none"), 1024, links, 32.0).communicate * (1 + 1e-9)
+    cell = one(found, "none", 8)
+    demand = compute_demand(cell.get_traffic(traffic), 8)
+    assert demand.messages == 6 * traffic.sums, "twice lg 8 steps a call, not those of a ring"
+
+
+def test_parts_and_algorithms_of_the_config_are_those_of_its_runs(sweep: Path) -> None:
+    change(sweep, run_directory.CONFIG, lambda config: config["exchange"].update(part_mib=8, allreduce="ring"), "=none")
+    found = read(sweep)
+    traffic = found.traffic["", "none"]
+    assert (traffic.part, traffic.allreduce, traffic.is_fixed, traffic.is_tuned) == (8.0, "ring", True, False)
+    assert traffic.count_calls(1024) is traffic and one(found, "none", 4).part == 8.0
+    assert found.traffic["", "qsgd"].count_calls(1024).part == 32

@@ -231,11 +231,13 @@ def test_fewer_and_longer_parts_of_many_workers_leave_as_many_after_backward() -
     many = few.count_calls(64)
     assert (many.sums, many.gathers, many.sizes, many.early) == (11, 4, 4, 12)
     assert many.count_calls(64) is many and few.count_calls(64).count_calls(128) == few.count_calls(128)
-    assert few.count_calls(1024).early == 0 and compute_demand(few, 1024).messages == 2 * 1023 + 2 * 1023
+    assert (
+        few.count_calls(1024).early == 0 and compute_demand(few.count_calls(1024), 1024).messages == 2 * 1023 + 2 * 1023
+    )
     rounds = Traffic("lanes", summed=4e6, sums=6, rounds=2)
     assert rounds.count_calls(64).sums == 4 and rounds.count_calls(2**20).sums == 3
     whole = Traffic("gossip", gathered=44e6)
     assert whole.count_calls(1024) is whole
-    assert compute_demand(few, 1024).bytes == pytest.approx(
+    assert compute_demand(few.count_calls(1024), 1024).bytes == pytest.approx(
         compute_cost("allreduce", "ring", 44e6, 1024).bytes + 1023 * (8e6 + 64)
     )

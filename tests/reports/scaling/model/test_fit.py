@@ -256,6 +256,6 @@ def test_figures_of_an_emulated_network_hold_there_only(made: Made) -> None:
     assert both.get_figures(here) == both.shared != both.real
     traffic = parts.traffic["", "none"]
     step = model.predict_step(("", "none"), 1024, typed, 32.0)
-    messages = compute_demand(traffic, 1024).messages
+    messages = compute_demand(traffic.count_calls(1024), 1024).messages
     again = model.predict_step(("", "none"), 1024, parse_network("100gbit", overhead=9e-6), 32.0)
     assert again.total - step.total == pytest.approx(2e-6 * messages)
