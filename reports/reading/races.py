@@ -66,10 +66,11 @@ def read_notes(sweeps: Iterable[Path]) -> RaceNotes:
 def read_races(sweep: Path, leave_out: Callable[[LeftOut], None]) -> dict[str, dict[str, Any]]:
     """Return the measurements of a sweep's races by run name, as columns of `Report.runs`.
 
-    A race measures a run for all that cost the same; `raced_by` has its name.
+    A race measures a run for all that cost the same; `raced_by` has its name. A race of several runs counts before that
+    of a run alone, which has no ratio.
     """
     found: dict[str, dict[str, Any]] = {}
-    for race in _read_files(sweep, leave_out):
+    for race in sorted(_read_files(sweep, leave_out), key=lambda race: len(race.racers) > 1):
         found |= _read_figures(race)
     return found
 

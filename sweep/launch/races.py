@@ -27,7 +27,7 @@ from sweep.launch.session import Session
 from sweep.launch.sweep_events import SweepEvents
 from sweep.launchers.launchers import build_executor
 from sweep.planning.load_point import load_point
-from sweep.planning.races import RaceGroup, find_missing_races
+from sweep.planning.races import RaceGroup, find_disturbed, find_missing_races
 from sweep.settings.race import OFF, ONLY, WITHOUT, RaceSettings, parse_race
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.system import signals
@@ -35,7 +35,7 @@ from sweep.system.signals import Interrupted
 
 
 def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedPoint]) -> None:
-    """Race those runs of a sweep that have not raced yet, one race after another.
+    """Race those runs of a sweep that have not raced yet, and measure disturbed throughput again (sweep.remeasure).
 
     Args:
         directory: of the sweep, whose lock this process holds.
@@ -45,7 +45,7 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
         Interrupted: by a signal; what was measured until then is kept.
     """
     race = _choose_settings(directory, points)
-    if race.mode == OFF:
+    if race.mode == OFF and not any(point.settings.remeasure for point in points.values()):
         return
     known = dict(points)
     for run in run_directory.runs_of(directory):
@@ -55,23 +55,40 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
     racing = {
         run: point.config for run, point in known.items() if race.mode == ONLY or run.status() == run_directory.DONE
     }
-    missing = find_missing_races(directory, racing)
-    if not missing:
-        return
-    first = known[missing[0].baseline]
+    missing = [] if race.mode == OFF else find_missing_races(directory, racing)
+    went_on = _run_races(session, directory, known, missing, race, "race")
+    for _ in range(next((point.settings.remeasure for point in known.values()), 0)):
+        if not went_on or not (disturbed := find_disturbed(directory, racing)):
+            break
+        went_on = _run_races(session, directory, known, disturbed, race, "again")
+
+
+def _run_races(
+    session: Session,
+    directory: Path,
+    points: Mapping[Run, ResolvedPoint],
+    groups: Sequence[RaceGroup],
+    race: RaceSettings,
+    name: str,
+) -> bool:
+    """Run races one after another; return False if another shell has cancelled the sweep."""
+    if not groups:
+        return True
+    first = points[groups[0].baseline]
     events = session.open_events(directory, first.settings)
     is_local = first.config["launcher"]["cluster"] == "local"
     settings = dataclasses.replace(first.settings, pack=is_local)  # a race is a job of SLURM by itself
-    session.runs.extend(run for group in missing for served in group.racers.values() for run in served)
+    session.runs.extend(run for group in groups for served in group.racers.values() for run in served)
     session.is_racing = True
+    status = run_directory.DONE
     try:
         executor = build_executor(first.options, directory, settings, fork_servers=session.fork_servers)
         tasks = TaskBuilder(directory, keep_code=settings.snapshot)
         try:
             inbox = Inbox(directory)
-            for number, group in enumerate(missing, 1):
-                title = f"[race {number}/{len(missing)}]"
-                status = _run_race(executor, tasks, group, known[group.baseline], race, title, events, inbox)
+            for number, group in enumerate(groups, 1):
+                title = f"[{name} {number}/{len(groups)}]"
+                status = _run_race(executor, tasks, group, points[group.baseline], race, title, events, inbox)
                 session.failed_races += status != run_directory.DONE
                 if status == run_directory.CANCELLED:
                     break
@@ -81,6 +98,7 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
         events.end(session.runs, int(interrupted.code or 1))
         raise
     session.is_racing = False
+    return status != run_directory.CANCELLED
 
 
 def _choose_settings(directory: Path, points: Mapping[Run, ResolvedPoint]) -> RaceSettings:
@@ -120,7 +138,7 @@ def _run_race(
     title += f"  {plural(len(group.racers), 'run')} with {plural(point.config['workers'], 'worker')}"
     print_line(reports.verbosity.info(), f"{title}, {race.seconds:g} s a heat at most", "dim")
     without: dict[str, str] = {}
-    while len(group.racers) - len(without) > 1:
+    while len(group.racers) - len(without) >= min(2, len(group.racers)):
         run = lay_out_race(group, point, race, without)
         task = tasks(run, point)
         limits = dataclasses.replace(task.limits, time_s=None)  # race.seconds is its limit
@@ -156,10 +174,14 @@ def _run_race(
 
 
 def describe_precision(figures: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many blocks the runs of a race have taken, and how precise the worst ratio is."""
+    """Return how many blocks the runs of a race have taken, and how precise the worst ratio is.
+
+    A run that was measured alone has no ratio, but a throughput.
+    """
     precisions = [each["precision"] for each in figures]  # null: of a ratio without an interval
     worst = "without an interval" if None in precisions else f"to ±{100 * max(precisions):.2g} %"
-    return f"{plural(sum(each['blocks'] for each in figures), 'block')}, ratios {worst}"
+    what = "ratios" if any(each["ratio"] is not None for each in figures) else "throughput"
+    return f"{plural(sum(each['blocks'] for each in figures), 'block')}, {what} {worst}"
 
 
 def _cancel_if_asked(executor: RunExecutor, job: Job, inbox: Inbox) -> None:

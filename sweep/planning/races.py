@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gradsweep.disturbance import choose_best, explain_disturbed, find_best
 from gradsweep.errors import bad_value
 from gradsweep.files import read_json
-from gradsweep.run_directory import DIVERGED, DONE, FAILED, RACE_PLAN, RACES, RATIOS, TIMEOUT, Run
+from gradsweep.run_directory import DIVERGED, DONE, FAILED, RACE_PLAN, RACES, RATIOS, TIMEOUT, Run, runs_of
 from gradsweep.signature import canonical
 from gradsweep.text import duration, plural
 from sweep.settings.race import ONLY, RaceSettings
@@ -74,9 +75,8 @@ class RaceGroup:
 
     def is_planned(self) -> bool:
         """Tell whether the directory has a race of exactly these runs, whichever of equal costs race for others."""
-        planned = (read_json(self.directory / RACE_PLAN) or {}).get("racers")
-        served = planned.values() if isinstance(planned, Mapping) else ()
-        known = {frozenset(map(str, names)) for names in served if isinstance(names, list)}
+        planned = _as_mapping((read_json(self.directory / RACE_PLAN) or {}).get("racers"))
+        known = {frozenset(map(str, _as_list(names))) for names in planned.values()}
         return known == {frozenset(run.name for run in runs) for runs in self.racers.values()}
 
 
@@ -108,6 +108,35 @@ def describe_races(count: int, settings: RaceSettings) -> str:
 def find_missing_races(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> list[RaceGroup]:
     """Return the races for these runs of a sweep that must be run, or run again."""
     return [group for group in group_runs(sweep, configs) if not group.is_raced()]
+
+
+def find_disturbed(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> list[RaceGroup]:
+    """Return the races that measure again what others have disturbed of the throughput of these runs.
+
+    These are the disturbed races themselves, and for each disturbed run that has not raced a race of it alone. What a
+    race has left out is not tried again.
+    """
+    results = {run: run.result() or {} for run in configs if run.status() == DONE}
+    yardsticks = {run: [result.get("yardstick")] for run, result in results.items()}
+    settled: set[str] = set()
+    for race in runs_of(sweep, RACES):
+        ratios = read_json(race.path(RATIOS)) or {}
+        heats = [heat for heat in _as_list(ratios.get("heats")) if _as_mapping(heat)]
+        racers = _as_mapping(ratios.get("racers"))
+        yardsticks[Run(race.directory)] = [heat.get("yardstick") for heat in heats]
+        settled.update(_as_mapping(ratios.get("left_out")))
+        for name in (name for heat in heats for name in _as_mapping(heat.get("runs"))):
+            settled.update(map(str, _as_list(racers.get(name))))
+    best = find_best(each for some in yardsticks.values() for each in some)
+    disturbed = {
+        run
+        for run, some in yardsticks.items()
+        if any(explain_disturbed(each, choose_best(each, best)) is not None for each in some)
+    }
+    alone = [RaceGroup(sweep / RACES / run.name, {run: (run,)}) for run in configs]
+    again = [race for race in (*group_runs(sweep, configs), *alone) if Run(race.directory) in disturbed]
+    again = [race for race in again if race.is_raced()]
+    return [*again, *(race for race in alone if race.baseline in disturbed and race.baseline.name not in settled)]
 
 
 def group_runs(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> list[RaceGroup]:
@@ -154,3 +183,13 @@ def _describe_costs(config: Mapping[str, Any]) -> str:
         else:
             kept.pop(section, None)
     return canonical(kept)
+
+
+def _as_mapping(value: Any) -> Mapping[str, Any]:
+    """Return a mapping of a JSON file; empty if it is something else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Return a list of a JSON file; empty if it is something else."""
+    return value if isinstance(value, list) else []

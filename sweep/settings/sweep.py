@@ -50,6 +50,7 @@ class SweepSettings:
     snapshot: bool = True
     share_cores: bool = boolean(False)
     pack: bool = boolean(False)
+    remeasure: int = integer(0, low=0)
     retries: int = integer(2, low=0)
     backoff_s: float = number(10.0, low=0)
     fail_fast: bool = False

@@ -19,7 +19,7 @@ from trainers.devices.yardstick import Yardstick
 from trainers.mpi import stopping
 from trainers.race.plan import Plan
 from trainers.race.racer import Racer
-from trainers.race.ratios import estimate_rates, estimate_ratios
+from trainers.race.ratios import Ratio, estimate_rates, estimate_ratios
 from trainers.recording.readings import Readings
 from trainers.training.failure_cause import RunFailed
 
@@ -77,6 +77,7 @@ class Heat:
         report: Report,
     ) -> None:
         self.comm, self.racers, self.plan, self._random, self._report = comm, dict(racers), plan, random, report
+        self._least = min(2, len(racers))  # a single run is measured without a comparison
         self.left: dict[str, str] = {}
         """Why runs have left the heat, by name."""
         self._means: dict[str, list[np.ndarray]] = {name: [] for name in racers}
@@ -102,7 +103,7 @@ class Heat:
         while not over:
             stopped = self._take_round()
             now = time.monotonic()
-            over = stopped or len(self.racers) < 2 or now - began > self.plan.seconds
+            over = stopped or len(self.racers) < self._least or now - began > self.plan.seconds
             if self.comm.rank == 0 and (over or now - reported > REPORT_EVERY_S):
                 figures = self.compute_figures()
                 precise = all(figure["precision"] <= self.plan.precision for figure in figures["runs"].values())
@@ -174,7 +175,8 @@ class Heat:
         `baseline` is the name of a run; `runs` has by name the seconds of a step and its phases, the interval of
         the throughput, and the ratio of the run's speed to the baseline's with its interval; `pairs` has the ratio of
         the second run's speed to the first's for all pairs. Means over rounds are geometric, so that the quotient of
-        two runs' speeds is their ratio. `yardstick` tells how fast the cores were, by rounds in place of steps.
+        two runs' speeds is their ratio. A run that is alone from the beginning has no ratio (NaN), and the precision
+        of its throughput. `yardstick` tells how fast the cores were, by rounds in place of steps.
         """
         names = list(self.racers)
         if not self._rounds or not names:
@@ -183,7 +185,8 @@ class Heat:
         times = means[:, :, 0].T
         step_s = np.exp(np.log(times).mean(0))
         phases_s = means[:, :, 1:].mean(1) * (step_s / times.mean(0))[:, None]
-        ratios, rates = estimate_ratios(times, 0), estimate_rates(times)
+        rates = estimate_rates(times)
+        ratios = estimate_ratios(times, 0) if self._least > 1 else [Ratio(math.nan, math.nan, math.nan)]
         runs = {
             name: {
                 "step_s": step_s[place],
@@ -193,7 +196,7 @@ class Heat:
                 "ratio": ratios[place].value,
                 "ratio_low": ratios[place].low,
                 "ratio_high": ratios[place].high,
-                "precision": ratios[place].precision,
+                "precision": (ratios if self._least > 1 else rates)[place].precision,
                 "blocks": self._rounds,
                 "timed_steps": self._rounds * self._timed[name],
                 "last_step": self.racers[name].step,

@@ -103,17 +103,18 @@ class Race:
             self._transport = describe_transport(next(iter(configs.values())), self.comm)
         self._network = measure_network(next(iter(configs.values())), self.comm, self.directory)
         names = [name for name in configs if name not in self._left_out]
+        least = min(2, len(configs))  # a plan of one run is to measure its throughput again
         stopped = False
-        while len(names) > 1 and not stopped:
+        while len(names) >= least and not stopped:
             racers = self._set_up({name: configs[name] for name in names})
             rest = names[len(racers) :]
-            if len(racers) == 1:
+            if len(racers) < least:
                 self._left_out[rest.pop(0)] = f"no memory for it beside {names[0]}"
             else:
                 stopped = self._run_heat(racers)
             for racer in racers.values():
                 racer.close()
-            names = [names[0], *rest]
+            names = [names[0], *rest] if rest else []
         self._write(finished=not stopped)
         return stopped
 

@@ -108,11 +108,12 @@ def test_of_equal_costs_one_races_that_is_done_and_a_race_holds_for_all(tmp_path
 
 
 def test_precision_in_words() -> None:
-    figures = [{"blocks": 9, "precision": 0.01}, {"blocks": 9, "precision": 0.025}]
+    figures = [{"blocks": 9, "precision": precision, "ratio": 0.5} for precision in (0.01, 0.025)]
     assert describe_precision(figures) == "18 blocks, ratios to ±2.5 %"
-    without = {"blocks": 1, "precision": None}  # as files have what is infinite
+    without = {"blocks": 1, "precision": None, "ratio": 0.5}  # as files have what is infinite
     assert math.inf not in [each["precision"] for each in figures]
     assert describe_precision([*figures, without]) == "19 blocks, ratios without an interval"
+    assert describe_precision([{**figures[0], "ratio": None}]) == "9 blocks, throughput to ±1 %"
 
 
 def test_the_last_command_with_points_decides_whether_a_resume_races(

@@ -88,6 +88,30 @@ def test_a_sweep_without_races_is_raced_by_a_later_command_and_then_by_a_resume(
     assert "[race 1/1]  3 runs with 2 workers, 1 s a heat at most" in capfd.readouterr().out
 
 
+def test_disturbed_throughput_is_measured_again(tmp_path: Path, multirun: Multirun) -> None:
+    """Without races each run alone: it has an interval and no ratio."""
+    grid = (*GRID, "race=off", "race.seconds=1")
+    assert multirun(*grid)[0] == 0
+    runs = run_directory.runs_of(tmp_path / "out")
+    for run in runs:
+        result = run.result() or {}
+        slower = 3 if run is runs[0] else 0.001  # than the best
+        result["yardstick"] = {"best_s": 0.01, "slow_s": 0.01 * slower, "cores_of_others": 0, "by_host": {"a": 0.01}}
+        run.path(run_directory.RESULT).write_text(json.dumps(result))
+    code, out, err = multirun(*grid, "sweep.resume=out", "sweep.remeasure=1")
+    assert code == 0 and "[again 1/1]  1 run with 2 workers  done: " in out and "[again 2" not in out, out + err
+    assert [race.name for race in find_races(tmp_path / "out")] == [runs[0].name]
+    with (tmp_path / "out" / run_directory.SUMMARY).open() as file:
+        rows = {row["run"]: row for row in csv.DictReader(file)}
+    row = rows[runs[0].name]
+    (heat,) = read(tmp_path / "out" / run_directory.RACES / runs[0].name / run_directory.RATIOS)["heats"]
+    figures = heat["runs"][runs[0].name]
+    assert float(row["iterations_per_second"]) == pytest.approx(1 / figures["step_s"])
+    assert float(row["throughput_low"]) == pytest.approx(figures["throughput_low"]) and not row["throughput_ratio"]
+    assert "Throughput in the race" not in out
+    assert [name for name, row in rows.items() if row["trained_iterations_per_second"]] == [runs[0].name]
+
+
 def test_only_a_race(tmp_path: Path, multirun: Multirun) -> None:
     code, out, err = multirun(*GRID, "race=only", "race.seconds=1")
     assert code == 0, err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 
 from gradsweep.errors import UsageError
 from gradsweep.files import write_json
-from gradsweep.run_directory import RACE_PLAN, Run
-from sweep.planning.races import group_runs, refuse_nothing_to_race
+from gradsweep.run_directory import CONFIG, RACE_PLAN, RATIOS, RESULT, STATE, Run
+from sweep.planning.races import RaceGroup, find_disturbed, group_runs, refuse_nothing_to_race
 from sweep.settings.race import ONLY, WITHOUT, RaceSettings, parse_race
 from sweep.settings.resolved_point import ResolvedPoint
 from tests.sweep.fakes import resolved
@@ -128,3 +129,66 @@ def test_a_race_of_nothing_is_refused_in_a_new_grid_only() -> None:
     for batch in (alone, two):
         with pytest.raises(UsageError, match="race=only: valid is auto or off in a search"):
             refuse_nothing_to_race(batch, search=True)
+
+
+QUIET = {"best_s": 0.001, "slow_s": 0.00105, "cores_of_others": 0.01, "by_host": {"a": 0.001}}
+SLOW = {**QUIET, "slow_s": 0.002}
+TAKEN = {**QUIET, "cores_of_others": 0.5}
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> dict[Run, dict[str, Any]]:
+    """Three runs that are done: one was undisturbed, two were not."""
+    changes = [{}, {"compressor": "qsgd"}, {"workers": 4}]
+    made = {Run(tmp_path / "runs" / run.name): config for run, config in configs(*changes).items()}
+    for run, yardstick in zip(made, (QUIET, SLOW, TAKEN), strict=True):
+        run.directory.mkdir(parents=True)
+        write_json(run.path(STATE), {"status": "done", "attempts": []})
+        write_json(run.path(RESULT), {"status": "done", "yardstick": yardstick})
+    return made
+
+
+def finish(race: RaceGroup, yardstick: dict[str, Any], **more: Any) -> None:
+    """Leave what a race leaves that all its runs have come through."""
+    race.directory.mkdir(parents=True, exist_ok=True)
+    plan = race.build_plan(5, 0.1, {})
+    heat = {"runs": {run.name: {} for run in race.racers}, "yardstick": yardstick}
+    files = {RACE_PLAN: plan, RESULT: {"status": "done"}, RATIOS: {"racers": plan["racers"], "heats": [heat], **more}}
+    for name, content in files.items():
+        write_json(race.directory / name, content)
+    (race.directory / CONFIG).write_text("{}")
+
+
+def directories(races: Sequence[RaceGroup]) -> list[str]:
+    return [race.directory.name for race in races]
+
+
+def test_disturbed_runs_without_a_race_are_measured_alone(tmp_path: Path, trained: dict[Run, dict[str, Any]]) -> None:
+    again = find_disturbed(tmp_path, trained)
+    assert directories(again) == ["run-1", "run-2"]
+    assert [list(race.racers) for race in again] == [[race.baseline] for race in again]
+    finish(again[0], QUIET)
+    finish(again[1], TAKEN)
+    assert directories(find_disturbed(tmp_path, trained)) == ["run-2"], "it was disturbed again"
+    finish(again[1], QUIET)
+    assert find_disturbed(tmp_path, trained) == []
+
+
+def test_disturbed_runs_that_race_are_measured_again_by_their_race(
+    tmp_path: Path, trained: dict[Run, dict[str, Any]]
+) -> None:
+    (race,) = group_runs(tmp_path, trained)
+    finish(race, QUIET)
+    assert directories(find_disturbed(tmp_path, trained)) == ["run-2"], "the others have an undisturbed throughput"
+    finish(race, SLOW)
+    assert directories(find_disturbed(tmp_path, trained)) == [race.directory.name, "run-2"]
+    finish(race, QUIET, left_out={"run-2": "cannot race"})
+    assert find_disturbed(tmp_path, trained) == [], "what cannot race is not tried again"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"heats": [3, {"runs": 1}], "racers": 1, "left_out": 2}'])
+def test_damaged_measurements_are_no_error(tmp_path: Path, trained: dict[Run, dict[str, Any]], content: str) -> None:
+    (race,) = group_runs(tmp_path, trained)
+    finish(race, SLOW)
+    (race.directory / RATIOS).write_text(content)
+    assert directories(find_disturbed(tmp_path, trained)) == ["run-1", "run-2"]

@@ -171,6 +171,23 @@ def once() -> None:
     assert len(asked) == 1 and all(written) and bool(written) == (COMM.rank == 0), written
 
 
+def solo() -> None:
+    """A run alone has a throughput with its interval, and no ratio."""
+    with folder() as directory:
+        place = lay_out(directory, topk=compose("topk"))
+        race.run_race(place, COMM)
+        COMM.Barrier()
+        ratios = read_json(place / RATIOS) or {}
+        (only,) = ratios["heats"]
+        figures = only["runs"]["topk"]
+        assert ratios["finished"] and only["pairs"] == [] and figures["blocks"] >= heat.LEAST_ROUNDS
+        assert figures["ratio"] is figures["ratio_low"] is figures["ratio_high"] is None
+        assert figures["throughput_low"] < 1 / figures["step_s"] < figures["throughput_high"]
+        half = (figures["throughput_high"] - figures["throughput_low"]) / 2
+        assert np.isclose(figures["precision"], half * figures["step_s"])
+        assert (read_json(place / RESULT) or {})["status"] == "done"
+
+
 def heats() -> None:
     """Where memory has room for two runs there are two heats, and the baseline is in both; a run too large is left."""
     with folder() as directory:
@@ -263,7 +280,7 @@ def first_step() -> None:
     assert find(algorithm={"name": "local_sgd", "from_step": 25}) == 25
 
 
-FUNCTIONS = [alone, whole, once, heats, stop, failing, lost, first_step]
+FUNCTIONS = [alone, whole, once, solo, heats, stop, failing, lost, first_step]
 
 if __name__ == "__main__":
     main({function.__name__: function for function in FUNCTIONS})
