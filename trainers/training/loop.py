@@ -35,7 +35,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     Args:
         config: of the run, the same on all ranks.
         comm: one rank for each worker, and behind them one for a dedicated server.
-        directory: of the run; rank 0 writes steps.csv and epochs.csv there, and all ranks write checkpoints.
+        directory: of the run; rank 0 writes its CSVs there, and all ranks write checkpoints.
 
     Raises:
         UsageError: the checkpoint cannot be used, or the one that SIGUSR1 asked for could not be written.
