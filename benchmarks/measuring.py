@@ -172,9 +172,9 @@ def time_command(command: Sequence[str], folder: Path, **variables: str) -> Time
 
 
 @contextlib.contextmanager
-def keep_busy(loops: int, cores: Collection[int] | None = None) -> Iterator[None]:
-    """Run so many busy loops beside the block, on these cores; None: on any."""
-    programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(loops)]
+def keep_busy(loops: int, cores: Collection[int] | None = None, code: str = BUSY) -> Iterator[None]:
+    """Run so many programs with busy loops beside the block, on these cores; None: on any."""
+    programs = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(loops)]
     try:
         for program in programs:
             os.sched_setaffinity(program.pid, os.sched_getaffinity(0) if cores is None else cores)
