@@ -50,7 +50,7 @@ def run(
         raise UsageError("--device cuda: torch finds no CUDA device")
     folder = output or Path("output", "bench", datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S"))
     if into is not None:
-        markdown_sections.read(into, PART)  # that it is there, before minutes of measuring
+        markdown_sections.read(into, PART)  # raises an error if the part is missing, before minutes of measuring
     else:
         _make_folder(folder)
     with _set_up(threads, kernels, elements):
@@ -91,14 +91,9 @@ def _set_up(threads: int, kernels: str, elements: int) -> Iterator[None]:
 
 def measure(compressors: Sequence[Compressor], model: str, elements: int, repeats: int, device: str) -> list[Row]:
     """Measure a memory copy and then each method; return a row for each."""
-    layers = resnet18_shapes()
-    flat: list[tuple[int, ...]] = [(elements,)]
-    kinds = {
-        "layers": lambda: Gradients(layers, device),
-        "flat": lambda: Gradients(flat, device),
-    }
+    shapes: dict[str, list[tuple[int, ...]]] = {"layers": resnet18_shapes(), "flat": [(elements,)]}
     wanted = ["layers" if model == "resnet18" or one.needs_matrix else "flat" for one in compressors]
-    rooms = {kind: make() for kind, make in kinds.items() if kind in wanted}
+    rooms = {kind: Gradients(units, device) for kind, units in shapes.items() if kind in wanted}
     workers = [Worker(one, rooms[kind]) for one, kind in zip(compressors, wanted, strict=True)]
     times: dict[str, Times] = {}
     for kind, room in rooms.items():  # each kind of units beside a copy of its own size

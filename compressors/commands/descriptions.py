@@ -1,4 +1,4 @@
-"""What methods promise and how many bytes they need, in a few words."""
+"""Describe in a few words what methods promise and how many bytes they need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from compressors.base import Compressor, Cooperative, Law, count_elements
 from compressors.unit_state import Stateful
 
 CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
-"""What is typed for values that are neither numbers nor words."""
+"""Values that are neither numbers nor words, by the words that are typed for them."""
 
 
 def get_family(method: type[Compressor]) -> str:
@@ -59,22 +59,16 @@ def format_law(promise: Law, is_lossless: bool = False) -> str:
 
 def format_traits(compressor: Compressor) -> str:
     """Return in words what a method requires of the workers, or allows them."""
-    found = []
-    if compressor.sum_dtype is not None:
-        found.append(f"sums as {compressor.sum_dtype}")
-    if isinstance(compressor, Cooperative):
-        found.append("rounds")
-    if isinstance(compressor, Stateful):
-        found.append("state")
-    for name, words in (
-        ("needs_matrix", "layers"),
-        ("scale_free", "no scale"),
-        ("shared_draws", "same draws on all workers"),
-        ("needs_movement", "needs movement"),
-    ):
-        if getattr(compressor, name):
-            found.append(words)
-    return ", ".join(found)
+    traits = {
+        f"sums as {compressor.sum_dtype}": compressor.sum_dtype is not None,
+        "rounds": isinstance(compressor, Cooperative),
+        "state": isinstance(compressor, Stateful),
+        "layers": compressor.needs_matrix,
+        "no scale": compressor.scale_free,
+        "same draws on all workers": compressor.shared_draws,
+        "needs movement": compressor.needs_movement,
+    }
+    return ", ".join(trait for trait, applies in traits.items() if applies)
 
 
 def format_payload_size(compressor: Compressor, shape: Sequence[int]) -> str:

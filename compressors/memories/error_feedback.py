@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import ClassVar
 
 from compressors.base import Compressor
@@ -52,13 +53,6 @@ def _nothing_is_left(x: torch.Tensor, lossless: bool) -> bool:
     return lossless and x.dtype != torch.float64
 
 
-@dataclasses.dataclass
-class _Step:
-    """The state of the current step."""
-
-    lr: float = 1.0
-
-
 @dataclasses.dataclass(frozen=True)
 class ScaledResidual(UnitMemory):
     """Error feedback scaled by learning rates: p = (lr of the last step / lr) * e + g, e = p - Q(p).
@@ -77,15 +71,16 @@ class ScaledResidual(UnitMemory):
     remembers: ClassVar[tuple[str, ...]] = ("residual", "lr")
 
     @functools.cached_property
-    def _step(self) -> _Step:
-        return _Step()
+    def _step(self) -> SimpleNamespace:
+        """The learning rate `lr` of the current step."""
+        return SimpleNamespace(lr=1.0)
 
     def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
         self._step.lr = lr
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         gradient = gradient.detach()
-        lr = self._step.lr
+        lr: float = self._step.lr
         if lr == 0.0 or (unit not in self.unit_tensors and _nothing_is_left(gradient, lossless)):
             return gradient
         (residual,) = self.tensors(unit, gradient, "residual")

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import ClassVar
 
 from compressors.base import Compressor, CorruptPayload, Law, count_elements
@@ -14,13 +15,6 @@ from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.unit_state import Stateful
 from gradsweep.options.parameters import Valid, field, is_integer, number
-
-
-@dataclasses.dataclass
-class _Group:
-    """The workers whose payloads are added."""
-
-    workers: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,13 +62,14 @@ class IntSGD(Compressor, Stateful):
         return f"int{self.bits}"
 
     @functools.cached_property
-    def _group(self) -> _Group:
-        return _Group()
+    def _group(self) -> SimpleNamespace:
+        """The workers whose payloads are added: their number `workers`."""
+        return SimpleNamespace(workers=1)
 
     @property
     def limit(self) -> int:
         """c: the largest integer that a worker may send, and that is a float32."""
-        limit = (2 ** (self.bits - 1) - 1) // self._group.workers
+        limit: int = (2 ** (self.bits - 1) - 1) // self._group.workers
         spare = max(0, limit.bit_length() - 24)
         return limit >> spare << spare
 

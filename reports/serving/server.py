@@ -124,13 +124,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if page is None:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the first report is being made", **{"Retry-After": "2"})
             return
-        tag = f'"{page.version}"'
-        if self.headers.get("If-None-Match") == tag:
+        more, body = {"ETag": f'"{page.version}"', "Vary": "Accept-Encoding"}, page.plain
+        if self.headers.get("If-None-Match") == more["ETag"]:
             self.send_response(HTTPStatus.NOT_MODIFIED)
-            self._send_headers({"ETag": tag, "Vary": "Accept-Encoding"})
+            self._send_headers(more)
             return
-        more = {"ETag": tag, "Vary": "Accept-Encoding"}
-        body = page.plain
         if "gzip" in self.headers.get("Accept-Encoding", ""):
             more, body = {**more, "Content-Encoding": "gzip"}, page.zipped
         self._answer(body, "text/html; charset=utf-8", PAGE_POLICY, more)

@@ -44,7 +44,7 @@ class Control:
         self.threads: int = self._control["threads"]
         self._sending = threading.Lock()
         self._changing = threading.Lock()
-        self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()  # to train or to end
         self._current: int | None = None
         self._to_stop: set[int] = set()
         # When a rank has died, mpirun sends SIGTERM to the others. They report it, so that the launcher knows which
@@ -75,10 +75,6 @@ class Control:
     def send_output(self, number: int, stream: int, data: bytes) -> None:
         """Send output of run `number` on this rank."""
         self.send({"say": "output", "number": number, "stream": stream, "data": data.decode("latin-1")})
-
-    def wait_for_order(self) -> dict[str, Any]:
-        """Wait for the next order to train or to end."""
-        return self._orders.get()
 
     def train(self, number: int | None) -> None:
         """Begin run `number`: an order to stop it, even an earlier one, becomes a request to this process."""
@@ -114,7 +110,7 @@ class Control:
             os.kill(os.getpid(), order["signal"])
             return
         if order["do"] != "stop":
-            self._orders.put(order)
+            self.orders.put(order)
             return
         with self._changing:
             self._to_stop.add(order["number"])
@@ -155,7 +151,7 @@ def serve(control: Control) -> None:
     library = MPI.Get_library_version().splitlines()[0]
     identity = {"rank": world.rank, "size": world.size, "pid": os.getpid(), "host": socket.gethostname()}
     control.begin({"say": "hello", **identity, "library": library})
-    while (order := control.wait_for_order())["do"] == "train":
+    while (order := control.orders.get())["do"] == "train":
         members = world.group.Incl(order["ranks"])
         comm = world.Create_group(members, tag=order["number"])  # the other ranks do not take part
         members.Free()

@@ -13,10 +13,10 @@ import torch
 
 from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.sums import sum_squares_in_8_lanes
 
 LANES = 256
 _TILE = 1024
-_SQUARES = 8  # lanes of a sum of squares
 _IN_THE_SPAN = 0.1
 
 
@@ -82,16 +82,7 @@ def _dot(a: Float32s, x: Float32s, lanes: Float32s) -> np.float32:
 @helper
 def _normalise(x: Float32s, sums: Float64s) -> float:
     """Divide `x` by its norm and return the norm; zeros stay zeros, a single NaN or Inf makes all elements NaN."""
-    sums[:] = 0.0
-    whole = x.size // _SQUARES * _SQUARES
-    for first in range(0, whole, _SQUARES):
-        for lane in range(_SQUARES):
-            value = np.float64(x[first + lane])
-            sums[lane] += value * value
-    for index in range(whole, x.size):
-        value = np.float64(x[index])
-        sums[index - whole] += value * value
-    norm = np.sqrt(((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7])))
+    norm = np.sqrt(sum_squares_in_8_lanes(x, sums))
     divisor = np.float32(norm) if np.isfinite(norm) else np.float32(np.nan)
     if norm != 0.0:
         for index in range(x.size):
@@ -103,7 +94,7 @@ def _normalise(x: Float32s, sums: Float64s) -> float:
 def _orthonormal(vectors: Float32s, lengths: Float64s) -> None:
     rank = vectors.shape[1]
     lanes = np.empty(LANES, np.float32)
-    sums = np.empty(_SQUARES, np.float64)
+    sums = np.empty(8, np.float64)
     shares = np.empty(rank, np.float32)
     for number in range(vectors.shape[0]):
         for row in range(rank):
@@ -132,7 +123,7 @@ def _reflect(x: Float32s, across: Float32s, lanes: Float32s) -> None:
 def _householder(vectors: Float32s) -> None:
     rank = vectors.shape[1]
     lanes = np.empty(LANES, np.float32)
-    sums = np.empty(_SQUARES, np.float64)
+    sums = np.empty(8, np.float64)
     reflectors = np.empty(vectors.shape[1:], np.float32)
     for number in range(vectors.shape[0]):
         reflectors[:] = vectors[number]

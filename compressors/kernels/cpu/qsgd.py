@@ -26,23 +26,13 @@ from compressors.kernels.cpu.scales import (
     load,
     store,
 )
+from compressors.kernels.cpu.sums import sum_squares_in_8_lanes
 
 
 @helper
 def _euclidean(x: Float32s, sums: Float64s) -> np.float32:
-    """Return the l2 norm; NaN or Inf if `x` holds one. Squares are exact in float64 and can't overflow; they are
-    summed in eight interleaved sums, in a fixed order, to be the same in every implementation.
-    A norm beyond float32 becomes the largest float32."""
-    sums[:] = 0.0
-    whole = x.size >> 3 << 3
-    for first in range(0, whole, 8):
-        for lane in range(8):
-            value = np.float64(x[first + lane])
-            sums[lane] += value * value
-    for index in range(whole, x.size):
-        value = np.float64(x[index])
-        sums[index - whole] += value * value
-    total = ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]))
+    """Return the l2 norm; NaN or Inf if `x` holds one. A norm beyond float32 becomes the largest float32."""
+    total = sum_squares_in_8_lanes(x, sums)
     if np.isfinite(total):
         total = min(total, LARGEST_SQUARE)
     return np.float32(np.sqrt(total))

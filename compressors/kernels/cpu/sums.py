@@ -24,6 +24,22 @@ def fold(lanes: Float64s) -> float:
 
 
 @helper
+def sum_squares_in_8_lanes(x: Float32s, sums: Float64s) -> float:
+    """Return the sum of the squares of `x`, which are exact in float64, in an order that all kernels have: element i
+    goes to lane i mod 8 of `sums`, and then the lanes are added in pairs."""
+    sums[:] = 0.0
+    whole = x.size >> 3 << 3
+    for first in range(0, whole, 8):
+        for lane in range(8):
+            value = np.float64(x[first + lane])
+            sums[lane] += value * value
+    for index in range(whole, x.size):
+        value = np.float64(x[index])
+        sums[index - whole] += value * value
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]))
+
+
+@helper
 def combine(totals: Float64s, lanes: Float64s) -> float:
     """Return the sum of the totals of chunks, by the same rule again; `totals` are overwritten."""
     count = totals.size
