@@ -12,16 +12,8 @@ from pathlib import Path
 import torch
 
 from compressors.base import Compressor
+from compressors.commands import bench_timing
 from compressors.commands.bench_plot import Row, draw
-from compressors.commands.bench_timing import (
-    Gradients,
-    Operation,
-    Times,
-    Worker,
-    describe_machine,
-    resnet18_shapes,
-    time_interleaved,
-)
 from compressors.commands.descriptions import format_number
 from compressors.commands.method_specs import format_spec, parse_all
 from compressors.kernels import backend
@@ -54,7 +46,7 @@ def run(
     else:
         _make_folder(folder)
     with _set_up(threads, kernels, elements):
-        where = describe_machine(threads, device)
+        where = bench_timing.describe_machine(threads, device)
         rows = measure(compressors, model, elements, repeats, device)
     if kernels != "auto":
         where += f", kernels {kernels}"
@@ -91,17 +83,17 @@ def _set_up(threads: int, kernels: str, elements: int) -> Iterator[None]:
 
 def measure(compressors: Sequence[Compressor], model: str, elements: int, repeats: int, device: str) -> list[Row]:
     """Measure a memory copy and then each method; return a row for each."""
-    shapes: dict[str, list[tuple[int, ...]]] = {"layers": resnet18_shapes(), "flat": [(elements,)]}
+    shapes: dict[str, list[tuple[int, ...]]] = {"layers": bench_timing.resnet18_shapes(), "flat": [(elements,)]}
     wanted = ["layers" if model == "resnet18" or one.needs_matrix else "flat" for one in compressors]
-    rooms = {kind: Gradients(units, device) for kind, units in shapes.items() if kind in wanted}
-    workers = [Worker(one, rooms[kind]) for one, kind in zip(compressors, wanted, strict=True)]
-    times: dict[str, Times] = {}
+    rooms = {kind: bench_timing.Gradients(units, device) for kind, units in shapes.items() if kind in wanted}
+    workers = [bench_timing.Worker(one, rooms[kind]) for one, kind in zip(compressors, wanted, strict=True)]
+    times: dict[str, bench_timing.Times] = {}
     for kind, room in rooms.items():  # each kind of units beside a copy of its own size
-        operations: dict[str, Operation] = {}
+        operations: dict[str, bench_timing.Operation] = {}
         for number_, worker in enumerate(workers):
             if worker.gradients is room:
                 operations |= {f"{number_}/encode": worker.encode, f"{number_}/decode": worker.decode_and_finish}
-        taken = time_interleaved(operations, room.copy, repeats, device)
+        taken = bench_timing.time_interleaved(operations, room.copy, repeats, device)
         times |= {name if name != "copy" else f"{kind}/copy": one for name, one in taken.items()}
     main = "flat" if "flat" in rooms else "layers"
     rows = [_build_copy_row(times[f"{main}/copy"], main, rooms[main])]
@@ -110,7 +102,7 @@ def measure(compressors: Sequence[Compressor], model: str, elements: int, repeat
     return rows
 
 
-def _build_copy_row(times: Times, kind: str, room: Gradients) -> Row:
+def _build_copy_row(times: bench_timing.Times, kind: str, room: bench_timing.Gradients) -> Row:
     seconds = times.median
     rate = room.bytes / seconds / 1e9
     return Row(
@@ -118,7 +110,7 @@ def _build_copy_row(times: Times, kind: str, room: Gradients) -> Row:
     )
 
 
-def _build_row(worker: Worker, kind: str, encode: Times, decode: Times) -> Row:
+def _build_row(worker: bench_timing.Worker, kind: str, encode: bench_timing.Times, decode: bench_timing.Times) -> Row:
     room, size, both = worker.gradients, worker.payload_bytes, encode + decode
     return Row(
         method=format_spec(worker.compressor),

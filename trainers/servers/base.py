@@ -9,23 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compressors import Key
+from trainers.lanes import server_link
 from trainers.lanes.bundles import Room
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.server_link import (
-    ANSWER,
-    CONTROL,
-    END,
-    FIGURES,
-    FLAG_BYTES,
-    HEAD_BYTES,
-    LOAD,
-    PARAMETERS,
-    REPLY,
-    STATE,
-    STOP,
-    TAKEN,
-    Head,
-)
 from trainers.lanes.serving import Reply, take_free_reply
 from trainers.mpi import staging, stopping
 from trainers.optimizers.update import UpdateSetup
@@ -50,7 +36,7 @@ class Server(ABC):
         self._answers: list[Reply] = []
 
     @abstractmethod
-    def on_push(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
+    def on_push(self, worker: int, head: server_link.Head, body: torch.Tensor, room: Room) -> None:
         """Handle a worker's message, `body` without its head; afterwards return its buffer `room` to `rooms`."""
 
     def on_parameters_request(self, worker: int) -> None:
@@ -81,15 +67,15 @@ class Server(ABC):
         while True:
             self.world.Probe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)
             worker = status.Get_source()
-            if status.Get_tag() == CONTROL:
-                question, value = self.world.recv(source=worker, tag=CONTROL)
-                if question == END:
+            if status.Get_tag() == server_link.CONTROL:
+                question, value = self.world.recv(source=worker, tag=server_link.CONTROL)
+                if question == server_link.END:
                     break
                 self._control(worker, question, value)
                 continue
             room = self.rooms.pop() if self.rooms else Room()
             message = room.receive(self.world, worker, status.Get_tag())
-            self.on_push(worker, Head.from_message(message), message[HEAD_BYTES:], room)
+            self.on_push(worker, server_link.Head.from_message(message), message[server_link.HEAD_BYTES :], room)
         for answer in self._answers:
             MPI.Request.Waitall(answer.requests)
         ended: dict[str, Any] = value
@@ -97,21 +83,21 @@ class Server(ABC):
 
     def _control(self, worker: int, question: str, value: Any) -> None:
         reply: Any = None
-        if question == PARAMETERS:
+        if question == server_link.PARAMETERS:
             self.on_parameters_request(worker)
             return
-        if question == STATE:
+        if question == server_link.STATE:
             reply = self.state_dict()
-        elif question == FIGURES:
+        elif question == server_link.FIGURES:
             reply = self.figures()
-        elif question == LOAD:
+        elif question == server_link.LOAD:
             try:
                 self.load_state_dict(value)
             except (ValueError, KeyError, TypeError) as error:
                 reply = str(error) or type(error).__name__
-        self.world.send(reply, worker, REPLY)
+        self.world.send(reply, worker, server_link.REPLY)
 
-    def make_parcels(self, head: Head) -> list[Parcel]:
+    def make_parcels(self, head: server_link.Head) -> list[Parcel]:
         """Make the parcels of a step in the order in which workers put them into a message."""
         self.setup.selector.begin(head.step, head.epoch, head.lr)
         parcels = [
@@ -129,7 +115,9 @@ class Server(ABC):
 
     def send(self, answer: Reply, message: torch.Tensor, workers: Iterable[int], *, taken: bool = True) -> None:
         """Send a message, which is in an answer's buffer, to workers; its first FLAG_BYTES are for the flags."""
-        message[0] = (TAKEN if taken else 0) | (STOP if stopping.is_requested() else 0)
-        message[1:FLAG_BYTES] = 0
+        message[0] = (server_link.TAKEN if taken else 0) | (server_link.STOP if stopping.is_requested() else 0)
+        message[1 : server_link.FLAG_BYTES] = 0
         self._answers.append(answer)
-        answer.requests += [self.world.Isend(staging.get_words(message), worker, ANSWER) for worker in workers]
+        answer.requests += [
+            self.world.Isend(staging.get_words(message), worker, server_link.ANSWER) for worker in workers
+        ]

@@ -10,21 +10,7 @@ from typing import Any
 
 import networkx
 
-from trainers.options.topologies import (
-    Chain,
-    Complete,
-    Edges,
-    Expander,
-    Exponential,
-    Hypercube,
-    Margulis,
-    OnePeerExponential,
-    RandomRegular,
-    Ring,
-    Social,
-    Star,
-    Torus,
-)
+from trainers.options import topologies
 from trainers.topology import edges
 
 Graph = Any
@@ -44,19 +30,19 @@ def list_hops(workers: int) -> list[int]:
     return [2**power for power in range(math.ceil(math.log2(workers)))]
 
 
-def compute_sides(options: Torus, workers: int) -> tuple[int, int]:
+def compute_sides(options: topologies.Torus, workers: int) -> tuple[int, int]:
     """Return the rows and columns of a torus; without `rows`, the most rows up to the square root of workers."""
     rows = options.rows or max(rows for rows in range(1, math.isqrt(workers) + 1) if workers % rows == 0)
     return rows, workers // rows
 
 
-def _torus(options: Torus, workers: int) -> Graph:
+def _torus(options: topologies.Torus, workers: int) -> Graph:
     rows, columns = compute_sides(options, workers)
     grid = networkx.grid_2d_graph(rows, columns, periodic=True)
     return networkx.relabel_nodes(grid, {(row, column): row * columns + column for row, column in grid})
 
 
-def _hypercube(options: Hypercube, workers: int) -> Graph:
+def _hypercube(options: topologies.Hypercube, workers: int) -> Graph:
     bits = [1 << place for place in range(workers.bit_length() - 1)]
     return networkx.Graph((worker, worker ^ bit) for worker in range(workers) for bit in bits)
 
@@ -67,19 +53,19 @@ def _link_ahead(workers: int, distances: list[int]) -> Graph:
     return networkx.DiGraph(ways)
 
 
-def _margulis(options: Margulis, workers: int) -> Graph:
+def _margulis(options: topologies.Margulis, workers: int) -> Graph:
     side = math.isqrt(workers)
     pairs = networkx.Graph(networkx.margulis_gabber_galil_graph(side))
     return networkx.relabel_nodes(pairs, {(first, second): first * side + second for first, second in pairs})
 
 
-def _social(options: Social, workers: int) -> Graph:
+def _social(options: topologies.Social, workers: int) -> Graph:
     named = networkx.davis_southern_women_graph()
     plain = networkx.Graph((first, second) for first, second in named.edges)
     return networkx.relabel_nodes(plain, {name: number for number, name in enumerate(named)})
 
 
-def _random_regular(options: RandomRegular, workers: int) -> Graph:
+def _random_regular(options: topologies.RandomRegular, workers: int) -> Graph:
     """Return a random connected graph; for a dense graph its complement is drawn, which is faster."""
     draws = random.Random(options.draw)
     left_out = workers - 1 - options.degree
@@ -93,17 +79,17 @@ def _random_regular(options: RandomRegular, workers: int) -> Graph:
 
 
 _BUILDERS: dict[type, Callable[[Any, int], Any]] = {
-    Ring: lambda _, workers: networkx.cycle_graph(workers),
-    Complete: lambda _, workers: networkx.complete_graph(workers),
-    Chain: lambda _, workers: networkx.path_graph(workers),
-    Star: lambda _, workers: networkx.star_graph(workers - 1),
-    Torus: _torus,
-    Hypercube: _hypercube,
-    Exponential: lambda _, workers: _link_ahead(workers, list_hops(workers)),
-    OnePeerExponential: lambda _, workers: [_link_ahead(workers, [hop]) for hop in list_hops(workers)],
-    Expander: lambda _, workers: networkx.Graph(networkx.chordal_cycle_graph(workers)),
-    Margulis: _margulis,
-    Social: _social,
-    RandomRegular: _random_regular,
-    Edges: edges.build_graph,
+    topologies.Ring: lambda _, workers: networkx.cycle_graph(workers),
+    topologies.Complete: lambda _, workers: networkx.complete_graph(workers),
+    topologies.Chain: lambda _, workers: networkx.path_graph(workers),
+    topologies.Star: lambda _, workers: networkx.star_graph(workers - 1),
+    topologies.Torus: _torus,
+    topologies.Hypercube: _hypercube,
+    topologies.Exponential: lambda _, workers: _link_ahead(workers, list_hops(workers)),
+    topologies.OnePeerExponential: lambda _, workers: [_link_ahead(workers, [hop]) for hop in list_hops(workers)],
+    topologies.Expander: lambda _, workers: networkx.Graph(networkx.chordal_cycle_graph(workers)),
+    topologies.Margulis: _margulis,
+    topologies.Social: _social,
+    topologies.RandomRegular: _random_regular,
+    topologies.Edges: edges.build_graph,
 }

@@ -5,26 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from compressors.kernels.cpu import scales
 from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, Uint16s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.primitives.rounding import RESOLUTION, apply_sign
 from compressors.kernels.cpu.primitives.streams import draw, halves
-from compressors.kernels.cpu.scales import (
-    LARGEST_SQUARE,
-    NAN,
-    PART,
-    bits_of,
-    canonical,
-    divisor_of,
-    factor_of,
-    is_scale,
-    largest,
-    load,
-    store,
-    stream_of,
-    sum_squares,
-)
 from compressors.kernels.cpu.sums import CHUNK, LANES
 
 _ONE = np.int32(0x3F800000)
@@ -72,27 +58,29 @@ def _encode(
     lanes = np.empty(LANES, np.float64)
     top = np.float32(2.0 ** (steps - 1))
     buckets = (x.size + bucket - 1) // bucket
-    parts = (bucket + PART - 1) // PART
+    parts = (bucket + scales.PART - 1) // scales.PART
     position = 4 * buckets
     for number in range(buckets):
         start = number * bucket
         stop = min(start + bucket, x.size)
         if euclidean:
-            total = sum_squares(x[start:stop], totals, lanes)
-            norm = bits_of(np.float32(np.sqrt(min(total, LARGEST_SQUARE) if np.isfinite(total) else total)))
+            total = scales.sum_squares(x[start:stop], totals, lanes)
+            norm = scales.bits_of(
+                np.float32(np.sqrt(min(total, scales.LARGEST_SQUARE) if np.isfinite(total) else total))
+            )
         else:
-            norm = largest(bits[start:stop])
-        norm = canonical(norm)
-        store(payload, number, norm)
-        divisor = divisor_of(norm)
+            norm = scales.largest(bits[start:stop])
+        norm = scales.canonical(norm)
+        scales.store(payload, number, norm)
+        divisor = scales.divisor_of(norm)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             count = last - first
-            if norm == NAN:
+            if norm == scales.NAN:
                 codes[:count] = steps
             else:
-                stream = stream_of(key, number, parts, first - start)
-                counter, block = np.uint32((first - start) % PART), bits[first:last]
+                stream = scales.stream_of(key, number, parts, first - start)
+                counter, block = np.uint32((first - start) % scales.PART), bits[first:last]
                 _round_block(x[first:last], block, divisor, np.int32(steps), top, stream, counter, relative, codes)
             position = pack(codes, count, width, staged, payload, position)
 
@@ -124,10 +112,10 @@ def _decode_add(payload: Uint8s, steps: int, width: int, bucket: int, weight: fl
     buckets = (out.size + bucket - 1) // bucket
     position = 4 * buckets
     for number in range(buckets):
-        scale = load(payload, number)
-        if not is_scale(scale):
+        scale = scales.load(payload, number)
+        if not scales.is_scale(scale):
             return False
-        factor = factor_of(scale, weight)
+        factor = scales.factor_of(scale, weight)
         start = number * bucket
         stop = min(start + bucket, out.size)
         for first in range(start, stop, BLOCK):

@@ -5,22 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from compressors.kernels.cpu import scales
 from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK
 from compressors.kernels.cpu.primitives.streams import draw, halves
-from compressors.kernels.cpu.scales import (
-    INFINITY,
-    NAN,
-    PART,
-    divisor_of,
-    factor_of,
-    is_scale,
-    largest,
-    load,
-    store,
-    stream_of,
-)
 
 _FRACTION = np.int32(0x007FFFFF)
 _LARGEST = np.int32(0x7F7FFFFF)
@@ -29,9 +18,9 @@ _LARGEST = np.int32(0x7F7FFFFF)
 @helper
 def _next_power(bits: np.int32) -> np.int32:
     """Return the smallest power of two from 2^-126 on that is no smaller; 2^128 is the largest float32. As bits."""
-    if bits == 0 or bits >= INFINITY:
-        return bits if bits == 0 else NAN
-    return min(np.int32((bits + _FRACTION) & INFINITY), _LARGEST)
+    if bits == 0 or bits >= scales.INFINITY:
+        return bits if bits == 0 else scales.NAN
+    return min(np.int32((bits + _FRACTION) & scales.INFINITY), _LARGEST)
 
 
 @helper
@@ -60,21 +49,21 @@ def _round_block(
 def _encode(x: Float32s, bits: Int32s, key: np.uint64, bucket: int, payload: Uint8s) -> None:
     relative = np.empty(BLOCK, np.float32)
     buckets = (x.size + bucket - 1) // bucket
-    parts = (bucket + PART - 1) // PART
+    parts = (bucket + scales.PART - 1) // scales.PART
     for number in range(buckets):
         start = number * bucket
         stop = min(start + bucket, x.size)
-        scale = _next_power(largest(bits[start:stop]))
-        store(payload, number, scale)
+        scale = _next_power(scales.largest(bits[start:stop]))
+        scales.store(payload, number, scale)
         codes = payload[4 * buckets + start : 4 * buckets + stop]
-        if scale == NAN:
+        if scale == scales.NAN:
             codes[:] = 0
             continue
-        divisor = divisor_of(scale)
+        divisor = scales.divisor_of(scale)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
-            stream = stream_of(key, number, parts, first - start)
-            counter, block = np.uint32((first - start) % PART), codes[first - start : last - start]
+            stream = scales.stream_of(key, number, parts, first - start)
+            counter, block = np.uint32((first - start) % scales.PART), codes[first - start : last - start]
             _round_block(x[first:last], bits[first:last], divisor, stream, counter, relative, block)
 
 
@@ -84,10 +73,10 @@ def _decode_add(payload: Uint8s, bucket: int, weight: float, out: Float32s) -> b
     value_bits = value.view(np.int32)
     buckets = (out.size + bucket - 1) // bucket
     for number in range(buckets):
-        scale = load(payload, number)
-        if not (is_scale(scale) and (scale & _FRACTION == 0 or scale in (_LARGEST, NAN))):
+        scale = scales.load(payload, number)
+        if not (scales.is_scale(scale) and (scale & _FRACTION == 0 or scale in (_LARGEST, scales.NAN))):
             return False
-        factor = factor_of(scale, weight)
+        factor = scales.factor_of(scale, weight)
         start = number * bucket
         stop = min(start + bucket, out.size)
         for first in range(start, stop, BLOCK):

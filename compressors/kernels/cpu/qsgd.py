@@ -9,23 +9,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from compressors.kernels.cpu import scales
 from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s, Uint16s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.primitives.rounding import add_levels, apply_sign, round_stochastically
 from compressors.kernels.cpu.primitives.streams import draw, halves, stream_bits
-from compressors.kernels.cpu.scales import (
-    LARGEST_SQUARE,
-    NAN,
-    bits_of,
-    canonical,
-    divisor_of,
-    factor_of,
-    is_scale,
-    largest,
-    load,
-    store,
-)
 from compressors.kernels.cpu.sums import sum_squares_in_8_lanes
 
 
@@ -34,14 +23,14 @@ def _euclidean(x: Float32s, sums: Float64s) -> np.float32:
     """Return the l2 norm; NaN or Inf if `x` holds one. A norm beyond float32 becomes the largest float32."""
     total = sum_squares_in_8_lanes(x, sums)
     if np.isfinite(total):
-        total = min(total, LARGEST_SQUARE)
+        total = min(total, scales.LARGEST_SQUARE)
     return np.float32(np.sqrt(total))
 
 
 @helper
 def scale_of(x: Float32s, bits: Int32s, euclidean: bool, sums: Float64s) -> np.int32:
     """Return the norm of `x` as bits; NAN if `x` holds NaN or Inf."""
-    return canonical(bits_of(_euclidean(x, sums)) if euclidean else largest(bits))
+    return scales.canonical(scales.bits_of(_euclidean(x, sums)) if euclidean else scales.largest(bits))
 
 
 @helper
@@ -77,13 +66,13 @@ def _encode(
         start = number * bucket
         stop = min(start + bucket, x.size)
         scale = scale_of(x[start:stop], bits[start:stop], euclidean, sums)
-        store(payload, number, scale)
+        scales.store(payload, number, scale)
         stream = stream_bits(key, np.uint64(number))
-        divisor = divisor_of(scale)
+        divisor = scales.divisor_of(scale)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             count = last - first
-            if scale == NAN:
+            if scale == scales.NAN:
                 codes[:count] = levels
             else:
                 counter = np.uint32(first - start)
@@ -101,10 +90,10 @@ def _decode_add(payload: Uint8s, levels: int, width: int, bucket: int, weight: f
     position = 4 * buckets
     steps = np.float32(levels)
     for number in range(buckets):
-        scale = load(payload, number)
-        if not is_scale(scale):
+        scale = scales.load(payload, number)
+        if not scales.is_scale(scale):
             return False
-        factor = factor_of(scale, weight)
+        factor = scales.factor_of(scale, weight)
         start = number * bucket
         stop = min(start + bucket, out.size)
         for first in range(start, stop, BLOCK):
