@@ -41,7 +41,7 @@ STEPS = 2
 
 
 def step(compressor: Compressor, gradients: bench_timing.Gradients, number: int) -> int:
-    """Encode all units, then decode them; the bytes of the payloads."""
+    """Encode all units, then decode them; return the bytes of the payloads."""
     batch = [(x, Key(0, 0, number, unit)) for unit, x in enumerate(gradients.steps[number % 2])]
     if isinstance(compressor, Cooperative):
         payloads = [one.mean for one in compressor.reduce_alone(batch)]
@@ -64,7 +64,7 @@ def _shapes(size: str) -> list[tuple[int, ...]]:
 
 
 def settle() -> None:
-    """Make that what /proc says of this process changes by what it takes from now on, and by nothing else."""
+    """Prepare this process so that from now on only its own allocations change its memory figures in /proc."""
     # Linux counts pages on each core and adds up later: some dozens of each core on which this runs may be missing.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for line in Path("/proc/self/maps").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What the ranks of benchmarks/simulator.py do: exchanges by plain MPI, with and without stragglers, who sleep.
+"""Time exchanges by plain MPI, with and without stragglers that sleep, as a rank of benchmarks/simulator.py.
 
     mpirun ... python -m benchmarks.simulator_ranks ASKED FILE
 

@@ -178,7 +178,7 @@ def exchange(asked: dict[str, Any]) -> Step:
 
 
 def memory(asked: dict[str, Any]) -> Step:
-    """Set up steps without forward and backward: what the buffers of a rank and everything around a payload take."""
+    """Set up steps without forward and backward, which measure the memory of a rank beside its payloads."""
     from mpi4py import MPI
 
     comm, config = MPI.COMM_WORLD, configs.parse(asked["config"])

@@ -24,12 +24,12 @@ class _Unit:
     start: torch.Tensor
     """Positions of this worker's own k largest elements."""
     mine: torch.Tensor
-    """Those of them that are in the sums, and where this worker answers for a rounding of them."""
+    """Positions that this worker has contributed to the sums, or whose rounding it accounts for."""
     share: torch.Tensor
-    """What of the sums there is this worker's."""
+    """This worker's part of the sums at the positions `mine`."""
     kept: torch.Tensor
     values: torch.Tensor
-    """The k largest sums so far, and where they are."""
+    """The k largest sums so far (`values`), and their positions (`kept`)."""
     sent: torch.Tensor
     """The payload of these sums, once they have been rounded for it."""
     guest: torch.Tensor

@@ -14,10 +14,10 @@ INFINITY = 0x7F800000
 _MAGNITUDE = 0x7FFFFFFF
 _FRACTION_BITS = 23
 _ROOM = 64
-"""An n-th part of the elements is kept apart at most: positions and values of 12 bytes, 5 % of the tensor."""
+"""At most one in so many elements is stored: positions and values of 12 bytes, 5 % of the tensor."""
 _SMALL = 1024
 _SAMPLE = 64, 256
-"""Runs of so many elements that tell whether a threshold leaves few."""
+"""Number and length of the runs of elements by which to guess whether few elements reach a threshold."""
 _LEAST_EXPONENT = -125  # of the smallest normal number, 0.5 * 2^-125
 
 

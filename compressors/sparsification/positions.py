@@ -1,4 +1,4 @@
-"""Where the kept elements of a tensor are, in as few bytes as possible: the index part of sparse payloads.
+"""Encode the positions of a tensor's kept elements in as few bytes as possible: the index part of sparse payloads.
 
 The positions of `count` kept elements among n are ascending integers. Four codings:
 

@@ -1,4 +1,4 @@
-"""Read runs for an export: options, samples over the steps with their wall times, and final results."""
+"""Read the options, the samples with their wall times, and the results of runs for an export."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ from gradsweep.errors import bad_value
 from sweep.system.signals import is_hurried
 
 LIMIT_S = 60.0
-"""Then a program that still runs is ended: it must not keep a sweep from ending."""
+"""Seconds after which a program that still runs is killed, so that the sweep can end."""
 POLL_S = 0.02
 
 PLACEHOLDERS = ("directory", "status", "done", "failed", "exit_status")
-"""What stands in braces in an argument and is replaced, once; also variables GRADSWEEP_... of its environment."""
+"""Names that are replaced, in braces, in an argument; also variables GRADSWEEP_... of the environment."""
 
 
 def check_words(key: str, words: Sequence[object]) -> None:

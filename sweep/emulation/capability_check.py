@@ -24,7 +24,7 @@ from sweep.system.processes import read_text
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
 HOSTS_A_CORE = 16
 HOST_BYTES = 300 << 20
-"""Memory that a rank with torch takes at least."""
+"""The least memory of a rank with torch."""
 MOST_PORTS = 1000
 """The kernel's bridge has 1024."""
 SECONDS = 60

@@ -37,7 +37,7 @@ ENDED_BY_SCHEDULER = (run_directory.PREEMPTED, run_directory.CANCELLED)
 
 @dataclasses.dataclass
 class View:
-    """One run according to its files; what they do not say is None."""
+    """The state of one run according to its files; values that the files lack are None."""
 
     name: str
     status: str = run_directory.PENDING  # of run_directory.STATUSES, LOST or MISSING

@@ -21,7 +21,7 @@ from trainers.mpi.message_sizes import align
 from trainers.topology.mixing import Mixing
 
 DIVERGED = 1e6
-"""So many times its start is no error from which anything comes back."""
+"""A consensus has diverged if its error is this many times that of its start."""
 
 
 class Channel:
@@ -74,7 +74,7 @@ class Gossip(ABC):
     """
 
     needs_one_graph = False
-    """What is kept of the neighbours holds for one graph without directions only."""
+    """Whether the scheme needs a symmetric W that is the same in every step, because it keeps sums over neighbours."""
 
     def __init__(self, start: torch.Tensor, mixing: Mixing, channel: Channel, stepsize: float) -> None:
         if not mixing.doubly_stochastic:

@@ -1,4 +1,4 @@
-"""How averaging consensus went, as a table and as a CSV: a row for each scheme, a line for each iteration."""
+"""Make a table and a CSV of averaging consensus: a row for each scheme, and a line for each iteration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trainers.consensus.simulate import Course
 from trainers.topology.mixing import Mixing
 
 Courses = Mapping[str, tuple[float, Course]]
-"""By scheme, its stepsize and how it went."""
+"""The stepsize and the course of each scheme."""
 
 _SHARE = 1e-6
 NOTE = f"Errors are parts of that at the start; bits: what a worker has sent by the time it is {_SHARE:g}."
-"""What the table does not say of itself."""
+"""The explanation that is printed below the table."""
 
 
 def build_table(courses: Courses, mixing: Mixing) -> Table:

@@ -16,7 +16,7 @@ from trainers.options.datasets import Images
 from trainers.options.sections import Partition
 
 TEST_ELEMENTS = 1 << 24
-"""Of a batch of the test set, at most: what a model keeps of it counts more."""
+"""The most elements of a batch of the test set; the model's activations take more memory than the batch."""
 
 
 class Shard(Feed):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 
 IGNORED = -100
-"""A label that is none: what torch's cross-entropy leaves out."""
+"""The label of positions without a label, which torch's cross-entropy ignores."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Feed(ABC):
     """
 
     shape: tuple[int, ...]
-    """Of one sample, in the first epoch."""
+    """The shape of one sample in the first epoch."""
     classes: int
-    """Width of the model's output."""
+    """The width of the model's output."""
     samples: int
-    """In the training set, of all workers together; of text, sequences of at most bptt tokens."""
+    """The number of training samples of all workers together; for text, of sequences of at most bptt tokens."""
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:

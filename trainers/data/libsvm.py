@@ -19,7 +19,7 @@ from trainers.data.store import Prepared, refuse_source
 from trainers.options import datasets as options_of
 
 LINES = 4096
-"""That are read at once; epsilon's have 2,000 values."""
+"""The number of lines that are read at once; those of epsilon have 2,000 values."""
 MAX_CLASSES = 65_536
 
 

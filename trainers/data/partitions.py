@@ -20,8 +20,8 @@ def cut(total: int, parts: int, part: int) -> slice:
 def draw_dirichlet(labels: np.ndarray, alpha: float, workers: int, random: np.random.RandomState) -> list[np.ndarray]:
     """Return the samples of each worker: each class is shuffled and cut in proportions drawn from Dirichlet(alpha).
 
-    So does Yurochkin et al. (ICML 2019). A worker that would be left without any sample gets one of the worker who
-    has most; the paper draws again until nobody is.
+    As in Yurochkin et al. (ICML 2019). A worker that would have no sample gets one from the worker with the most; the
+    paper repeats the draw until every worker has one.
     """
     parts: list[list[np.ndarray]] = [[] for _ in range(workers)]
     for label in np.unique(labels):

@@ -13,7 +13,7 @@ from trainers.options.datasets import Synthetic
 GRID = 4
 """Patterns have at most GRID x GRID cells, so that they outlast cropping, pooling and flipping of neighbours."""
 CHUNK = 1 << 22
-"""Pixels that are drawn at once: few enough for any machine."""
+"""The number of pixels that are drawn at once: few enough for the memory of any machine."""
 PATTERNS, TRAIN, TEST = range(3)
 
 

@@ -11,7 +11,7 @@ from trainers.models.resnet9 import Scaled, build_convolution
 from trainers.options import models as options
 
 SCALE = 0.125
-"""Of the outputs of `dawn`."""
+"""The factor of the outputs of `dawn`."""
 
 
 def build_dawn(channels: int, classes: int) -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""What several families of image classifiers share: the layers behind the features, and He's initial weights."""
+"""Layers and initial weights that several families of image classifiers share."""
 
 from __future__ import annotations
 

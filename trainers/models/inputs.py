@@ -1,6 +1,6 @@
-"""What is done to a batch of images before a model's first layer: convNet.pytorch's input transform.
+"""Convert a batch of images before a model's first layer, by forward pre-hooks, as convNet.pytorch does.
 
-These are hooks and no layers around the model, so the names of its parameters stay as they are.
+Hooks, unlike layers around the model, leave the names of its parameters as they are.
 """
 
 from __future__ import annotations

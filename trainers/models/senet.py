@@ -13,7 +13,7 @@ from trainers.models.resnet import ResNet
 from trainers.options import models as options
 
 REDUCTION = 16
-"""Channels of a block over those of its excitation's hidden layer."""
+"""The ratio of a block's channels to those of its excitation's hidden layer."""
 
 
 class Block(nn.Module):

@@ -12,7 +12,7 @@ from trainers.models.inputs import Grey, explain_refusal
 from trainers.options import models as options
 
 CHANNELS = 3
-"""Of the images that torchvision's models take."""
+"""The number of channels of the images that torchvision's models take."""
 
 
 def _list_extra_options(config: options.Torchvision, shape: tuple[int, ...]) -> dict[str, Any]:

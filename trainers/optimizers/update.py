@@ -1,4 +1,4 @@
-"""What workers and servers share: units with their compressors, optimizer and clipping."""
+"""Build the parts of an update that workers and servers share: units, compressors, optimizer and clipping."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class Synchronous(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class LocalSGD(Checked):
-    """Workers take steps of their own; every `steps` of them, what they have moved is averaged."""
+    """Local SGD: workers take steps of their own, and average the changes of their parameters every `steps` steps."""
 
     steps: int = integer(8, low=1)
     from_step: int = integer(1, low=1)
@@ -46,7 +46,7 @@ class Decentralised(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Ordered(Decentralised):
-    """Mixing comes after the step along the gradient, or goes on beside it.
+    """The base of algorithms that can mix parameters after the gradient step or at the same time.
 
     Args:
         order: the step is taken before the parameters are mixed, or of the parameters before they are mixed.
@@ -76,7 +76,7 @@ class DeepSqueeze(Ordered):
 
 @dataclasses.dataclass(frozen=True)
 class DCD(Decentralised):
-    """Difference compression: workers are where their neighbours' copies of them are."""
+    """Difference compression: a worker's parameters equal the copies that its neighbours keep of them."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -98,7 +98,7 @@ class STL10(Images):
 
 @dataclasses.dataclass(frozen=True)
 class Synthetic(Images):
-    """Images that nobody took: a coarse random pattern for each class, with noise. Any size, and learnable.
+    """Generated images: a coarse random pattern for each class, with noise. Any size, and learnable.
 
     Args:
         noise: a pixel's largest deviation from its class's pattern, in levels of 255.

@@ -16,12 +16,12 @@ class Exchange(Checked):
 
     @property
     def servers(self) -> int:
-        """Ranks in addition to the workers, which train nothing."""
+        """The number of server ranks, which train nothing, in addition to the workers."""
         return 0
 
     @property
     def asynchronous(self) -> bool:
-        """No worker waits for the gradients of the others."""
+        """Whether no worker waits for the gradients of other workers."""
         return False
 
     def count_contributors(self, workers: int) -> int:
@@ -67,7 +67,7 @@ class Allgather(Overlapping):
 
 @dataclasses.dataclass(frozen=True)
 class Mixed(Overlapping):
-    """What the network can sum goes by allreduce, the rest by allgather."""
+    """Payloads that the network can sum are sent by allreduce, all others by allgather."""
 
 
 _SECOND_MEMORIES = ("auto", "none", "residual", "scaled_residual")

@@ -24,7 +24,7 @@ class Model(Checked):
 
     @property
     def one_size(self) -> bool:
-        """Whether it is built for the size of its input, and takes no other."""
+        """Whether the model takes only inputs of the size that it was built for."""
         return True
 
 
@@ -39,8 +39,8 @@ class ImageModel(Model):
 
     @property
     def smallest(self) -> int:
-        """Pixels of the shorter side that it needs: the last batch normalisation, if there is one, still sees more
-        than one pixel, so that a batch of a single image can be learned from."""
+        """The least pixels of an image's shorter side. With fewer, the last batch normalisation would see a single
+        pixel, and the model could not learn from a batch of one image."""
         return self.least
 
     @property

@@ -44,7 +44,7 @@ class Network(Checked):
     """What carries the messages between the ranks."""
 
     measured: ClassVar[bool] = True
-    """Its links are measured before the first step."""
+    """Whether the links are measured before the first step."""
 
 
 @dataclasses.dataclass(frozen=True)

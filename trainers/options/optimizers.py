@@ -25,7 +25,7 @@ class SGD(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class DGCSGD(SGD):
-    """What goes with memory=dgc, which has the momentum of the gradient: only weight decay has momentum here."""
+    """SGD for memory=dgc: the memory has the gradient's momentum, and the optimizer only that of weight decay."""
 
     nesterov: bool = boolean(False)
     weight_decay: float = number(1e-4, 0.0)

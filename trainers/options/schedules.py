@@ -24,7 +24,7 @@ def _is_rising(values: Sequence[float], strictly: bool) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(Checked):
-    """Warm-up, which every schedule can have: the rate rises linearly over the first `warmup_epochs`.
+    """The base of all schedules, with their warm-up: the rate rises linearly over the first `warmup_epochs`.
 
     `warmup_from` is the factor in the first step (or epoch); null: the first of equal steps up from 0.
     """
@@ -135,7 +135,7 @@ def _is_phase(item: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Regime(Schedule):
-    """What holds from an epoch on: learning rate, momentum and weight decay.
+    """Sets the learning rate, the momentum and weight decay from given epochs on.
 
     Each of `phases` has an `epoch` and, of the other three, what changes then. The lr is the rate itself.
     """

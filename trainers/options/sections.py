@@ -45,7 +45,7 @@ class Data(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Partition(Checked):
-    """Which samples a worker sees.
+    """How the training samples are divided among the workers.
 
     Args:
         scheme: `iid` (at random), `contiguous` (as the training set is ordered), `label` (sorted by class) or
@@ -85,7 +85,7 @@ class Checkpoint(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class LossScale(Checked):
-    """With precision=fp16 the loss is multiplied by this before backward, and the gradient divided by it again.
+    """The factor of the loss with precision=fp16: the loss is multiplied, and the gradient divided by it.
 
     Dynamic as in Micikevicius et al. (ICLR 2018): halved where the gradient of any worker overflows, a step that all
     workers then leave out; doubled after `growth_interval` steps in a row without that.
@@ -98,7 +98,7 @@ class LossScale(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Clip(Checked):
-    """Bounds of gradients: of what the optimizer is given, and of a worker's own before it is compressed."""
+    """Limits of gradients: of the gradient for the optimizer, and of a worker's own before it is compressed."""
 
     norm: float | None = number(None, 0.0, above=True, optional=True)
     value: float | None = number(None, 0.0, above=True, optional=True)

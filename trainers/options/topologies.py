@@ -30,9 +30,9 @@ class Topology(Checked):
     """
 
     symmetric: ClassVar[bool] = True
-    """Links go both ways, and W is its transpose. One whose options decide this overrides it with a property."""
+    """Whether links go both ways and W is symmetric. A class whose options decide this overrides it by a property."""
     fixed: ClassVar[bool] = True
-    """The graph is the same in every step."""
+    """Whether the graph is the same in every step."""
 
     weights: str = choice("uniform", *_WEIGHTS)
     lazy: bool = boolean(False)

@@ -47,7 +47,7 @@ LINES = (
     "batch.size or batch.accumulate with which a worker or a piece of its step has no sample",
     "a model that does not take what the data set has",
 )
-"""What else is refused, in words."""
+"""Descriptions of the checks that are no rules, for docs/reference/compatibility.md."""
 
 
 def check_together(run: RunConfig) -> None:

@@ -1,4 +1,4 @@
-"""What goes together in decentralised training.
+"""Rules on options that do not go together in decentralised training.
 
 Which compressors and memories go with exchange=gossip is in the tables of trainers/rules/compressors.py.
 """

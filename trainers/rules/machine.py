@@ -1,4 +1,4 @@
-"""What a config asks of the machine that it runs on: found out before anything starts, without loading torch."""
+"""Check before the start, without loading torch, whether this machine can run a config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which phases (progressive resizing) a run can have: known before anything starts."""
+"""Refuse phases (progressive resizing) that a run cannot have, before anything starts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ LINES = (
     "phases that begin after the last epoch, or have a batch without a sample for each worker or for each of "
     "batch.accumulate pieces, or a size that the model cannot take",
 )
-"""What else is refused, in words."""
+"""Descriptions of the checks that are no rules, for docs/reference/compatibility.md."""
 
 
 def check(run: RunConfig) -> None:

@@ -1,4 +1,4 @@
-"""What a topology promises and sends, as tables."""
+"""Make tables of the properties of topologies, and of the messages and bytes that a step sends."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def list_facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
 
 
 def build_heading(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> str:
-    """Return the column headings of the table that `compare` returns."""
+    """Return the line above the table that `compare` returns."""
     of = f"; bytes: {sent.words}" if sent else ""
     return f"{plural(found[0][1].workers, 'worker')}; messages and bytes are a worker's in a step{of}"
 

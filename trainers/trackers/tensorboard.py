@@ -11,7 +11,7 @@ from gradsweep.tracking.tensorboard_events import EventFile
 from trainers.trackers.base import Tracker
 
 FLUSH_S = 10.0
-"""Between two times that what was written is to be seen."""
+"""Seconds between two flushes; TensorBoard shows values after a flush."""
 
 
 class TensorBoard(Tracker):
