@@ -32,13 +32,8 @@ def parse_options(launcher: Mapping[str, Any]) -> Options:
     if not isinstance(cluster, str) or cluster not in OPTIONS:
         meant = did_you_mean(cluster, OPTIONS)
         raise bad_value("hydra.launcher.cluster", cluster, "one of " + ", ".join(OPTIONS), meant)
-    whose = [name for name, options in OPTIONS.items() if _list_keys(options) <= given.keys()]
+    whose = [name for name, cls in OPTIONS.items() if {key.name for key in dataclasses.fields(cls)} <= given.keys()]
     if whose and cluster not in whose:
         valid = f"{whose[0]} with hydra/launcher={whose[0]}; to choose the other one, hydra/launcher={cluster}"
         raise bad_value("hydra.launcher.cluster", cluster, valid)
     return OPTIONS[cluster].parse(given)
-
-
-def _list_keys(options: type[LocalOptions] | type[SlurmOptions]) -> set[str]:
-    """Return the keys of these options in conf/hydra/launcher."""
-    return {field.name for field in dataclasses.fields(options)}
