@@ -1,4 +1,4 @@
-"""Which implementation of a kernel works on a tensor: numba on the CPU, Triton on CUDA, plain torch elsewhere.
+"""Choose the implementation of a kernel by the device of a tensor: numba on the CPU, Triton on CUDA, else torch.
 
 All of them give the same bits; `use` is for comparing them, and for a machine where one does not work.
 """

@@ -1,4 +1,4 @@
-"""How far a run is, by the last rows of its steps.csv and epochs.csv."""
+"""Tell how many steps and epochs a run has done, by the last rows of its steps.csv and epochs.csv."""
 
 from __future__ import annotations
 

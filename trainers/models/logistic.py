@@ -1,4 +1,4 @@
-"""Logistic regression: the convex problem."""
+"""Logistic regression: a model whose loss is convex."""
 
 from __future__ import annotations
 

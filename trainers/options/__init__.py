@@ -1,1 +1,1 @@
-"""What a run can be made of: frozen dataclasses with ranges, a module for each group. Loads no torch."""
+"""The options of a run: frozen dataclasses that check ranges, a module for each group. Loads no torch."""

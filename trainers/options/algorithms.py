@@ -81,7 +81,7 @@ class DCD(Decentralised):
 
 @dataclasses.dataclass(frozen=True)
 class ECD(Decentralised):
-    """Extrapolation compression: neighbours estimate each other from extrapolated, compressed parameters."""
+    """ECD-PSGD: neighbours estimate each other's parameters from extrapolations, which are sent compressed."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from gradsweep.options.parameters import Checked, InvalidParameter, boolean, cho
 
 @dataclasses.dataclass(frozen=True)
 class Exchange(Checked):
-    """How payloads become the mean gradient, and what one payload covers."""
+    """A way in which all workers' payloads become the mean gradient: one covers a layer, a bucket or the model."""
 
     granularity: str = choice("layer", "layer", "bucket", "model")
     bucket_mib: float = number(4.0, 0.0, above=True)

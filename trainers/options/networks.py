@@ -49,7 +49,7 @@ class Network(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class NoNetwork(Network):
-    """Whatever MPI finds: the memory of this machine, or the nodes' network. Nothing is measured or shaped."""
+    """The network that MPI finds, neither measured nor shaped: the memory of this machine, or the nodes' network."""
 
     measured: ClassVar[bool] = False
 

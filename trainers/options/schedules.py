@@ -41,7 +41,7 @@ class Schedule(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Constant(Schedule):
-    """The learning rate stays, after the warm-up."""
+    """The learning rate does not change after the warm-up."""
 
 
 @dataclasses.dataclass(frozen=True)

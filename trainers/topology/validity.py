@@ -1,4 +1,4 @@
-"""Which topologies there are for how many workers: arithmetic, for a launcher that checks thousands of points."""
+"""Tell whether a topology exists for a number of workers, by arithmetic: a launcher checks thousands of points."""
 
 from __future__ import annotations
 

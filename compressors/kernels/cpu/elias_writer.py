@@ -43,7 +43,7 @@ def reverse_bits(value: np.uint64, length: np.uint64) -> np.uint64:
 
 @helper
 def _omega(value: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Return the code, its first bit lowest, and its length."""
+    """Return the Elias omega code of a number, its first bit lowest, and its length."""
     code = _0
     length = _1
     while value > _1:

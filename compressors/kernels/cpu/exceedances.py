@@ -53,7 +53,7 @@ def _moments_above(x: Float32s, bits: Int32s, threshold: np.int32, location: flo
 
 @helper
 def _split(bits: Uint64s) -> tuple[int, int]:
-    """Replace float64 without a sign by their mantissas, a zero by one; return the sum of the exponents of those that
+    """Replace non-negative float64 by their mantissas, a zero by one; return the sum of the exponents of those that
     are not zero, and how many those are."""
     exponents = np.int64(0)
     count = np.int64(0)
@@ -87,7 +87,7 @@ def _multiply(mantissas: Float64s, lanes: Float64s, lane_bits: Uint64s) -> tuple
 
 @kernel("float64(float32[::1], int64[::1])")
 def _logarithms(x: Float32s, out: Int64s) -> float:
-    """Return the mantissa of the product; write the count and the exponent to `out`."""
+    """Multiply the magnitudes that are not zero: return the mantissa; write their count and the exponent to `out`."""
     block = np.empty(CHUNK)
     block_bits = block.view(np.uint64)
     lanes = np.empty(LANES)

@@ -22,7 +22,7 @@ _HUGE = np.float32(2.0**126)
 
 @helper
 def _bounds(bits: Int32s, symmetric: bool, found: Int32s) -> None:
-    """Find found[0] and found[1], as bits: the smallest and the largest element, or 0 and the largest magnitude;
+    """Write the bits of the smallest and the largest element, or of 0 and the largest magnitude, to `found` (2,);
     both NaN if there is a NaN or Inf. Flipped below the sign, the bits of negative numbers are in order."""
     smallest = MAGNITUDE
     largest = np.int32(-MAGNITUDE)
@@ -43,7 +43,7 @@ def _bounds(bits: Int32s, symmetric: bool, found: Int32s) -> None:
 
 @helper
 def _place_symmetric(x: Float32s, scale: np.float32, levels: np.float32, exact: Float32s) -> None:
-    """Compute exact[i] = |x[i]| in levels."""
+    """Compute exact[i] = |x[i]| as a multiple of the distance of levels, `scale` / `levels`."""
     for index in range(x.size):
         exact[index] = abs(x[index]) / scale * levels
 
@@ -63,8 +63,8 @@ def _place_between(x: Float32s, low: np.float32, high: np.float32, levels: np.fl
 
 @helper
 def _round(exact: Float32s, stochastic: bool, stream: np.uint64, first: int, level: Int32s) -> None:
-    """Round to the nearest integer, or to one of the two neighbours at random; `first` counts the bucket's elements
-    before."""
+    """Round to the nearest integer, or to one of the two neighbours at random; `first` is the index of exact[0] in
+    the bucket."""
     low, high = halves(stream)
     start = np.uint32(first)
     if stochastic:

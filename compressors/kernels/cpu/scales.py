@@ -1,4 +1,4 @@
-"""What kernels compute and store once a bucket: its scale and its random stream."""
+"""The scale and the random stream of a bucket, which kernels compute and store once for all of its elements."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _streams(step: torch.Tensor, bucket: int, buckets: int) -> tuple[torch.Tenso
 
 
 def _omega(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the codes of all numbers, their first bits lowest, and their lengths."""
+    """Return the Elias omega codes of all numbers, their first bits lowest, and their lengths."""
     code, length = torch.zeros_like(value), torch.ones_like(value)
     for _ in range(_GROUPS):
         more = value > 1

@@ -1,4 +1,4 @@
-"""What SIDCo fits distributions to, in one pass each, in an order that every implementation keeps.
+"""Statistics to which SIDCo fits distributions, in one pass each, in an order that every implementation keeps.
 
 Sums are those of `sums`. A sum of logarithms would depend on whose logarithm it is; instead magnitudes are
 split into 2^e * m with m in [1, 2), exponents are added as integers, and mantissas are multiplied: a chunk
