@@ -36,6 +36,7 @@ STDERR = "stderr.log"
 RUNS = "runs"  # in the sweep's directory: one directory a run
 PROBES = "probes"  # instead of it, of `python -m sweep probe`: what measures a network only, and is no run
 RACES = "races"  # in the sweep's directory: one directory a race (docs/guide/races.md)
+TUNED = "tuned.json"  # by rank 0 of a run with exchange.tune, after the trial that found the setting of its exchange
 RACE_PLAN = "plan.json"  # in a race's directory, before it starts
 RACE = "race.csv"  # likewise, by rank 0: a row a block
 RATIOS = "ratios.json"  # likewise: what was measured so far

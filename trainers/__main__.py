@@ -10,8 +10,17 @@ and ends the run. The exit status is 0 when result.json says done or diverged, o
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from trainers.training.rank import main, run
+from trainers.training import rank
+
+
+def run(directory: Path) -> None:
+    """Train the run in `directory`."""
+    from trainers.race.tuning import tune_run  # after signals are listened to
+
+    rank.run(tune_run, directory)
+
 
 if __name__ == "__main__":
-    main(sys.argv[1:], run, "trainers", "RUN_DIR")
+    rank.main(sys.argv[1:], run, "trainers", "RUN_DIR")

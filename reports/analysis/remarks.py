@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import collections
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from gradsweep import run_directory, timed_steps
+from gradsweep.options.exchange_setting import describe_setting
 from gradsweep.text import plural
 from reports.analysis.table import is_marked, is_true
 from reports.reading import machines, networks
-from reports.reading.text import format_settings, join_words, shorten_list
+from reports.reading.text import format_setting, format_settings, join_words, shorten_list
 
 if TYPE_CHECKING:
     from reports.analysis.cells import Cells
@@ -65,6 +66,30 @@ def compare_equal_work(cells: Cells) -> list[str]:
     against = ", ".join(text if key == "compressor" else f"{key}={text}" for key, text in cells.against.items())
     told = f"differ from those of {against} by {join_words(shorten_list(said))}"
     return [f"forward and backward, equal work, {told}: differences of throughput below that are the machine's"]
+
+
+def explain_settings(runs: pd.DataFrame) -> list[str]:
+    """Return remarks on what the baselines of races were allowed, and on other runs whose exchange was tuned."""
+    said: dict[tuple[str, str], list[str]] = {}
+
+    def say(method: str, workers: Any, setting: str) -> None:
+        said.setdefault((method, setting), []).append(format_setting(workers) or "?")
+
+    for _, race in runs[runs["baseline_setting"].notna()].groupby(["sweep", "race"], sort=False, observed=True):
+        name, workers, setting = race.iloc[0][["race_baseline", "workers", "baseline_setting"]]
+        baseline = runs.loc[runs["run"] == name, "compressor"]
+        say(f"baseline {name if baseline.empty else format_setting(baseline.iloc[0])}", workers, setting)
+    is_baseline = (runs["raced_by"] == runs["race_baseline"]).fillna(False)
+    tuned = runs[runs["tuned_overlap"].notna() & ~is_baseline].drop_duplicates(["compressor", "workers"])
+    for row in tuned.to_dict("records"):
+        known = {"overlap": bool(row["tuned_overlap"]), "part_mib": row["tuned_part_mib"]}
+        setting = describe_setting({**known, "allreduce": row["tuned_allreduce"]})
+        say(f"tuned {format_setting(row['compressor'])}", row["workers"], setting)
+    several = runs["workers"].nunique() > 1
+    return [
+        f"{method}{f' with {join_words(workers)} workers' if several else ''}: {setting}"
+        for (method, setting), workers in said.items()
+    ]
 
 
 def explain_few_steps(runs: pd.DataFrame) -> list[str]:

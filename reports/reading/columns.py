@@ -65,6 +65,10 @@ RUN_COLUMNS = {
     "race": "string",  # name of its directory
     "race_baseline": "string",  # name of the run that the ratio is to
     "raced_by": "string",  # name of the run that was raced for this one, which costs the same
+    "baseline_setting": "string",  # what that baseline was allowed: `tuned (overlap, parts of 4 MiB, ring; ...)`
+    "tuned_overlap": "boolean",  # setting of its exchange that a trial found, with which its times were measured; or NA
+    "tuned_part_mib": "float64",
+    "tuned_allreduce": "string",
     "time_s": "float64",  # training, without evaluation
     "evaluate_s": "float64",
     "total_s": "float64",

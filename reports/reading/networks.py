@@ -44,6 +44,17 @@ def collect_transport(transport: Any) -> dict[str, Any]:
     return {"transport": f"{layer} over {' and '.join(over)}", "slow_transport": slow}
 
 
+def collect_tuned(tuned: Any) -> dict[str, Any]:
+    """Return the columns of a setting, as result.json and ratios.json have it under `tuned`; without one, no values."""
+    found = as_mapping(tuned)
+    overlap, allreduce = found.get("overlap"), found.get("allreduce")
+    return {
+        "tuned_overlap": overlap if isinstance(overlap, bool) else None,
+        "tuned_part_mib": as_number(found.get("part_mib")) if found else math.nan,
+        "tuned_allreduce": clean(allreduce) if isinstance(allreduce, str) else None,
+    }
+
+
 def write_remarks(runs: pd.DataFrame) -> list[str]:
     """Return remarks on the networks that could not be emulated as configured, and on different transports.
 

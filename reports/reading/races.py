@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from gradsweep import csv_columns, run_directory
 from gradsweep import timed_steps as timed
 from gradsweep.disk import regular_files
+from gradsweep.options.exchange_setting import describe_baseline
 from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.machines import YARDSTICK
-from reports.reading.networks import collect_transport
+from reports.reading.networks import collect_transport, collect_tuned
 from reports.reading.run_files import DirectoryFiles, LeftOut
 from reports.reading.text import clean
 
@@ -83,6 +84,10 @@ class _Race(NamedTuple):
     left_out: Mapping[str, Any]
     transport: Any
     finished: bool
+    tuned: Mapping[str, Any]
+    """By name of a run, the setting of its exchange that a trial has found."""
+    baseline_setting: str | None
+    """What the baseline was allowed, in words."""
 
 
 def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_Race]:
@@ -103,7 +108,13 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
             left_out = {**as_mapping(plan.get("without")), **as_mapping(ratios.get("left_out"))}
             heats = [as_mapping(heat) for heat in as_list(ratios.get("heats"))]
             finished = ratios.get("finished") is True
-            yield _Race(clean(name), as_mapping(plan.get("racers")), heats, left_out, ratios.get("transport"), finished)
+            racers, transport = as_mapping(plan.get("racers")), ratios.get("transport")
+            tuned = {**as_mapping(ratios.get("also_tuned"))}
+            if heats and "tuned" in ratios:
+                tuned[str(heats[0].get("baseline"))] = ratios["tuned"]
+            allowed = describe_baseline(ratios)
+            allowed = None if allowed is None else clean(allowed)
+            yield _Race(clean(name), racers, heats, left_out, transport, finished, tuned, allowed)
 
 
 def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
@@ -119,8 +130,9 @@ def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
             columns = _make_columns(as_mapping(figures), first_s / step_s if step_s else math.nan)
             if columns is None:
                 continue
-            about = {"race": race.name, "race_baseline": clean(baseline), "raced_by": clean(str(name))}
+            about: dict[str, Any] = {"race": race.name, "race_baseline": clean(baseline), "raced_by": clean(str(name))}
             about |= {**collect_transport(race.transport), YARDSTICK: yardstick}
+            about |= {"baseline_setting": race.baseline_setting, **collect_tuned(race.tuned.get(name))}
             for served in as_list(race.racers.get(name)):
                 found.setdefault(os.path.basename(str(served)), {**about, **columns})
     return found

@@ -73,6 +73,7 @@ def _read_results(files: DirectoryFiles, state: Mapping[str, Any], warmup: Any) 
         **networks.collect_columns((result or {}).get("network")),
         **networks.collect_transport((result or {}).get("transport")),
         machines.YARDSTICK: (result or {}).get("yardstick"),
+        **networks.collect_tuned((result or {}).get("tuned")),
         "started": _clean_word(attempts[0].get("started")) if attempts else None,
         "ended": _clean_word(attempts[-1].get("ended")) if attempts else None,
     }

@@ -9,6 +9,7 @@ import pandas as pd
 from gradsweep.text import plural
 from reports.analysis.grid import Grid
 from reports.analysis.measures import THROUGHPUT_TOPIC
+from reports.analysis.remarks import explain_settings
 from reports.analysis.table import ALIKE, NOT_RACED, ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.races import RaceNotes
 from reports.reading.text import format_number, format_setting, join_words, shorten_list
@@ -82,6 +83,7 @@ def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
     ]
     if alike:
         said.append(f"cannot be told apart either: {'; '.join(shorten_list(alike))}")
+    said += explain_settings(grid.runs)
     if notes.unfinished:
         said.append(f"measured until it was ended early, or until now: {join_words(shorten_list(notes.unfinished))}")
     absent = [f"{_name_run(grid, run)}{_name_workers(grid, run)} ({why})" for run, why in notes.left_out.items()]

@@ -29,7 +29,7 @@ from reports.analysis.measures import (
     THROUGHPUT,
     Measure,
 )
-from reports.analysis.remarks import compare_equal_work, write_remarks
+from reports.analysis.remarks import compare_equal_work, explain_settings, write_remarks
 from reports.analysis.table import (
     MARKS,
     MEANINGS,
@@ -106,17 +106,18 @@ def build_tables(
     derived, notes = measures.derive_measures(grid, partner, epochs, targets)
     cells = Cells(grid, derived, ("label", *grid.keys, "workers"), against, partner)
     shown = [measure for measure in (*MEASURES, *list_target_measures(targets)) if is_measured(measure, derived)]
-    said = write_remarks(grid.runs)
+    said, settings = write_remarks(grid.runs), explain_settings(grid.runs)
     control = compare_equal_work(cells)
     made = []
     for measure in shown:
         table = build_measure_table(grid, cells, name_baseline(measure, against), len(grid.keys) + 1)
         noted = [*said, *filter(None, [notes.get(table.name)]), *cells.write_remarks(measure), *table.remarks]
+        noted += settings if measure.is_time else []
         noted += control if measure.is_time and measure.is_tested else []
         made.append(_set_remarks(table, noted))
     untested = cells.write_remarks()
     phases = _build_parts_table(grid, cells, "phases", "Share of the phases in the time of a step", (*SHARES, STEP))
-    made.append(_set_remarks(phases, [*said, *untested, *control]))
+    made.append(_set_remarks(phases, [*said, *settings, *untested, *control]))
     if grid.runs[PEAK_MEMORY.column].notna().any():
         made.append(_set_remarks(_build_memory_table(grid, cells), [*said, *_ABOUT_MEMORY, *untested]))
     return [*made, _set_remarks(_build_run_table(grid), said)]

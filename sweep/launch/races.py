@@ -12,6 +12,7 @@ from typing import Any
 from gradsweep import files, run_directory
 from gradsweep.disk.regular_files import is_regular, set_aside
 from gradsweep.errors import UsageError
+from gradsweep.options.exchange_setting import describe_baseline
 from gradsweep.run_directory import Run
 from gradsweep.signature import signature
 from gradsweep.text import plural
@@ -27,7 +28,7 @@ from sweep.launch.session import Session
 from sweep.launch.sweep_events import SweepEvents
 from sweep.launchers.launchers import build_executor
 from sweep.planning.load_point import load_point
-from sweep.planning.races import RaceGroup, find_disturbed, find_missing_races
+from sweep.planning.races import RaceGroup, explain_untuned, find_disturbed, find_missing_races
 from sweep.settings.race import OFF, ONLY, WITHOUT, RaceSettings, parse_race
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.system import signals
@@ -170,6 +171,8 @@ def _run_race(
         print_line(reports.verbosity.info(), f"{title}  nothing to compare")
         return job.status
     print_line(reports.verbosity.info(), f"{title}  done: {describe_precision(figures)}")
+    if baseline := describe_baseline(ratios):
+        print_line(reports.verbosity.info(), f"{title}  baseline {heats[0]['baseline']}: {baseline}", "dim")
     return job.status
 
 
@@ -214,7 +217,10 @@ def lay_out_race(group: RaceGroup, point: ResolvedPoint, race: RaceSettings, wit
             set_aside(run.path(name))
     run.path(run_directory.RESULT).unlink(missing_ok=True)
     create_runs([RunLocation(point, run, signature(point.config), is_laid_out=False)])
-    files.write_json(run.path(run_directory.RACE_PLAN), group.build_plan(race.seconds, race.precision, without))
+    overrides = point.overrides or group.baseline.state().get("overrides") or ()
+    untuned = explain_untuned(race, point.config, [word for word in overrides if isinstance(word, str)])
+    plan = group.build_plan(race.seconds, race.precision, without, untuned)
+    files.write_json(run.path(run_directory.RACE_PLAN), plan)
     return run
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from gradsweep.disturbance import choose_best, explain_disturbed, find_best
 from gradsweep.errors import bad_value
 from gradsweep.files import read_json
+from gradsweep.options.exchange_setting import OPTIONS
 from gradsweep.run_directory import DIVERGED, DONE, FAILED, RACE_PLAN, RACES, RATIOS, TIMEOUT, Run, runs_of
 from gradsweep.signature import canonical
 from gradsweep.text import duration, plural
@@ -52,11 +53,14 @@ class RaceGroup:
     def baseline(self) -> Run:
         return next(iter(self.racers))
 
-    def build_plan(self, seconds: float, precision: float, without: Mapping[str, str]) -> dict[str, Any]:
+    def build_plan(
+        self, seconds: float, precision: float, without: Mapping[str, str], untuned: str | None = None
+    ) -> dict[str, Any]:
         """Return the content of plan.json.
 
         Args:
             without: runs that do not race after all, by name, and why.
+            untuned: why the exchange of the baseline is not tuned; None: it is.
         """
         racers = {run: served for run, served in self.racers.items() if run.name not in without}
         return {
@@ -66,6 +70,7 @@ class RaceGroup:
             "seed": int(hashlib.sha256(self.directory.name.encode()).hexdigest()[:8], 16),
             "racers": {run.name: [each.name for each in served] for run, served in self.racers.items()},
             "without": dict(without),
+            "untuned": untuned,
         }
 
     def is_raced(self) -> bool:
@@ -78,6 +83,22 @@ class RaceGroup:
         planned = _as_mapping((read_json(self.directory / RACE_PLAN) or {}).get("racers"))
         known = {frozenset(map(str, _as_list(names))) for names in planned.values()}
         return known == {frozenset(run.name for run in runs) for runs in self.racers.values()}
+
+
+def explain_untuned(race: RaceSettings, config: Mapping[str, Any], overrides: Sequence[str]) -> str | None:
+    """Return why the exchange of a race's baseline stays as configured; None if a trial finds its setting.
+
+    Args:
+        config: of the baseline.
+        overrides: that were typed for it.
+    """
+    if not race.tune:
+        return "race.tune=false"
+    typed = {word.lstrip("+").partition("=")[0] for word in overrides}
+    for option in OPTIONS:
+        if f"exchange.{option}" in typed or config["exchange"].get(option) not in (None, False):
+            return f"exchange.{option} is set"
+    return None
 
 
 def refuse_nothing_to_race(points: Sequence[ResolvedPoint], *, search: bool = False, more: bool = False) -> None:

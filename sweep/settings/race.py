@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradsweep.errors import bad_value
-from gradsweep.options.parameters import InvalidParameter, check, choice, number
+from gradsweep.options.parameters import InvalidParameter, boolean, check, choice, number
 from sweep.settings.sections import parse_section
 
 MODES = AUTO, OFF, ONLY = "auto", "off", "only"
@@ -21,11 +21,13 @@ class RaceSettings:
         mode: `auto` races after training, `only` instead of it, `off` not at all.
         seconds: of a heat, at most.
         precision: half the width of a ratio's 95 % interval, relative to the ratio, at which a heat ends.
+        tune: the baseline `none` races with the setting of its exchange that a trial finds to be the fastest.
     """
 
     mode: str = choice(AUTO, *MODES)
     seconds: float = number(10.0, low=0, high=86400, above=True)
     precision: float = number(0.03, low=0, high=1, above=True)
+    tune: bool = boolean(True)
 
 
 WITHOUT = RaceSettings(OFF)
@@ -33,7 +35,7 @@ WITHOUT = RaceSettings(OFF)
 
 
 def parse_race(config: Mapping[str, Any]) -> RaceSettings:
-    """Return the checked section `race` of a composed config.
+    """Return the checked section `race` of a composed config; without `tune`, as in earlier versions, nothing is tuned.
 
     Raises:
         UsageError: a value out of range, or an unknown key.
@@ -41,6 +43,7 @@ def parse_race(config: Mapping[str, Any]) -> RaceSettings:
     if "race" not in config:
         return WITHOUT
     settings = parse_section(config, "race", RaceSettings)
+    settings.tune = config["race"].get("tune", False)
     try:
         check(settings)
     except InvalidParameter as error:

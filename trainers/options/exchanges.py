@@ -41,11 +41,13 @@ class Overlapping(Exchange):
         part_mib: MiB of payloads that leave together, at least; None: by the number of workers
             (trainers/mpi/message_sizes.py).
         allreduce: the algorithm of MPI's sums; None: that of the environment, a ring.
+        tune: find `overlap`, `part_mib` and `allreduce` in a trial before the first step.
     """
 
     overlap: bool = boolean(False)
     part_mib: float | None = number(None, 0.0, above=True, optional=True)
     allreduce: str | None = choice(None, *ALLREDUCES, optional=True)
+    tune: bool = boolean(False)
     transport: str = choice("mpi", "mpi", "torch")
 
 

@@ -190,7 +190,9 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
 
                 run_race(directory, comm)
             else:
-                rank.train_run(configs.load(directory / "config.yaml"), comm, directory)
+                from trainers.race.tuning import tune_run
+
+                rank.train_run(configs.load(directory / "config.yaml"), comm, directory, tune_run)
             failed = None
         except BaseException as error:
             rank.wait_for_mpirun(error)

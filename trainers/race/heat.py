@@ -65,6 +65,7 @@ class Heat:
         random: draws the order of turns, in the same state on all ranks.
         yardstick: read about once a second between two rounds.
         report: called on rank 0 about twice a second, and at the end.
+        least_rounds: that it has, however long they take.
     """
 
     def __init__(
@@ -75,9 +76,11 @@ class Heat:
         random: np.random.Generator,
         yardstick: Yardstick,
         report: Report,
+        least_rounds: int = LEAST_ROUNDS,
     ) -> None:
         self.comm, self.racers, self.plan, self._random, self._report = comm, dict(racers), plan, random, report
         self._least = min(2, len(racers))  # a single run is measured without a comparison
+        self._least_rounds = least_rounds
         self.left: dict[str, str] = {}
         """Why runs have left the heat, by name."""
         self._means: dict[str, list[np.ndarray]] = {name: [] for name in racers}
@@ -110,7 +113,7 @@ class Heat:
                 over = over or (precise and self._rounds >= LEAST_PRECISE_ROUNDS)
                 self._report(figures, self._rows)
                 self._rows, reported = [], time.monotonic()
-            over = self.comm.bcast(over and (stopped or self._rounds >= LEAST_ROUNDS))
+            over = self.comm.bcast(over and (stopped or self._rounds >= self._least_rounds))
         return stopped
 
     def _choose_block_lengths(self) -> None:

@@ -23,6 +23,7 @@ class Plan:
         seed: of the order of turns.
         racers: by name of a run, the names of all runs of which it has the throughput; only for the record.
         without: by name, why other runs of the sweep do not race after all; only for the record.
+        untuned: why the exchange of the baseline stays as configured; None: a trial finds its fastest setting.
     """
 
     runs: tuple[Path, ...]
@@ -31,6 +32,7 @@ class Plan:
     seed: int
     racers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     without: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    untuned: str | None = "an earlier version planned the race"
 
     @classmethod
     def load(cls, directory: Path) -> Plan:
@@ -43,5 +45,5 @@ class Plan:
         if plan is None:
             raise UsageError(f"{directory / RACE_PLAN}: missing, or not JSON")
         runs = tuple(directory / name for name in plan["runs"])
-        racers, without = plan.get("racers", {}), plan.get("without", {})
-        return cls(runs, float(plan["seconds"]), float(plan["precision"]), int(plan["seed"]), racers, without)
+        others = {key: plan[key] for key in ("racers", "without", "untuned") if key in plan}
+        return cls(runs, float(plan["seconds"]), float(plan["precision"]), int(plan["seed"]), **others)

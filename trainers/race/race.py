@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +14,22 @@ from gradsweep.csv_columns import RACE_COLUMNS
 from gradsweep.files import append_rows, now, write_json
 from gradsweep.run_directory import CONFIG, DONE, FORMAT, PREEMPTED, RACE, RATIOS, RESULT, STOPPED
 from trainers.config import run_config
+from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
-from trainers.devices import memory
 from trainers.devices.yardstick import Yardstick
 from trainers.mpi.process import limit_threads
 from trainers.race.heat import Heat, blame
 from trainers.race.plan import Plan
-from trainers.race.racer import Racer, explain_unraceable
+from trainers.race.racer import Racer, explain_unraceable, has_room
+from trainers.race.tuning import (
+    TRIAL_S,
+    apply_tuned,
+    describe_setting,
+    explain_untunable,
+    find_setting,
+    is_tuned,
+    read_tuned,
+)
 from trainers.training.rank import (
     check_size_and_pin,
     describe_transport,
@@ -30,8 +41,8 @@ from trainers.training.rank import (
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-FREE = 0.1
-"""Part of the free memory that stays free."""
+TRIAL_PART = 0.25
+"""Part of a heat's time that the trial of one run's exchange may take."""
 
 
 def run_race(directory: Path, comm: MPI.Intracomm | None = None) -> None:
@@ -89,6 +100,8 @@ class Race:
         self._traffic: dict[str, Any] = {}
         """What a step of each run sends, for the cost model (python -m reports scaling)."""
         self._has_written = False
+        self._settings: dict[str, Any] = {}
+        """What ratios.json says of the settings of exchanges: `tuned` or `untuned` of the baseline, `also_tuned`."""
 
     def run(self) -> bool:
         """Race all runs; return whether a signal has ended the race early.
@@ -104,6 +117,8 @@ class Race:
         self._network = measure_network(next(iter(configs.values())), self.comm, self.directory)
         names = [name for name in configs if name not in self._left_out]
         least = min(2, len(configs))  # a plan of one run is to measure its throughput again
+        if len(names) >= least:
+            configs |= self._tune({name: configs[name] for name in names})
         stopped = False
         while len(names) >= least and not stopped:
             racers = self._set_up({name: configs[name] for name in names})
@@ -118,12 +133,52 @@ class Race:
         self._write(finished=not stopped)
         return stopped
 
+    def _tune(self, configs: Mapping[str, RunConfig]) -> dict[str, RunConfig]:
+        """Return the configs with the settings that trials find: of the baseline `none`, unless the plan says why not,
+        and of runs that ask for one. What a run has found before its training holds here, too.
+
+        The time of the trials is taken from that of the heats, of which half is left at least.
+        """
+        began = time.monotonic()
+        found, tuned = dict(configs), dict[str, Any]()
+        for name, config in configs.items():
+            is_baseline = len(configs) > 1 and name == next(iter(configs))
+            why = self._explain_untuned(config, is_baseline)
+            if why is None:
+                with blame(name):
+                    known = read_tuned(self._find_run(name), config) if is_tuned(config) else None
+                    seconds = min(TRIAL_S, TRIAL_PART * self.plan.seconds)
+                    tuned[name] = self.comm.bcast(known) or find_setting(config, self.comm, seconds)
+                    found[name] = apply_tuned(config, tuned[name])
+            elif is_baseline:
+                self._settings["untuned"] = {**describe_setting(config), "why": why}
+        baseline = next(iter(configs), None)
+        if baseline in tuned:
+            self._settings["tuned"] = tuned.pop(baseline)
+        if tuned:
+            self._settings["also_tuned"] = tuned
+        left_s = self.comm.bcast(max(self.plan.seconds - (time.monotonic() - began), self.plan.seconds / 2))
+        self.plan = dataclasses.replace(self.plan, seconds=left_s)
+        return found
+
+    def _explain_untuned(self, config: RunConfig, is_baseline: bool) -> str | None:
+        """Return why a run races with the setting of its config; None if a trial is to find one."""
+        if (why := explain_untunable(config)) or is_tuned(config):
+            return why
+        if not is_baseline:
+            return "only the baseline is tuned without exchange=tuned"
+        compressor = get_name(config.compressor)
+        return self.plan.untuned if compressor == "none" else f"compressor={compressor}: tuned by exchange=tuned only"
+
+    def _find_run(self, name: str) -> Path:
+        return next(run for run in self.plan.runs if run.name == name)
+
     def _set_up(self, configs: Mapping[str, RunConfig]) -> dict[str, Racer]:
-        """Build the first of these runs, and more while there is memory."""
+        """Build the first of these runs, and more while there is memory for one like the largest so far."""
         racers: dict[str, Racer] = {}
         largest = 0
         for name, config in configs.items():
-            if racers and not self._has_room(next(iter(racers.values())), largest):
+            if racers and not has_room(self.comm, next(iter(racers.values())).worker.device, largest):
                 break
             with blame(name):
                 racers[name] = Racer(config, self.comm)
@@ -146,16 +201,6 @@ class Race:
         self._traffic |= {name: racer.measure_traffic() for name, racer in heat.racers.items()}
         return stopped
 
-    def _has_room(self, racer: Racer, largest: float) -> bool:
-        """Tell whether another run fits into memory on every rank if it needs as much as the largest run so far."""
-        from mpi4py import MPI
-
-        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        wanted = node.allreduce(largest)
-        node.Free()
-        free = memory.measure_free_bytes(racer.worker.device)
-        return bool(self.comm.allreduce(wanted < (1 - FREE) * free, MPI.LAND))
-
     def _write(self, *, finished: bool = False) -> None:
         """Write ratios.json on rank 0; `finished` tells that nothing more will be measured.
 
@@ -164,7 +209,7 @@ class Race:
         if self.comm.rank == 0:
             about = {"format": FORMAT, "finished": finished, "workers": self.comm.size, "transport": self._transport}
             about |= {"network": self._network, "traffic": self._traffic}
-            figures = {"racers": self.plan.racers, "heats": self._heats, "left_out": self._left_out}
+            figures = {"racers": self.plan.racers, "heats": self._heats, "left_out": self._left_out, **self._settings}
             write_json(self.directory / RATIOS, {**about, **figures}, durable=False)
             if not self._has_written:
                 (self.directory / RACE).unlink(missing_ok=True)

@@ -13,6 +13,7 @@ import torch
 from compressors.kernels import backend
 from gradsweep.csv_columns import PHASES
 from trainers.config.run_config import RunConfig
+from trainers.data.feeds import Batch
 from trainers.devices import memory
 from trainers.devices.generators import get_generators, set_generators
 from trainers.options.algorithms import LocalSGD
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from trainers.config.epochs import Epochs
+
+
+FREE = 0.1
+"""Part of the free memory that stays free."""
 
 
 def find_first_step(config: RunConfig, epochs: Epochs) -> int:
@@ -34,6 +39,16 @@ def find_first_step(config: RunConfig, epochs: Epochs) -> int:
     epoch = max(warmup, config.completed_phases[-1].epoch)
     local = config.algorithm.from_step if isinstance(config.algorithm, LocalSGD) else 1
     return max(round(epochs.count_steps_until(epoch)) + 1, policy.start_step, local)
+
+
+def has_room(comm: MPI.Intracomm, device: torch.device, size: float) -> bool:
+    """Tell whether every rank has room for `size` more bytes in the memory of its device. All workers call this."""
+    from mpi4py import MPI
+
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    wanted = node.allreduce(size)
+    node.Free()
+    return bool(comm.allreduce(wanted < (1 - FREE) * memory.measure_free_bytes(device), MPI.LAND))
 
 
 def explain_unraceable(config: RunConfig) -> str | None:
@@ -59,17 +74,23 @@ class Racer:
     Args:
         config: of the run.
         comm: one rank for each worker.
+        like: a racer of the same run with another exchange, whose data and model this one shares: it then computes
+            something, but its steps cost what they cost.
+        rate: its steps have this part of the learning rate.
 
     Raises:
         UsageError: the run cannot be built.
     """
 
-    def __init__(self, config: RunConfig, comm: MPI.Intracomm) -> None:
-        self.config, self._comm = config, comm.Dup()
+    def __init__(self, config: RunConfig, comm: MPI.Intracomm, *, like: Racer | None = None, rate: float = 1.0) -> None:
+        self.config, self._comm, self._rate, self._shares = config, comm.Dup(), rate, like is not None
         self._generators: dict[str, torch.Tensor] = {}
         self._bytes_before = memory.measure_used_bytes()
         with self._turn():
-            self.worker = build_worker(config, self._comm)
+            if like is None:
+                self.worker = build_worker(config, self._comm)
+            else:
+                self.worker = like.worker.change_exchange(config, self._comm)
         self._period = config.algorithm.steps if isinstance(config.algorithm, LocalSGD) else 1
         self.step = find_first_step(config, self.worker.schedule.epochs) - 1
         """The last step that was taken."""
@@ -81,6 +102,7 @@ class Racer:
         self._taken = 0
         self._sums = np.zeros(3)
         """Of the steps that were taken: samples, bytes of messages, bytes that were sent."""
+        self._batches: Generator[tuple[int, Batch]] = self._read_batches() if like is None else like._batches
         self._steps = self._take_steps()
 
     def count_timed_steps(self, least: int) -> int:
@@ -88,10 +110,11 @@ class Racer:
         exchanges."""
         return -(-least // self._period) * self._period
 
-    def warm_up(self) -> None:
-        """Take untimed steps, which load kernels and allocate memory."""
-        self.take_block(max(self.config.warmup_steps - 6, 1))
-        self.warm_step_s = float(self.take_block(4)[0])
+    def warm_up(self, steps: int = 4) -> None:
+        """Take untimed steps, which load kernels and allocate memory, and then time this many, to know their cost."""
+        if not self._shares:
+            self.take_block(max(self.config.warmup_steps - 6, 1) if steps > 1 else 1)
+        self.warm_step_s = float(self.take_block(steps)[0])
         kind = self.worker.device.type
         self.bytes = memory.measure_used_bytes()[kind] - self._bytes_before[kind]
 
@@ -105,22 +128,29 @@ class Racer:
                 next(self._steps)
             return np.mean([next(self._steps) for _ in range(timed)], axis=0)
 
-    def _take_steps(self) -> Generator[list[float]]:
-        """Take steps, even beyond the end of the run; yield the seconds of each step and of its phases."""
-        worker = self.worker
+    def _read_batches(self) -> Generator[tuple[int, Batch]]:
+        """Yield batches with their epochs, even beyond the end of the run; each starts a step of the stopwatch."""
+        step, worker = self.step, self.worker
         epochs = worker.schedule.epochs
         while True:
-            epoch = epochs.count_done(self.step + 1) + 1
-            start = self.step - round(epochs.count_steps_until(epoch - 1))
+            epoch = epochs.count_done(step + 1) + 1
+            start = step - round(epochs.count_steps_until(epoch - 1))
             for batch in worker.watch.time_steps("data", worker.feed.read_epoch(epoch, start)):
-                self.step += 1
-                lr = worker.schedule.rate(min(self.step, worker.steps))
-                taken = worker.take_step(self.step, epoch, batch, lr, measure=False)
-                seconds = worker.watch.measure_step()
-                self.is_lost |= not math.isfinite(taken.loss)
-                self._taken += 1
-                self._sums += len(batch.labels), taken.traffic.payload_bytes, taken.traffic.sent_bytes
-                yield [seconds, *(worker.watch.seconds.get(phase, 0.0) for phase in PHASES)]
+                step += 1
+                yield epoch, batch
+
+    def _take_steps(self) -> Generator[list[float]]:
+        """Take steps; yield the seconds of each step and of its phases."""
+        worker = self.worker
+        for epoch, batch in self._batches:
+            self.step += 1
+            lr = self._rate * worker.schedule.rate(min(self.step, worker.steps))
+            taken = worker.take_step(self.step, epoch, batch, lr, measure=False)
+            seconds = worker.watch.measure_step()
+            self.is_lost |= not math.isfinite(taken.loss)
+            self._taken += 1
+            self._sums += len(batch.labels), taken.traffic.payload_bytes, taken.traffic.sent_bytes
+            yield [seconds, *(worker.watch.seconds.get(phase, 0.0) for phase in PHASES)]
 
     def measure_traffic(self) -> dict[str, Any]:
         """Return what a worker has computed and sent in a step, in the mean over steps and workers, with the names of
@@ -149,6 +179,8 @@ class Racer:
         """Free the memory, threads and communicator of the run."""
         self._steps.close()
         self.worker.exchange.close()
-        self.worker.feed.close()
-        del self.worker
+        if not self._shares:
+            self._batches.close()
+            self.worker.feed.close()
+        del self.worker, self._batches
         self._comm.Free()

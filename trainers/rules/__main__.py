@@ -81,7 +81,7 @@ def build_page() -> str:
         *phases.RULES,
         *servers.RULES,
         *decentralised.RULES,
-        decentralised.BY_MPI,
+        *decentralised.BEFORE_GOSSIP,
         *decentralised.TOPOLOGY_RULES,
         *decentralised.COMPRESSOR_RULES,
         *machine.RULES,

@@ -37,6 +37,12 @@ RULES = (
         "a text is not sorted into classes",
         "iid or contiguous, with which workers read beside each other alike",
     ),
+    Rule(
+        has("exchange.tune", True),
+        has("exchange.transport", "torch"),
+        "torch.distributed chooses the algorithms itself",
+        "exchange.transport=mpi, or exchange.tune=false",
+    ),
 )
 
 

@@ -32,6 +32,15 @@ _ORDER = "{algorithm=}, {algorithm.order=}"
 BY_MPI = Rule(
     has("exchange.transport", "torch"), _DECENTRALISED, "neighbours exchange by MPI", "exchange.transport=mpi"
 )
+
+UNTUNED = Rule(
+    has("exchange.tune", True),
+    _DECENTRALISED,
+    "messages to neighbours have one setting only",
+    "exchange=auto, or a centralised algorithm",
+)
+
+BEFORE_GOSSIP = BY_MPI, UNTUNED
 """Checked before exchange=auto becomes gossip, which has MPI only."""
 
 RULES = (

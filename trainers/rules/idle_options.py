@@ -101,6 +101,7 @@ RULES: tuple[Rule, ...] = (
         "together with exchange=auto,allreduce,allgather,mixed and a centralised algorithm",
         "exchange",
     ),
+    _together("exchange.overlap exchange.part_mib exchange.allreduce", "exchange.tune", False),
     _together("exchange.staleness", "exchange.mode", "asynchronous"),
     _together("exchange.second_memory", "exchange.answer", "compressed"),
     _together("exchange.second_memory", "exchange.second", "same"),

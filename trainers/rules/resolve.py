@@ -17,7 +17,7 @@ from trainers.options.schedules import Regime
 from trainers.options.topologies import Edges
 from trainers.rules.check import check_together
 from trainers.rules.compressors import is_reducible
-from trainers.rules.decentralised import BY_MPI
+from trainers.rules.decentralised import BEFORE_GOSSIP
 from trainers.rules.rule import refuse
 from trainers.topology import edges
 
@@ -94,7 +94,7 @@ def _choose_exchange(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(run.exchange, Auto):
         return section
     if run.decentralised:
-        refuse(run, [BY_MPI])
+        refuse(run, BEFORE_GOSSIP)
         return {"name": "gossip", **{key: section[key] for key in ("granularity", "bucket_mib", "overlap")}}
     sums = {is_reducible(compressor) for compressor in run.policy.list_possible(run.compressor)}
     return {**section, "name": "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather"}

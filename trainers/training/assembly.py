@@ -85,6 +85,14 @@ class Worker:
         sent_bytes = traffic.sent_bytes + self.replica.take_extra_bytes()
         return StepOutcome(loss, accuracy, dataclasses.replace(traffic, sent_bytes=sent_bytes))
 
+    def change_exchange(self, config: RunConfig, comm: MPI.Comm) -> Worker:
+        """Return a worker with the exchange of `config` that shares data, model and stopwatch with this one.
+
+        Its memory, optimizer and other state are its own. All workers call this.
+        """
+        algorithm = build_algorithm(config, comm, self.replica, self.watch)
+        return dataclasses.replace(self, config=config, algorithm=algorithm)
+
     @property
     def exchange(self) -> Exchange:
         """The exchange by which the algorithm sends gradients or parameters."""

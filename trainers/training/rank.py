@@ -23,7 +23,11 @@ BROKEN = ("Connection reset by peer", "Connection closed by peer", "Broken pipe"
 GRACE_S = 10.0
 
 
-def run(directory: Path) -> None:
+Tune = Callable[["RunConfig", "MPI.Intracomm", Path], "RunConfig"]
+"""Returns a config with the setting that its trial has found, if exchange.tune asks for one (race/tuning.py)."""
+
+
+def run(tune: Tune, directory: Path) -> None:
     """Train the run in `directory`.
 
     Raises:
@@ -36,10 +40,10 @@ def run(directory: Path) -> None:
 
     from mpi4py import MPI
 
-    train_run(config, MPI.COMM_WORLD, directory)
+    train_run(config, MPI.COMM_WORLD, directory, tune)
 
 
-def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
+def train_run(config: RunConfig, comm: MPI.Intracomm, directory: Path, tune: Tune) -> None:
     """Train a run with the ranks of `comm`, and write its result in `directory`. All ranks call this.
 
     Raises:
@@ -48,8 +52,8 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
     from mpi4py import MPI
 
     from gradsweep.errors import UsageError
-    from gradsweep.files import now, write_json
-    from gradsweep.run_directory import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run
+    from gradsweep.files import now, read_json, write_json
+    from gradsweep.run_directory import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, TUNED, Run
 
     check_size_and_pin(config, comm, config.ranks)
 
@@ -65,6 +69,7 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
             f"compute it again"
         )
     network = measure_network(config, comm, directory)
+    config = tune(config, comm, directory)
     result = train(config, comm, directory)
     if result["status"] == PREEMPTED:
         if comm.rank == 0:
@@ -79,6 +84,8 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
             result["transport"] = transport
         if network is not None:
             result["network"] = network
+        if getattr(config.exchange, "tune", False) and (tuned := read_json(directory / TUNED)):
+            result["tuned"] = tuned
         result["versions"] = collect_versions()
         write_json(directory / RESULT, result)
         files.conclude(directory / CHECKPOINT, keep=int(config.checkpoint.final and result["status"] == DONE))

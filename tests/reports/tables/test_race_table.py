@@ -15,7 +15,7 @@ from reports.building.sweep_report import read_report
 from reports.plots.sweep_plots import make_plots
 from reports.reading.races import read_notes
 from reports.tables.race_table import build_race_table
-from reports.tables.sweep_tables import build_unfinished_table, write_headline
+from reports.tables.sweep_tables import build_tables, build_unfinished_table, write_headline
 from sweep.directory.run_state import write_state
 from tests.reports import fabricate
 
@@ -47,9 +47,11 @@ def race(sweep: Path, workers: int = 2, *heats: dict[str, float], **more: Any) -
         pair = {"runs": [named["qsgd"][0], named["svd"][0]], "ratio": 0.9, "low": 0.7, "high": 1.1}
         found.append({"baseline": named["none"][0], "runs": named_figures, "pairs": [pair]})
     left_out = {named[name][0]: why for name, why in more.get("left_out", {}).items()}
+    also_tuned = {named[name][0]: setting for name, setting in more.get("also_tuned", {}).items()}
+    settings = {key: more[key] for key in ("tuned", "untuned") if key in more} | {"also_tuned": also_tuned}
     files.write_json(
         directory / run_directory.RATIOS,
-        {"format": 1, "finished": more.get("finished", True), "heats": found, "left_out": left_out},
+        {"format": 1, "finished": more.get("finished", True), "heats": found, "left_out": left_out, **settings},
     )
     return directory
 
@@ -250,3 +252,39 @@ def test_ratios_are_drawn_with_their_intervals(tmp_path: Path) -> None:
     assert [text.get_text() for text in first.texts] == ["1.00", "0.800", "0.500"]
     assert {text.get_text() for text in second.texts} == {"not raced"}
     assert "qsgd, 2 workers: 0.800" in plots["race"].alt
+
+
+TUNED = {"overlap": True, "part_mib": 4.0, "allreduce": "recursive_doubling", "tried": [{}, {}, {}]}
+AS_CONFIGURED = {"overlap": False, "part_mib": 1.0, "allreduce": "ring", "why": "race.tune=false"}
+
+
+def test_every_table_of_times_says_what_the_baseline_was_allowed(tmp_path: Path) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    race(sweep, 2, tuned=TUNED, also_tuned={"svd": {**TUNED, "part_mib": 1}})
+    race(sweep, 4, untuned=AS_CONFIGURED)
+    race(sweep, 8, untuned={"why": "exchange=gossip: it has one setting only {}"})
+    expected = [
+        "baseline none with 2 workers: tuned (overlap, parts of 4 MiB, recursive doubling; 3 settings tried)",
+        "baseline none with 4 workers: as configured: no overlap, parts of 1 MiB, ring (race.tune=false)",
+        "baseline none with 8 workers: as configured (exchange=gossip: it has one setting only {})",
+        "tuned svd with 2 workers: overlap, parts of 1 MiB, recursive doubling",
+    ]
+    grid = lay_out_runs(reports.load(sweep).runs)
+    made = {made.name: made for made in build_tables(grid)}
+    for one in (made["throughput"], made["phases"], table(sweep)):
+        assert [note for note in one.remarks if note.startswith(("baseline", "tuned"))] == expected, one.name
+    assert not any(note.startswith("baseline") for note in made["accuracy"].remarks)
+    rows = reports.load(sweep).runs.set_index(["compressor", "workers"])
+    assert rows.loc[("none", 2), "tuned_overlap"] and rows.loc[("none", 2), "tuned_part_mib"] == 4
+    assert rows.loc[("none", 2), "tuned_allreduce"] == "recursive_doubling"
+    assert rows["tuned_overlap"].notna().sum() == 2
+
+
+@pytest.mark.parametrize(
+    "content", [None, 3, "x", [], {}, {"overlap": "x", "part_mib": [], "allreduce": 3, "tried": 5}]
+)
+def test_damaged_settings_do_no_harm(tmp_path: Path, content: Any) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    race(sweep, 2, tuned=content, untuned=content, also_tuned={"svd": content})
+    assert texts(table(sweep)) and build_tables(lay_out_runs(reports.load(sweep).runs))
+    assert reports.load(sweep).runs["tuned_overlap"].isna().all()

@@ -11,7 +11,7 @@ import pytest
 from gradsweep.errors import UsageError
 from gradsweep.files import write_json
 from gradsweep.run_directory import CONFIG, RACE_PLAN, RATIOS, RESULT, STATE, Run
-from sweep.planning.races import RaceGroup, find_disturbed, group_runs, refuse_nothing_to_race
+from sweep.planning.races import RaceGroup, explain_untuned, find_disturbed, group_runs, refuse_nothing_to_race
 from sweep.settings.race import ONLY, WITHOUT, RaceSettings, parse_race
 from sweep.settings.resolved_point import ResolvedPoint
 from tests.sweep.fakes import resolved
@@ -111,7 +111,9 @@ def test_a_race_of_nothing_is_refused() -> None:
 
 
 def test_settings() -> None:
-    assert parse_race({"race": {"mode": "only", "seconds": 2, "precision": 0.1}}) == RaceSettings("only", 2, 0.1)
+    given = {"mode": "only", "seconds": 2, "precision": 0.1}
+    assert parse_race({"race": {**given, "tune": True}}) == RaceSettings("only", 2, 0.1)
+    assert parse_race({"race": given}) == RaceSettings("only", 2, 0.1, tune=False), "as in versions without it"
     assert parse_race({}).mode == "off", "a sweep of a version that could not race"
     for key, value, valid in (
         ("seconds", 0, "a number above 0"),
@@ -192,3 +194,26 @@ def test_damaged_measurements_are_no_error(tmp_path: Path, trained: dict[Run, di
     finish(race, SLOW)
     (race.directory / RATIOS).write_text(content)
     assert directories(find_disturbed(tmp_path, trained)) == ["run-1", "run-2"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides", "why"),
+    [
+        ({}, [], None),
+        ({}, ["seed=1", "exchange=allreduce"], None),
+        ({"exchange": {"tune": True}}, ["exchange=tuned"], None),
+        ({}, ["exchange.overlap=false"], "exchange.overlap is set"),
+        ({"exchange": {"overlap": True}}, [], "exchange.overlap is set"),
+        ({"exchange": {"part_mib": 2.0}}, [], "exchange.part_mib is set"),
+        ({"exchange": {"allreduce": "ring"}}, [], "exchange.allreduce is set"),
+        ({"exchange": "sharded"}, [], None),
+    ],
+)
+def test_a_baseline_is_tuned_unless_its_setting_was_chosen(
+    changes: dict[str, Any], overrides: list[str], why: str | None
+) -> None:
+    config = compose_config(**changes)
+    assert explain_untuned(RaceSettings(), config, overrides) == why
+    assert explain_untuned(RaceSettings(tune=False), config, overrides) == "race.tune=false"
+    (group,) = group_runs(Path(), configs({}, {"compressor": "qsgd"}))
+    assert group.build_plan(5, 0.1, {}, why)["untuned"] == why

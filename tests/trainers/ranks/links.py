@@ -13,6 +13,7 @@ from tests.trainers.ranks.exchange import main
 from trainers.config import run_config
 from trainers.network import links
 from trainers.options.networks import Emulated
+from trainers.race.tuning import tune_run
 from trainers.rules.resolve import resolve
 from trainers.training import rank
 
@@ -66,7 +67,7 @@ def trained(network: str, place: str) -> None:
     if COMM.rank == 0:
         (directory / run_directory.CONFIG).write_text(yaml.safe_dump(resolved))
     COMM.Barrier()
-    rank.train_run(run_config.load(directory / run_directory.CONFIG), COMM, directory)
+    rank.train_run(run_config.load(directory / run_directory.CONFIG), COMM, directory, tune_run)
 
 
 if __name__ == "__main__":

@@ -9,21 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import yaml
 
 from gradsweep.csv_columns import PHASES, RACE_COLUMNS
 from gradsweep.files import read_json, write_json
-from gradsweep.run_directory import CONFIG, RACE, RACE_PLAN, RATIOS, RESULT, STOPPED
+from gradsweep.options.exchange_setting import OPTIONS
+from gradsweep.run_directory import CONFIG, RACE, RACE_PLAN, RATIOS, RESULT, STOPPED, TUNED
 from tests.trainers.configs import compose_config
+from tests.trainers.ranks import checkpoint
 from tests.trainers.ranks.checkpoint import COMM, folder
 from tests.trainers.ranks.exchange import main
 from trainers.config import run_config
 from trainers.devices import memory, yardstick
-from trainers.mpi import stopping
-from trainers.race import heat, race
+from trainers.mpi import message_sizes, stopping
+from trainers.options.exchanges import ALLREDUCES
+from trainers.race import heat, race, tuning
 from trainers.race.racer import Racer, find_first_step
 from trainers.rules.resolve import resolve
+from trainers.training import loop
 from trainers.training.failure_cause import RunFailed
 
 DROPOUT = {"name": "wideresnet", "depth": 10, "dropout": 0.5}
@@ -192,7 +197,7 @@ def heats() -> None:
     """Where memory has room for two runs there are two heats, and the baseline is in both; a run too large is left."""
     with folder() as directory:
         place = lay_out(directory, **{name: compose(name) for name in ("none", "topk", "local")})
-        free, race.memory.measure_free_bytes = memory.measure_free_bytes, lambda device: rooms.pop(0)  # type: ignore
+        free, memory.measure_free_bytes = memory.measure_free_bytes, lambda device: rooms.pop(0)  # type: ignore
         try:
             rooms = [1e12, 0.0, 1e12]
             race.run_race(place, COMM)
@@ -206,7 +211,7 @@ def heats() -> None:
             assert [list(each["runs"]) for each in ratios["heats"]] == [["none", "local"]]
             assert ratios["left_out"] == {"gone": "failed", "topk": "no memory for it beside none"}
         finally:
-            race.memory.measure_free_bytes = free
+            memory.measure_free_bytes = free
 
 
 def stop() -> None:
@@ -280,7 +285,108 @@ def first_step() -> None:
     assert find(algorithm={"name": "local_sgd", "from_step": 25}) == 25
 
 
-FUNCTIONS = [alone, whole, once, solo, heats, stop, failing, lost, first_step]
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes of parts of which a small model has several."""
+    monkeypatch.setattr(message_sizes, "PART_BYTES", 2**9)
+    monkeypatch.setattr(tuning, "PARTS_MIB", (2**10 / 2**20, 2**20 / 2**20, 64.0))
+
+
+def trial() -> None:
+    """A trial leaves no trace: with the setting that it finds, a run computes what it computes with it alone."""
+    for name in ("none", "topk"):
+        with folder() as directory, pytest.MonkeyPatch.context() as monkeypatch:
+            small_parts(monkeypatch)
+            config = run_config.parse(compose(name, exchange={"tune": True}))
+            place = directory / "tuned"
+            if COMM.rank == 0:
+                place.mkdir()
+                (directory / "alone").mkdir()
+            COMM.Barrier()
+            tuned = tuning.tune_run(config, COMM, place)
+            COMM.Barrier()
+            found = read_json(place / TUNED) or {}
+            setting = {key: found[key] for key in OPTIONS}
+            assert {key: getattr(tuned.exchange, key) for key in OPTIONS} == setting
+            tried = [tuple(each[key] for key in OPTIONS) for each in found["tried"]]
+            assert len(set(tried)) == len(tried) and tuple(setting.values()) in tried
+            sums = ["ring"] if name == "none" else [None]
+            parts = [2**9 / 2**20, 2**10 / 2**20, 1.0]
+            assert {each for each in tried if each[2] == sums[0]} >= {
+                (overlap, part, sums[0]) for overlap in (False, True) for part in parts
+            }, tried
+            assert all(each["step_s"] > 0 for each in found["tried"])
+            result = loop.train(tuned, COMM, place)
+            with_trial = checkpoint.weights()
+            alone = run_config.parse(compose(name, exchange=setting))
+            assert checkpoint.figures(loop.train(alone, COMM, directory / "alone")) == checkpoint.figures(result)
+            assert checkpoint.weights() == with_trial
+            checkpoint.require_equal(place, directory / "alone", name)
+
+
+def kept_setting() -> None:
+    """A later attempt of a run keeps the setting of the first; one that does not fit is found anew."""
+    with folder() as directory:
+        config = run_config.parse(compose("none", exchange={"tune": True}))
+        given = {"overlap": True, "part_mib": 2.5, "allreduce": "rabenseifner", "tried": []}
+        for content in (given, {**given, "allreduce": "other"}, {}):
+            if COMM.rank == 0:
+                write_json(directory / TUNED, content)
+            COMM.Barrier()
+            exchange = tuning.tune_run(config, COMM, directory).exchange
+            kept = (exchange.overlap, exchange.part_mib, exchange.allreduce) == (True, 2.5, "rabenseifner")
+            assert kept == (content == given)
+            COMM.Barrier()
+        local = run_config.parse(compose("local", exchange={"tune": True}))  # whose messages cannot leave early
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr(tuning._Trial, "_is_over", lambda trial: False)
+            tried = tuning.find_setting(local, COMM, 0.1)["tried"]
+        assert {(each["overlap"], each["allreduce"]) for each in tried} == {(False, name) for name in ALLREDUCES}
+        untuned = run_config.parse(compose("none"))
+        assert tuning.tune_run(untuned, COMM, directory) is untuned
+
+
+def tuned_baseline() -> None:
+    """The baseline `none` races with the setting of its trial, and so do runs that ask for one; ratios.json says so."""
+    with folder() as directory:
+        asking = compose("topk", exchange={"tune": True})
+        place = lay_out(directory, none=compose("none"), topk=asking)
+        plan = read_json(place / RACE_PLAN) or {}
+        built: dict[str, Any] = {}
+        build, Racer.__init__ = Racer.__init__, None  # type: ignore[assignment, misc, method-assign]
+
+        def note(racer: Racer, config: Any, comm: Any, **how: Any) -> None:
+            build(racer, config, comm, **how)
+            built[config.compressor.name] = config.exchange  # last, that of the heat
+
+        Racer.__init__ = note  # type: ignore[assignment, method-assign]
+        try:
+            for untuned in (None, "race.tune=false"):
+                if COMM.rank == 0:
+                    write_json(place / RACE_PLAN, {**plan, "untuned": untuned})
+                COMM.Barrier()
+                race.run_race(place, COMM)
+                COMM.Barrier()
+                ratios = read_json(place / RATIOS) or {}
+                assert list(ratios["heats"][0]["runs"]) == ["none", "topk"]
+                said = {"topk": ratios["also_tuned"]["topk"]}
+                if untuned is None:
+                    said["none"] = ratios["tuned"]
+                    assert "untuned" not in ratios and ratios["tuned"]["tried"]
+                else:
+                    as_configured = {"overlap": False, "part_mib": 1.0, "allreduce": "ring"}
+                    assert ratios["untuned"] == {**as_configured, "why": untuned} and "tuned" not in ratios
+                    assert (built["none"].overlap, built["none"].part_mib) == (False, None)
+                for name, setting in said.items():
+                    assert {key: getattr(built[name], key) for key in OPTIONS} == {key: setting[key] for key in OPTIONS}
+        finally:
+            Racer.__init__ = build  # type: ignore[method-assign]
+        place = lay_out(directory / "other", choco=compose("choco"), topk=compose("topk"))
+        race.run_race(place, COMM)
+        COMM.Barrier()
+        assert (read_json(place / RATIOS) or {})["untuned"] == {"why": "exchange=gossip: it has one setting only"}
+
+
+FUNCTIONS = [alone, whole, once, solo, heats, stop, failing, lost, first_step, trial, kept_setting, tuned_baseline]
 
 if __name__ == "__main__":
     main({function.__name__: function for function in FUNCTIONS})

@@ -96,6 +96,12 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         {"compressor": "qsgd"},
     ),
     (
+        "exchange.overlap",
+        {"exchange": {"tune": True}},
+        "together with exchange.tune=false; here exchange.tune=true",
+        {"exchange": {"overlap": True}},
+    ),
+    (
         "exchange.staleness",
         {"exchange": "parameter_server"},
         "together with exchange.mode=asynchronous; here exchange.mode=synchronous",

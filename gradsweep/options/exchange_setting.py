@@ -1,0 +1,42 @@
+"""Words for the setting of an exchange that a trial finds: overlap, size of the parts, algorithm of sums.
+
+The setting is a mapping with the keys overlap, part_mib and allreduce, as in result.json and ratios.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+OPTIONS = ("overlap", "part_mib", "allreduce")
+"""The options of an exchange that a trial finds."""
+
+
+def describe_setting(setting: Mapping[str, Any]) -> str:
+    """Return a setting in words: `overlap, parts of 4 MiB, ring`; nothing for an exchange without a setting."""
+    said = []
+    if isinstance(setting.get("overlap"), bool):
+        said.append("overlap" if setting["overlap"] else "no overlap")
+    if isinstance(setting.get("part_mib"), (int, float)):
+        said.append(f"parts of {setting['part_mib']:.3g} MiB")
+    if isinstance(setting.get("allreduce"), str):
+        said.append(setting["allreduce"].replace("_", " "))
+    return ", ".join(said)
+
+
+def describe_tuned(tuned: Mapping[str, Any]) -> str:
+    """Return what a trial has found, in words: `overlap, parts of 4 MiB, ring; 9 settings tried`."""
+    tried = tuned.get("tried")
+    count = len(tried) if isinstance(tried, list) else 0
+    return f"{describe_setting(tuned)}; {count} setting{'s' * (count != 1)} tried"
+
+
+def describe_baseline(ratios: Mapping[str, Any]) -> str | None:
+    """Return what the baseline of a race was allowed, by the content of ratios.json; None if it does not say so."""
+    tuned, untuned = ratios.get("tuned"), ratios.get("untuned")
+    if isinstance(tuned, Mapping):
+        return f"tuned ({describe_tuned(tuned)})"
+    if isinstance(untuned, Mapping):
+        setting = describe_setting(untuned)
+        return f"as configured{': ' * bool(setting)}{setting} ({untuned.get('why')})"
+    return None

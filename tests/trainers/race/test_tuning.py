@@ -1,0 +1,13 @@
+"""Trials that find the setting of an exchange, on real ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainers.start_ranks import run_ranks
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_trials(workers: int) -> None:
+    functions = "trial + kept_setting + tuned_baseline"
+    run_ranks(workers, *functions.split(), module="tests.trainers.ranks.race")

@@ -1,0 +1,265 @@
+"""Finds the fastest setting of an exchange in a short trial: overlap, size of the parts, algorithm of MPI's sums.
+
+A trial is a race among settings of one run: they take blocks of steps in turns, and from heat to heat the faster half
+stays (successive halving: Karnin, Koren and Somekh, "Almost optimal exploration in multi-armed bandits", ICML 2013).
+First overlap and parts are found together, then the algorithm for these. All settings share a replica, which is not
+that of the run.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gradsweep.errors import UsageError
+from gradsweep.files import read_json, write_json
+from gradsweep.run_directory import TUNED
+from trainers.config.groups import get_name
+from trainers.config.run_config import RunConfig
+from trainers.options.exchanges import ALLREDUCES, RING, Allreduce, Mixed, Overlapping
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from trainers.race.racer import Racer
+
+TRIAL_S = 1.5
+"""Seconds of a trial, about, unless steps are long."""
+LONGEST_S = 15.0
+"""Where steps are long, only so many settings are tried as take this time, but two at least: overlap off and on."""
+STEPS = 4
+"""That a setting takes in a trial, at least: two when it is set up, and two in a heat."""
+PARTS_MIB = (4.0, 16.0, 64.0)
+"""Sizes of parts that are tried beside the size that goes with the number of workers."""
+PRECISION = 0.01
+"""A heat ends early where the ratios of all settings are known so well."""
+RATE = 1e-6
+"""Part of the learning rate with which a trial steps, so that optimizers that share a model do not lead it astray."""
+
+
+class Setting(NamedTuple):
+    """A setting of an exchange; `allreduce` is None if nothing is summed, or this MPI does not let a program choose."""
+
+    overlap: bool
+    part_mib: float
+    allreduce: str | None
+
+    def apply_to(self, config: RunConfig) -> RunConfig:
+        """Return the config with this setting."""
+        return dataclasses.replace(config, exchange=dataclasses.replace(config.exchange, **self._asdict()))
+
+
+def explain_untunable(config: RunConfig) -> str | None:
+    """Return why there is nothing to tune in a run's exchange; None if there is."""
+    if config.workers == 1:
+        return "workers=1: nothing is sent"
+    if not isinstance(config.exchange, Overlapping):
+        return f"exchange={get_name(config.exchange)}: it has one setting only"
+    if config.exchange.transport != "mpi":
+        return f"exchange.transport={config.exchange.transport}: its library chooses the algorithm itself"
+    return None
+
+
+def describe_setting(config: RunConfig) -> dict[str, Any]:
+    """Return the setting that a config has, as ratios.json names it; nothing if its exchange has no setting."""
+    from trainers.mpi.message_sizes import part_bytes
+
+    exchange = config.exchange
+    if not isinstance(exchange, Overlapping):
+        return {}
+    part_mib = part_bytes(config.workers, exchange.part_mib) / 2**20
+    return Setting(exchange.overlap, part_mib, (exchange.allreduce or RING) if _sums(config) else None)._asdict()
+
+
+def tune_run(config: RunConfig, comm: MPI.Intracomm, directory: Path) -> RunConfig:
+    """Return the config of a run with the setting that its trial has found, where exchange.tune asks for one.
+
+    The first attempt of a run finds the setting, and writes it into tuned.json; later ones keep it, so that a run that
+    goes on from a checkpoint computes what it would have computed. All workers call this.
+
+    Raises:
+        UsageError: the run cannot be built.
+        RunFailed: a setting has failed on this rank.
+    """
+    if not is_tuned(config) or explain_untunable(config):
+        return config
+    tuned = comm.bcast(read_tuned(directory, config) if comm.rank == 0 else None)
+    if tuned is None:
+        tuned = find_setting(config, comm, TRIAL_S)
+        if comm.rank == 0:
+            write_json(directory / TUNED, tuned)
+    return apply_tuned(config, tuned)
+
+
+def is_tuned(config: RunConfig) -> bool:
+    """Tell whether a run asks for a trial."""
+    return bool(getattr(config.exchange, "tune", False))
+
+
+def read_tuned(directory: Path, config: RunConfig) -> dict[str, Any] | None:
+    """Return the content of a run's tuned.json; None if the run has no such file that fits its config."""
+    tuned = read_json(directory / TUNED)
+    with suppress(KeyError, TypeError, ValueError):
+        if tuned is not None:
+            apply_tuned(config, tuned)
+            return tuned
+    return None
+
+
+def apply_tuned(config: RunConfig, tuned: Mapping[str, Any]) -> RunConfig:
+    """Return the config with the setting in the content of a tuned.json."""
+    return Setting(*(tuned[field] for field in Setting._fields)).apply_to(config)
+
+
+def find_setting(config: RunConfig, comm: MPI.Intracomm, seconds: float) -> dict[str, Any]:
+    """Find the fastest setting of a run; return it, with the seconds of a step of all that were tried.
+
+    All workers call this.
+
+    Args:
+        comm: one rank for each worker.
+        seconds: of the trial, about.
+
+    Raises:
+        UsageError: the run cannot be built.
+        RunFailed: a setting has failed on this rank.
+    """
+    trial = _Trial(config, comm, seconds)
+    try:
+        found = trial.find()
+    finally:
+        trial.close()
+        gc.collect()  # hooks refer to the model and back
+    tried = [{**setting._asdict(), "step_s": step_s} for setting, step_s in trial.step_s.items()]
+    return {**found._asdict(), "tried": sorted(tried, key=lambda each: each["step_s"])}
+
+
+class _Trial:
+    """The heats of a trial on one rank; all ranks call each method together.
+
+    Attributes:
+        step_s: by setting that was tried, the seconds of a step in its last heat.
+    """
+
+    def __init__(self, config: RunConfig, comm: MPI.Intracomm, seconds: float) -> None:
+        import numpy as np
+
+        from trainers.devices.yardstick import Yardstick
+
+        self.comm, self._config = comm, copy.deepcopy(config)  # parts of a config, such as a memory, have state
+        self._deadline = time.monotonic() + seconds
+        self._random = np.random.default_rng(config.seed)
+        self._yardstick = Yardstick(comm, config.threads_per_worker)
+        self.step_s: dict[Setting, float] = {}
+        self._racers: dict[Setting, Racer] = {}
+        self._first = self._build(_choose_first(config))
+        self._heats = 0
+        """How many more there will be."""
+
+    def _build(self, setting: Setting) -> Racer:
+        from trainers.race.racer import Racer
+
+        like = next(iter(self._racers.values()), None)
+        config = setting.apply_to(copy.deepcopy(self._config))
+        racer = self._racers[setting] = Racer(config, self.comm, like=like, rate=RATE)
+        racer.warm_up(1)
+        return racer
+
+    def find(self) -> Setting:
+        """Race the settings; return the fastest."""
+        first = next(iter(self._racers))
+        gradient_mib = self._first.worker.replica.flat.gradients.nbytes / 2**20
+        parts = [first.part_mib]
+        for part_mib in PARTS_MIB:
+            if parts[-1] < min(gradient_mib, part_mib):  # larger parts than the gradient are the same
+                parts.append(part_mib)
+        settings = [Setting(overlap, part_mib, first.allreduce) for part_mib in parts for overlap in (False, True)]
+        step_s = self.comm.bcast(self._first.warm_step_s)
+        settings = settings[: max(2, int(LONGEST_S / (STEPS * step_s)))]
+        algorithms = [] if first.allreduce is None else [name for name in ALLREDUCES if name != first.allreduce]
+        self._heats = _count_heats(len(settings)) + _count_heats(1 + len(algorithms))
+        best = self._keep_fastest(settings)
+        if self._is_over():
+            return best
+        return self._keep_fastest([best, *(best._replace(allreduce=name) for name in algorithms)])
+
+    def _keep_fastest(self, settings: Sequence[Setting]) -> Setting:
+        """Race settings in heats of which the faster half stays; return the fastest."""
+        left = [setting for setting in settings if self._is_possible(setting)]
+        while len(left) > 1:
+            times = self._race(left)
+            left = sorted(times, key=lambda setting: times[setting])[: math.ceil(len(times) / 2)]
+            if self._is_over():
+                break
+        return left[0]
+
+    def _is_possible(self, setting: Setting) -> bool:
+        """Tell whether no rule forbids a setting (such as overlap with local SGD)."""
+        from trainers.rules.check import check_together
+
+        try:
+            check_together(setting.apply_to(self._config))
+        except UsageError:
+            return False
+        return True
+
+    def _is_over(self) -> bool:
+        return bool(self.comm.bcast(time.monotonic() > self._deadline))
+
+    def _race(self, settings: Sequence[Setting]) -> dict[Setting, float]:
+        """Race settings in a heat, as far as there is memory for them; return the seconds of a step of each."""
+        from trainers.race.heat import Heat
+        from trainers.race.plan import Plan
+        from trainers.race.racer import has_room
+
+        for setting in list(self._racers):
+            if setting not in settings and self._racers[setting] is not self._first:
+                self._racers.pop(setting).close()
+        for setting in settings:
+            largest = max(racer.bytes for racer in self._racers.values())
+            if setting not in self._racers and has_room(self.comm, self._first.worker.device, largest):
+                self._build(setting)
+        racers = {repr(setting): self._racers[setting] for setting in settings if setting in self._racers}
+        seconds = max(self._deadline - time.monotonic(), 0.01) / max(self._heats, 1)
+        self._heats -= 1
+        found: dict[str, float] = {}
+
+        def note(figures: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+            found.update({name: run["step_s"] for name, run in figures["runs"].items()})
+
+        plan = Plan((), seconds, PRECISION, 0)
+        Heat(self.comm, racers, plan, self._random, self._yardstick, note, least_rounds=1).run()
+        found = self.comm.bcast(found)
+        times = {setting: found.get(repr(setting), math.inf) for setting in settings if repr(setting) in racers}
+        self.step_s.update(times)
+        return times
+
+    def close(self) -> None:
+        """Free the memory, threads and communicators of all settings."""
+        for racer in reversed(self._racers.values()):
+            racer.close()
+
+
+def _choose_first(config: RunConfig) -> Setting:
+    """Return the setting of a run without a trial, with an algorithm where one can be chosen."""
+    from trainers.mpi import allreduce
+    from trainers.mpi.message_sizes import part_bytes
+
+    chosen = RING if _sums(config) and allreduce.can_choose() else None
+    return Setting(False, part_bytes(config.workers) / 2**20, chosen)
+
+
+def _sums(config: RunConfig) -> bool:
+    return isinstance(config.exchange, (Allreduce, Mixed))
+
+
+def _count_heats(settings: int) -> int:
+    """Return after how many heats one of so many settings is left."""
+    return (settings - 1).bit_length()
