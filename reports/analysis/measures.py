@@ -159,13 +159,20 @@ def select_measured(runs: pd.DataFrame, topic: str) -> pd.Series:
     return done | runs["raced_by"].notna() if topic in (THROUGHPUT_TOPIC, STEP_TOPIC) else done
 
 
-def get_own_interval(runs: pd.DataFrame) -> tuple[float, float] | None:
-    """Return the 95 % interval of the throughput of a single run, or of the race that measured one run for all of
-    these; None if it is not known."""
-    if len(runs) > 1 and (runs["raced_by"].isna().any() or runs["raced_by"].nunique() > 1):
-        return None
-    ends = runs[["throughput_low", "throughput_high"]].to_numpy("float64")
-    return (float(ends[0, 0]), float(ends[0, 1])) if len(ends) and np.isfinite(ends[0]).all() else None
+def find_own_intervals(runs: pd.DataFrame) -> np.ndarray:
+    """Return the 95 % interval of the throughput in the cell of each of these runs, (runs, 2).
+
+    That is the interval of the single run, or of the race that measured one run for all of the cell; NaN elsewhere.
+
+    Args:
+        runs: rows of `Grid.runs` that have a throughput.
+    """
+    by_cell = runs.groupby("cell", sort=False)
+    count, raced = by_cell["run"].transform("size"), by_cell["raced_by"]
+    is_one = (count == 1) | ((raced.transform("count") == count) & (raced.transform("nunique") == 1))
+    ends = runs[["throughput_low", "throughput_high"]].to_numpy("float64", na_value=np.nan)
+    known = is_one.to_numpy(bool) & np.isfinite(ends).all(axis=1)
+    return np.where(known[:, None], ends, np.nan)
 
 
 def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -> np.ndarray:

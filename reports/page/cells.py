@@ -15,7 +15,7 @@ import pandas as pd
 
 from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import Grid, find_centralised
-from reports.analysis.measures import compute_efficiency, get_own_interval
+from reports.analysis.measures import compute_efficiency, find_own_intervals
 from reports.analysis.statistics import compute_band
 from reports.analysis.targets import split_by_run
 from reports.page.assets import convert_numbers, round_digits, thin_places
@@ -62,8 +62,7 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
     shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
     measured = grid.runs.assign(efficiency=compute_efficiency(grid))[list(MEASURES)].to_numpy("float64")
     values = _compute_bands([measured[done] for done in finished])
-    for done, means in zip(finished, values, strict=True):
-        _add_own_interval(grid.runs.iloc[list(done)], means)
+    _add_own_intervals(grid.runs, finished, values)
     y = _find_recorded(epochs)
     curves = _average_curves(_split_by_run(grid, epochs, X, y), shown, X, y)
     profiles = _average_curves(_split_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
@@ -90,12 +89,16 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
     ]
 
 
-def _add_own_interval(runs: pd.DataFrame, means: np.ndarray) -> None:
-    """Give the throughputs in `means` (3, n) the interval of the run, if one run has measured them."""
-    own = get_own_interval(runs)
-    for name in ("iterations_per_second", "samples_per_second") if own else ():
-        place = MEASURES.index(name)
-        means[1:, place] = round_digits(means[0, place] * np.array(own) / runs["iterations_per_second"].iloc[0])
+def _add_own_intervals(runs: pd.DataFrame, cells: Sequence[Sequence[int]], values: Sequence[np.ndarray]) -> None:
+    """Give the throughputs in `values`, (3, n) of each cell, the interval of the run, if one run has measured them."""
+    rows = [row for row, status in enumerate(runs["status"]) if status == run_directory.DONE]
+    own = np.full((len(runs), 2), np.nan)
+    own[rows] = find_own_intervals(runs.iloc[rows])
+    own /= runs["iterations_per_second"].to_numpy("float64", na_value=np.nan)[:, None]
+    places = [MEASURES.index(name) for name in ("iterations_per_second", "samples_per_second")]
+    for members, means in zip(cells, values, strict=True):
+        if len(members) and np.isfinite(own[members[0]]).all():
+            means[1:, places] = round_digits(means[0, places] * own[members[0]][:, None])
 
 
 def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:

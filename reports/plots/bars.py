@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from gradsweep import csv_columns, run_directory
 from gradsweep.text import plural
-from reports.analysis.measures import get_own_interval
+from reports.analysis.measures import find_own_intervals
 from reports.analysis.table import MARKS, NOT_RACED
 from reports.plots import layout as layouts
 from reports.plots import marks, style
@@ -39,14 +39,14 @@ def draw_ranking(layout: Layout) -> Figure:
             mean, end = means.get(label, 0.0), longest.get(label, 0.0)
             axis.barh(place, mean, _THICKNESS, color=style.BLACK if label in BASELINES else style.BAR)
             here = runs.loc[shown & (runs["label"] == label), "iterations_per_second"]
-            own = get_own_interval(runs.loc[here.index])
+            own = find_own_intervals(runs.loc[here.index])
             if layout.repeats:
                 axis.plot(here, [place] * len(here), "|", color=GREY, zorder=2.6)
-            elif own is not None or len(here) > 1:
+            elif len(here) > 1 or np.isfinite(own).any():
                 _, low, high = average_groups([here.to_numpy()])
-                low_end, high_end = own or (low[0], high[0])
-                axis.plot([low_end, high_end], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.6)
-                end = max(mean, high_end)
+                ends = own[0] if np.isfinite(own).any() else (low[0], high[0])
+                axis.plot(ends, [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.6)
+                end = max(mean, ends[1])
             _annotate_bar(axis, end, place, format_number(mean), label, runs, shown)
     workers = plural(int(layout.panels[0][1]["workers"].iloc[0]), "worker")
     _label_values(figure, axes, f"throughput with {workers} [it/s]{_format_footnote(layout)}")

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 
 from gradsweep import run_directory
 from gradsweep.text import plural
-from reports.analysis.measures import get_own_interval
+from reports.analysis.measures import find_own_intervals
 from reports.analysis.table import MISSING, NOT_MEASURED
 from reports.plots import style
 from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, escape_label
@@ -172,9 +172,10 @@ def describe_seeds(layout: Layout, interval: str) -> str:
 
 def describe_own(layout: Layout, interval: str) -> str:
     """Return the note of a legend for throughputs that one run has measured; empty where none has an interval."""
-    cells = [cell for _, cell in layout.get_done_runs().groupby("cell") if get_own_interval(cell) is not None]
-    kinds = ["the race's rounds" if cell["raced_by"].notna().all() else "a single run's steps" for cell in cells]
-    return "; ".join(f"{interval}: 95 % interval over {kind}" for kind in dict.fromkeys(kinds))
+    runs = layout.get_done_runs()
+    known = runs[np.isfinite(find_own_intervals(runs)).all(axis=1)]
+    kinds = dict.fromkeys(known["raced_by"].notna().map({True: "the race's rounds", False: "a single run's steps"}))
+    return "; ".join(f"{interval}: 95 % interval over {kind}" for kind in kinds)
 
 
 def describe_repeats(layout: Layout, mark: str = "line") -> str:

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from gradsweep import run_directory
-from reports.analysis.measures import get_own_interval
+from reports.analysis.measures import find_own_intervals
 from reports.analysis.statistics import compute_band
 from reports.analysis.table import is_marked
 from reports.plots import bars, marks
@@ -137,6 +137,11 @@ def _make_curves(runs: pd.DataFrame, counts: Sequence[float], has_own: bool) -> 
         has_own: the values are throughputs, of which a single run may have an interval of its own.
     """
     found: dict[str, list[_Curve]] = {}
+    runs = runs.reset_index(drop=True)
+    own = np.full((len(runs), 2), np.nan)
+    if has_own:
+        known = runs["value"].notna().to_numpy(bool)
+        own[known] = find_own_intervals(runs[known])
     lines = runs.assign(unfair=is_marked(runs)).groupby(["label", "repeat"], sort=False)
     for (label, _), line in lines:
         here = line["workers"].to_numpy()[:, None] == np.asarray(counts)
@@ -145,9 +150,8 @@ def _make_curves(runs: pd.DataFrame, counts: Sequence[float], has_own: bool) -> 
             unfair = (here & line["unfair"].to_numpy(bool)[:, None]).any(axis=0)
             curve = _Curve(*compute_band(values), unfair)
             if has_own:
-                for place in range(len(counts)):
-                    own = get_own_interval(line[here[:, place] & np.isfinite(values[:, place])])
-                    curve.low[place], curve.high[place] = own or (curve.low[place], curve.high[place])
+                for row, place in np.argwhere(here & np.isfinite(own[line.index])[:, :1]):
+                    curve.low[place], curve.high[place] = own[line.index[row]]
             found.setdefault(label, []).append(curve)
     return found
 
