@@ -3,7 +3,7 @@
 Two things slow a run down from outside. Below the kernel, neighbours of a virtual machine share its processors: the
 same instructions take longer, and no process of this machine shows why. Within the kernel, other processes take time
 slices. The yardstick shows the first by CPU time of this thread, which does not contain the slices of others. It shows
-the second by the time of the cores that was neither idle nor taken by the run's own processes
+the second by the time of the cores that processes took other than those of the run
 (trainers/devices/core_time.py). Slices that the hypervisor gave to others belong to the second: the kernel calls them
 steal, and does not count them as CPU time of a thread.
 
@@ -13,11 +13,11 @@ core, or more ranks than cores, would slow each other down, and a run with more 
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 import os
 import socket
-import statistics
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,9 +60,9 @@ class Reading(NamedTuple):
 class Work:
     """The piece of work: arithmetic on numbers in the caches.
 
-    It disturbs no more of the caches than its buffers. The first pass loads them and is not timed. The median of the
-    other passes counts, so that an interrupt does not. The buffers begin at a page: at other addresses, vector
-    instructions take up to 6 % longer, and two processes would differ.
+    It disturbs no more of the caches than its buffers. The first pass loads them and is not timed. The quickest of the
+    other passes counts, so that neither an interrupt nor a core that has just been idle does. The buffers begin at a
+    page: at other addresses, vector instructions take up to 6 % longer, and two processes would differ.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Work:
         for _ in range(PASSES):
             self._take_pass()
             times.append(time.thread_time())
-        return PASSES * statistics.median(after - before for before, after in zip(times, times[1:], strict=False))
+        return PASSES * min(after - before for before, after in itertools.pairwise(times))
 
     def _take_pass(self) -> None:
         for _ in range(REPEATS):
@@ -121,7 +121,7 @@ class Yardstick:
 
     def read(self) -> Reading:
         """Read the yardstick on all workers, which no thread of theirs disturbs meanwhile."""
-        now = time.monotonic(), core_time.measure_process_s(), self._measure_not_busy_s()
+        now = time.monotonic(), core_time.measure_process_s(), self._measure_busy_s()
         mine = np.array([*now, self._take_turn()])
         everyone = np.empty((self._comm.size, len(mine)))
         self._comm.Allgather(mine, everyone)  # no worker begins its next step during the turn of another
@@ -135,27 +135,29 @@ class Yardstick:
         for kernel, ranks in self._machines.items():
             taken, had = self._split(passed[ranks], len(self._cores[kernel]))
             others_s, cores_s = others_s + taken, cores_s + had
-            others[ranks] = taken / had
+            others[ranks] = min(max(taken / had, 0.0), 1.0) if math.isfinite(taken) else math.nan
         return Reading(seconds, others, others_s, cores_s)
 
     def _split(self, passed: np.ndarray, cores: int) -> tuple[float, float]:
         """Return the core-seconds that others took from the run on one machine, and those that the run could have.
 
         Args:
-            passed: for each rank of the machine, seconds by the clock, of its process, and without work of the cores.
+            passed: for each rank of the machine, seconds by the clock, of its process, and of all on the cores.
             cores: of the run.
+
+        The kernel counts in ticks, so what others took may be less than 0. Over many readings that evens out.
         """
-        elapsed, _, not_busy = passed[0]
+        elapsed, _, busy = passed[0]
         used = min(cores, self._threads * len(passed))
-        taken = cores * elapsed - not_busy - passed[:, 1].sum() if self._is_counted else math.nan
+        taken = busy - passed[:, 1].sum() if self._is_counted else math.nan
         spare = (cores - used) * elapsed
         had = used * elapsed
-        return float(np.clip(taken - spare, 0.0, had)), float(had)
+        return float(np.maximum(taken - spare, 0.0) if spare else taken), float(had)
 
-    def _measure_not_busy_s(self) -> float:
-        """Return the time without work of the machine's cores, on its first rank; NaN on others."""
+    def _measure_busy_s(self) -> float:
+        """Return the time that all processes took of the machine's cores, on its first rank; NaN on others."""
         is_first = self._machines[self._kernel][0] == self._comm.rank
-        return core_time.measure_not_busy_s(self._cores[self._kernel]) if is_first else math.nan
+        return core_time.measure_busy_s(self._cores[self._kernel]) if is_first else math.nan
 
     def _take_turn(self) -> float:
         """Measure the work in this rank's turn, and sleep during those of the others; return its seconds."""

@@ -53,7 +53,7 @@ class Readings:
             "median_s": median,
             "spread": (high - low) / median,
             "slow_s": _compute_quantile(seconds.max(1), np.diff(self._steps, prepend=0), SLOW),
-            "cores_of_others": self._others_s / self._cores_s if known else None,
+            "cores_of_others": min(max(self._others_s / self._cores_s, 0.0), 1.0) if known else None,
             "readings": len(self._steps),
             "by_host": dict(sorted(self._best.items())),
         }

@@ -60,7 +60,7 @@ def test_unless_told_otherwise_it_simulates_what_the_cost_model_of_training_says
             n = units.byte_count(size)
             found = traffic.infer_traffic(*AS_TRAINED[exchange], [traffic.CountedTraffic(2, n, n)], degree=2)
             assert isinstance(found, traffic.Traffic)
-            asked = traffic.compute_demand(found, int(one["workers"]))
+            asked = traffic.compute_demand(found.count_calls(int(one["workers"])), int(one["workers"]))
             expected = links.alpha * asked.latencies + links.beta * asked.bytes
             assert float(one["mean_s"]) - 0.1 == pytest.approx(expected, rel=0.01), one
 

@@ -77,37 +77,35 @@ def test_the_first_reading_knows_nothing_of_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("affinities", "threads", "not_busy", "processes", "taken", "had"),
+    ("affinities", "threads", "busy", "processes", "taken", "had"),
     [
-        ([{0}, {1}], 1, 0.0, [10, 10], 0, 20),  # all that was used, the run used
-        ([{0}, {1}], 1, 12.0, [4, 4], 0, 20),  # the run slept
-        ([{0}, {1}], 1, 0.0, [10, 4], 6, 20),
-        ([{0}, {1}], 1, 2.0, [8, 4], 6, 20),
-        ([{0, 1}, {0, 1}], 1, 0.0, [7, 7], 6, 20),  # cores of both
-        ([{0, 1, 2, 3}, {0, 1, 2, 3}], 1, 15.0, [10, 10], 0, 20),  # others had two more cores to be on
-        ([{0, 1, 2, 3}, {0, 1, 2, 3}], 1, 0.0, [7, 7], 6, 20),
-        ([{0, 1, 2, 3}, {0, 1, 2, 3}], 2, 15.0, [10, 10], 5, 40),  # two threads each
-        ([{0}, {0}, {0}], 1, 0.0, [3, 3, 3], 1, 10),  # more ranks than cores: what they take from each other is theirs
-        ([{0}, {1}], 1, 0.5, [10, 10], 0, 20),  # counted more than there was: ticks
+        ([{0}, {1}], 1, 20.0, [10, 10], 0, 20),  # all that was used, the run used
+        ([{0}, {1}], 1, 8.0, [4, 4], 0, 20),  # the run slept
+        ([{0}, {1}], 1, 20.0, [10, 4], 6, 20),
+        ([{0}, {1}], 1, 18.0, [8, 4], 6, 20),
+        ([{0, 1}, {0, 1}], 1, 20.0, [7, 7], 6, 20),  # cores of both
+        ([{0, 1, 2, 3}, {0, 1, 2, 3}], 1, 25.0, [10, 10], 0, 20),  # others had two more cores to be on
+        ([{0, 1, 2, 3}, {0, 1, 2, 3}], 1, 40.0, [7, 7], 6, 20),
+        ([{0, 1, 2, 3}, {0, 1, 2, 3}], 2, 25.0, [10, 10], 5, 40),  # two threads each
+        ([{0}, {0}, {0}], 1, 10.0, [3, 3, 3], 1, 10),  # more ranks than cores: what they take from each other is theirs
+        ([{0}, {1}], 1, 19.5, [10, 10], -0.5, 20),  # counted less than there was: ticks
     ],
 )
 def test_what_others_took(
-    affinities: list[set[int]], threads: int, not_busy: float, processes: list[float], taken: float, had: float
+    affinities: list[set[int]], threads: int, busy: float, processes: list[float], taken: float, had: float
 ) -> None:
     begin = [[100.0, 1.0, 50.0, 1e-3], *([100.0, 2.0, NAN, 1e-3] for _ in affinities[1:])]
-    end = [
-        [row[0] + 10, row[1] + process, row[2] + not_busy, 1e-3] for row, process in zip(begin, processes, strict=True)
-    ]
+    end = [[row[0] + 10, row[1] + process, row[2] + busy, 1e-3] for row, process in zip(begin, processes, strict=True)]
     found = build(affinities, begin, end, threads=threads)
     found.read()
     reading = found.read()
     assert (reading.others_s, reading.cores_s) == (taken, had)
-    assert reading.others.tolist() == [taken / had] * len(affinities)
+    assert reading.others.tolist() == [max(taken / had, 0)] * len(affinities)
 
 
 def test_each_machine_counts_its_own() -> None:
     begin = [[0.0, 0.0, 0.0, 1e-3], [0.0, 0.0, NAN, 1e-3], [0.0, 0.0, 0.0, 1e-3]]
-    end = [[10.0, 9.0, 0.0, 1e-3], [10.0, 10.0, NAN, 1e-3], [10.0, 5.0, 1.0, 1e-3]]
+    end = [[10.0, 9.0, 20.0, 1e-3], [10.0, 10.0, NAN, 1e-3], [10.0, 5.0, 9.0, 1e-3]]
     found = build([{0}, {1}, {0}], begin, end, kernels="aab")
     assert found.hosts == ["hosta", "hosta", "hostb"] and found.every_s == max(
         yardstick.EVERY_S, 2 * TURN_S / MOST_COST
@@ -124,7 +122,7 @@ def test_what_cannot_be_known_is_not_told() -> None:
         found.read()
         reading = found.read()
         assert math.isnan(reading.others_s) and np.isnan(reading.others).all()
-    beside = build([{0}], [[0.0] * 4], [[10.0, 5.0, 0.0, 1e-3]], served=True)  # the server has another core
+    beside = build([{0}], [[0.0] * 4], [[10.0, 5.0, 10.0, 1e-3]], served=True)  # the server has another core
     beside.read()
     assert beside.read().others_s == 5
 
