@@ -1,4 +1,4 @@
-"""Cells, each of which has the runs that differ only in their seed, and their differences from a baseline."""
+"""Group runs that differ only in their seed into cells, and compare each cell with a baseline."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class CellFigures:
     """The figures of a cell in one measure.
 
     Attributes:
-        summary: of a single throughput, the interval of the mean is that of the run itself.
-        best: the better one of the smallest and the largest value.
-        absent: by word (`failed`, `missing`, `not measured`), the number of runs that are not in the summary.
-        difference: from the baseline; None for the baseline itself and where there is none.
-        marked: by the columns in `MARKS` that are known of some run, the number of runs for which they are true.
-        is_raced: the number is that of a race, which measures one run for all seeds.
+        summary: the statistics over the cell's runs; for a single throughput, the interval is that of the run itself.
+        best: the best value of a run: the largest, or the smallest if lower is better.
+        absent: the number of runs that are not in the summary, by reason (`failed`, `missing`, `not measured`).
+        difference: from the baseline; None for the baseline itself and for a cell without a baseline.
+        marked: the number of runs that have a mark, by the columns in `MARKS` that are known for some run.
+        is_raced: the number was measured by a race, which measures one run for all seeds.
     """
 
     summary: Summary
@@ -72,12 +72,12 @@ class CellFigures:
 
     @property
     def is_same(self) -> bool:
-        """Whether the cell differs from the baseline by the same amount for all seeds, as message sizes do."""
+        """Whether the cell differs from the baseline by the same amount for all seeds, as sizes of messages do."""
         gap = self.difference
         return gap is not None and gap.n > 1 and gap.mean != 0 and gap.p != gap.p
 
     def to_record(self) -> dict[str, Any]:
-        """Return the figures for programs, with None for a number that does not exist."""
+        """Return the figures as a record for programs, with None for a number that does not exist."""
         summary, gap = self.summary, self.difference
         others = "; ".join(f"{count} {word}" for word, count in self.absent.items() if word not in _COUNTED)
         found = {
@@ -102,9 +102,9 @@ class Cells:
     Attributes:
         runs: as in `Grid.runs`, in the order of the table.
         names: the columns that tell cells apart.
-        keys: by cell, in order, the values of `names` as texts.
-        partner: by run, the position of the run it is compared with; -1 if there is none.
-        expected: the number of runs in a cell unless it says otherwise.
+        keys: the values of `names` of each cell, as texts, in the order of the table.
+        partner: for each run, the position of the run that is its baseline; -1 if there is none.
+        expected: the number of runs of a cell whose text does not state another number.
         averaged: the keys, besides the seed, in which the runs of a cell differ.
     """
 
@@ -173,11 +173,13 @@ class Cells:
         return cells
 
     def find_pairs(self, is_chosen: np.ndarray) -> list[np.ndarray]:
-        """Return for each cell the pairs of chosen runs and baselines that were closest in time (`TimePairs.find`)."""
+        """Return for each cell the pairs (run, baseline) among the chosen runs that were closest in time
+        (`TimePairs.find`).
+        """
         return self._pairs.find(is_chosen)
 
     def name_cell(self, number: int) -> str:
-        """Return `qsgd, 4 workers`."""
+        """Return the name of a cell, such as `qsgd, 4 workers`."""
         words = []
         for name, text in zip(self.names, self.keys[number], strict=True):
             value = text or "null"
@@ -201,10 +203,11 @@ class Cells:
         )
 
     def format_figures(self, figures: CellFigures, measure: Measure, with_count: bool = True) -> TableCell:
-        """Return figures as the text of a table cell: `0.978 ± 0.003* (n=4, 1 failed)`, or words if there is no number.
+        """Return figures as a table cell with a text such as `0.978 ± 0.003* (n=4, 1 failed)`, or words if there is no
+        number.
 
         Args:
-            with_count: false where a column with `format_count` stands beside it.
+            with_count: false if a neighbouring column shows the counts (`format_count`).
         """
         summary = figures.summary
         words = [f"{count} {word}" for word, count in figures.absent.items()] if with_count else []
@@ -233,7 +236,7 @@ class Cells:
         return TableCell(figures.summary.n, text, said=tuple(figures.absent))
 
     def write_remarks(self, measure: Measure | None = None) -> list[str]:
-        """Return the remarks on the cells of a table of this measure; None: of several, none of which is tested."""
+        """Return the remarks below a table of this measure; None: of several measures, none of which is tested."""
         own = self._describe_intervals() if measure is not None and measure.column in RATE_COLUMNS else ""
         if self.expected == 1:
             told = (
@@ -263,14 +266,16 @@ class Cells:
         return said
 
     def _split_by_cell(self, values: np.ndarray, is_known: np.ndarray) -> list[np.ndarray]:
-        """Return the known rows of `values` for each cell."""
+        """Return for each cell the rows of `values` that are known."""
         order = np.argsort(self.numbers[is_known], kind="stable")
         counts = np.bincount(self.numbers[is_known], minlength=len(self.keys))
         parts = np.split(values[is_known][order], np.cumsum(counts)[:-1]) if len(counts) else []
         return [part[:, 0] if values.shape[1] == 1 else part for part in parts]
 
     def _describe_intervals(self) -> str:
-        """Return what ± is behind the throughput of a cell that one run has measured; empty if there is none."""
+        """Return a sentence on the ± of throughputs that a single run has measured; empty if there is no such
+        throughput.
+        """
         is_raced = self.runs["raced_by"].notna().to_numpy(bool)
         single = np.bincount(self.numbers, minlength=len(self.keys))[self.numbers] == 1
         known = self.runs["throughput_low"].notna().to_numpy(bool) & (is_raced | single)
@@ -279,7 +284,7 @@ class Cells:
         return f"± is half the 95 % interval over {' or '.join(over)}" if over else ""
 
     def _add_intervals(self, found: Sequence[Summary], is_known: np.ndarray) -> list[Summary]:
-        """Return the summaries; that of a single throughput has the interval of the run's own steps."""
+        """Return the summaries; for a cell with a single throughput, take the interval from the steps of its run."""
         ends = ["throughput_low", "throughput_high"]
         ratios = self.runs[ends].div(self.runs[THROUGHPUT.column], axis=0).to_numpy("float64", na_value=np.nan)
         of_cells = self._split_by_cell(ratios, is_known)
@@ -292,7 +297,7 @@ class Cells:
 
     @staticmethod
     def _get_refused(measure: Measure) -> Sequence[str]:
-        """Return the marks of runs whose value of a measure is not tested."""
+        """Return the marks that exclude a run's value of this measure from tests."""
         if not measure.is_time:
             return ()
         return [mark for mark in MARKS if mark != "few_steps" or measure.topic == THROUGHPUT_TOPIC]
@@ -300,7 +305,7 @@ class Cells:
     def _compute_differences(
         self, measure: Measure, values: np.ndarray, is_tested: np.ndarray
     ) -> list[Difference | None]:
-        """Compare the cells with their baselines, over the runs of both that take part in tests."""
+        """Return the differences of the cells from their baselines, over the runs of both that are tested."""
         if measure.is_time:
             of_speedup = measure.column == SPEEDUP.column  # its baselines are those of its runs' seeds
             if of_speedup:
@@ -314,15 +319,15 @@ class Cells:
         return correct_differences(compare_cells(self._split_by_cell(pairs, has_both)))
 
     def _has_pair(self) -> np.ndarray:
-        """Tell for each run whether another run is its baseline."""
+        """Tell for each run whether it has a baseline in another cell."""
         return (self.partner >= 0) & (self.numbers != self.numbers[self.partner])
 
 
 def choose_baseline(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping[str, str]:
-    """Return `against`; if it is the default and this sweep has no such baseline, a baseline that exists.
+    """Return `against`, or another baseline if `against` is the default and no run of this sweep has that baseline.
 
-    Algorithms with a compressor each (`sweep.zip`) have no partner that is equal in all but the compressor: they are
-    compared with centralised SGD that compresses nothing.
+    If each algorithm was swept with a compressor of its own (`sweep.zip`), no two runs differ in their compressor only.
+    Then the baseline is centralised SGD without compression.
     """
     if against is not AGAINST or ALGORITHM not in grid.keys:
         return against
@@ -334,13 +339,13 @@ def choose_baseline(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping
 
 
 def find_baselines(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:
-    """Return for each run the position of its baseline, which is equal in all keys but those of `against`."""
+    """Return for each run the position of its baseline: a run with the values `against`, else with equal keys."""
     match, is_baseline = _match_baselines(grid, runs, against)
     return find_partners(runs, [*match, *([SEED] if SEED in runs else [])], is_baseline)
 
 
 def _match_baselines(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> tuple[list[str], pd.Series]:
-    """Return the keys besides the seed in which a run and its baseline are equal, and which runs can be one."""
+    """Return the keys, without the seed, in which a run must equal its baseline, and which runs can be baselines."""
     own = {*against, *(grid.hyper if "compressor" in against else ())}
     own |= {key for key in grid.keys if ALGORITHM in against and is_method_key(key)}  # another method has other options
     is_baseline = pd.Series(True, index=runs.index)

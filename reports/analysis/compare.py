@@ -1,7 +1,7 @@
-"""Compare sweeps with earlier ones: what became faster, slower, better or worse beyond the noise of seeds.
+"""Compare sweeps with earlier ones: tell which cells became faster, slower, better or worse beyond the noise of seeds.
 
-Cells are compared whose configs are equal but for the seed, by their values and not by their signatures: code that has
-changed gives other signatures to the same experiments, and may have more keys.
+Two cells are compared if their configs are equal but for the seed. The values are compared, not the signatures: after a
+change of the code the same experiment has another signature, and may have more keys.
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ class Change:
 
     @property
     def ratio(self) -> float:
-        """After / before."""
+        """The value after, divided by the value before."""
         return self.after.mean / self.before.mean if self.before.mean else math.nan
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The changes of all cells that both sides have.
+    """The changes of all cells that exist both before and after.
 
     Attributes:
         names: the keys that name a cell.
-        changes: by measure, cell by cell.
+        changes: by measure, the change of each cell.
         remarks: notes on all changes.
     """
 
@@ -145,14 +145,14 @@ class Comparison:
 
 
 def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = ()) -> Comparison:
-    """Compare runs with those of a baseline.
+    """Compare runs with the runs of a baseline.
 
     Args:
-        before, after: `Report.runs`.
+        before, after: `Report.runs` of the baseline, and of the runs to compare.
         ignored: config keys that may differ.
 
     Raises:
-        UsageError: an ignored key is in no config, or no cell is in both.
+        UsageError: an ignored key is in no config, or before and after have no cell in common.
     """
     for key, value in ADDED.items():
         if key in before or key in after:
@@ -191,7 +191,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
 
 
 def _group_cells(runs: pd.DataFrame, keys: Sequence[str]) -> dict[CellKey, pd.DataFrame]:
-    """Return the runs by their values of the keys, in order."""
+    """Return the runs grouped by their values of these keys, in the order of the runs."""
     places = list(zip(*(format_settings(runs[key]) for key in keys), strict=True)) or [()] * len(runs)
     rows: dict[CellKey, list[int]] = {}
     for position, place in enumerate(places):
@@ -200,12 +200,12 @@ def _group_cells(runs: pd.DataFrame, keys: Sequence[str]) -> dict[CellKey, pd.Da
 
 
 def _is_mixed(runs: pd.DataFrame) -> bool:
-    """Tell whether several runs have the same seed: then they differ in a key that is not compared."""
+    """Tell whether several runs have the same seed, which means that they differ in a key that is not compared."""
     return bool(runs[SEED].duplicated().any()) if SEED in runs else len(runs) > 1
 
 
 def _explain_no_match(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str]) -> str:
-    """Explain why no cell is on both sides: name the first key of which both sides have no value in common."""
+    """Explain why before and after have no cell in common: name the first key without a common value."""
     for key in keys:
         values = [
             list(dict.fromkeys(format_setting(value) or "null" for value in runs[key])) for runs in (before, after)
@@ -253,7 +253,7 @@ def _compute_changes(
 
 
 def _compare_in_time(before: pd.DataFrame, after: pd.DataFrame) -> Difference | None:
-    """Return the difference of the throughput of runs that were closest in time, by the log ratios of the pairs."""
+    """Return the difference of throughput by the log ratios of runs, each paired with the run closest in time."""
     rate = THROUGHPUT.column
     sides = [cell[select_measured(cell, THROUGHPUT.topic) & cell[rate].notna()] for cell in (after, before)]
     seeds = [list(map(format_setting, cell[SEED])) if SEED in cell else [""] * len(cell) for cell in sides]
@@ -272,7 +272,7 @@ def _group_by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
 
 
 def _judge(change: Change, gap: Difference | None, measure: Measure) -> Change:
-    """Return the change with its corrected difference and the verdict on it."""
+    """Return the change with its difference `gap` and the verdict on it."""
     return dataclasses.replace(change, difference=gap, verdict=_decide_verdict(change, gap, measure))
 
 

@@ -25,7 +25,7 @@ _FEW = 8  # most labels that may contain a topology
 
 
 def is_method_key(key: str) -> bool:
-    """Tell whether a key is about the agreement of workers (`algorithm.order`), not about their computation."""
+    """Tell whether a key configures how workers agree on a model (`algorithm.order`), and not what they compute."""
     return key.partition(".")[0] in (ALGORITHM, TOPOLOGY)
 
 
@@ -34,15 +34,15 @@ class Grid:
     """The runs of one sweep in the order of its tables.
 
     Attributes:
-        runs: as in `Report.runs`, sorted, with the column `label`: the compressor and those of its
-            hyper-parameters that were swept (`qsgd levels=7`), and the column `cell`: runs with the same
-            number, which counts in the order of the tables, differ only in their seed.
+        runs: as in `Report.runs`, sorted, with two more columns. `label` is the compressor with those of its
+            hyper-parameters that were swept (`qsgd levels=7`). `cell` is a number, counted in the order of the tables;
+            runs with the same number differ only in their seed.
         keys: the other swept keys; together with `label` and `workers` they name exactly one cell.
-        hyper: the compressor's hyper-parameters that were swept, by which labels of one compressor differ.
-        seeds: those of all runs, in order; nothing if no config has any.
+        hyper: the swept hyper-parameters of compressors, by which the labels of one compressor differ.
+        seeds: the seeds of all runs, in order; empty if no config has a seed.
         constants: the config keys with the same value in all runs.
         specific: by compressor, the keys that are not constant, but the same in all its runs.
-        entangled: the remaining keys, which follow from the swept ones.
+        entangled: the remaining keys, whose values follow from those of the swept keys.
     """
 
     runs: pd.DataFrame
@@ -64,10 +64,10 @@ class Grid:
 
     @property
     def by_method(self) -> Grid:
-        """The grid with a label for each colour of a plot: `sgd`, `choco topk`, `choco/ring topk`.
+        """The same grid, labelled for plots with a colour for each label: `sgd`, `choco topk`, `choco/ring topk`.
 
-        An algorithm that was swept is in the label, and no key; so is the topology, where that makes few labels. The
-        compressor `none` is not named beside these.
+        A swept algorithm becomes a part of the label, and is no longer a key; so does the topology if few labels
+        result. The compressor `none` is not named beside an algorithm.
         """
         told = [key for key in (ALGORITHM, TOPOLOGY) if key in self.keys]
         if TOPOLOGY in told and self._relabel(told).runs["label"].nunique() > _FEW:
@@ -90,7 +90,7 @@ class Grid:
 
     @property
     def caption(self) -> str:
-        """The settings that all runs share and that are in no row or column."""
+        """The settings that all runs share and that no row or column shows."""
         parts = [_format_settings(self.constants)]
         if len(self.seeds) > 1:
             parts.append(f"seeds {join_words([format_setting(seed) or 'null' for seed in self.seeds])}")
@@ -100,7 +100,7 @@ class Grid:
 
     @property
     def options(self) -> dict[str, str]:
-        """By compressor, further settings that all its runs share."""
+        """Further settings that all runs of a compressor share, as a text for each compressor."""
         texts = {name: _format_settings(values) for name, values in self.specific.items()}
         return {name: text for name, text in texts.items() if text}
 
@@ -159,7 +159,7 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
 
 
 def find_centralised(runs: pd.DataFrame) -> pd.Series:
-    """Tell which runs have no topology, if other runs have one: those are compared with these."""
+    """Tell which runs have no topology (centralised training), if others have one; others are compared with them."""
     if TOPOLOGY not in runs:
         return pd.Series(False, runs.index)
     found = pd.Series([format_setting(topology) == NO_TOPOLOGY for topology in runs[TOPOLOGY]], runs.index, dtype=bool)
@@ -167,7 +167,7 @@ def find_centralised(runs: pd.DataFrame) -> pd.Series:
 
 
 def _choose_order(key: str) -> Callable[[Any], Any]:
-    """Return the sort key for the values of a config key; SGD is the first algorithm."""
+    """Return the sort key for the values of a config key; among algorithms, SGD comes first."""
     return make_sort_key if key != ALGORITHM else lambda value: (format_setting(value) != SGD, make_sort_key(value))
 
 
@@ -182,7 +182,7 @@ def _normalise_key(key: str) -> str:
 
 
 def _find_differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
-    """Return the candidates that have several values among runs with equal values of `by`."""
+    """Return the candidate keys that have several values among runs with equal values of the keys `by`."""
     if not runs.duplicated(by).any():
         return []
     values = runs.groupby(by, dropna=False, sort=False)[candidates].nunique(dropna=False)
@@ -190,10 +190,10 @@ def _find_differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) ->
 
 
 def _find_swept_with_seed(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
-    """Return the candidates that differ between runs equal in `by`, but have fewer values than there are seeds.
+    """Return the candidate keys that vary among runs equal in the keys `by`, but have fewer values than there are
+    seeds.
 
-    Where nobody says that the seed was swept, several values that come with different seeds are more likely what
-    was swept, with a seed drawn for each.
+    If nobody says that the seed was swept, the user has more likely swept such a key, with a seed drawn for each run.
     """
     if not runs.duplicated(by).any():
         return []
@@ -203,8 +203,7 @@ def _find_swept_with_seed(runs: pd.DataFrame, by: list[str], candidates: list[st
 
 
 def _make_labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
-    """Return the label of each run: its compressor, with the options that distinguish it from others of this
-    compressor."""
+    """Return the label of each run: its compressor, with those options that distinguish it from its other variants."""
     labels: dict[Any, str] = {}
     for name, group in runs.groupby("compressor", dropna=False):
         telling = [key for key in hyper if group[key].nunique(dropna=False) > 1]
@@ -218,7 +217,9 @@ def _make_labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
 
 
 def _format_settings(values: Mapping[str, Any]) -> str:
-    """Return `workers=4, model=wideresnet (depth=10, widen=1), batch (size=128)`, without empty values."""
+    """Return settings as a text, without empty values: `workers=4, model=wideresnet (depth=10, widen=1), batch
+    (size=128)`.
+    """
     shown = {key.removeprefix(_HYPER): format_setting(value) for key, value in values.items()}
     shown = {key: text for key, text in shown.items() if text not in ("", "[]", "{}")}
     groups: dict[str, list[str]] = {}

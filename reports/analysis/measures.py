@@ -1,4 +1,4 @@
-"""The numbers of a run that tables are made of, with their names and units."""
+"""Define the measures of a run that tables show, with their names and units."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ TOPICS = (THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC, COMMUNICATION_TOPIC, S
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A number of every run, with its format in tables.
+    """A quantity that every run may have, with its format in tables.
 
-    `unit` is that of the column of `Report.runs` or of `derive_measures`; people read it times `scale` as `shown`.
-    `absent` is the word for a run that is done and has none.
+    `column` names the column of `Report.runs` or `derive_measures` with the values, and `unit` their unit. Tables for
+    people show the values times `scale`, in the unit `shown`. `absent` is the word shown for a finished run without a
+    value.
     """
 
     name: str
@@ -44,11 +45,13 @@ class Measure:
 
     @property
     def is_time(self) -> bool:
-        """Whether it depends on how busy the machine was: a time, or a throughput."""
+        """Whether the measure depends on how busy the machine was: it is a time, or a throughput."""
         return self.topic == THROUGHPUT_TOPIC or self.unit in ("s", "it/s", "samples/s")
 
     def choose_unit(self, values: pd.Series) -> Measure:
-        """Return the measure for a table of these values: bytes are shown in the unit that suits the largest."""
+        """Return the measure with the unit in which a table shows these values: bytes in the unit that suits the
+        largest.
+        """
         if self.unit != "B":
             return self
         size, unit = choose_byte_unit(values.max())
@@ -154,15 +157,15 @@ def define_target_measures(target: float) -> tuple[Measure, Measure]:
 
 
 def select_measured(runs: pd.DataFrame, topic: str) -> pd.Series:
-    """Tell which runs can have a number of this topic: those that are done and, of times, those that raced."""
+    """Tell which runs can have values in a topic: finished runs and, if the topic is about times, runs that raced."""
     done = (runs["status"] == run_directory.DONE).fillna(False).astype(bool)
     return done | runs["raced_by"].notna() if topic in (THROUGHPUT_TOPIC, STEP_TOPIC) else done
 
 
 def find_own_intervals(runs: pd.DataFrame) -> np.ndarray:
-    """Return the 95 % interval of the throughput in the cell of each of these runs, (runs, 2).
+    """Return for each run the 95 % interval of its cell's throughput, (runs, 2), if one run has measured it.
 
-    That is the interval of the single run, or of the race that measured one run for all of the cell; NaN elsewhere.
+    That is the only run of the cell, or the run that a race measured for the whole cell. In other cells it is NaN.
 
     Args:
         runs: rows of `Grid.runs` that have a throughput.
@@ -178,7 +181,7 @@ def find_own_intervals(runs: pd.DataFrame) -> np.ndarray:
 def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -> np.ndarray:
     """Return the position of each run's baseline: the run with the same values of the `match` keys; -1 for none.
 
-    Where several have, none is: which to take would be a guess.
+    If several runs match, there is no baseline either, because the choice would be a guess.
     """
     keys = list(zip(*(format_settings(runs[key]) for key in match), strict=True)) or [()] * len(runs)
     found: dict[tuple[str, ...], int] = {}
@@ -195,7 +198,7 @@ def divide_by_partner(values: pd.Series, partner: np.ndarray) -> np.ndarray:
 
 
 def compute_efficiency(grid: Grid) -> np.ndarray:
-    """Return by run samples per second and worker, over those of the run with the fewest workers, equal in all else."""
+    """Return each run's samples per second and worker, divided by those of the same run with the fewest workers."""
     runs = grid.runs
     workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
     each = runs["samples_per_second"].where(runs["status"] == run_directory.DONE) / workers
@@ -207,15 +210,15 @@ def compute_efficiency(grid: Grid) -> np.ndarray:
 def derive_measures(
     grid: Grid, partner: np.ndarray, epochs: pd.DataFrame | None, targets: Sequence[float]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the runs of a grid with the columns of all measures; NaN if a run is not done.
+    """Return the runs of a grid with the columns of all measures; a measure is NaN if the run is not done.
 
     Args:
-        partner: by run, the position of the one it is compared with (`find_partners`).
-        epochs: `Report.epochs`; without them nothing is said of progress.
+        partner: for each run, the position of its baseline (`find_partners`).
+        epochs: `Report.epochs`; without them, measures of progress are left out.
         targets: test accuracies, 0.9 for 90 %.
 
     Returns:
-        The runs, and by the name of a measure what a reader of its table has to know.
+        The runs, and for each measure that needs one a note for the reader of its table, by the measure's name.
     """
     runs = grid.runs
     timed = select_measured(runs, THROUGHPUT_TOPIC)
@@ -312,7 +315,7 @@ _UNITS = {
 
 
 def list_measures(targets: Sequence[float]) -> dict[str, Measure]:
-    """Return by name all measures for tables, and every numeric column of `Report.runs`."""
+    """Return all measures for tables, and one for every numeric column of `Report.runs`, by name."""
     shares = [dataclasses.replace(share, title=f"Share of a step: {share.title}") for share in SHARES]
     step = dataclasses.replace(STEP, title="Time of a step")
     memory = [dataclasses.replace(part, title=f"Memory of a worker: {part.title}") for part in MEMORY[:-1]]

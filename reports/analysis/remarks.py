@@ -1,4 +1,4 @@
-"""Write the remarks below tables on runs whose times cannot be compared."""
+"""Write the remarks below tables about runs whose times cannot be compared."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ _OVERLAP = "exchange.overlap"
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
-    """Return the remarks on the machines and networks of `Report.runs`, and on throughputs over few steps."""
+    """Return the remarks on machines, on networks and on throughputs that are measured over few steps."""
     return [*machines.write_remarks(runs), *networks.write_remarks(runs), *explain_few_steps(runs)]
 
 
 def compare_equal_work(cells: Cells) -> list[str]:
-    """Return a remark with the cells whose forward and backward took another time than those of their baselines.
+    """Return a remark that names the cells whose forward and backward took longer or shorter than those of their
+    baselines.
 
-    Forward and backward are equal work for runs that are equal in `EQUAL_WORK`, so that a difference is one of the
-    machine: between runs closest in time, their mean log ratio has to be beyond that of the runs' drifts, as far as
-    both have one sign, by more than `MARGIN`. Marked times are not compared, nor races, in which runs took turns, nor
-    runs with `exchange.overlap`, whose backward passes exchange messages.
+    Runs that are equal in `EQUAL_WORK` compute the same forward and backward, so a difference comes from the machine.
+    Each run is paired with the baseline run closest in time. The pairs' mean log ratio has to exceed the ratio that the
+    runs' drifts explain, as far as both have the same sign, by more than `MARGIN`. Three kinds of runs are not
+    compared: marked runs, raced runs (which took turns), and runs with `exchange.overlap`, whose backward passes
+    exchange messages.
     """
     runs = cells.runs
     work_s = (runs["forward_s"] + runs["backward_s"]).to_numpy("float64", na_value=np.nan)
@@ -69,7 +71,7 @@ def compare_equal_work(cells: Cells) -> list[str]:
 
 
 def explain_settings(runs: pd.DataFrame) -> list[str]:
-    """Return remarks on what the baselines of races were allowed, and on other runs whose exchange was tuned."""
+    """Return remarks on what a race allowed its baseline to tune, and on other runs with a tuned exchange."""
     said: dict[tuple[str, str], list[str]] = {}
 
     def say(method: str, workers: Any, setting: str) -> None:
@@ -93,7 +95,7 @@ def explain_settings(runs: pd.DataFrame) -> list[str]:
 
 
 def explain_few_steps(runs: pd.DataFrame) -> list[str]:
-    """Return a remark with the throughputs that are measured over few steps, and their numbers of steps."""
+    """Return a remark that lists the throughputs measured over few steps, and the numbers of these steps."""
     few = runs[(runs["status"] == run_directory.DONE) & is_true(runs["few_steps"])]
     totals = (None if pd.isna(steps) else int(steps) for steps in few["steps_done"])
     counts = collections.Counter(

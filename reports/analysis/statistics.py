@@ -1,7 +1,7 @@
-"""Mean, spread and tests over the seeds of a cell, by scipy and statsmodels.
+"""Compute mean, spread and tests over the seeds of a cell, with scipy and statsmodels.
 
-All functions work on many cells at once: a sweep may have thousands, and scipy takes a millisecond for each one that it
-is called for. Both packages take a second to load, so they are imported where they are used.
+All functions work on many cells at once: a sweep may have thousands of cells, and each call of scipy takes a
+millisecond. Both packages take a second to load, so they are imported where they are used.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _quietly = np.errstate(over="ignore", invalid="ignore")  # losses just before th
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The statistics of a cell's values; `n` excludes NaN and infinite values.
+    """The statistics of a cell's values; `n` is the number of finite ones.
 
     Attributes:
-        std: with n - 1 in the denominator; as all intervals, NaN if n < 2.
+        std: with n - 1 in the denominator; NaN if n < 2, and so are all intervals.
         low, high: 95 % interval of the mean by Student's t.
         boot_low, boot_high: 95 % interval of the mean by the percentiles of a bootstrap (Efron 1979).
-        least, most: the smallest and the largest value; which is best depends on what is measured.
+        least, most: the smallest and the largest value.
     """
 
     n: int
@@ -48,12 +48,12 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The difference of a cell from the baseline over `n` pairs: the seeds that both have, or neighbours in time.
+    """The difference of a cell from the baseline over `n` pairs: runs with the same seed, or runs close in time.
 
     Attributes:
         low, high: 95 % interval of the mean difference; NaN if n < 2.
-        p: of a paired t test; NaN if nothing can be tested: n < 2, or the same difference for all pairs.
-        p_holm: `p` after the correction of Holm (1979) for all tests of a table; NaN until `correct_differences`.
+        p: of a paired t test; NaN if no test is possible (n < 2, or all pairs have the same difference).
+        p_holm: `p` after the correction of Holm (1979) for all tests of a table; NaN before `correct_differences`.
     """
 
     n: int
@@ -88,7 +88,7 @@ def summarize_cells(groups: Sequence[Iterable[float]]) -> list[Summary]:
 
 
 def compare_paired(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> Difference | None:
-    """Return the difference of a cell from its baseline, both by seed; None if they share no seed."""
+    """Return the difference of a cell from its baseline, given both by seed; None if they share no seed."""
     seeds = [seed for seed in values if seed in baseline]
     return compare_cells([np.array([[values[seed], baseline[seed]] for seed in seeds], float).reshape(-1, 2)])[0]
 
@@ -98,7 +98,7 @@ def compare_cells(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
     """Return the differences of many cells from their baselines.
 
     Args:
-        pairs: of each cell (seeds, 2): its value and that of the baseline; pairs with NaN or infinity do not count.
+        pairs: for each cell (seeds, 2): its value and that of the baseline; pairs with NaN or infinity do not count.
     """
     cells = [both[np.isfinite(both).all(1)] for both in pairs]
     found: dict[int, Difference | None] = {}
@@ -122,11 +122,11 @@ def compare_cells(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
 def compare_ratios(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
     """Return the differences of many cells from their baselines, tested by the logarithms of the pairs' ratios.
 
-    A machine that is busy slows both of a pair down by a factor, so that their ratio says more than their difference.
-    The mean ratio, less 1, is given in units of the baseline: times its geometric mean; likewise the interval.
+    A busy machine slows both runs of a pair down by a common factor, so their ratio varies less than their difference.
+    The difference is (mean ratio - 1) times the geometric mean of the baseline, and so are the ends of its interval.
 
     Args:
-        pairs: as for `compare_cells`; pairs with values that are not above 0 do not count either.
+        pairs: as for `compare_cells`; pairs with a value of 0 or below do not count either.
     """
     cells = [both[np.isfinite(both).all(1) & (both > 0).all(1)] for both in pairs]
     logs = [np.log(both) for both in cells]
@@ -145,7 +145,8 @@ def compare_ratios(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
 def compare_unpaired(values: Iterable[float], baseline: Iterable[float]) -> Difference | None:
     """Return the difference of the means of two cells that share no seeds, by Welch's t test.
 
-    None if one has no value; without interval and p value where one has a single value or neither has a spread.
+    It is None if a cell has no value. It has no interval and no p value if a cell has a single value, or if neither
+    cell has any spread.
     """
     first, second = _keep_finite(values), _keep_finite(baseline)
     if not len(first) or not len(second):
@@ -164,7 +165,7 @@ def compare_unpaired(values: Iterable[float], baseline: Iterable[float]) -> Diff
 
 
 def correct_holm(ps: Sequence[float]) -> list[float]:
-    """Return the p values after Holm's correction for as many tests as are not NaN; NaN stays NaN."""
+    """Return the p values after Holm's correction for the number of p values that are not NaN; NaN stays NaN."""
     tested = [place for place, p in enumerate(ps) if not math.isnan(p)]
     corrected = [_NAN] * len(ps)
     if tested:
@@ -181,7 +182,7 @@ def correct_holm(ps: Sequence[float]) -> list[float]:
 
 
 def correct_differences(found: Sequence[Difference | None]) -> list[Difference | None]:
-    """Return the differences of a table with their `p_holm`."""
+    """Return the differences of a table with their `p_holm` set."""
     adjusted = correct_holm([difference.p if difference else _NAN for difference in found])
     return [
         dataclasses.replace(difference, p_holm=p) if difference else None
@@ -191,13 +192,13 @@ def correct_differences(found: Sequence[Difference | None]) -> list[Difference |
 
 @_quietly
 def compute_band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean and 95 % interval by Student's t at every place of some curves.
+    """Return the mean of some curves at each point, and its 95 % interval by Student's t.
 
     Args:
-        curves: (runs, points); NaN if a run has no value, which then does not count at this point.
+        curves: (runs, points); NaN if a run has no value at a point, where it then does not count.
 
     Returns:
-        mean, low and high, (points,) each; NaN if no run has a value, low and high where only one has.
+        mean, low and high, (points,) each; NaN if no run has a value; low and high also NaN if only one run has.
     """
     values = np.where(np.isfinite(curves), curves, _NAN).astype("float64")
     counts = np.isfinite(values).sum(0)
@@ -226,7 +227,7 @@ def _group_by_length(cells: Sequence[np.ndarray]) -> Iterable[tuple[list[int], n
 
 
 def _compute_interval(mean: np.ndarray, std: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of the intervals of means by Student's t."""
+    """Return the lower and upper ends of the 95 % intervals of means by Student's t."""
     from scipy.special import stdtrit  # the quantiles that scipy.stats.t has, in a quarter of the time to load
 
     half = stdtrit(counts - 1, (1 + CONFIDENCE) / 2) * std / np.sqrt(counts)
@@ -234,11 +235,11 @@ def _compute_interval(mean: np.ndarray, std: np.ndarray, counts: np.ndarray) -> 
 
 
 def _bootstrap(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bootstrap intervals of the means of (cells, values).
+    """Return the ends of the bootstrap intervals of the mean of each row of `block`, (cells, values).
 
-    By percentiles, since the corrections of other methods need more values than a cell has seeds. All
-    cells with as many values are resampled alike, from one seed: a report written again has the same
-    numbers, and a cell has the same in every table.
+    The intervals are percentiles, since corrected bootstraps need more values than a cell has seeds. All cells with the
+    same number of values are resampled with the same random numbers. So a report that is written again has the same
+    intervals, and a cell has the same interval in every table.
     """
     from scipy import stats
 
@@ -262,7 +263,7 @@ def _bootstrap(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _test_paired(block: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return interval and p value of the mean differences of (cells, pairs, 2)."""
+    """Return low, high and p value of each cell's mean difference; `block` is (cells, pairs, 2)."""
     from scipy import stats
 
     with warnings.catch_warnings():

@@ -1,7 +1,8 @@
-"""A table for people and for programs; the page, the terminal and `reports.tables.formats` show its cells.
+"""Define the tables of a report, whose cells have a value for programs and a text for people.
 
-A cell without a number gives the reason: the status of the run, `missing` if the sweep's directory has no such run,
-`not measured` where the run was done without measuring it. A cell of several runs says how many are not in its number.
+The page, the terminal and `reports.tables.formats` show these cells. A cell without a number gives the reason: the
+status of the run, `missing` if the sweep's directory has no such run, `not measured` if the run was done without
+measuring it. A cell of several runs says how many are not in its number.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ MEANINGS = {
 
 
 def find_marks(runs: pd.DataFrame) -> list[str]:
-    """Return the columns in `MARKS` that are known for some run; those of the network only if it was measured."""
+    """Return those columns of `MARKS` that are known for some run; those on networks only if a network was measured."""
     return [column for column in MARKS if runs[column].notna().any()]
 
 
@@ -113,7 +114,8 @@ def count_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS) -> str:
 class TableCell:
     """A table cell with a `value` for programs and a `text` for people.
 
-    If `is_word`, a word stands in place of a number. `said` has all marks and words in the text that need a note.
+    `is_word` is true if the text is a word and not a number. `said` lists the marks and words in the text that need a
+    note below the table.
     """
 
     value: float | str
@@ -129,7 +131,7 @@ def make_text_cell(text: str) -> TableCell:
 
 @dataclasses.dataclass(frozen=True)
 class TableColumn:
-    """A column's heading; `unit` is that of the cells' values, `shown` that of their texts."""
+    """A column of a table: its heading, the `unit` of its cells' values, and `shown`, the unit of their texts."""
 
     name: str
     unit: str = ""
@@ -147,9 +149,10 @@ class ReportTable:
     Attributes:
         caption: the settings that all its runs share.
         remarks: notes on all its runs together.
-        records: for programs, in full and in the units of `Report.runs`: one for each cell, or for each run
-            where a row is a run; all have the same keys. None stands for an unknown value.
-        topic: the part of a report that it belongs to, of `measures.TOPICS`.
+        records: for programs, unrounded and in the units of `Report.runs`: one for each cell, or for each run in a
+            table
+            with a row for each run. All have the same keys. None stands for an unknown value.
+        topic: the section of the report to which it belongs, one of `measures.TOPICS`.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Compare runs at equal epochs, training time or bytes sent, and compute what a target accuracy costs.
+"""Compare runs at equal epochs, training time or bytes sent, and find the cost of reaching a target accuracy.
 
-Only evaluations count: the accuracy of a run at 10 s is that of its last evaluation until then, and it has reached 90 %
-when an evaluation says so. Nothing is interpolated, because nobody has measured a number between two evaluations. So a
-run is up to one evaluation better than it counts: evaluate often where that matters.
+Only evaluations count: the accuracy of a run at 10 s is that of its last evaluation until then, and the run has reached
+90 % when an evaluation says so. Nothing is interpolated, because nobody has measured a number between two evaluations.
+So a run may in truth be up to one evaluation better than its figure: evaluate often if that matters.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _SLACK = 1 + 1e-12  # for sums that were rounded differently
 
 
 def compare_at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None = None) -> pd.DataFrame:
-    """Return the test accuracy of each run at the largest progress that all compared runs have reached.
+    """Return the test accuracy of each run at the largest epoch, time or bytes that all compared runs have reached.
 
     Args:
-        epochs: `Report.epochs` of the runs to compare; one that stopped early would shorten the comparison.
+        epochs: `Report.epochs` of the runs to compare; a run that stopped early would limit all others.
         by: `epoch`, `time_s` or `sent_bytes`.
-        comparison: by `RUN`, which runs are compared with each other; without it, all.
+        comparison: the group of each run, by `RUN`: only runs of one group are compared; without it, all runs are.
 
     Returns:
-        By `RUN`: `at`, the largest value of `by` that all runs of the comparison have reached, and
-        `accuracy`, that of the last evaluation not after it; NaN if there is none.
+        By `RUN`: `at`, the largest value of `by` that all runs of the group have reached, and `accuracy` at the last
+        evaluation up to it; NaN if there is none.
     """
     points = _select_points(epochs, by)
     runs = points.groupby(RUN, observed=True)
@@ -51,7 +51,7 @@ def find_cost_of_target(epochs: pd.DataFrame, column: str, target: float) -> pd.
         target: a share, 0.9 for 90 %.
 
     Returns:
-        By `RUN`, only those that reached it.
+        By `RUN`, without the runs that did not reach the target.
     """
     points = _select_points(epochs, column)
     return _use_plain_index(points[points["test_accuracy"] >= target].groupby(RUN, observed=True)[column].first())
@@ -61,7 +61,7 @@ def choose_targets(best: pd.Series) -> list[float]:
     """Return the two highest round accuracies that at least half of the runs reach.
 
     Args:
-        best: the best accuracy of each run; NA if there is none.
+        best: the best accuracy of each run; NA if it has none.
     """
     known = best.dropna()
     middle = np.sort(known.to_numpy("float64"))[len(known) // 2] if len(known) else 0.0
@@ -69,19 +69,19 @@ def choose_targets(best: pd.Series) -> list[float]:
 
 
 def get_last_values(epochs: pd.DataFrame, column: str) -> pd.Series:
-    """Return the last value of each run in a cumulated column, by `RUN`."""
+    """Return the last value of a cumulative column for each run, by `RUN`."""
     known = epochs.loc[epochs[column].notna(), [*RUN, column]]
     return _use_plain_index(known.groupby(RUN, observed=True)[column].last().astype("float64"))
 
 
 def select_runs(epochs: pd.DataFrame, runs: pd.MultiIndex) -> pd.DataFrame:
-    """Return the rows of epochs that belong to these runs (`make_run_index`)."""
+    """Return the rows of `epochs` that belong to these runs (an index by `make_run_index`)."""
     groups = epochs.groupby(RUN, observed=True)
     return epochs[_use_plain_index(groups.size()).index.isin(runs)[groups.ngroup().to_numpy()]]
 
 
 def split_by_run(frame: pd.DataFrame, columns: Sequence[str]) -> dict[tuple[str, str], np.ndarray]:
-    """Return the values of these columns by sweep and run, (rows, columns); the rows of a run are adjacent."""
+    """Return for each (sweep, run) the values of these columns, (rows, columns); the rows of a run must be adjacent."""
     values = frame[list(columns)].to_numpy("float64", na_value=np.nan)
     codes = frame.groupby(RUN, observed=True, sort=False).ngroup().to_numpy()
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
@@ -91,7 +91,7 @@ def split_by_run(frame: pd.DataFrame, columns: Sequence[str]) -> dict[tuple[str,
 
 
 def make_run_index(runs: pd.DataFrame) -> pd.MultiIndex:
-    """Return the index that names each row of `Report.runs`."""
+    """Return an index of the rows of `Report.runs` by sweep and run."""
     return pd.MultiIndex.from_frame(runs[RUN].astype("object"))
 
 
@@ -101,5 +101,5 @@ def _select_points(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _use_plain_index(values: pd.Series) -> pd.Series:
-    """Return the values with plain names in their index in place of categories, which only make grouping faster."""
+    """Return `values` with an index of plain names in place of categories, which are needed only to group faster."""
     return values.set_axis(make_run_index(values.index.to_frame(index=False)))

@@ -1,7 +1,7 @@
-"""Pair the runs of a cell with the runs of its baseline that were closest in time.
+"""Pair each run of a cell with the run of its baseline that was closest in time.
 
-Machines have neighbours, whose load changes by the minute: two runs made after one another had more in common than two
-runs with one seed and an hour between them.
+Other programs load a machine differently from minute to minute: two runs made one after the other are more comparable
+than two runs with the same seed, an hour apart.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class TimePairs:
 
     Args:
         runs: rows of `Report.runs`.
-        match: the columns in which both of a pair are equal.
-        is_baseline: by run, whether others are compared with it.
-        numbers: by run, its cell.
+        match: the columns in which both runs of a pair are equal.
+        is_baseline: for each run, whether other runs are compared with it.
+        numbers: for each run, the number of its cell.
     """
 
     def __init__(self, runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series, numbers: np.ndarray) -> None:
@@ -47,7 +47,7 @@ class TimePairs:
         self._found: dict[bytes, list[np.ndarray]] = {}
 
     def find(self, is_tested: np.ndarray) -> list[np.ndarray]:
-        """Return for each cell the pairs among the tested runs, (pairs, 2): places of a run and of its baseline."""
+        """Return for each cell its pairs of tested runs, (pairs, 2): the positions of a run and of its baseline."""
         which = is_tested.tobytes()
         if which not in self._found:
             parts: list[list[np.ndarray]] = [[] for _ in range(int(self._numbers.max(initial=-1)) + 1)]
@@ -57,7 +57,7 @@ class TimePairs:
         return self._found[which]
 
     def _pair(self, number: int, members: list[int], baselines: list[int], is_tested: np.ndarray) -> np.ndarray:
-        """Return the pairs of a cell's runs with baselines outside of the cell."""
+        """Return the pairs of a cell's runs with baselines of other cells."""
         own = np.array([place for place in members if is_tested[place]], dtype=int)
         base = [place for place in baselines if is_tested[place] and self._numbers[place] != number]
         others = np.array(base, dtype=int)
@@ -66,7 +66,7 @@ class TimePairs:
 
 
 def find_middles(runs: pd.DataFrame) -> np.ndarray:
-    """Return the middle of each run of `Report.runs` in seconds; NaN where it did not start or end."""
+    """Return the time halfway between start and end of each run, in seconds; NaN if it has no start or end."""
     ends = [runs[name].astype("int64").where(runs[name].notna()).to_numpy("float64") for name in ("started", "ended")]
     return np.asarray((ends[0] + ends[1]) / 2e6)
 
@@ -74,10 +74,11 @@ def find_middles(runs: pd.DataFrame) -> np.ndarray:
 def pair_in_time(
     times: np.ndarray, seeds: np.ndarray, baseline_times: np.ndarray, baseline_seeds: np.ndarray
 ) -> np.ndarray:
-    """Return the pairs of runs with the least time between them in all, (pairs, 2): positions in both groups.
+    """Pair the runs of two groups so that the sum of time differences is smallest; return (pairs, 2): positions in each
+    group.
 
-    A run is in one pair at most, since tests take pairs as independent. Where times decide nothing, as between sweeps
-    of different days, or are not known, equal seeds are pairs.
+    A run is in one pair at most, since tests take pairs as independent. If times are unknown or too far apart to
+    decide, as between sweeps of different days, runs with equal seeds are paired.
 
     Args:
         times, baseline_times: as from `find_middles`.

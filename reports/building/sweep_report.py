@@ -1,4 +1,4 @@
-"""Build a report and write it into the directories of sweeps and dates, never into that of a run."""
+"""Build reports, and write them into the directories of sweeps and dates, never into the directory of a run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class BuiltReport:
 
     Attributes:
         targets, against: see `sweep_tables.build_tables`.
-        more: tables besides those of the grid.
+        more: further tables, besides those of `build_tables`.
     """
 
     directory: Path
@@ -97,14 +97,14 @@ def read_report(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> BuiltReport:
-    """Read the runs of sweeps for one report, with each signature once. Write nothing.
+    """Read the runs of sweeps for one report, one run for each signature; write nothing.
 
     Args:
-        directory: where the report belongs; for a single sweep the sweep's own.
+        directory: the directory of the report; for a single sweep, the sweep's own.
         targets, against: see `sweep_tables.build_tables`.
 
     Raises:
-        gradsweep.errors.UsageError: there is nothing that is called as `against` says.
+        gradsweep.errors.UsageError: no run has the values that `against` asks for.
     """
     report = Report(sweeps).merge()
     infos = [report.read_info(sweep) for sweep in sweeps]
@@ -115,7 +115,7 @@ def read_report(
 
 
 def render_report(built: BuiltReport, pictures: Mapping[Path, Picture] | None = None) -> str:
-    """Return the page of a report."""
+    """Return the HTML page of a report."""
     from reports.page.render import render_page
 
     report = built.report
@@ -137,7 +137,7 @@ def write_report(
     """Write a report into its directory, which is created if missing.
 
     Args:
-        pictures: formats of the plots, from `file_formats.PICTURES`; with any of them PNG, which the page holds.
+        pictures: formats of the plots, from `file_formats.PICTURES`; any of them adds PNG, which the page shows.
         formats: of the tables, from `file_formats.TABLES`.
 
     Raises:
@@ -157,7 +157,9 @@ def write_report(
 
 
 def _write_tables(made: Sequence[ReportTable], directory: Path, formats: Sequence[str]) -> None:
-    """Write tables, also in the formats of existing files; delete files of tables that no longer exist."""
+    """Write tables in these formats and in the formats of existing files; delete the files of tables that no longer
+    exist.
+    """
     there = {path for path in directory.iterdir() if path.suffix[1:] in file_formats.TABLES}
     for table in made:
         kept = [suffix for suffix in file_formats.TABLES if directory / f"{table.name}.{suffix}" in there]
@@ -180,7 +182,7 @@ def _start_drawing(built: BuiltReport, pictures: Sequence[str]) -> contextlib.Ab
 
 
 def _merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the entries that the sweep.yaml files of all these sweeps share, and the command of each sweep."""
+    """Return the entries that are equal in the sweep.yaml of all these sweeps, and the command of each sweep."""
     commands = dict.fromkeys(str(info["command"]) for info in infos if info.get("command"))
     alike = {key: value for key, value in infos[0].items() if all(info.get(key) == value for info in infos)}
     return {**alike, "command": "\n".join(commands)}
@@ -193,7 +195,7 @@ def get_swept_keys(info: Mapping[str, Any]) -> list[str]:
 
 
 def summarize_dates(built: Sequence[BuiltReport]) -> None:
-    """Write summary.csv for each date with one of these sweeps: every run of all sweeps of that date."""
+    """Write summary.csv for each date with one of these sweeps: all runs of all sweeps of that date."""
     known = {one.directory.resolve(): one.report for one in built}
     for date in dict.fromkeys(directory.parent for directory in known):
         if _DATE.fullmatch(date.name):  # elsewhere the folder is the user's own

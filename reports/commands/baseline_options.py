@@ -1,4 +1,4 @@
-"""The options for several sweeps: one report of all together, and a comparison with a baseline."""
+"""The options for several sweeps: one report of all sweeps together, and a comparison with a baseline."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_baseline(options: argparse.Namespace) -> None:
-    """Check the options of a baseline, and add it to the paths.
+    """Check the options on a baseline (`--ignore`, `--fail-on`), and add the baseline's path to the paths.
 
     Raises:
-        UsageError: an option is about a baseline, and there is none, or a verdict is none.
+        UsageError: such an option is given without `--baseline`, or names an unknown verdict.
     """
     fatal = _list_fatal_verdicts(options)
     for given, name in ((options.ignore, "--ignore"), (fatal, "--fail-on")):
@@ -65,7 +65,7 @@ def compare_with_baseline(options: argparse.Namespace, sweeps: Sequence[Path]) -
     """Compare the sweeps with the baseline; return the comparison, and exit status 1 if a verdict is a failure, else 0.
 
     Raises:
-        UsageError: there is nothing to compare.
+        UsageError: there are no runs that can be compared.
     """
     from reports.analysis.compare import compare
     from reports.reading import find_runs
@@ -80,10 +80,10 @@ def compare_with_baseline(options: argparse.Namespace, sweeps: Sequence[Path]) -
 
 
 def choose_directory(typed: Path | None, sweeps: Sequence[Path]) -> Path:
-    """Return the directory for the report of several sweeps.
+    """Return the directory for the joint report of several sweeps.
 
     Raises:
-        UsageError: that is in a sweep, whose own report it would replace.
+        UsageError: it lies in a sweep, whose own report would be replaced.
     """
     from reports.reading import find_runs
 

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) -> int:
-    """Write the requested reports: of each changed sweep, and of all together; return the exit status."""
+    """Write the requested reports, of each changed sweep and of all sweeps together; return the exit status."""
     from reports.reading import find_runs
 
     sweeps = find_runs.find_sweeps(*options.paths)
@@ -85,7 +85,7 @@ def _check_together(options: argparse.Namespace) -> None:
     """Refuse options that have no effect in combination with others.
 
     Raises:
-        UsageError: names the first.
+        UsageError: there is such an option; the message names the first.
     """
     if options.interval != follow.INTERVAL_S and not options.follow:
         raise UsageError("--interval: it is about --follow, which is not given")
@@ -115,7 +115,7 @@ def _build_each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool
 
 
 def _build_together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> int:
-    """Write one report of all sweeps, and if there is a baseline, with tables of the changes since then."""
+    """Write one report of all sweeps; if there is a baseline, with tables of the changes since the baseline."""
     from reports.building.sweep_report import read_report, write_report
     from reports.tables import terminal
 

@@ -57,10 +57,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _choose_directories(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | str, list[Path]]:
-    """Return the directories to write into, with the sweeps for each.
+    """Return the directories to write into, with the sweeps that are written into each.
 
     Raises:
-        gradsweep.errors.UsageError: that is in the directory of a run, in which nothing of ours is written.
+        gradsweep.errors.UsageError: a directory lies in the directory of a run, into which no export is written.
     """
     from reports.reading.find_runs import get_sweep_name
 

@@ -1,4 +1,4 @@
-"""Follow sweeps: find out whether their files have changed, and whether a launcher works on them."""
+"""Follow sweeps: find changed files, and tell whether a launcher still works on the sweeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SweepFollower:
     """Checks sweeps for changed files.
 
     Args:
-        find: returns the directories of the sweeps, which may become more.
+        find: a function that returns the directories of the sweeps; there may be more of them at each call.
     """
 
     def __init__(self, find: Callable[[], Sequence[Path]]) -> None:
@@ -29,8 +29,9 @@ class SweepFollower:
         self._stamps: dict[Path, int] = {}
 
     def find_changes(self) -> list[Path]:
-        """Return the sweeps whose files have changed since the last call; set `is_active` if more changes are
-        possible."""
+        """Return the sweeps whose files have changed since the last call; set `is_active` if a launcher still works on
+        one.
+        """
         sweeps = list(self.find())
         # First, so that the last files of a sweep are seen after its end.
         overviews = [self._overviews.setdefault(sweep, Overview(sweep)) for sweep in sweeps]
@@ -43,7 +44,8 @@ class SweepFollower:
     def watch(self, interval_s: float) -> Iterator[list[Path]]:
         """Yield the changed sweeps after each change, until no launcher works on them.
 
-        A slow caller is waited for: at least half of the time is left to the sweep.
+        The pause between two checks is at least as long as the check and the caller's work, so that the sweep gets at
+        least half of the time.
         """
         while True:
             began = time.monotonic()
@@ -55,7 +57,7 @@ class SweepFollower:
 
 
 def stamp_sweep(sweep: Path) -> int:
-    """Return a number that changes when the files of any run change."""
+    """Return a number that changes when any file of the sweep's runs changes."""
     runs = f"{sweep}/{run_directory.RUNS}"
     try:
         found = sorted(os.listdir(runs))

@@ -26,7 +26,7 @@ _HEAD_BYTES = 4096  # of a sweep.yaml, which may go on with ten thousand points
 
 @dataclasses.dataclass(frozen=True)
 class SweepEntry:
-    """A line of the list: one sweep; `failed` counts runs that are failed, timeout, diverged or lost."""
+    """A line of the list, for one sweep; `failed` counts the runs that are failed, timeout, diverged or lost."""
 
     directory: str
     created: str | None  # ISO 8601 in UTC
@@ -78,7 +78,7 @@ def _read_sweep(directory: Path) -> SweepEntry:
 
 
 def _read_creation(path: Path) -> str | None:
-    """Return the start of a sweep, from the first bytes of its sweep.yaml: parsing a large one takes seconds."""
+    """Return the start time of a sweep, from the first bytes of its sweep.yaml: parsing a large one takes seconds."""
     try:
         with open_regular(path) as file:
             head = file.read(_HEAD_BYTES).decode("utf-8", "replace")

@@ -88,7 +88,7 @@ def _print_deletions(directory: Path, runs: Sequence[Run], options: argparse.Nam
 def _find_deletions(
     directory: Path, runs: Sequence[Run], options: argparse.Namespace, is_free: bool
 ) -> tuple[list[Deletion], list[str]]:
-    """Return the directories to delete, and a description of each requested one that is kept."""
+    """Return the directories to delete, and a description of each requested directory that is kept."""
     overview = Overview(directory)
     overview.refresh()
     doomed, spared = [], []

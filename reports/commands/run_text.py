@@ -20,7 +20,7 @@ def read_config(run: Run) -> dict[str, Any]:
     """Return the resolved config of a run with dotted keys: `compressor.levels`, and `compressor` for its name.
 
     Raises:
-        UsageError: it is no YAML mapping.
+        UsageError: config.yaml is no YAML mapping.
     """
     from gradsweep import yaml_files
 
@@ -33,12 +33,12 @@ def read_config(run: Run) -> dict[str, Any]:
 
 
 def flatten(found: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return a nested mapping with dotted keys; `{model: {name: m, depth: 3}}` has the keys model and model.depth."""
+    """Flatten a nested mapping to dotted keys: `{model: {name: m, depth: 3}}` becomes `{model: m, model.depth: 3}`."""
     return {path.removesuffix(".name"): value for path, value in config_keys.flatten(found).items()}
 
 
 def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
-    """Return the remark on a number of the run's result, such as a throughput measured over few steps."""
+    """Return the remark on one number of the run's result, such as a throughput over few steps; else nothing."""
     if key not in RATES:
         return ""
     warmup = config.get("warmup_steps")
@@ -46,8 +46,10 @@ def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
 
 
 def explain_disturbance(run: Run) -> str | None:
-    """Return how others disturbed the training of a run, by the best of its sweep; None: they did not, or it is not
-    known."""
+    """Return a sentence if other programs disturbed a run's training, judged by the best yardstick of its sweep.
+
+    None: they did not, or it is not known.
+    """
     yardstick = (run.result() or {}).get("yardstick")
     if not yardstick:
         return None
@@ -56,7 +58,7 @@ def explain_disturbance(run: Run) -> str | None:
 
 
 def _list_yardsticks(sweep: Path) -> Iterator[Any]:
-    """Yield the yardsticks of all runs and heats of a sweep."""
+    """Yield the yardsticks of all runs of a sweep and of all heats of its races."""
     yield from ((each.result() or {}).get("yardstick") for each in run_directory.runs_of(sweep))
     races = sweep / run_directory.RACES
     for name in regular_files.real_directories(races) if races.is_dir() else ():
@@ -78,7 +80,7 @@ def format_value(value: Any) -> str:
 
 
 def format_size(count: int) -> str:
-    """Return bytes in decimal units: 812 B, 12.3 kB."""
+    """Return a number of bytes in decimal units: 812 B, 12.3 kB."""
     for unit, exponent in (("GB", 9), ("MB", 6), ("kB", 3)):
         if count >= 10**exponent:
             return f"{count / 10**exponent:.3g} {unit}"

@@ -91,10 +91,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
-    """Fit a model to the named sweeps; return the model and the directory of its report.
+    """Fit a model to the named sweeps; return the model and the directory for its report.
 
     Raises:
-        gradsweep.errors.UsageError: there is nothing that a model could be fitted to, or it says nothing.
+        gradsweep.errors.UsageError: the sweeps have no runs to which a model can be fitted, or the model predicts
+            nothing.
     """
     from reports.building.sweep_report import get_swept_keys
     from reports.reading.find_runs import find_sweeps
@@ -128,7 +129,8 @@ def _write(
     pictures: Sequence[str],
 ) -> tuple[list[ReportTable], list[str]]:
     """Write all tables and pictures; return the tables, and sentences on the smallest changes that would alter an
-    answer."""
+    answer.
+    """
     from gradsweep.options.units import seconds
     from reports.scaling.measured.links import parse_network
     from reports.scaling.model import break_even

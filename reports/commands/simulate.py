@@ -157,7 +157,7 @@ def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> No
     """Refuse options that have no effect in combination with others.
 
     Raises:
-        gradsweep.errors.UsageError: names the first.
+        gradsweep.errors.UsageError: there is such an option; the message names the first.
     """
     for option, given, useful, valid in (
         ("--format", options.format != FORMATS_BY_DEFAULT, options.into is not None, "together with --into DIR"),
@@ -175,10 +175,10 @@ def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> No
 
 
 def _check_gradient_count(asked: SimulationSettings, counts: Sequence[int]) -> None:
-    """Refuse more gradients than a simulated asynchronous server can take; each of them is an event.
+    """Refuse a simulation of an asynchronous server with too many gradients, each of which is an event.
 
     Raises:
-        gradsweep.errors.UsageError: of a number of workers there would be too many.
+        gradsweep.errors.UsageError: one of the numbers of workers would send too many gradients.
     """
     from reports.scaling.output.simulated import MOST_PUSHES
 
@@ -202,7 +202,7 @@ def _parse_settings(options: argparse.Namespace) -> SimulationSettings:
     """Return the settings that all simulations share.
 
     Raises:
-        gradsweep.errors.UsageError: something is not possible.
+        gradsweep.errors.UsageError: an option has an invalid value.
     """
     from reports.scaling.measured import traffic
     from reports.scaling.measured.links import parse_network
@@ -236,7 +236,7 @@ def _parse_settings(options: argparse.Namespace) -> SimulationSettings:
 
 
 def _parse_part(text: str | None) -> Callable[[int], float]:
-    """Return the limit of a part in bytes by the number of workers; as in training if nothing was typed."""
+    """Return the limit of a part in bytes, as a function of the number of workers; by default it is as in training."""
     from reports.scaling.measured import traffic
 
     if text is None:
@@ -253,7 +253,7 @@ def _parse_quantity(name: str, text: str, read: Callable[[object], float | None]
 
 
 def _parse_limit(name: str, text: str | None, usual: float, smallest: str) -> float:
-    """Return a limit on message sizes in bytes; infinity for `none`, and `usual` if nothing was typed."""
+    """Return a limit on message sizes in bytes: infinity for `none`, and `usual` if the option was not typed."""
     if text is None or text == "none":
         return usual if text is None else math.inf
     value = units.byte_count(text)

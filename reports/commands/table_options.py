@@ -1,4 +1,4 @@
-"""The options for tables: their formats, and a table of the user's own."""
+"""The options for tables: their formats, and a single table with rows and columns that the user chooses."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_formats(options: argparse.Namespace) -> list[str]:
-    """Return the typed formats of tables.
+    """Return the formats of tables that the command line names.
 
     Raises:
-        gradsweep.errors.UsageError: one is none.
+        gradsweep.errors.UsageError: there is no such format.
     """
     return parse_words("--format", options.format, TABLES)
 
 
 def parse_words(option: str, typed: str, valid: Sequence[str]) -> list[str]:
-    """Return the words of an option, each once.
+    """Return the words of an option's value, without repetitions.
 
     Raises:
-        gradsweep.errors.UsageError: one is not valid.
+        gradsweep.errors.UsageError: a word is not valid.
     """
     found = list(dict.fromkeys(filter(None, typed.split(","))))
     for word in found:
@@ -67,10 +67,10 @@ def parse_words(option: str, typed: str, valid: Sequence[str]) -> list[str]:
 
 
 def parse_targets(options: argparse.Namespace) -> list[float] | None:
-    """Return the target accuracies of the command line, each once; None without any.
+    """Return the target accuracies of the command line, without repetitions; None if there are none.
 
     Raises:
-        gradsweep.errors.UsageError: one is no share.
+        gradsweep.errors.UsageError: a target is not a number between 0 and 1.
     """
     if options.target is None:
         return None
@@ -92,7 +92,7 @@ def parse_against(options: argparse.Namespace) -> Mapping[str, str]:
 
 
 def wants_one_table(options: argparse.Namespace) -> bool:
-    """Tell whether the options ask for one table instead of a report."""
+    """Tell whether the options ask for a single table in place of a report."""
     return bool(options.rows is not None or options.cols is not None or options.value or options.where)
 
 

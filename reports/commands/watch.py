@@ -42,7 +42,7 @@ def read_tables(directory: Path) -> list[ReportTable]:
 
 
 class ResultsTable(watch.Table):
-    """Shows the tables and the runs, with at least a few lines for the runs."""
+    """A live display of a sweep's tables and runs, with at least a few lines for the runs."""
 
     _stamp = 0
     _tables: tuple[ReportTable, ...] = ()
@@ -56,7 +56,7 @@ class ResultsTable(watch.Table):
         return Group(super().render(height - len(lines)), *lines)
 
     def _refresh(self) -> None:
-        """Read the tables again if files have changed, for at most half of the time."""
+        """Read the tables again if files have changed; this takes at most half of the time."""
         if time.monotonic() < self._next or (now := stamp_sweep(self.overview.directory)) == self._stamp:
             return
         began = time.monotonic()

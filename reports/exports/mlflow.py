@@ -1,4 +1,4 @@
-"""Export runs to MLflow: a run for each of ours, in a file store or on a tracking server."""
+"""Export runs to MLflow: each run of a sweep becomes a run in a file store or on a tracking server."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _TAG = 5000  # characters
 
 
 def export(runs: Iterable[EndedRun], into: Path | str) -> Iterator[tuple[EndedRun, bool]]:
-    """Write runs into the experiment `gradsweep` of a store, with one run for each signature.
+    """Write runs into the experiment `gradsweep` of a store, with one MLflow run for each signature.
 
-    A run that is there already stays if it has the same version; else it is deleted, as by hand, and written anew.
+    An MLflow run of an earlier export stays if it has the same version; else it is deleted as a user would, and written
+    anew.
     """
     mlflow = import_mlflow()
     if isinstance(into, Path):
@@ -38,7 +39,7 @@ def export(runs: Iterable[EndedRun], into: Path | str) -> Iterator[tuple[EndedRu
 
 
 def _find_runs(store: Store) -> dict[str, dict[str, str]]:
-    """Return by signature the ids and versions of the runs from earlier exports."""
+    """Return the ids and versions of the MLflow runs from earlier exports, by signature."""
     found: dict[str, dict[str, str]] = {}
     token = None
     while token != "":

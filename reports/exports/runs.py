@@ -1,4 +1,4 @@
-"""Read the options, the samples with their wall times, and the results of runs for an export."""
+"""Read runs for an export: their options, their samples with wall times, and their results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESULTS = [name for name, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "fl
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The values measured up to a step; names begin with `step/` or `epoch/`, as those of live trackers."""
+    """The values measured up to a step; their names begin with `step/` or `epoch/`, as those of live trackers."""
 
     step: int
     wall_s: float  # Unix time
@@ -40,9 +40,9 @@ class EndedRun:
     Attributes:
         began_s, ended_s: Unix times; 0 if they are not known.
         steps: the number of steps taken.
-        options: as dotted keys, those that decide the numbers of the run.
-        results: its figures in `Report.runs`, as `result/accuracy`; without those that are not known.
-        version: changes when the run has gone on.
+        options: with dotted keys, the options that change the numbers of the run.
+        results: its known figures in `Report.runs`, such as `result/accuracy`.
+        version: changes if the run has been resumed since.
         read: returns the samples from its CSVs; not called for a run that is not written.
     """
 
@@ -61,11 +61,11 @@ class EndedRun:
 
 
 def read_ended_runs(report: Report, every_s: float = 1.0) -> Iterator[EndedRun]:
-    """Yield the ended runs of a report that have taken at least one step; add the others to `report.left_out`.
+    """Yield the ended runs of a report that have taken at least one step; add the other runs to `report.left_out`.
 
     Args:
-        every_s: seconds of training whose steps are one sample, with their means, as live trackers have it; 0: each
-            step is one.
+        every_s: seconds of training whose steps are averaged into one sample, as by live trackers; 0: a sample for each
+            step.
     """
     runs = report.runs
     steps_done = runs["steps_done"].fillna(0)
@@ -82,7 +82,7 @@ def read_ended_runs(report: Report, every_s: float = 1.0) -> Iterator[EndedRun]:
 
 
 class _CsvRows:
-    """The CSV rows of some runs, read when the values of one of the runs are first needed."""
+    """The CSV rows of some runs, read when the values of one of them are first needed."""
 
     def __init__(self, runs: pd.DataFrame, every_s: float) -> None:
         self.report, self.every_s = Report((), runs), every_s
@@ -121,10 +121,10 @@ def _make_ended_run(row: pd.Series, rows: _CsvRows) -> EndedRun:
 
 
 def make_samples(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every_s: float = 1.0) -> list[Sample]:
-    """Return the values of a run for each step with a measurement, with their wall times.
+    """Return the samples of a run, one for each step with a measurement, with their wall times.
 
-    Wall times are counted back from the end of the run, in training and evaluation seconds: as if all its attempts
-    were one that ended when the last one did. Forward from 0 if that is not known.
+    Wall times are counted back from the end of the run, in seconds of training and evaluation, as if all attempts had
+    been one that ended with the last. If the end is not known, they are counted forward from 0.
     """
     steps, epochs = map(_convert_to_numbers, (steps, epochs))
     steps = _average(steps, every_s) if every_s else steps
@@ -138,7 +138,9 @@ def make_samples(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, ever
 
 
 def _convert_to_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns as numbers, without the run's names; an unknown time becomes the time before it."""
+    """Return the columns as numbers, without those that name the run; an unknown time is replaced by the time before
+    it.
+    """
     numbers = frame.drop(columns=["sweep", "run"]).astype("float64")
     return numbers.assign(time_s=numbers["time_s"].ffill().fillna(0.0))
 
@@ -151,7 +153,7 @@ def _average(steps: pd.DataFrame, every_s: float) -> pd.DataFrame:
 
 
 def _make_samples(prefix: str, frame: pd.DataFrame, walls: pd.Series) -> Iterator[Sample]:
-    """Yield the values of each row, without the step and the columns that live trackers do not get."""
+    """Yield the measured values of each row, without the step and without columns that live trackers do not get."""
     names = [name for name in frame if name != "step" and (prefix, name) != ("step", "time_s")]
     for step, wall, row in zip(frame["step"], walls, frame[names].to_numpy(), strict=True):
         values = {f"{prefix}/{name}": value for name, value in zip(names, row.tolist(), strict=True)}

@@ -1,4 +1,4 @@
-"""The parts of a page besides text: its style, its scripts and plotly's, and data for them."""
+"""The parts of a page that are no visible text: its style, its scripts with plotly's, and their data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """A script as it is between its tags; `source` identifies it in a Content-Security-Policy."""
+    """A script as it stands between its tags; `source` identifies it in a Content-Security-Policy."""
 
     text: str
 
@@ -60,7 +60,7 @@ def read_style() -> str:
 
 @functools.cache
 def read_scripts() -> tuple[Script, Script]:
-    """Return plotly's library, and the page's own files as one script with a scope of its own."""
+    """Return plotly's library, and the page's own scripts joined into one that has a scope of its own."""
     from plotly.offline import get_plotlyjs  # loads for a fifth of a second
 
     own = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
@@ -74,13 +74,15 @@ def read_head_script() -> Script:
 
 
 def _make_script(text: str) -> Script:
-    """Return a script whose text cannot end its tag, and whose hash does not depend on line endings."""
+    """Return a script with `</script` and the like escaped, and with LF as line ending, so that its hash is always the
+    same.
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("<!--", "<\\!--")
     return Script(re.sub("<(?=/?script)", r"\\x3c", text, flags=re.IGNORECASE))
 
 
 def embed_json(value: Any) -> str:
-    """Return JSON for a `<script type="application/json">`: all of it is ASCII, without markup."""
+    """Return a value as JSON for a `<script type="application/json">`: all of it is ASCII, without markup."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for char, code in _ESCAPED.items():
         text = text.replace(char, code)
@@ -93,7 +95,7 @@ def measure_width(png: bytes) -> int:
 
 
 def encode_texts(texts: Iterable[str]) -> dict[str, Any]:
-    """Return a column of texts with many equal ones: each text once, and for each row the position of its text."""
+    """Encode a column of texts, many of which are equal: each text once, and for each row the position of its text."""
     places: dict[str, int] = {}
     rows = [places.setdefault(text, len(places)) for text in texts]
     return {"texts": list(places), "rows": rows}
@@ -112,7 +114,7 @@ def round_digits(values: np.ndarray, digits: int = 4) -> np.ndarray:
 
 
 def convert_numbers(values: np.ndarray) -> list[float | int | None]:
-    """Return numbers for JSON: None for NaN and infinities, integers if there are no decimals."""
+    """Return numbers for JSON: None for NaN and infinities, integers if all numbers are whole."""
     return [
         None if not math.isfinite(value) else int(value) if value.is_integer() and abs(value) < 1e15 else value
         for value in values.tolist()
@@ -120,7 +122,7 @@ def convert_numbers(values: np.ndarray) -> list[float | int | None]:
 
 
 def thin_places(count: int, most: int) -> Sequence[int]:
-    """Return at most `most` of the positions 0 ... `count` - 1, evenly, the first and the last among them."""
+    """Return at most `most` of the positions 0 ... `count` - 1, evenly spaced, including the first and the last."""
     if count <= most:
         return range(count)
     return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})

@@ -1,6 +1,6 @@
-"""The cells of a page, from which its plots are drawn: means over seeds, with 95 % intervals for several seeds.
+"""Collect the data of a page's plots by cell: means over seeds, with 95 % intervals if there are several seeds.
 
-Curves are thinned until a page can hold them: 60 points each, fewer if there are many.
+Curves are thinned so that the page does not become too large: 60 points each, fewer if there are many curves.
 """
 
 from __future__ import annotations
@@ -48,13 +48,12 @@ _ROOM = 300_000  # numbers in the curves of all cells; as many in those of runs,
 
 
 def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return one entry per cell, in the order of the tables.
+    """Return one entry for each cell, in the order of the tables.
 
-    `values` are (mean, low, high) of each of `MEASURES` over the runs that are done; `counts` are the statuses of
-    all its runs; `curve` and `profile` hold, where they were recorded, columns of equal length, of which those of
-    `Y` are (means, lows, highs). Where one run is all there is, only throughputs have lows and highs. The curve of a
-    cell without a finished run is that of its unfinished ones. `central` is true of cells without a topology if
-    others have one.
+    `values` has (mean, low, high) of each of `MEASURES` over the finished runs. `counts` has the number of all its runs
+    by status. `curve` and `profile` have, if they were recorded, columns of equal length; the columns of `Y` are
+    (means, lows, highs). A cell with a single run has lows and highs of throughputs only. The curve of a cell without a
+    finished run is that of its unfinished runs. `central` is true of cells without a topology if other cells have one.
     """
     statuses = list(grid.runs["status"])
     members = list(grid.runs.groupby("cell", sort=False).indices.values())
@@ -90,7 +89,7 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
 
 
 def _add_own_intervals(runs: pd.DataFrame, cells: Sequence[Sequence[int]], values: Sequence[np.ndarray]) -> None:
-    """Give the throughputs in `values`, (3, n) of each cell, the interval of the run, if one run has measured them."""
+    """Set low and high of the throughputs in `values`, (3, n) for each cell, if a single run has measured them."""
     rows = [row for row, status in enumerate(runs["status"]) if status == run_directory.DONE]
     own = np.full((len(runs), 2), np.nan)
     own[rows] = find_own_intervals(runs.iloc[rows])
@@ -102,7 +101,7 @@ def _add_own_intervals(runs: pd.DataFrame, cells: Sequence[Sequence[int]], value
 
 
 def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
-    """Return the curves of single runs, by row, up to the allowed number: unfinished runs first."""
+    """Return the curves of single runs, by row of `grid.runs`: unfinished runs first, until there are enough curves."""
     y = _find_recorded(epochs)
     curves = _split_by_run(grid, epochs, X, y)
     most = _ROOM // ((len(X) + len(y)) * _POINTS)
@@ -116,14 +115,14 @@ def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
 
 
 def _find_recorded(epochs: pd.DataFrame) -> list[str]:
-    """Return the names in `Y` for which some run has values."""
+    """Return the columns among `Y` that have values for some run."""
     return [name for name in Y if epochs[name].notna().any()]
 
 
 def _split_by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> dict[int, np.ndarray]:
     """Return the rows of each run, by the run's position in the grid; in `frame` the rows of a run are adjacent.
 
-    Rows without any value are left out, so that those that are drawn are chosen among the others.
+    Rows without any value are left out before the curve is thinned.
     """
     places = {place: row for row, place in enumerate(zip(grid.runs["sweep"], grid.runs["run"], strict=True))}
     frame = frame.reindex(columns=["sweep", "run", *x, *y])
@@ -152,8 +151,7 @@ def _average_curves(
 
 
 def _align(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
-    """Return curves (rows, columns) at the same values of their first column: (runs, points, columns), NaN if a
-    curve lacks one."""
+    """Bring curves (rows, columns) to common values of their first column, (runs, points, columns); gaps become NaN."""
     parts = [part[np.isfinite(part[:, 0])] for part in parts]
     parts = [part for part in parts if len(part)]
     if not parts:
@@ -171,8 +169,10 @@ def _align(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
 
 
 def _compute_bands(groups: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return (runs, n) of each cell as (3, n): mean, low and high; all NaN without runs. Cells of equal size are
-    computed at once."""
+    """Return mean, low and high, (3, n), of each cell's curves, (runs, n); all NaN without runs.
+
+    Cells with the same number of runs are computed at once.
+    """
     found = [np.full((3, group.shape[1]), np.nan) for group in groups]
     for count in {len(group) for group in groups} - {0}:
         places = [place for place, group in enumerate(groups) if len(group) == count]

@@ -1,8 +1,8 @@
-"""Render report.html, one file that shows a sweep without a network and without other files.
+"""Render report.html: a single file that shows a sweep without a network and without other files.
 
 All that comes from a config, a log or a path is escaped: text by the template's autoescape, data for the page's scripts
-by `assets.embed_json`; the scripts show it as text. The page's policy allows only these scripts to run and nothing to
-be fetched. Without scripts the page has the tables and the pictures.
+by `assets.embed_json`; the scripts show it as text. The page's Content-Security-Policy lets only these scripts run, and
+forbids to fetch anything. Without scripts the page shows the tables and the pictures.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def render_page(
         directory: the sweep's; the page's links are relative to it.
         grid: the layout of its runs.
         tables: all of `build_tables(grid)`.
-        plots: by the files that hold them; only PNGs are shown, or linked to where they are too large together.
+        plots: the pictures by their files; only PNGs are shown; if they are too large together, the page links to them.
         info: the content of sweep.yaml.
         left_out: the runs and files that the report does not contain.
         epochs: `Report.epochs`.
@@ -129,7 +129,7 @@ def _collect_data(
 def _make_sections(
     directory: Path, tables: Sequence[ReportTable], pictures: Mapping[Path, Picture], has_pictures: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the sections of the page; tables and pictures that belong to no section come last."""
+    """Yield the sections of the page; tables and pictures without a section come last."""
     placed = {word for words, _ in _SECTIONS.values() for word in words}
     for title, (words, interactive) in _SECTIONS.items():
         is_rest = title == _REST
@@ -150,7 +150,7 @@ def _make_sections(
 
 
 def _render_cells(table: ReportTable, row: Sequence[TableCell], first: int = 0, last: int | None = None) -> Markup:
-    """Return the cells of a row as elements; a loop in the template would be too slow for so many cells."""
+    """Return the cells of a row as HTML elements; a loop in the template would be too slow for so many cells."""
     parts = []
     for place, cell in enumerate(row[first:last], first):
         if place < table.headers:
@@ -178,7 +178,7 @@ def _describe_picture(directory: Path, path: Path, plot: Picture, is_held: bool)
 
 
 def _list_provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of sweep.yaml's entries; a long one in a group, such as git's diff, has one of its own."""
+    """Yield the entries of sweep.yaml as (name, text); a long entry in a group, such as git's diff, comes alone."""
     for key, value in info.items():
         group = value if isinstance(value, Mapping) else {}
         long = {name: text for name, item in group.items() if len(text := _format_value(item)) > _LONG}
@@ -190,7 +190,7 @@ def _list_provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value of sweep.yaml with all nested values as one line."""
+    """Return a value of sweep.yaml, with all nested values, as one line."""
     if isinstance(value, Mapping):
         texts = {key: _format_value(item) for key, item in value.items()}
         return ", ".join(f"{key} {text}" for key, text in texts.items() if text)

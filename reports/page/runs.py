@@ -1,4 +1,4 @@
-"""The runs of a page: the rows of their table, their configs and their logs."""
+"""Collect the data of a page's runs: the rows of their table, their configs and their logs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def encode_table(table: ReportTable, details: Sequence[Mapping[str, Any]]) -> di
 
 
 def collect_configs(grid: Grid) -> dict[str, Any]:
-    """Return the configs of all runs: common values once, the others by key."""
+    """Return the configs of all runs: values that all share once, the others by key."""
     known = {*RUN_COLUMNS, "label", "cell"}
     keys = [key for key in grid.runs.columns if key not in known]
     distinct = grid.runs[keys].nunique(dropna=False) if len(grid.runs) else {}
@@ -68,9 +68,9 @@ def collect_facts(grid: Grid) -> dict[str, Any]:
 
 
 def collect_details(grid: Grid, directory: Path) -> list[dict[str, str]]:
-    """Return the path of each run, and for unfinished ones the reason and the end of the log.
+    """Return for each run its path, and if it is not done the reason and the end of its log.
 
-    `log_name` is empty for runs that are done; `log` is, too, for those whose log had no room in the page.
+    `log_name` is empty if the run is done. `log` is empty then, too, and if the page had no space for the log.
     """
     found, room = [], _LOGS
     columns = (grid.runs[key] for key in ("directory", "status", "reason", "attempts"))
@@ -89,7 +89,7 @@ def collect_details(grid: Grid, directory: Path) -> list[dict[str, str]]:
 
 
 def _read_log(run: run_directory.Run, attempts: int) -> tuple[str, list[str]]:
-    """Return the path and the last lines of the most informative log of a run's last attempt."""
+    """Return the path and the last lines of the last attempt's stderr, or of its stdout if stderr is empty."""
     attempt = run.attempt(attempts)
     for name in (run_directory.STDERR, run_directory.STDOUT):
         if lines := [_clean_line(line) for line in files.tail(attempt / name)]:
@@ -103,5 +103,5 @@ def _clean_line(line: str) -> str:
 
 
 def quote_link(path: str) -> str:
-    """Return a relative path as a link, in which no name is taken for a URL scheme."""
+    """Return a relative path as a link that no browser takes for a URL with a scheme."""
     return urllib.parse.quote(path)

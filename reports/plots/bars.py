@@ -1,4 +1,4 @@
-"""Plots of horizontal bars, with a row for each compressor."""
+"""Draw plots of horizontal bars, with a row for each label (a compressor)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def draw_ranking(layout: Layout) -> Figure:
 
 
 def plot_race(layout: Layout) -> Plot | None:
-    """Plot the ratios of throughput that races have measured, with their 95 % intervals; the baseline is at 1."""
+    """Plot the throughput ratios of races with their 95 % intervals; the baseline is at 1."""
     if all(runs["throughput_ratio"].isna().all() for _, runs in layout.panels):
         return None
     figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
@@ -79,7 +79,7 @@ def plot_race(layout: Layout) -> Plot | None:
 
 
 def plot_breakdown(layout: Layout) -> Plot | None:
-    """Plot the phases of a step, stacked, as the mean over a label's runs; sorted if there are many labels."""
+    """Plot the mean time of each phase of a step as stacked bars, one for each label; many labels are sorted."""
     if layout.get_done_runs()["step_s"].isna().all():
         return None
     figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x", is_wide=True)
@@ -99,7 +99,7 @@ def plot_breakdown(layout: Layout) -> Plot | None:
 
 
 def _name_rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
-    """Name the row of each label; many labels are sorted by value, with a line at the baseline's value."""
+    """Name the row of each label; many labels are sorted by value, with a line at the value of the baseline."""
     labels = list(layout.looks)
     if layout.has_many:
         labels = [*values.index, *(label for label in labels if label not in values.index)]
@@ -118,7 +118,7 @@ def _name_rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
 
 
 def _draw_stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.ndarray:
-    """Draw the phases of each label's step one after the other; return their sums, (labels,)."""
+    """Draw the phases of each label's step side by side as one bar; return the lengths of the bars, (labels,)."""
     means = runs.groupby("label")[[*(f"{phase}_s" for phase in csv_columns.PHASES), "step_s"]].mean()
     means = means.reindex(labels).fillna(0).to_numpy("float64").T * 1e3
     parts = np.vstack([means[:-1], np.maximum(means[-1] - means[:-1].sum(0), 0)]).T
@@ -137,7 +137,7 @@ def _draw_stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.nda
 def _annotate_bar(
     axis: Axes, end: float, place: int, text: str, label: str, runs: pd.DataFrame, shown: pd.Series
 ) -> None:
-    """Write the value to the right of the bar, and a word for the label's runs that the bar excludes."""
+    """Write the value to the right of the bar, and the words for runs of the label that are not in the bar."""
     here = runs[shown & (runs["label"] == label)]
     texts = [text + "".join(mark for column, mark in MARKS.items() if here[column].any())] if len(here) else []
     texts += [f"mean of {len(here)}"] if here["cell"].nunique() > 1 else []
@@ -153,7 +153,7 @@ def _annotate_bar(
 
 
 def _label_values(figure: Figure, axes: Sequence[Axes], text: str) -> None:
-    """Label the axis of the values, in several lines if the text is wider than the figure, which grows."""
+    """Label the axis of values; break the text into lines if it is wider than the figure, which then grows."""
     lines = textwrap.wrap(text, int(_CHARACTERS * figure.get_figwidth()))
     figure.set_figheight(figure.get_figheight() + _LINE * (len(lines) - 1))
     layouts.label_axes(axes, "\n".join(lines), "", "x")

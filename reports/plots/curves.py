@@ -41,7 +41,8 @@ _PLAIN = FuncFormatter(lambda value, _: f"{value:g}")  # typesetting formulas ta
 class XAxis:
     """An x axis: a column of epochs.csv or steps.csv, divided by `size`.
 
-    `nothing` is the word for a run that has only zeros there; `share` the axes that panels have in common.
+    `nothing` is the word for a run that has only zeros in this column. `share` tells which axes the panels have in
+    common.
     """
 
     name: str
@@ -57,9 +58,10 @@ class XAxis:
 class YAxis:
     """A y axis: a column times `scale`; `result` is the column of `Report.runs` with the same quantity.
 
-    `beside` is a column that has dashed lines, and `range` two for the band around these; `legend` says what full and
-    dashed lines are, and `note` more. A measure that `needs_beside` is not plotted if no run has that column. A measure
-    that `is_local` is not plotted for runs whose workers have one model.
+    `beside` is a second column, drawn as dashed lines, and `range` names the columns at the ends of a band around them.
+    `legend` says what full and dashed lines are; `note` is a further text of the legend. With `needs_beside`, the
+    measure is plotted only if some run has values of `beside`. With `is_local`, only runs whose workers have different
+    models are plotted.
     """
 
     name: str
@@ -80,9 +82,9 @@ class YAxis:
 
 
 def make_time_axis(longest: float) -> XAxis:
-    """Return the axis of training time in the unit that suits the longest, in seconds.
+    """Return the axis of training time, in the unit that suits the longest time (in seconds).
 
-    Times grow so much with the number of workers that a common axis would hide the smaller ones.
+    Panels do not share this axis: times grow so much with the number of workers that the shorter ones would be hidden.
     """
     size, unit = (3600, "h") if longest > 7200 else (60, "min") if longest > 600 else (1, "s")
     return XAxis("time", "training time", "time_s", f"training time [{unit}]", share="y", size=size)
@@ -139,7 +141,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
     """Plot a measure against progress; return None if no run has the measure.
 
     Args:
-        layout: a panel for each number of workers, of which as many are drawn as fit on a page.
+        layout: the panels, one for each number of workers; as many are drawn as fit on a page.
         frame: `Report.epochs`, or `Report.profile`.
     """
     layout = (layout.drop_central() if y.is_local else layout).abridge()
@@ -211,7 +213,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
 
 
 def _name_zeros(axis: Axes, ends: dict[str, tuple[float, float, str]], layout: Layout) -> None:
-    """Write below the lines which of them end in zero, which a logarithmic axis cannot show."""
+    """Write below the lines which of them end at zero, which a logarithmic axis cannot show."""
     zeros = [label for label, (_, y, _) in ends.items() if y <= 0]
     for label in zeros:
         del ends[label]
@@ -227,7 +229,7 @@ def _scale_points(frame: pd.DataFrame, x: XAxis, column: str, scale: float) -> R
 def _draw(
     axis: Axes, layout: Layout, full: Mapping[str, Sequence[Line]], dashed: Mapping[str, Sequence[Line]]
 ) -> dict[str, tuple[float, float, str]]:
-    """Draw the lines of all labels; return the texts for the ends of lines whose colour no other line has."""
+    """Draw the lines of all labels; return the texts at the ends of those lines that alone have their colour."""
     ends: dict[str, tuple[float, float, str]] = {}
     light = 0.2 if len(layout.looks) <= _MAX_BANDS else 0.1  # opacity of bands, which overlap where they are many
     for label, lines in full.items():
@@ -262,7 +264,7 @@ Band = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _make_bands(runs: pd.DataFrame, sides: Sequence[RunPoints]) -> dict[str, list[Band]]:
-    """Return by label the bands between the mean curves of both sides over the seeds; none without sides."""
+    """Return by label the bands between two curves, the means of both `sides` over the seeds; none without sides."""
     if not sides:
         return {}
     low, high = (make_lines(runs, side) for side in sides)
@@ -277,14 +279,14 @@ def _make_bands(runs: pd.DataFrame, sides: Sequence[RunPoints]) -> dict[str, lis
 
 
 def _draw_bands(axis: Axes, layout: Layout, bands: Mapping[str, Sequence[Band]]) -> None:
-    """Draw the bands of the labels with few bands, which a reader can distinguish."""
+    """Draw the bands, except those of labels with so many that they would hide each other."""
     for label, found in bands.items():
         for x, low, high in found if len(found) <= _MAX_BANDS else ():
             axis.fill_between(x, low, high, color=layout.looks[label].colour, alpha=0.12, linewidth=0, zorder=1.4)
 
 
 def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: RunPoints, x: XAxis) -> None:
-    """Write why runs have no line."""
+    """Write on the panel why some runs have no line."""
     shown = find_shown(runs, points)
     if shown.all() and runs["label"].nunique() == len(layout.looks):
         return
@@ -325,7 +327,7 @@ def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> Non
 
 
 def _find_least(axis: Axes) -> float | None:
-    """Return the smallest positive value of the lines of an axis."""
+    """Return the smallest positive y of the lines in these axes; None if there is none."""
     lines = (
         line for artist in axis.collections if isinstance(artist, LineCollection) for line in artist.get_segments()
     )
@@ -334,7 +336,7 @@ def _find_least(axis: Axes) -> float | None:
 
 
 def _explain_many(layout: Layout) -> str:
-    """Return the note of a legend for lines that share a colour."""
+    """Return the note of a legend that explains why several lines share a colour."""
     cells = max(runs.groupby("label")["cell"].nunique().max() for _, runs in layout.panels)
     keys = join_words([layouts.escape_label(key) for key in layout.repeats])
     return f"median and middle 80 % over {keys}" if cells > MAX_LINES else marks.describe_repeats(layout)

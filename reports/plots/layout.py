@@ -1,8 +1,8 @@
-"""Lay out figures: which runs share a panel, which of them are one line, and how large a figure is.
+"""Lay out figures: choose the runs of each panel and of each line, and the size of the figure.
 
-A panel compares compressors, and algorithms where these were swept (`Grid.by_method`): there is one for each number of
-workers and each setting of the other swept keys. If there are more labels than can be told apart, each has small axes
-of its own in the panel, with all others as a backdrop.
+A panel compares labels: compressors, with algorithms if these were swept (`Grid.by_method`). There is a panel for each
+number of workers and each setting of the other swept keys. If there are more labels than a reader can tell apart, the
+panel consists of small axes, one for each label, with the lines of all other labels as a backdrop.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Layout:
     """The panels of a figure, and the runs in each.
 
     Attributes:
-        panels: title and runs of each; with the column `repeat`, which tells apart the lines that have
-            one label. Runs with one `cell` differ only in their seed: a line is their mean.
+        panels: title and runs of each panel. The column `repeat` of the runs tells the lines of one label apart. Runs
+            with the same `cell` differ only in their seed: a line is their mean.
         columns: the number of panels side by side.
         repeats: the keys that differ between the lines of one colour in a panel.
         looks: the look of each label, in the order of the tables.
-        is_titled: whether the axes have their only label as title, and it need not be said again.
+        is_titled: whether the title of the axes already names their only label.
         omitted: the note of a legend on omitted panels.
     """
 
@@ -79,7 +79,7 @@ class Layout:
         return [column for column in UNFAIR if runs[column].any()]
 
     def explain_unfair(self, column: str) -> str:
-        """Return the words of `UNFAIR`; for few steps the numbers of steps."""
+        """Return the words of `UNFAIR` for a column; for `few_steps`, the numbers of steps in place of them."""
         if column != "few_steps":
             return UNFAIR[column]
         runs = self.get_done_runs()
@@ -97,11 +97,11 @@ class Layout:
 
     @property
     def has_many(self) -> bool:
-        """Whether there are too many labels for one pair of axes."""
+        """Whether there are too many labels for common axes."""
         return len(self.looks) > _FEW
 
     def abridge(self) -> Layout:
-        """Return the layout with the first and the last panel, and as many of the others as fit on a page."""
+        """Return the layout with as many panels as fit on a page, including the first and the last."""
         most = max(2, _MAX_SMALL // len(self.looks)) if self.has_many else _MAX_PANELS
         count = len(self.panels)
         if count <= most:
@@ -119,18 +119,18 @@ class Layout:
         return dataclasses.replace(self, panels=panels, looks=looks)
 
     def select_label(self, label: str) -> Layout:
-        """Return the layout of small axes that highlight one label."""
+        """Return the layout for those small axes of a panel that highlight this label."""
         return dataclasses.replace(self, looks={label: self.looks[label]}, is_titled=True)
 
 
 def _format_range(counts: pd.Series) -> str:
-    """Return `29`, or `3 to 29`."""
+    """Return counts as a text: `29` if all are equal, else `3 to 29`."""
     least, most = counts.min(), counts.max()
     return f"{most}" if least == most else f"{least} to {most}"
 
 
 def lay_out_panels(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
-    """Return one panel for each setting of the swept keys and each value of `by`, as far as they can be seen."""
+    """Return a panel for each setting of the swept keys and each value of the columns `by`, up to a readable number."""
     apart = [key for key in grid.keys if key not in _REPEATS]
     looks = style.choose_looks(grid.labels)
     most = _MAX_PANELS if len(looks) <= _FEW else _MAX_SMALL // len(looks)
@@ -173,8 +173,8 @@ def make_figure(
 ) -> tuple[Figure, list[Axes]]:
     """Make a figure with titled axes for each panel; `columns` panels in a row, each `height` inches high.
 
-    The figure is one column of a paper wide if one panel is as wide as the figure and no label needs more room, unless
-    `is_wide`. `share` is `x`, `y` or `all` where panels have an axis in common.
+    The figure has the width of one column of a paper if it has a single panel in a row whose labels fit, unless
+    `is_wide`. `share` is `x`, `y` or `all` if panels have an axis in common.
     """
     count = len(layout.panels)
     columns = min(columns, count)
@@ -192,10 +192,10 @@ def make_figure(
 
 
 def make_small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[dict[str, Axes]]]:
-    """Make a figure, and for each panel the axes of each label.
+    """Make a figure, and for each panel the small axes of each label.
 
-    Those of a panel have the same limits because they have the same backdrop. All of them have the same size, so they
-    are put at their positions here: matplotlib's layout takes longer than drawing them.
+    The axes of a panel have the same limits because they have the same backdrop. All axes have the same size, so they
+    are positioned here: matplotlib's layout takes longer than drawing them.
     """
     names = {label: textwrap.wrap(label, _NAME) for label in layout.looks}
     rows = math.ceil(len(names) / _ACROSS)
@@ -228,7 +228,7 @@ def make_small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[d
 
 
 def draw_grid(blocks: Sequence[Mapping[str, Axes]]) -> None:
-    """Continue the grid of the leftmost axes of `make_small_multiples` in the other axes, once limits are final."""
+    """Continue the horizontal grid lines of the leftmost small axes in the other axes, once limits are final."""
     for block in blocks:
         left, *others = block.values()
         low, high = sorted(left.get_ylim())
@@ -243,7 +243,7 @@ def draw_grid(blocks: Sequence[Mapping[str, Axes]]) -> None:
 
 
 def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
-    """Label the axes; shared axes only at the bottom and at the left."""
+    """Label the axes; axes that panels share are labelled only at the bottom and at the left."""
     for place, axis in enumerate(axes):
         subplot = axis.get_subplotspec()
         columns = subplot.get_gridspec().ncols if subplot else 1
@@ -253,9 +253,9 @@ def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
 
 
 def label_more_ticks(axis: Axes) -> None:
-    """Label ticks between the powers of ten of a logarithmic x axis with few of these, so that its scale is visible.
+    """Label more ticks on a logarithmic x axis that shows few powers of ten, so that a reader sees its scale.
 
-    They are at 1, 2 and 5 of each decade, or at 1 and 3, as far as there is room for their labels.
+    They are at 1, 2 and 5 of each decade, or at 1 and 3 if the labels need more space.
     """
     low, high = axis.get_xlim()
     if not 0 < low < high < 100 * low:

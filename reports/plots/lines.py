@@ -28,8 +28,8 @@ class Line:
 
     Attributes:
         x, y: (points,).
-        low, high: the band around it, (points,); None if there is none.
-        is_done: whether it is of runs that are done.
+        low, high: the band around it, (points,); None without a band.
+        is_done: whether the line shows finished runs.
     """
 
     x: np.ndarray
@@ -51,10 +51,10 @@ def collect_points(frame: pd.DataFrame, x: str, y: str) -> RunPoints:
 
 
 def make_lines(runs: pd.DataFrame, points: RunPoints) -> dict[str, Sequence[Line]]:
-    """Return the lines of each label: one for each cell, from its finished runs; and one for each other run.
+    """Return the lines of each label: one for the finished runs of each cell, and one for each other run.
 
-    Those of a label that are more than `MAX_LINES` become two: the median of those that are done with the
-    range of the middle 80 %, and likewise of those that are not.
+    If a label has more than `MAX_LINES`, two lines replace them: the median of those of finished runs, with a band of
+    the middle 80 %, and likewise the median of the others.
     """
     found: dict[str, list[Line]] = {}
     done: dict[tuple[str, int], list[np.ndarray]] = {}
@@ -80,12 +80,12 @@ def _limit_lines(lines: Sequence[Line]) -> Sequence[Line]:
 
 
 def make_outline(lines: Sequence[Line]) -> list[np.ndarray]:
-    """Return a label's lines as one line of few points, (points, 2), for the background of many panels."""
+    """Return a label's lines as one line of few points, (points, 2), for the backdrop of other labels' axes."""
     return [_thin(_take_median(lines).points, _MAX_OUTLINE)] if lines else []
 
 
 def average_groups(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean and 95 % interval of each group of values, (groups,) each; NaN as in `compute_band`."""
+    """Return the mean of each group of values and its 95 % interval, (groups,) each; NaN as in `compute_band`."""
     table = np.full((max(map(len, groups), default=0), len(groups)), np.nan)
     for place, values in enumerate(groups):
         table[: len(values), place] = values
@@ -99,12 +99,12 @@ def find_shown(runs: pd.DataFrame, points: RunPoints) -> pd.Series:
 
 
 def name_runs(runs: pd.DataFrame) -> list[RunKey]:
-    """Return the keys by which `RunPoints` has these runs."""
+    """Return the keys of these runs in a `RunPoints`."""
     return list(zip(runs["sweep"], runs["run"], strict=True))
 
 
 def _average_runs(lines: Sequence[np.ndarray]) -> Line:
-    """Return the mean of some runs with its 95 % interval; one run is its own mean."""
+    """Return the mean of some runs' lines with its 95 % interval; a single line is its own mean."""
     if len(lines) == 1:
         return Line(*_thin(lines[0]).T)
     x, values = _interpolate(lines)

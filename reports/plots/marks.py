@@ -96,19 +96,21 @@ def _spread_heights(heights: Sequence[float], bottom: float, top: float, gap: fl
 
 
 def choose_words(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:
-    """Return for each run the word that says why it is not shown; empty if it is."""
+    """Return for each run the word that says why it is not shown; an empty text if it is shown."""
     return runs["status"].replace(run_directory.DONE, NOT_MEASURED).mask(is_shown, "")
 
 
 def list_absent(label: str, runs: pd.DataFrame, words: pd.Series) -> list[str]:
-    """Return each word once for the runs of this label: `failed`, `diverged (2)`; `missing` if there are none."""
+    """Return the words for the runs of this label, each once with its count: `failed`, `diverged (2)`; without runs
+    `missing`.
+    """
     here = words[runs["label"] == label]
     counts = collections.Counter(here[here != ""]) if len(here) else {MISSING: 1}
     return [f"{word} ({count})" if count > 1 else word for word, count in counts.items()]
 
 
 def name_absent(axis: Axes, runs: pd.DataFrame, words: pd.Series, layout: Layout, x: float | None = None) -> None:
-    """Write label and word of runs without a mark at the foot of the panel, at `x` or at the right."""
+    """Write label and word of runs that have no line or bar at the foot of the panel, at `x` or at the right."""
     place = ((0.98, 0.02), "axes fraction", "right") if x is None else ((x, 0.02), ("data", "axes fraction"), "center")
     lines = [(label, word) for label in layout.looks for word in list_absent(label, runs, words)]
     for line, (label, word) in enumerate(reversed(lines)):
@@ -166,12 +168,12 @@ def _grow(figure: Figure, inches: float) -> None:
 
 
 def describe_seeds(layout: Layout, interval: str) -> str:
-    """Return the note of a legend for means: `mean of 5 seeds, band: 95 % interval`; empty where each run is a mark."""
+    """Return the legend's note on means: `mean of 5 seeds, band: 95 % interval`; empty if no line or bar is a mean."""
     return f"{layout.seeds}, {interval}: 95 % interval" if layout.seeds else ""
 
 
 def describe_own(layout: Layout, interval: str) -> str:
-    """Return the note of a legend for throughputs that one run has measured; empty where none has an interval."""
+    """Return the legend's note on intervals of throughputs that a single run has measured; empty if there are none."""
     runs = layout.get_done_runs()
     known = runs[np.isfinite(find_own_intervals(runs)).all(axis=1)]
     kinds = dict.fromkeys(known["raced_by"].notna().map({True: "the race's rounds", False: "a single run's steps"}))
@@ -179,7 +181,7 @@ def describe_own(layout: Layout, interval: str) -> str:
 
 
 def describe_repeats(layout: Layout, mark: str = "line") -> str:
-    """Return the note of a legend if a label has several lines: `one line for each optimizer.lr`."""
+    """Return the legend's note for labels with several lines: `one line for each optimizer.lr`."""
     return f"one {mark} for each {join_words([escape_label(key) for key in layout.repeats])}" if layout.repeats else ""
 
 

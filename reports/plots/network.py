@@ -1,4 +1,4 @@
-"""The picture of a probe: times of collectives against bytes, and the lines through them."""
+"""Plot a probe of a network: times of collectives against bytes, and the lines fitted to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plot accuracy against cost, with the front of the cells that no other beats in both."""
+"""Plot accuracy against cost, with the Pareto front: the cells that no other cell beats in both."""
 
 from __future__ import annotations
 
@@ -156,12 +156,12 @@ def _thin_cloud(cloud: _Cloud) -> np.ndarray:
 
 
 def _name_points(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) -> None:
-    """Write the names next to the marks, the front first, if they hide neither marks nor each other.
+    """Write the names next to the marks, the front first, where they hide neither marks nor each other.
 
-    A name without room is left out, except on the front.
+    A name that fits nowhere is left out, except on the front.
 
     Args:
-        size: of the axes in points, about.
+        size: approximate size of the axes, in points.
     """
     ends = np.array([axis.get_xlim(), axis.get_ylim()])
     values = np.array([cloud.x[0], cloud.y[0]])

@@ -50,14 +50,14 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Plot(Picture):
-    """A picture that was not drawn yet."""
+    """A picture that is not drawn yet."""
 
     figure: Figure
 
     def save(self, directory: Path, formats: Sequence[str] = PICTURES) -> Picture:
-        """Write `<name>.png` and so on: readers see the old picture or the new one, never a part.
+        """Write the files `<name>.png` and so on atomically: a reader sees the old picture or the new one.
 
-        A format that is there already is written again, so that no file tells of other runs than its neighbour.
+        A file in another format that exists already is written again, so that all formats show the same runs.
         """
         dpi, layout = self.figure.dpi, self.figure.get_layout_engine()
         with matplotlib.rc_context(fname=style.STYLE), warnings.catch_warnings():
@@ -83,13 +83,13 @@ Maker = Callable[[], Plot | None]
 class Drawing:
     """Draws pictures in forks of this process, one for each core, while this process continues.
 
-    Drawing is most of the time of a report, and figures cannot be sent between processes. To be used in a `with`
-    statement: if its block fails, no fork outlives it.
+    Drawing takes most of the time of a report, and figures cannot be sent between processes. Use it in a `with`
+    statement: if the block fails, it ends all forks.
 
     Args:
-        makers: by the names of the plots.
-        directory: of the files; those of a picture that is no longer made are deleted.
-        formats: some of `PICTURES`, PNG among them.
+        makers: the functions that make the plots, by name.
+        directory: of the files; files of pictures that are no longer made are deleted.
+        formats: some of `PICTURES`, including PNG.
     """
 
     def __init__(self, makers: Mapping[str, Maker], directory: Path, formats: Sequence[str] = PICTURES) -> None:
@@ -111,7 +111,7 @@ class Drawing:
         """Wait for all pictures; return them in the order of their makers, with the paths of their PNGs.
 
         Raises:
-            Exception: whatever a maker or a file system says.
+            Exception: the error of a maker or of the file system.
         """
         pictures: dict[str, Picture | None] = {}
         for _, result in self._forks:
@@ -139,7 +139,7 @@ class Drawing:
 
 
 def _warm_up() -> None:
-    """Load the code that embeds fonts once for all forks."""
+    """Load the code that embeds fonts, once for all forks."""
     with matplotlib.rc_context(fname=style.STYLE):
         figure = Figure(figsize=(1, 1), layout="none")  # type: ignore[arg-type]
         figure.text(0, 0, "a")
@@ -153,7 +153,7 @@ def _draw(maker: Maker, directory: Path, formats: Sequence[str]) -> Picture | No
 
 
 def _draw_some(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str], end: Connection) -> None:
-    """Draw a share of the pictures and send them; on a failure the parent process draws again."""
+    """Draw one fork's pictures and send them to the parent process, which draws them again after a failure."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     gc.disable()  # figures are many small objects: collecting garbage takes as long as drawing some
     pictures, parent = {}, multiprocessing.parent_process()

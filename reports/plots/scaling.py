@@ -27,7 +27,7 @@ _HIGHER = 1.5  # most that the ideal may stretch the axes of the lines
 
 @dataclasses.dataclass(frozen=True)
 class _Curve:
-    """The values of one label (and setting) by number of workers: (workers,) each."""
+    """The values of one label (and setting of other keys) by number of workers, (workers,) each."""
 
     mean: np.ndarray
     low: np.ndarray
@@ -36,9 +36,9 @@ class _Curve:
 
 
 def plot_throughput(layout: Layout) -> Plot | None:
-    """Plot iterations per second: bars for one number of workers, else lines and the ideal line.
+    """Plot iterations per second: bars if there is one number of workers, else lines, and the line of ideal scaling.
 
-    Ideal are as many samples per second and worker as the baseline has with the fewest workers.
+    Ideal scaling keeps the samples per second and worker that the baseline has with the fewest workers.
     """
     runs = pd.concat([runs for _, runs in layout.panels])
     if not runs.loc[runs["status"] == run_directory.DONE, "iterations_per_second"].notna().any():
@@ -52,9 +52,9 @@ def plot_throughput(layout: Layout) -> Plot | None:
 
 
 def plot_efficiency(layout: Layout) -> Plot | None:
-    """Plot samples per second and worker relative to the fewest workers; None with one number of workers.
+    """Plot samples per second and worker relative to those with the fewest workers; None for one number of workers.
 
-    The fewest are those of the panel; a label without a value there has no efficiency.
+    The fewest are those of the panel; a label without a value for them has no efficiency.
     """
     panels = [(title, runs.assign(efficiency=_compute_efficiency(runs))) for title, runs in layout.panels]
     layout = dataclasses.replace(layout, panels=panels)
@@ -131,10 +131,10 @@ def _plot(
 
 
 def _make_curves(runs: pd.DataFrame, counts: Sequence[float], has_own: bool) -> dict[str, list[_Curve]]:
-    """Return by label the curves of its settings; curves without values are left out.
+    """Return the curves of each label, one for each setting of other keys; curves without values are left out.
 
     Args:
-        has_own: the values are throughputs, of which a single run may have an interval of its own.
+        has_own: whether the values are throughputs, which have an interval even if measured by a single run.
     """
     found: dict[str, list[_Curve]] = {}
     runs = runs.reset_index(drop=True)
@@ -173,7 +173,7 @@ def _draw(axis: Axes, curves: Sequence[_Curve], counts: Sequence[float], colour:
 
 
 def _draw_ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]) -> None:
-    """Draw the ideal as a dotted line; it may leave the axes at the top, as it would make all other lines small."""
+    """Draw ideal scaling as a dotted line, which may leave the axes at the top: it would make other lines small."""
     axis.autoscale_view()
     top = axis.get_ylim()[1]
     if name == "efficiency":

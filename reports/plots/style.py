@@ -93,7 +93,7 @@ def _choose_colours(names: Sequence[str]) -> dict[str, int]:
 
 
 def _make_look(place: int | None, position: int, count: int) -> Look:
-    """Return the look of a variant; `place` is None for the baseline."""
+    """Return the look of a compressor's variant, number `position` of `count`; `place` is None for the baseline."""
     if place is None:
         colour, first = BLACK, 0
     else:
@@ -103,6 +103,6 @@ def _make_look(place: int | None, position: int, count: int) -> Look:
 
 
 def _lighten(colour: str, share: float) -> str:
-    """Return the colour mixed with white."""
+    """Return the colour mixed with this share of white."""
     parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)

@@ -22,11 +22,11 @@ from reports.plots.picture import Maker, Plot
 
 
 def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str, Maker]:
-    """Return the functions that make a sweep's plots, by name, in the order of a report; none without runs.
+    """Return the functions that make a sweep's plots, by name, in the order of a report; none if there are no runs.
 
     Args:
-        grid: its layout.
-        epochs, profile: those of `Report`.
+        grid: the layout of the sweep's runs.
+        epochs, profile: as in `Report`.
     """
     methods = grid.by_method
     workers = pd.to_numeric(methods.runs["workers"], errors="coerce").astype("float64")

@@ -36,10 +36,10 @@ _TILES = 40
 
 
 def find_swept_keys(grid: Grid) -> list[str]:
-    """Return the swept columns of `Grid.runs`: other keys, then `workers` and `label`.
+    """Return the swept columns of `Grid.runs`: first other keys, then `workers` and `label`.
 
-    For a single compressor its options are keys of their own, and there is no label. The list is empty if only
-    compressors and workers were swept, which other plots show.
+    If there is one compressor, its swept options replace `label`. The list is empty if only compressors and workers
+    were swept, since other plots show these.
     """
     runs, keys = grid.runs, [key for key in grid.keys if key not in _REPEATS]
     is_single = runs["compressor"].nunique(dropna=False) == 1
@@ -173,10 +173,9 @@ def plot_parallel_coordinates(grid: Grid) -> Plot | None:
 
 
 def _place_values(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[tuple[float, str]]]:
-    """Return heights in [0, 1] of the values, (values,), and the ticks of their axis.
+    """Return the heights of the values in [0, 1], (values,), and the ticks of their axis.
 
-    Few values are at equal distances, in the order given where equal; numbers that are decades apart are on a
-    logarithmic scale.
+    A few distinct values are spaced evenly; numbers that are decades apart are on a logarithmic scale.
     """
     distinct = sorted(dict.fromkeys(values), key=make_sort_key)
     is_number = pd.api.types.is_numeric_dtype(np.array(distinct)) and np.isfinite(np.array(distinct, float)).all()
@@ -198,7 +197,9 @@ def _place_values(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, l
 
 
 def _rank_among_equals(values: np.ndarray) -> np.ndarray:
-    """Return ranks from -1 for the first of equal values to 1 for the last, to draw their lines side by side."""
+    """Return ranks from -1 for the first of equal values to 1 for the last, so that their lines can be drawn side by
+    side.
+    """
     ranks = np.zeros(len(values))
     for value in np.unique(values):
         here = np.flatnonzero(values == value)
@@ -226,7 +227,7 @@ def _draw_upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float,
 
 
 def _draw_threads(axis: Axes, heights: np.ndarray, accuracy: np.ndarray) -> None:
-    """Draw the lines, (lines, axes); if many lie in the same tiles between two axes, draw these as one."""
+    """Draw the lines of `heights`, (lines, axes); many lines that run in the same tiles between two axes become one."""
     norm = Normalize(accuracy.min(), accuracy.max())
     style: dict[str, Any] = {"cmap": _COLOURS, "norm": norm, "zorder": 2, "capstyle": "round"}
     if len(heights) <= _MAX_LINES:

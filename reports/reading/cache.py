@@ -1,9 +1,9 @@
 """Cache the rows that were read from a sweep's runs, so that the next report reads only new rows.
 
-The cache lies in SWEEP/.report-cache, never in a run's directory, and may be deleted at any time. A part of it is a
-Parquet file that is written once, under a name of its own, so that processes do not disturb each other. Parts that are
-torn, foreign or from another version of this program are ignored. The rows of a run are valid as long as all files that
-they were made from have the size and the time of the last change that they had before they were read.
+The cache lies in SWEEP/.report-cache, never in a run's directory, and may be deleted at any time. It consists of parts:
+Parquet files with unique names, each written once, so that processes do not disturb each other. Parts that are torn,
+foreign or from another version of this program are ignored. The cached rows of a run are valid as long as the files
+from which they were made keep the size and the modification time that they had before they were read.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _MANY = 8  # parts, which are then merged into one
 
 @dataclasses.dataclass(frozen=True)
 class CachedRows:
-    """The rows that a cache has of some runs.
+    """The cached rows of some runs.
 
     Attributes:
-        table: its rows.
-        stamps: by run, the stamps of the files that its rows were made from.
-        parts: all parts of this kind, also those without rows of these runs.
+        table: the rows.
+        stamps: by run, the stamps (size and time) of the files from which its rows were made.
+        parts: all cache files of this kind of rows, also those without rows of these runs.
     """
 
     table: pa.Table
@@ -69,7 +69,7 @@ class Cache:
         self._directory = sweep / DIRECTORY
 
     def find(self, kind: str, schema: pa.Schema, names: Sequence[str]) -> CachedRows:
-        """Return the cached rows of these runs; the column PLACE is the position of a row's run in `names`."""
+        """Return the cached rows of these runs; their column PLACE is the position of a row's run in `names`."""
         position = {name: place for place, name in enumerate(names)}
         parts = tuple(self._list_parts(kind))
         stamps: dict[str, Stamps] = {}
@@ -92,13 +92,13 @@ class Cache:
     def add(
         self, kind: str, names: Sequence[str], table: pa.Table, new: Mapping[str, Stamps], found: CachedRows
     ) -> None:
-        """Store the rows of more runs in the cache; if it cannot be written, do nothing.
+        """Add the rows of newly read runs to the cache; if the cache cannot be written, do nothing.
 
         Args:
             kind: the kind of rows.
-            names: all runs.
-            table: rows of the new ones and no others, with PLACE in `names`.
-            new: the stamps of the new runs; runs whose files have changed just now are not kept.
+            names: the names of all runs, read now or found in the cache.
+            table: the rows of the newly read runs only; the column PLACE is the position of a row's run in `names`.
+            new: the stamps of the newly read runs; runs whose files changed just now are not stored.
             found: the rows that the cache had before.
         """
         before = time.time_ns() - _SETTLED_NS
@@ -126,7 +126,7 @@ class Cache:
         return sorted(self._directory.glob(f"{kind}-{_hash_sources()}-*.parquet"))
 
     def _find_abandoned(self) -> Iterator[Path]:
-        """Yield the cache's files from earlier versions of this program, and incomplete ones."""
+        """Yield the cache's files that earlier versions of this program left, and incomplete ones."""
         before = time.time() - _ABANDONED_S
         for path in self._directory.iterdir():
             if match := _NAME.fullmatch(path.name):

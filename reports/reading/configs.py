@@ -1,8 +1,9 @@
-"""Read config.yaml of very many runs, which differ in few lines.
+"""Read the config.yaml files of very many runs, which differ in few lines.
 
-YAML takes milliseconds a file. A config is a mapping whose sections (a key at the beginning of a line, with all lines
-up to the next) mean the same wherever they stand, and most sections of a sweep's configs are equal. So each different
-section is parsed once. A config that is not so plain is parsed as a whole; the values are always those of YAML.
+Parsing YAML takes milliseconds a file. A config is a mapping of sections: a key at the beginning of a line, with all
+lines up to the next such key. A section means the same wherever it stands, and most sections of a sweep's configs are
+equal. So each distinct section is parsed once. A config with other content is parsed as a whole; the values are the
+same either way.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Config:
 
     Attributes:
         keys: in dotted form, as columns of `Report.runs`.
-        sections: by their names, as `signature_of_sections` wants them.
+        sections: the sections by name, as `signature_of_sections` takes them.
     """
 
     keys: dict[str, Any]
@@ -104,7 +105,7 @@ def _parse_section(section: bytes) -> Config | None:
 
 
 def flatten_keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested config with dotted keys; `{model: {name: m, depth: 3}}` has the keys model and model.depth."""
+    """Flatten a nested config to dotted keys: `{model: {name: m, depth: 3}}` becomes `{model: m, model.depth: 3}`."""
     keys: dict[str, Any] = {}
     for name, value in config.items():
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{clean(str(name))}"

@@ -1,6 +1,6 @@
-"""Read the CSVs that runs append to, many of them at once.
+"""Read the CSVs to which runs append rows, many of them at once.
 
-Most are intact and parsed by pyarrow, small ones together, because starting to parse takes longer than parsing them.
+Most are intact and parsed by pyarrow, small ones together, because starting a parser takes longer than parsing them.
 Damaged ones are read line by line, and their intact lines are used.
 """
 
@@ -31,7 +31,7 @@ _QUOTED_NEVER = csv.ParseOptions(quote_char=False, double_quote=False)  # a stra
 
 @dataclasses.dataclass(frozen=True)
 class CsvColumns:
-    """The columns to read from a CSV; its rows are sorted by the column `key`, a count."""
+    """The columns to read from a CSV; rows are sorted by the column `key`, a counter such as the step."""
 
     name: str
     columns: tuple[str, ...]
@@ -43,10 +43,10 @@ EPOCHS = CsvColumns(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_colu
 
 
 def read(path: Path, table: CsvColumns) -> tuple[np.ndarray, Problem]:
-    """Return the rows of a file, (columns, rows) in `float64`, and why some or all rows are left out.
+    """Return the rows of a file, (columns, rows) in `float64`, and the reason if some or all rows are left out.
 
-    A missing column is NaN, and so is a field that is no number. Of rows with the same key the last one counts. A torn
-    last line is no problem, and neither is a missing file.
+    A missing column is NaN, and so is a field that is no number. Of several rows with the same key, the last is taken.
+    A torn last line is no problem, and neither is a missing file.
     """
     return _read_batch([path], table)[0]
 
@@ -61,7 +61,7 @@ def read_all(
 
     Args:
         paths: the files.
-        sizes: about how many bytes they have.
+        sizes: their approximate sizes in bytes.
         table: the columns to read.
         shrink: applied to the rows of each file as soon as they are read, so that not all are in memory together.
     """
@@ -122,7 +122,7 @@ def _parse_header(header: bytes) -> list[str]:
 
 
 def _parse_bodies(names: Sequence[str], bodies: Sequence[bytes], table: CsvColumns) -> list[np.ndarray]:
-    """Return the readable rows of each body, (columns, rows)."""
+    """Return the readable rows of each CSV body (its text without the header), (columns, rows)."""
     lengths = [body.count(b"\n") for body in bodies]
     try:
         values = _parse_by_arrow(names, b"".join(bodies), table)
@@ -151,7 +151,7 @@ def _parse_by_arrow(names: Sequence[str], body: bytes, table: CsvColumns) -> np.
 
 
 def _parse_by_line(names: Sequence[str], body: bytes, table: CsvColumns) -> np.ndarray:
-    """Return the lines that have a field for each name, with NaN for a field that is no number."""
+    """Return the rows of lines that have a field for each name, with NaN for a field that is no number."""
     lines = [line.split(",") for line in body.decode("utf-8", "replace").split("\n")[:-1]]
     whole = [fields for fields in lines if len(fields) == len(names)]
     values = np.full((len(table.columns), len(whole)), np.nan)

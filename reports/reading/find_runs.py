@@ -15,7 +15,7 @@ def find_sweeps(*paths: Path) -> list[Path]:
     """Return the sweep directories at these paths or up to two levels below, each once, sorted by name.
 
     Raises:
-        gradsweep.errors.UsageError: there is none at or below one of the paths, or one whose path is not UTF-8.
+        gradsweep.errors.UsageError: there is no sweep at or below one of the paths, or a sweep whose path is not UTF-8.
     """
     found: dict[Path, Path] = {}
     for path in paths:
@@ -45,12 +45,12 @@ def is_sweep(directory: Path) -> bool:
 
 
 def get_sweep_name(directory: Path) -> str:
-    """Return the name of a sweep, its date and time (and name): `2026-11-20/14-03-22`."""
+    """Return the name of a sweep: its date and time, and its own name if it has one, such as `2026-11-20/14-03-22`."""
     return clean("/".join(directory.resolve().parts[-2:]).lstrip("/"))
 
 
 def list_run_names(sweep: Path) -> tuple[list[str], list[LeftOut]]:
-    """Return the sorted names of a sweep's run directories, and the directories that cannot be used."""
+    """Return the sorted names of a sweep's run directories, and those directories that cannot be used."""
     try:
         names = sorted(_list_directories(sweep))
     except OSError as error:

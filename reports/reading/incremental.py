@@ -1,4 +1,4 @@
-"""Read the runs of one sweep, as far as the cache does not have them."""
+"""Read the runs of one sweep: from the cache as far as it has them, else from their files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LeaveOut = Callable[[LeftOut], None]
 
 @dataclasses.dataclass(frozen=True)
 class CsvSeries:
-    """A CSV that every run has, or rows derived from one.
+    """A CSV that every run has, or a series of rows derived from it.
 
     Attributes:
         name: its kind in the cache.
-        table: the CSV.
-        shrink: applied to the rows of each file, (columns, rows) in and out.
+        table: the columns of the CSV.
+        shrink: a function applied to the rows of each file, (columns, rows) in and out.
         is_kept: whether rows are kept in the cache.
     """
 
@@ -48,7 +48,7 @@ _ROWS = pa.schema([(PLACE, pa.int32()), ("row", pa.string())])
 def read_run_rows(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> list[dict[str, Any] | None]:
     """Return the rows of `Report.runs` for these runs of a sweep.
 
-    A running run, and a run with unreadable files, is read anew each time.
+    A run that is still running or has unreadable files is not cached, but read each time.
     """
     cache = Cache(sweep)
     found = cache.find("runs", _ROWS, names)
@@ -82,11 +82,11 @@ def read_series(
         series: the CSV.
         sweep: its directory.
         names: the names of the runs' directories.
-        settled: the names of runs that are not being written, whose rows may be kept.
+        settled: the names of runs to which nobody writes any more, whose rows may be cached.
         leave_out: called with each file that cannot be read.
 
     Returns:
-        Of each row the position of its run in `names`, and the columns of the CSV.
+        For each row the position of its run in `names`, and the columns of the CSV.
     """
     schema = pa.schema([(PLACE, pa.int32()), *((name, pa.float64()) for name in series.table.columns)])
     cache = Cache(sweep)

@@ -1,7 +1,7 @@
-"""The machines on which runs were made: their kind and speed, whether all are equal, and whether others disturbed them.
+"""Describe the machines of runs: their kind and speed, whether all are equal, and whether others disturbed the runs.
 
-Whether a run was disturbed is judged by its yardstick and the best reading of its sweep on the same host
-(`gradsweep.disturbance`), so only when all runs and races of the sweep have been read.
+Whether a run was disturbed is judged by its yardstick and by the best reading of its sweep on the same host
+(`gradsweep.disturbance`), so all runs and races of the sweep must have been read before.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ ALIKE = 1.5
 
 
 def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a run's values of the columns `cpu`, `gpu` and RATES.
+    """Return a run's values of the columns `cpu`, `gpu` and RATES (measured speeds of the machine).
 
     Args:
-        records: provenance.json of the attempts that its figures come from; the calibration is that of the last, of
-            several nodes each rate of the slowest, for which the others wait.
+        records: provenance.json of the attempts from which its figures come. The rates are those of the last attempt;
+            if it
+            had several nodes, each rate is that of the slowest node, for which the others wait.
     """
     nodes = [node for record in records for node in run_directory.nodes_of(record)]
     found: dict[str, Any] = {
@@ -50,7 +51,7 @@ def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def judge_row(row: Mapping[str, Any], best: Mapping[str, float]) -> dict[str, Any]:
-    """Return a row of `Report.runs` with the columns on disturbance in place of its yardstick.
+    """Return a row of `Report.runs` whose yardstick is replaced by the columns on disturbance.
 
     Args:
         best: the best reading of the sweep on each host, in seconds (`disturbance.find_best`).
@@ -67,7 +68,7 @@ def judge_row(row: Mapping[str, Any], best: Mapping[str, float]) -> dict[str, An
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
-    """Return remarks on differences between machines, after which times are not comparable; none without differences.
+    """Return remarks on differences between machines that make times incomparable; none without differences.
 
     Args:
         runs: `Report.runs`; those that are not done have no figures in a table.

@@ -1,4 +1,4 @@
-"""Read the records of runs on their network: its measurement before the first step, failed emulation, and transport."""
+"""Read what runs recorded on their network: its measurement before the first step, failed emulation, and transport."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def collect_columns(network: Any) -> dict[str, Any]:
 
 
 def collect_transport(transport: Any) -> dict[str, Any]:
-    """Return the columns `transport` and `slow_transport` of a run from the transport in its result.json; none where
-    there is none."""
+    """Return the columns `transport` and `slow_transport` from a run's record in result.json; none without a record."""
     transport = as_mapping(transport)
     if not (over := [clean(str(each)) for each in as_list(transport.get("over"))]):
         return {}
@@ -45,7 +44,7 @@ def collect_transport(transport: Any) -> dict[str, Any]:
 
 
 def collect_tuned(tuned: Any) -> dict[str, Any]:
-    """Return the columns of a setting, as result.json and ratios.json have it under `tuned`; without one, no values."""
+    """Return the columns of a tuned setting from `tuned` of result.json or ratios.json; without it, empty values."""
     found = as_mapping(tuned)
     overlap, allreduce = found.get("overlap"), found.get("allreduce")
     return {
@@ -56,7 +55,7 @@ def collect_tuned(tuned: Any) -> dict[str, Any]:
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
-    """Return remarks on the networks that could not be emulated as configured, and on different transports.
+    """Return remarks on the networks that could not be emulated as configured, and on runs with different transports.
 
     Args:
         runs: `Report.runs`.
@@ -70,7 +69,7 @@ def write_remarks(runs: pd.DataFrame) -> list[str]:
 
 
 def _write_transport_remarks(runs: pd.DataFrame) -> list[str]:
-    """Return a remark where runs with one `mpi.transport` had different ones, which makes times incomparable."""
+    """Return a remark if runs with one `mpi.transport` got different transports, which makes times incomparable."""
     done = runs[(runs["status"] == run_directory.DONE) & runs["transport"].notna()]
     asked = done[_ASKED].astype("string").fillna("?") if _ASKED in done else pd.Series("?", done.index, dtype="string")
     said = []
@@ -84,7 +83,7 @@ def _write_transport_remarks(runs: pd.DataFrame) -> list[str]:
 
 
 def format_network(latency: Any, bandwidth: Any) -> str:
-    """Return `215us one way, 941mbit/s`; empty if nothing was measured."""
+    """Return a network as a text such as `215us one way, 941mbit/s`; empty if nothing was measured."""
     if not format_setting(latency) or not format_setting(bandwidth):
         return ""
     return f"{format_time(latency)} one way, {format_bandwidth(bandwidth)}/s"

@@ -32,11 +32,11 @@ class Pair(NamedTuple):
 
 
 class RaceNotes(NamedTuple):
-    """The records of sweeps' races other than the figures of runs.
+    """The records of sweeps' races, besides the figures of single runs.
 
     Attributes:
         pairs: all pairs of runs that were compared.
-        left_out: by name, the runs that did not race to the end, and why.
+        left_out: the runs that did not race to the end, by name, with the reason.
         unfinished: names of the races that were ended early, or have not ended yet.
     """
 
@@ -46,7 +46,7 @@ class RaceNotes(NamedTuple):
 
 
 def read_notes(sweeps: Iterable[Path]) -> RaceNotes:
-    """Return what these sweeps' races have recorded on pairs of runs, and on runs that were left out."""
+    """Return the records of these sweeps' races on pairs of runs, and on runs that were left out."""
     notes = RaceNotes([], {}, [])
     for sweep in sweeps:
         for race in _read_files(sweep, lambda entry: None):
@@ -67,8 +67,8 @@ def read_notes(sweeps: Iterable[Path]) -> RaceNotes:
 def read_races(sweep: Path, leave_out: Callable[[LeftOut], None]) -> dict[str, dict[str, Any]]:
     """Return the measurements of a sweep's races by run name, as columns of `Report.runs`.
 
-    A race measures a run for all that cost the same; `raced_by` has its name. A race of several runs counts before that
-    of a run alone, which has no ratio.
+    A race measures one run for all runs that cost the same; `raced_by` names it. A race of several runs takes
+    precedence over the race of a run alone, which has no ratio.
     """
     found: dict[str, dict[str, Any]] = {}
     for race in sorted(_read_files(sweep, leave_out), key=lambda race: len(race.racers) > 1):
@@ -91,7 +91,7 @@ class _Race(NamedTuple):
 
 
 def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_Race]:
-    """Yield what ratios.json has for each race of a sweep."""
+    """Yield the content of ratios.json for each race of a sweep."""
     directory = sweep / run_directory.RACES
     try:
         names = sorted(regular_files.real_directories(directory))
@@ -118,7 +118,7 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
 
 
 def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
-    """Return the figures of one race by run; for a baseline in several heats, those of the first heat."""
+    """Return the figures of one race by run; if a baseline was in several heats, take those of the first heat."""
     found: dict[str, dict[str, Any]] = {}
     firsts: dict[str, tuple[float, Any]] = {}
     for heat in race.heats:
@@ -142,7 +142,7 @@ def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | 
     """Return a run's columns from a race; None if the race has no step time of the run.
 
     Args:
-        scale: from this heat's times to those of the first with the same baseline, which is in both.
+        scale: converts times of this heat to those of the first heat, by the baseline that was in both.
     """
     step_s = as_number(figures.get("step_s")) * scale
     if not 0 < step_s < math.inf:
@@ -165,8 +165,10 @@ def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | 
 
 
 def apply_race(row: Mapping[str, Any], raced: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a row of `Report.runs` with times and yardstick of its race in place of the training's; unchanged without
-    a race."""
+    """Return a row of `Report.runs` with times and yardstick of the run's race in place of the training's.
+
+    Without a race the row is unchanged.
+    """
     if raced is None:
         return row
     trained = as_number(row.get("iterations_per_second"))

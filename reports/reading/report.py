@@ -1,7 +1,7 @@
 """Read run directories into DataFrames.
 
-No file of a run makes this fail: what cannot be read is listed in `Report.left_out` with the reason, and the rest is
-used.
+No damaged file of a run makes this fail: what cannot be read is listed in `Report.left_out` with the reason, and the
+rest is used.
 """
 
 from __future__ import annotations
@@ -74,18 +74,17 @@ class Report:
     def profile(self) -> pd.DataFrame:
         """`steps` summarized for plots: at most `step_profile.BINS` (100) bins of consecutive steps for each run.
 
-        `columns.PROFILE_COLUMNS`: as in `steps`, but `samples` is `float64`. `step`, `epoch` and `time_s` are those
-        at the end of a bin, all else is the mean over its steps, of those that have a value.
+        It has `columns.PROFILE_COLUMNS`: those of `steps`, but `samples` is `float64`. `step`, `epoch` and `time_s` are
+        taken from the last step of a bin; all others are means over those of its steps that have a value.
         """
         return self._read_series(incremental.PROFILE, PROFILE_COLUMNS)
 
     def merge(self) -> Report:
-        """Return this report with each config once: `Report([A, B]).merge()` combines sweeps.
+        """Return this report with one run for each signature: `Report([A, B]).merge()` combines sweeps.
 
-        Of runs with one signature, of one sweep or of several, the one counts that is done, of several that are done
-        the one that ended last; where none is done, the one that ended last. The others are in `left_out`, with the
-        directory of the one that counts. `runs`, `epochs`, `steps` and `profile` are of the runs that count, in the
-        order of the sweeps.
+        Of several runs with the same signature, the one that ended last is taken, but a finished run before an
+        unfinished one. The other runs are in `left_out`, with the directory of the run that is taken. `runs`, `epochs`,
+        `steps` and `profile` are of the runs that are taken, in the order of the sweeps.
         """
         runs = self.runs
         if not runs["signature"].duplicated().any():
@@ -161,7 +160,7 @@ class Report:
         )
 
     def _note_lost_rows(self, series: incremental.CsvSeries, runs: pd.DataFrame, last: np.ndarray) -> None:
-        """Record which files end before the last step or epoch in their run's result, unless recorded before.
+        """Record which CSV files end before the last step or epoch of their run's result, unless already recorded.
 
         Args:
             series: the CSV of a run.

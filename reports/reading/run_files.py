@@ -27,10 +27,10 @@ class LeftOut:
 
 
 class DirectoryFiles:
-    """The files of one directory.
+    """The files of one directory; reading them records their stamps and the unreadable ones.
 
     Attributes:
-        stamps: the stamps of all files that were looked at, from before they were read, by path in the directory.
+        stamps: for each file asked for, its stamp before it was read, by path in the directory.
         left_out: the files that could not be read.
     """
 
@@ -94,7 +94,7 @@ class DirectoryFiles:
         return value if self._is_known_format(name, value) else {}
 
     def leave_out(self, name: str, reason: Exception | str) -> None:
-        """Record why a file, or if `name` is empty the directory, is not used."""
+        """Record why a file is not used, or if `name` is empty the whole directory."""
         self.left_out.append(LeftOut(self.directory / name, format_reason(reason)))
 
     def _note_stamp(self, name: str) -> Stamp:
@@ -110,7 +110,7 @@ class DirectoryFiles:
 
 
 def read_stamp(path: str) -> Stamp:
-    """Return the stamp of a file; NO_FILE if the file is missing or inaccessible."""
+    """Return the stamp of a file (size and modification time); NO_FILE if the file is missing or inaccessible."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Read the row of one run from its files."""
+"""Build the row of one run in `Report.runs` from its files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _WARMUP_STEPS = 10  # where the config does not say
 def read_row(files: DirectoryFiles, configs: Configs) -> dict[str, Any] | None:
     """Return a row of `Report.runs` without `sweep`, `run` and `directory`; None if no config can be read.
 
-    Only numbers, truth values, texts and None are in it, and the `machines.YARDSTICK`, which is judged when all runs
-    of the sweep are known.
+    Its values are numbers, booleans, texts and None, except for `machines.YARDSTICK`, which is judged when all runs of
+    the sweep have been read.
     """
     config = files.read_config(configs)
     if config is None:
@@ -80,7 +80,7 @@ def _read_results(files: DirectoryFiles, state: Mapping[str, Any], warmup: Any) 
 
 
 def _choose_signature(run: run_directory.Run, state: Mapping[str, Any]) -> str:
-    """Return the signature at the end of the run's name; for a copy under another name, the recorded signature."""
+    """Return the signature at the end of the run's name; if a copy has another name, the recorded signature."""
     known = state.get("signature")
     is_another = isinstance(known, str) and not known.startswith(run.signature)
     return str(known)[: run_directory.SIGNATURE_DIGITS] if is_another else run.signature
@@ -114,7 +114,7 @@ def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
 
 
 def _from_rows(files: DirectoryFiles, warmup: int) -> dict[str, Any]:
-    """Return the numbers of a run that ended before it wrote its result, from its CSVs."""
+    """Return the figures of a run that ended before it wrote its result, computed from its CSVs."""
     measured: dict[str, Any] = {}
     epochs = _read_columns(files, csv_rows.EPOCHS)
     if len(epochs["epoch"]):

@@ -1,4 +1,4 @@
-"""Summarize a long series of steps in few rows, for plots."""
+"""Summarize a long series of steps in a few rows, for plots."""
 
 from __future__ import annotations
 

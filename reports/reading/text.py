@@ -33,7 +33,7 @@ def format_number(value: float, digits: int = 3) -> str:
 
 
 def format_spread(mean: float, std: float, digits: int = 3) -> str:
-    """Return `mean ± std` with the decimals that `mean` needs for `digits` digits, or, if more, `std` for one digit.
+    """Return `mean ± std` with enough decimals for `digits` digits of `mean` and for one digit of `std`.
 
     98.10 ± 1.20, 98.312 ± 0.003, 112 ± 4, 14,310 ± 90.
     """
@@ -81,10 +81,10 @@ def choose_byte_unit(largest: float) -> tuple[float, str]:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Return `2, 4 and 8`."""
+    """Return words as a list in a sentence: `2, 4 and 8`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def shorten_list(words: Sequence[str], most: int = 8) -> list[str]:
-    """Return the words as a text; of very many words only the first ones, and how many others there are."""
+    """Return the words; of more than `most`, only the first, followed by a word with the number of the others."""
     return list(words) if len(words) <= most + 1 else [*words[:most], f"{len(words) - most} more"]

@@ -1,6 +1,6 @@
-"""Serve the files of a sweep: those of its report and of its runs, and no other.
+"""Serve the files of a sweep: those of its report and of its runs, and no others.
 
-No symbolic link is followed: a path is walked name by name, each opened in the directory before. So it cannot lead out
+No symbolic link is followed: each directory of a path is opened relative to the one before. So a path cannot lead out
 of the sweep, even if somebody changes directories meanwhile.
 """
 
@@ -32,7 +32,7 @@ TEXT = "text/plain; charset=utf-8"
 def parse_target(target: str) -> tuple[str, ...] | None:
     """Return the decoded names in a request's target (`/runs/a%3D1/x`); None if the target is not served.
 
-    A slash at the end, which says that a directory is meant, is an empty last name.
+    A slash at the end, which means a directory, gives an empty last name.
     """
     path = target.partition("?")[0].partition("#")[0]
     if not path.startswith("/"):
@@ -54,7 +54,7 @@ def _is_served(names: Sequence[str]) -> bool:
 
 
 def choose_media_type(names: Sequence[str]) -> str:
-    """Return the media type of a file; a file that a run has written is text."""
+    """Return the media type of a file; files that a run has written are served as text."""
     return TEXT if names[0] == run_directory.RUNS else _REPORT.get(os.path.splitext(names[-1])[1], TEXT)
 
 
@@ -63,7 +63,7 @@ def open_file(root: Path, names: Sequence[str]) -> Iterator[int]:
     """Yield the descriptor of an opened regular file, or of a directory if the last name is empty.
 
     Raises:
-        OSError: there is none, it may not be read, or there is a symbolic link on the way.
+        OSError: the file does not exist or may not be read, or a symbolic link is on its path.
     """
     *above, last = names
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -32,11 +32,11 @@ class Renderer(threading.Thread):
         has_changed: tells whether files have changed since its last call; called by this thread alone.
         is_active: tells whether a launcher works on the sweep.
         render: returns the page; called by this thread alone.
-        interval_s: between two looks.
+        interval_s: the time between two checks for changed files.
 
     Attributes:
-        page: the latest one; None before the first.
-        problem: why the present state could not be rendered, in a line; empty if it could.
+        page: the latest version; None before the first.
+        problem: one line on why the present state could not be rendered; empty if it could.
     """
 
     def __init__(
@@ -71,6 +71,6 @@ class Renderer(threading.Thread):
         self._ended.set()
 
     def get_state(self) -> dict[str, str | bool | None]:
-        """Return the state that the page in the browser polls."""
+        """Return the state of the page as JSON values, for which the browser polls."""
         version = None if self.page is None else self.page.version
         return {"version": version, "active": self.is_active(), "problem": self.problem}

@@ -1,6 +1,6 @@
-"""The HTTP server: read-only, and only for requests that name it by an address or a name of its own.
+"""Serve reports over HTTP: read-only, and only to requests whose Host header is an address or a name of this machine.
 
-A page of another site can make a browser ask this server by a name that resolves to it (DNS rebinding). Such a name is
+A page of another site can make a browser call this server by a name that resolves to it (DNS rebinding). Such a name is
 in the Host header, and the request is refused.
 """
 
@@ -50,9 +50,9 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     """Serves the report of one sweep until it is shut down.
 
     Args:
-        host, port: to listen at; port 0: any that is free.
+        host, port: the address to listen at; port 0: any free port.
         root: the sweep's directory.
-        renderer: keeps the page.
+        renderer: the thread that keeps the page up to date.
 
     Raises:
         OSError: there is no such address, or the port is in use.
@@ -87,7 +87,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers a request."""
+    """Answers one HTTP request."""
 
     server: Server
     timeout = 30.0  # seconds, of silence

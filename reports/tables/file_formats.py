@@ -1,4 +1,4 @@
-"""The formats of tables and pictures, by the suffixes of their files; loads nothing, so that --help can name them."""
+"""List the formats of tables and pictures by file suffix; this module imports nothing, so that --help stays quick."""
 
 from __future__ import annotations
 

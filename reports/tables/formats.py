@@ -1,6 +1,6 @@
-"""Write tables as files: CSV and Parquet for programs, in full; Markdown, LaTeX and HTML for people, rounded.
+"""Write tables as files: CSV and Parquet unrounded for programs; Markdown, LaTeX and HTML rounded for people.
 
-CSV and Parquet are tidy: a line for each cell of the table, or for each run where a row is a run.
+CSV and Parquet are tidy: a line for each cell of the table, or for each run in a table whose rows are runs.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ FORMATS: dict[str, Callable[[ReportTable], bytes]] = dict(
 
 
 def save_table(table: ReportTable, directory: Path, formats: Sequence[str] = TABLES_BY_DEFAULT) -> list[Path]:
-    """Write `<name>.<format>` for each requested format of `FORMATS`; readers see the old file or the new one."""
+    """Write `<name>.<format>` for each requested format of `FORMATS`, atomically."""
     paths = [directory / f"{table.name}.{suffix}" for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
         files.write_bytes(path, FORMATS[suffix](table), durable=False)

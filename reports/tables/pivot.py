@@ -29,12 +29,12 @@ _LONGEST = 100  # characters of a file's name
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The user's choice of a table.
+    """The table that the user has asked for.
 
     Attributes:
         rows, cols: config keys, as they are typed.
         value: the name of a measure, or a column of `Report.runs`.
-        where: by column, the values of the runs that count.
+        where: the values that a run must have to be included, by column.
     """
 
     rows: Sequence[str] = ("compressor",)
@@ -51,8 +51,8 @@ def pivot(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> ReportTable:
-    """Return the chosen table. Runs that differ only in other keys than rows and columns share a cell; notes name these
-    keys.
+    """Return the chosen table; runs that are equal in the keys of rows and columns share a cell, and notes name the
+    others.
 
     Args:
         runs, epochs: of a `Report`.
@@ -60,7 +60,7 @@ def pivot(
         targets, against: see `sweep_tables.build_tables`.
 
     Raises:
-        gradsweep.errors.UsageError: there is no such column, or no run that is asked for.
+        gradsweep.errors.UsageError: there is no such column, or no run meets the conditions.
     """
     if runs.empty:
         raise UsageError("there are run directories, but no run that could be read")
@@ -113,17 +113,17 @@ def pivot(
 
 
 def list_columns(grid: Grid) -> list[str]:
-    """Return the columns that rows, columns and conditions can name, swept ones first."""
+    """Return the columns that `--rows`, `--cols` and `--where` can name, swept ones first."""
     first = ["compressor", *grid.hyper, *grid.keys, "workers", *grid.run_keys]
     others = [column for column in grid.runs if column not in (*RUN_COLUMNS, "label", "cell")]
     return list(dict.fromkeys([*first, *others, *_PLACES]))
 
 
 def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Return the conditions of the command line, `key=value[,value]`, by key.
+    """Return the conditions on runs that the command line gives as `key=value[,value]`: the values by key.
 
     Raises:
-        gradsweep.errors.UsageError: one is something else.
+        gradsweep.errors.UsageError: a condition has another form.
     """
     found: dict[str, list[str]] = {}
     for text in texts:
@@ -135,10 +135,10 @@ def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def parse_against(texts: Iterable[str]) -> Mapping[str, str]:
-    """Return the baseline of the command line, `key=value` words; compressor=none without words.
+    """Return the baseline that the command line gives as `key=value` words; compressor=none without words.
 
     Raises:
-        gradsweep.errors.UsageError: one is something else.
+        gradsweep.errors.UsageError: a word has another form.
     """
     pairs = [text.partition("=") for text in texts]
     for (key, equals, _), text in zip(pairs, texts, strict=True):
@@ -172,7 +172,7 @@ def _select_runs(grid: Grid, where: Mapping[str, Sequence[str]]) -> pd.Series:
 
 
 def _match_values(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd.Series:
-    """Tell which runs have one of these values for a key."""
+    """Tell for each run whether its value of a key is one of these."""
     values = grid.runs[key]
     if any(_is_value(value, ",".join(texts)) for value in values.unique()):
         texts = [",".join(texts)]  # a value with commas

@@ -27,7 +27,7 @@ def find_files(*paths: Path) -> list[Path]:
     """Return the network.json files of probes at these paths or in directories of `python -m sweep probe`, sorted.
 
     Raises:
-        UsageError: there is none at one of them.
+        UsageError: a path has no such file.
     """
     found: list[Path] = []
     patterns = [f"{above}{run_directory.NETWORK}" for above in ("", "*/", f"{run_directory.PROBES}/*/")]
@@ -46,7 +46,7 @@ def load_probe(path: Path) -> dict[str, Any]:
     """Return the content of a probe's network.json.
 
     Raises:
-        UsageError: it cannot be read, or is not of a probe.
+        UsageError: the file cannot be read, or is not of a probe.
     """
     try:
         found = files.read_json(path)
@@ -107,7 +107,7 @@ def _build_link_table(probe: Mapping[str, Any], about: str) -> ReportTable:
 
 
 def _build_time_table(probe: Mapping[str, Any]) -> ReportTable:
-    """Return the times of some measured sizes, each 16 times as large as the previous one."""
+    """Return a table of the times of some measured sizes, each 16 times as large as the previous one."""
     collectives = _select_collectives(probe)
     points = {name: {p["bytes"]: p for p in found["points"]} for name, found in collectives.items()}
     largest = max((size for found in points.values() for size in found), default=4)
@@ -202,6 +202,6 @@ def _select_collectives(probe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def format_size(size: float) -> str:
-    """Return bytes for people: 4 B, 65.5 kB, 67.1 MB."""
+    """Return a number of bytes for people: 4 B, 65.5 kB, 67.1 MB."""
     scale, unit = choose_byte_unit(size)
     return f"{format_number(size / scale) if scale > 1 else round(size)} {unit}"

@@ -1,4 +1,4 @@
-"""The table of a sweep's races: how many times as fast as the baseline, with intervals."""
+"""Build the table of a sweep's races: speeds relative to the baseline, with intervals."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
     """Return the table of the ratios that races have measured; None without a race.
 
     Args:
-        grid: its layout; columns are numbers of workers.
-        notes: what the races say of pairs of runs.
+        grid: the layout of the sweep; the table's columns are its numbers of workers.
+        notes: the records of the races on pairs of runs.
     """
     runs = grid.runs
     raced = runs[runs["throughput_ratio"].notna()].drop_duplicates("cell")
@@ -93,7 +93,7 @@ def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
 
 
 def _name_run(grid: Grid, run: str) -> str:
-    """Return the label of a run, with the keys that distinguish it from others."""
+    """Return the label of a run, with the keys that distinguish it from other runs with this label."""
     row = grid.runs[grid.runs["run"] == run]
     if row.empty:
         return run
@@ -103,7 +103,7 @@ def _name_run(grid: Grid, run: str) -> str:
 
 
 def _name_workers(grid: Grid, run: str) -> str:
-    """Return the number of a run's workers, to be put behind its name; empty if all runs have equally many."""
+    """Return a suffix for a run's name with its number of workers; empty if all runs have the same number."""
     found = grid.runs.loc[grid.runs["run"] == run, "workers"]
     return (
         ""

@@ -1,7 +1,7 @@
 """Build the tables of a sweep, in units that a reader knows.
 
-A table has rows of the compressor (and of other swept keys) by columns of workers, a row for each cell, or a row for
-each run.
+There are three kinds: a row for each compressor (and value of other swept keys) with a column for each number of
+workers; a row for each cell; a row for each run.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ def build_tables(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> list[ReportTable]:
-    """Return all tables of a sweep, without those of measures that no run has, such as a speed-up without baseline.
+    """Return all tables of a sweep, except those of measures that no run has, such as a speed-up without baseline.
 
     Args:
-        grid: its layout.
+        grid: the layout of the sweep.
         epochs: `Report.epochs` of its runs; without them there are no tables of progress.
-        targets: test accuracies, 0.9 for 90 %, of which the cost is told; else `choose_targets`.
+        targets: test accuracies, 0.9 for 90 %, whose costs are shown; default: `choose_targets`.
         against: the config keys, and their values as texts, of the runs that others are compared with.
     """
     if targets is None:
@@ -129,7 +129,7 @@ def list_target_measures(targets: Sequence[float]) -> list[Measure]:
 
 
 def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
-    """Tell whether some run has this number, or can have it when done."""
+    """Tell whether some run has a value of this measure, or can have one when it is done."""
     done = measures.select_measured(runs, measure.topic)
     if measure.column not in runs:
         return False
@@ -137,7 +137,7 @@ def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
 
 
 def name_baseline(measure: Measure, against: Mapping[str, str]) -> Measure:
-    """Return the measure; a speed-up is returned with the baseline in its name."""
+    """Return the measure; if it is a speed-up, with the baseline in its name."""
     if measure is not SPEEDUP:
         return measure
     name = ", ".join(text if key == "compressor" else f"{key}={text}" for key, text in against.items())
@@ -146,7 +146,7 @@ def name_baseline(measure: Measure, against: Mapping[str, str]) -> Measure:
 
 
 def write_headline(grid: Grid) -> str:
-    """Describe the sweep in a few sentences: its size, its progress, its best cells, runs with unfair times."""
+    """Describe the sweep in a few sentences: its size, its progress, its best cells, runs with incomparable times."""
     runs = grid.runs
     if runs.empty:
         return "There are run directories, but no run that could be read."
@@ -175,7 +175,7 @@ def write_headline(grid: Grid) -> str:
 
 
 def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
-    """Return the highest cell mean of the `known` values, and the name of that cell."""
+    """Return a text with the highest mean of a cell among the `known` values, and the name of that cell."""
     means = known.groupby("cell")[measure.column].mean()
     members = known[known["cell"] == means.idxmax()]
     first, values = grid.runs.loc[members.index[0]], members[measure.column].to_numpy("float64") * measure.scale
@@ -229,7 +229,7 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
 
 
 def get_column_name(name: str) -> str:
-    """Return the heading of a column of `Grid.runs`, with a prefix if a number in records has the same name."""
+    """Return the heading of a column of `Grid.runs`, with a prefix if records have a number of the same name."""
     return "compressor" if name == "label" else f"config.{name}" if name in NUMBERS else name
 
 
@@ -241,7 +241,7 @@ def _format_head(across: Sequence[str], head: Sequence[str]) -> str:
 
 
 def build_unfinished_table(grid: Grid) -> ReportTable:
-    """Return a table of the runs that are not done though they were to be, with the reasons."""
+    """Return a table of the runs that should be done and are not, with the reasons."""
     is_pending, is_to_race = (
         grid.runs["status"] == run_directory.PENDING,
         grid.runs["reason"] == run_directory.ONLY_RACED,
@@ -260,14 +260,14 @@ def explain_status(status: str, reason: Any) -> str:
 
 
 def _build_memory_table(grid: Grid, cells: Cells) -> ReportTable:
-    """Return the memory of a worker by part, all columns in the unit that suits the model."""
+    """Return a table of a worker's memory by part, all columns in the unit that suits the memory of the model."""
     model = MEMORY[0].choose_unit(cells.runs[MEMORY[0].column].where(cells.runs["status"] == run_directory.DONE))
     shown = [dataclasses.replace(measure, scale=model.scale, shown=model.shown) for measure in MEMORY]
     return _build_parts_table(grid, cells, "memory", "Memory of a worker by part", shown)
 
 
 def _build_parts_table(grid: Grid, cells: Cells, name: str, title: str, shown: Sequence[Measure]) -> ReportTable:
-    """Return a table with a row for each cell and a column for each measure, of which the last is the whole."""
+    """Return a table with a row for each cell and a column for each measure: the parts, and last their total."""
     figures = [cells.compute_figures(measure) for measure in shown]
     lines, records = [], []
     for cell, place in enumerate(cells.keys):

@@ -38,7 +38,7 @@ def print_tables(tables: Sequence[ReportTable], out: Console | None = None) -> N
 
 
 def _split_columns(table: ReportTable, width: int) -> Iterator[list[int]]:
-    """Yield groups of columns that fit side by side; each group begins with the columns of names."""
+    """Yield groups of columns that fit into `width`; each group begins with the columns that name a row."""
     widths = _measure_widths(table)
     names = _choose_name_columns(table, width)
     room = width - sum(widths[place] + _GAP for place in names)
@@ -53,7 +53,7 @@ def _split_columns(table: ReportTable, width: int) -> Iterator[list[int]]:
 
 
 def _choose_name_columns(table: ReportTable, width: int) -> list[int]:
-    """Return the columns that name a row; of very many only the first, as many as have room for a few letters."""
+    """Return the columns that name a row; if there are too many, the first ones that fit with a few letters each."""
     widths = _measure_widths(table)
     room = width - min(max(widths[table.headers :], default=0), width // 3)
     needs = itertools.accumulate(min(need, _FEW) + _GAP for need in widths[: table.headers])

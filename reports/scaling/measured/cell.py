@@ -10,7 +10,7 @@ from reports.scaling.measured.traffic import Traffic
 
 
 class RacedRatio(NamedTuple):
-    """How many times as fast as the method `base` a race has measured a method, with a 95 % interval."""
+    """The speed of a method relative to the method `base`, as a race has measured it, with a 95 % interval."""
 
     base: str
     ratio: float
@@ -20,22 +20,24 @@ class RacedRatio(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredCell:
-    """One experiment: times in s, means over steps and workers.
+    """The measurements of one method, number of workers, network and batch; times in s, means over steps and workers.
 
     Attributes:
         workload: the name of the computed task, without the method; empty if all cells compute the same.
         network: its name; `links` are its measurements.
-        load: ranks times threads for each core that they have; at most 1 if they have enough.
+        load: ranks times threads, divided by the cores that they have; at most 1 if there are enough cores.
         samples: of a worker in a step; `batch` names the swept options of the batch.
-        compute_s: all but the following times: data, forward, backward, update, and the gaps between.
-        communicate_s: until the end of the exchange, waiting for others included.
-        backward_s: the part of it in backward.
-        beside_s: the part of it during which an exchange that overlaps can go on, and `overlaps` whether it does.
+        compute_s: data, forward, backward, update, and the gaps between; all that the other times do not contain.
+        communicate_s: until the end of the exchange, including the wait for other workers.
+        backward_s: the part of `compute_s` in backward.
+        beside_s: the part of `compute_s` during which an overlapping exchange can continue.
+        overlaps: whether the exchange overlaps with it.
         is_fair: whether its communication was limited by the network, not by the CPUs.
-        expected: the configured links of the network, as far as there are any.
+        expected: the configured links of the network, if there are any.
         hosts: the number of hosts of the workers; 0 if it is not known.
-        part, allreduce: how many times as long as usual its parts were, and the algorithm of its sums (see `Traffic`).
-        raced: what a race has measured; None without a race.
+        part: the length of the exchange's parts, in usual lengths (see `Traffic`).
+        allreduce: the algorithm of its sums (see `Traffic`).
+        raced: the ratio that a race has measured; None without a race.
     """
 
     workload: str
@@ -62,11 +64,11 @@ class MeasuredCell:
 
     @property
     def key(self) -> tuple[str, str, str, int, str]:
-        """A tuple that identifies the cell."""
+        """The key of the cell: a tuple that identifies it."""
         return self.workload, self.method, self.network, self.workers, self.batch
 
     def get_traffic(self, traffic: Traffic) -> Traffic:
-        """Return the traffic of its method with the setting of its exchange."""
+        """Return the traffic of this cell's method, with the setting of the exchange in this cell."""
         return dataclasses.replace(traffic.change_parts(self.part), allreduce=self.allreduce)
 
     @property

@@ -1,7 +1,7 @@
 """Costs of collectives in the alpha-beta-gamma model: latency a message, time a byte, time a summed byte.
 
-A message of n bytes takes alpha + n beta, a worker sends one and receives one at a time, both at once, and all links
-are alike and independent of each other. The forms are those of Thakur, Rabenseifner and Gropp, "Optimization of
+A message of n bytes takes alpha + n beta. A worker sends one message and receives one at the same time. All links are
+alike and independent of each other. The forms are those of Thakur, Rabenseifner and Gropp, "Optimization of
 Collective Communication Operations in MPICH" (2005), and of Chan, Heimlich, Purkayastha and van de Geijn, "Collective
 Communication: Theory, Practice, and Experience" (2007), unless a function says otherwise. lg is log2.
 
@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """`steps` consecutive rounds, in each of which a worker sends `at_once` messages of `bytes`."""
+    """A stage of `steps` consecutive rounds, in each of which a worker sends `at_once` messages of `bytes`."""
 
     steps: float
     bytes: float
@@ -30,12 +30,12 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveCost:
-    """The work of a collective on its critical path, and its bytes on the network.
+    """The costs of a collective: messages and sums on its critical path, and bytes on the network.
 
     Attributes:
         stages: the messages on the critical path.
-        reduced: bytes that are summed between them.
-        wire: payload bytes that all workers together send.
+        reduced: the bytes that are summed between them.
+        wire: the payload bytes that all workers together send.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -49,16 +49,16 @@ class CollectiveCost:
 
     @property
     def bytes(self) -> float:
-        """The bytes of these messages."""
+        """The bytes of all messages on the critical path."""
         return sum(stage.steps * stage.at_once * stage.bytes for stage in self.stages)
 
     def count_latencies(self, eager: float = math.inf, announced: float = 3.0) -> float:
-        """Return the number of one-way latencies; a message above `eager` bytes has `announced` latencies."""
+        """Return the number of one-way latencies: one for each message, but `announced` for one above `eager` bytes."""
         return sum(stage.steps * (announced if stage.bytes > eager else 1.0) for stage in self.stages)
 
 
 def _make_steps(steps: float, n: float, reduced: float = 0.0, wire: float = 0.0) -> CollectiveCost:
-    """Return the cost of steps with one message of n bytes each."""
+    """Return the cost of this number of steps with one message of n bytes each."""
     return CollectiveCost((Stage(steps, n),), reduced, wire)
 
 
@@ -73,7 +73,7 @@ def _ceil_log2(workers: int) -> int:
 
 
 def _split_power(workers: int) -> tuple[int, int]:
-    """Return lg of the largest power of two up to W, and 1 if W is no power of two, else 0."""
+    """Return lg of the largest power of two up to W, and 1 if workers are left over (W is no power of two), else 0."""
     power = workers.bit_length() - 1
     return power, int(workers > 2**power)
 
@@ -95,7 +95,7 @@ def _allreduce_doubling(n: float, w: int) -> CollectiveCost:
 
 
 def _allreduce_rabenseifner(n: float, w: int) -> CollectiveCost:
-    """Return the cost of recursive halving to reduce and scatter, and doubling to gather (Rabenseifner, 2004)."""
+    """Return the cost of a reduce-scatter by recursive halving and an allgather by doubling (Rabenseifner, 2004)."""
     power, fold = _split_power(w)
     share = n * (1 - 2.0**-power)
     wire = 2**power * 2 * share + 2 * (w - 2**power) * n
@@ -108,7 +108,7 @@ def _allgather_ring(n: float, w: int) -> CollectiveCost:
 
 
 def _allgather_bruck(n: float, w: int) -> CollectiveCost:
-    """Return the cost of Bruck et al. (1997): ceil(lg W) steps, of 1, 2, 4, ... contributions, for any W."""
+    """Return the cost of Bruck's allgather (1997): ceil(lg W) steps with 1, 2, 4, ... contributions, for any W."""
     stages = tuple(Stage(1, n * min(2**bit, w - 2**bit)) for bit in range(_ceil_log2(w)))
     return CollectiveCost(stages, wire=w * (w - 1) * n)
 
@@ -129,12 +129,12 @@ def _alltoall_pairwise(n: float, w: int) -> CollectiveCost:
 
 
 def _alltoall_linear(n: float, w: int) -> CollectiveCost:
-    """Return the cost of sending all messages at once: latencies overlap, bytes share the worker's link."""
+    """Return the cost of an alltoall with all messages sent at once: latencies overlap, bytes share a worker's link."""
     return _send_at_once(w - 1, n / w, wire=n * (w - 1))
 
 
 def _alltoall_bruck(n: float, w: int) -> CollectiveCost:
-    """Return the cost of Bruck et al. (1997): step k passes on the blocks whose distance has bit k, n / W each."""
+    """Return the cost of Bruck's alltoall (1997): step k passes on the blocks, n / W each, whose distance has bit k."""
     blocks = [sum(distance >> bit & 1 for distance in range(w)) for bit in range(_ceil_log2(w))]
     return CollectiveCost(tuple(Stage(1, n * passed / w) for passed in blocks), wire=n * sum(blocks))
 
@@ -145,7 +145,9 @@ def _gossip_at_once(n: float, w: int) -> CollectiveCost:
 
 
 def _gossip_in_turn(n: float, w: int) -> CollectiveCost:
-    """Return the cost of one neighbour after another, as Lian et al. (2017) count: degree times latency."""
+    """Return the cost of swapping messages with W - 1 neighbours in turn, as Lian et al. (2017) count: degree times
+    latency.
+    """
     return _make_steps(w - 1, n, wire=w * (w - 1) * n)
 
 

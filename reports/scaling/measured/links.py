@@ -1,4 +1,4 @@
-"""The networks of predictions: by name, by bandwidth, or measured by a probe."""
+"""Describe the networks of predictions: named, given by bandwidth, or measured by a probe."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ class Links:
 
     Attributes:
         name: their name in tables.
-        alpha: s, one way of a short message.
-        beta: s a byte of payload.
-        per_message, per_byte: the CPU's time in s for a message and a byte, as usual with such links; it counts where
-            no run has measured it.
-        is_typed: `per_message` was typed, so that it counts in any case.
-        is_emulated: they were measured on an emulated network.
+        alpha: one-way latency of a short message, in s.
+        beta: s per byte of payload.
+        per_message, per_byte: CPU time per message and per byte in s, as usual with such links; used if no run has
+        measured
+            it.
+        is_typed: `per_message` was typed on the command line, and is used in any case.
+        is_emulated: the links were measured on an emulated network.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Links:
 
     @property
     def bandwidth(self) -> float:
-        """Bit/s of payload; 0 for links that transfer bytes in no time."""
+        """Bandwidth for payload in bit/s; 0 for links that transfer bytes in no time."""
         return 8 / self.beta if self.beta else 0.0
 
 
@@ -99,7 +100,7 @@ def parse_time(option: str, text: str | None, what: str, example: str) -> float 
     """Return a time of a message in s; None if it was not typed. `what` names it.
 
     Raises:
-        UsageError: it is no time, or above LONGEST_S.
+        UsageError: the text is no time, or above LONGEST_S.
     """
     found = None if text is None else units.seconds(text)
     if text is not None and (found is None or found > LONGEST_S):
@@ -108,19 +109,19 @@ def parse_time(option: str, text: str | None, what: str, example: str) -> float 
 
 
 def parse_overhead(text: str | None) -> float | None:
-    """Return the CPU's s for a message; None if it was not typed.
+    """Return the CPU time per message in s; None if it was not typed.
 
     Raises:
-        UsageError: it is no time, or above LONGEST_S.
+        UsageError: the text is no time, or above LONGEST_S.
     """
     return parse_time("--overhead", text, "a time", "2us")
 
 
 def parse_networks(words: str, latency: str | None, probe: Path | None, overhead: str | None = None) -> list[Links]:
-    """Return the links that a command line names, each once, those from probes first.
+    """Return the links that a command line names, without repetitions, those from probes first.
 
     Raises:
-        UsageError: a word is no network, or a time is none, or the probe cannot be read.
+        UsageError: a word is no network, a time is not valid, or the probe cannot be read.
     """
     one_way, each = parse_time("--latency", latency, "a one-way time", "50us"), parse_overhead(overhead)
     found = [] if probe is None else [read_probe(probe)]
@@ -146,7 +147,7 @@ def read_links(content: Mapping[str, Any], name: str, figures_of: str = "measure
     The bandwidth is that of a ring, in which all hosts send at once, as in training.
 
     Args:
-        figures_of: `expected` for the configured links.
+        figures_of: the entry to read: `measured`, or `expected` for the configured links.
     """
     figures = as_mapping(content.get(figures_of))
     rates = (as_number(figures.get(key)) for key in ("ring_bandwidth", "bandwidth"))

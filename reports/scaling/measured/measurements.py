@@ -1,9 +1,9 @@
-"""Read the measurements of a sweep's finished runs for the cost model, in cells.
+"""Group the measurements of a sweep's finished runs into cells, for the cost model.
 
-A cell is a method with so many workers on one network, and one batch; runs that differ only in their seed, learning
-rate and the like are repetitions of it, of which the median counts. Runs that others disturbed or that shared their
-cores are not used. Those that timed few steps are, since the fit weighs many cells against each other. The model itself
-has more workers than cores, measured networks and CPUs as limit.
+A cell is a method with one number of workers, network and batch. Runs that differ only in their seed, learning rate and
+the like are repetitions of it; the cell has their median. Runs that others disturbed or that shared their cores are not
+used. Runs with few timed steps are used, since the fit weighs many cells against each other. The model itself covers
+more workers than cores, measured networks, and networks on which the CPUs were the limit.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Measurements:
     """The measurements that the cost model is fitted to.
 
     Attributes:
-        traffic: by workload and method, the messages that it sends.
-        compressors: by method, its compressor's name.
+        traffic: the messages of each method, by workload and method.
+        compressors: the compressor's name of each method.
         left_out: the methods that are not modelled, with the reasons, a line each.
-        rows: by the key of a cell, its runs.
+        rows: the runs of each cell, by the cell's key.
         remarks: further notes for the reader, a line each.
     """
 
@@ -68,9 +68,9 @@ class Measurements:
 
     @property
     def networks(self) -> list[Links]:
-        """The links of each measured network: the median of its cells in which the CPUs were not the limit.
+        """The links of each measured network: their median over its cells in which the CPUs were not the limit.
 
-        The machine's own memory is none of them.
+        Shared memory within a machine is not among them.
         """
         return self._take_medians(
             [(cell.network, cell.links) for cell in self.cells if cell.is_fair and cell.links.beta]
@@ -78,7 +78,7 @@ class Measurements:
 
     @property
     def promised(self) -> list[Links]:
-        """The configured links of those networks whose measurements only show the limit of the CPUs."""
+        """The configured links of those networks on which the CPUs were the limit in all measurements."""
         there = {one.name for one in self.networks}
         return self._take_medians(
             [(cell.network, cell.expected) for cell in self.cells if cell.expected and cell.network not in there]
@@ -96,7 +96,7 @@ class Measurements:
         return [take_median(name, [links for other, links in found if other == name]) for name in names]
 
     def infer_traffic(self, cells: Sequence[MeasuredCell]) -> dict[tuple[str, str], Traffic]:
-        """Return `traffic` as inferred from these cells' runs only; methods without such runs are left out."""
+        """Return the traffic inferred from the runs of these cells only; methods without such runs are left out."""
         rows = group_rows([row for cell in cells for row in self.rows[cell.key]], "workload", "method")
         return {key: found for key, group in rows.items() if isinstance(found := _infer_traffic(group), Traffic)}
 
@@ -203,7 +203,7 @@ def _average(group: Sequence[RunRow], column: str) -> float:
 
 
 def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
-    """Return the cell of these runs; None if none of them has measured its phases."""
+    """Return the cell of these runs; None if none of them has measured the phases of its steps."""
     names = [f"{phase}_s" for phase in csv_columns.PHASES]
     group = [row for row in group if all(math.isfinite(row[name]) for name in names)]
     if not group:
@@ -240,7 +240,7 @@ def _make_cell(group: Sequence[RunRow]) -> MeasuredCell | None:
 
 
 def _read_ratio(group: Sequence[RunRow]) -> RacedRatio | None:
-    """Return the ratio that a race has measured of these runs; None without one, or with several."""
+    """Return the ratio that a race has measured for these runs; None if there is none, or more than one."""
     ratios = {
         (row[_BASE], *(_to_number(row.get(f"throughput_ratio{end}")) for end in ("", "_low", "_high"))) for row in group
     }
@@ -282,13 +282,13 @@ def _read_configured_links(run: RunRow) -> Links | None:
 
 
 def _choose_counted(group: Sequence[RunRow]) -> RunRow:
-    """Return the first run that has counted its calls, of those that overlap if any does; without one the first."""
+    """Return the first run that has counted its collective calls, preferably one that overlaps; else the first run."""
     counted = [row for row in group if isinstance(row[RESULT].get("collectives_per_step"), Mapping)]
     return next((row for row in counted if row[SETTING].overlap), (counted or list(group))[0])
 
 
 def _read_calls(row: RunRow) -> tuple[dict[str, float] | None, dict[str, float]]:
-    """Return the calls of a step by kind, and the early ones; None if the run has not counted them."""
+    """Return a step's collective calls by kind, all and those during backward; None if the run did not count them."""
     result = row[RESULT]
     calls, early = (as_mapping(result.get(f"{kind}collectives_per_step")) for kind in ("", "early_"))
     return _keep_positive(calls) or None, _keep_positive(early)

@@ -1,4 +1,4 @@
-"""Describe the runs that are missing for a prediction."""
+"""Describe the runs that a prediction needs and that are missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def join_counts(counts: Sequence[int]) -> str:
 
 
 def explain_too_few(cells: Sequence[MeasuredCell]) -> str:
-    """Explain why these cells do not suffice for other numbers of workers, and which runs would; empty if they do."""
+    """Explain why these cells do not suffice to predict other numbers of workers, and which runs would; empty if they
+    do.
+    """
     if not cells:
         return "the phases of its runs were not measured"
     fair = sorted({cell.workers for cell in cells if cell.is_fair and cell.workers > 1})

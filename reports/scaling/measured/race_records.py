@@ -1,4 +1,4 @@
-"""Read what a race has recorded of a run beside its times: what it sends, its exchange's setting, the network.
+"""Read the records of races on runs besides times: what a run sends, the setting of its exchange, the network.
 
 A run of a sweep with race=only has no result of its own, so these records take its place (docs/guide/races.md).
 """
@@ -22,13 +22,13 @@ RESULT, SETTING = "result record", "exchange setting"
 
 
 class ExchangeSetting(NamedTuple):
-    """How a run's exchange sends: as configured, or as a trial has found it (exchange=tuned).
+    """The setting of a run's exchange, as configured or as found by a trial (exchange=tuned).
 
     Attributes:
-        part: how many times as long its parts are as usual parts of few workers.
+        part: the length of its parts, relative to the usual parts of few workers.
         allreduce: the algorithm of MPI's sums; empty: a ring.
-        is_tuned: a trial has found it, and would find another one elsewhere.
-        is_fixed: the config says how long parts are, whatever the workers.
+        is_tuned: found by a trial, which might find another setting elsewhere.
+        is_fixed: the config sets the length of parts for any number of workers.
     """
 
     overlap: bool
@@ -58,7 +58,7 @@ def _read_result(row: RunRow, ratios: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_setting(row: RunRow, ratios: Mapping[str, Any], result: Mapping[str, Any]) -> ExchangeSetting:
-    """Return the setting with which a run's times were measured."""
+    """Return the setting of the exchange with which a run's times were measured."""
     name = str(row.get("raced_by"))
     found = as_mapping(as_mapping(ratios.get("also_tuned")).get(name))
     if not found and name == str(row.get("race_baseline")):
@@ -84,11 +84,12 @@ def _read_setting(row: RunRow, ratios: Mapping[str, Any], result: Mapping[str, A
 
 
 def complete_row(row: RunRow) -> RunRow:
-    """Return a row with RESULT and SETTING, and with what its race has measured of its bytes, samples and parameters.
+    """Return a row completed with RESULT and SETTING, and with the bytes, samples and parameters that its race
+    measured.
 
-    RESULT has the figures of result.json on a run's messages and its network, those of its race before its own:
-    `parameters`, `payload_bytes`, `sent_bytes`, `collectives_per_step`, `early_collectives_per_step`, `network` and
-    `samples`, a worker's in a step; as far as they are known. SETTING is an ExchangeSetting.
+    RESULT has the figures of result.json on a run's messages and network, preferably those of its race: `parameters`,
+    `payload_bytes`, `sent_bytes`, `collectives_per_step`, `early_collectives_per_step`, `network` and `samples` (of a
+    worker in a step), as far as they are known. SETTING is an ExchangeSetting.
     """
     ratios = _read_ratios(row)
     result = _read_result(row, ratios)

@@ -34,7 +34,7 @@ def group_rows(rows: Sequence[RunRow], *keys: str) -> dict[tuple[Any, ...], list
 
 
 def name_runs(rows: Sequence[RunRow], keys: Sequence[str]) -> list[RunRow]:
-    """Return runs with `method`, `workload`, `network`, and `batch`: the swept batch options, or nothing."""
+    """Return the runs labelled with `method`, `workload`, `network` and `batch` (swept batch options, or empty)."""
     by_root = {key: key.partition(".")[0] for key in keys}
     told = [key for key, root in by_root.items() if root in _OF_METHOD]
     others = [key for key, root in by_root.items() if root not in (*_OF_METHOD, *_OF_REPETITION, NETWORK, "optimizer")]

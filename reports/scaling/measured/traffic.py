@@ -32,7 +32,7 @@ TUNED_PARTS = (4.0, 16.0, 64.0)
 
 
 def compute_growth(workers: int) -> float:
-    """Return how many times as long parts and segments are as with few workers."""
+    """Return the length of parts and segments with this many workers, relative to few workers."""
     return max(workers, GROWING_FROM) / GROWING_FROM
 
 
@@ -60,12 +60,12 @@ _MATCHES = 0.05  # relative difference up to which two amounts of bytes are the 
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """The work that a step gives the network.
+    """The demands of a step on the network.
 
     Attributes:
-        latencies: number of one-way latencies that it waits for.
-        messages: number of messages that a worker sends on the critical path.
-        bytes: in these messages.
+        latencies: the number of one-way latencies for which it waits.
+        messages: the number of messages that a worker sends on the critical path.
+        bytes: the bytes of these messages.
     """
 
     latencies: float = 0.0
@@ -75,8 +75,9 @@ class Demand:
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveCall:
-    """`calls` times a collective of `bytes` among `workers` (see reports.scaling.measured.collectives for the
-    bytes)."""
+    """`calls` successive calls of a collective with `bytes` among `workers` (bytes as in
+    reports.scaling.measured.collectives).
+    """
 
     collective: str
     bytes: float
@@ -90,23 +91,26 @@ class Traffic:
 
     Attributes:
         pattern: `lanes`, `sharded`, `gossip`, or `swaps` between pairs of workers, lg W times.
-        summed, gathered: bytes of a worker's payload that go through allreduce, and that every worker gets. With
-            `sharded` and `gossip`, and of one swap, `gathered` is the whole message.
+        summed: bytes of a worker's payload that go through allreduce.
+        gathered: bytes of a worker's payload that every worker gets; with `sharded` and `gossip`, and for each of the
+            `swaps`, the whole message.
         answered: with `sharded`, bytes of the means of all shards.
-        sums, gathers: calls one after another into which `summed` and `gathered` are divided, with `lanes` and up to
-            GROWING_FROM workers (see `count_calls`).
-        rounds: the number of sums that wait for the result of the one before.
-        sizes: tables of the sizes of payloads that travel first.
-        agreements: sums of a few numbers before all else.
-        early: the number of sums and gathers that leave while backward runs, if the exchange overlaps with it: none of
-            rounds, swaps and shards, and none that wait for an agreement.
-        degree: neighbours in a gossip; 0: all others.
-        every: steps from one exchange to the next.
-        grows: lg W neighbours in a gossip, whatever `degree` says.
-        part: with `lanes`, how many times as long the parts of the calls are as usual parts of few workers.
-        allreduce: the algorithm of sums that is not left to MPI's settings; empty: a ring.
+        sums, gathers: the numbers of successive calls into which `summed` and `gathered` are divided, with `lanes` and
+        up
+            to GROWING_FROM workers (see `count_calls`).
+        rounds: the number of sums that wait for the result of the previous sum.
+        sizes: the number of exchanges of payload sizes, before the payloads.
+        agreements: the number of sums of a few numbers, before all else.
+        early: the number of sums and gathers that leave during backward if the exchange overlaps with it; rounds,
+            swaps,
+            shards, and calls that wait for an agreement are none of them.
+        degree: the number of neighbours in a gossip; 0: all other workers.
+        every: the number of steps from one exchange to the next.
+        grows: in a gossip a worker has lg W neighbours, whatever `degree` says.
+        part: with `lanes`, the length of the calls' parts, relative to the usual parts of few workers.
+        allreduce: the algorithm of sums, if it is not left to MPI's settings; empty: a ring.
         is_tuned: a trial chooses the parts and the algorithm (exchange=tuned).
-        is_fixed: the parts have their length with any number of workers.
+        is_fixed: parts have the same length with any number of workers.
     """
 
     pattern: str
@@ -128,12 +132,13 @@ class Traffic:
     is_fixed: bool = False
 
     def count_calls(self, workers: int) -> Traffic:
-        """Return the traffic with the calls of this many workers; parts of many are longer than those of few."""
+        """Return the traffic with the number of calls for this many workers, with which parts may be longer."""
         return self if self.is_fixed else self.change_parts(max(self.part, compute_growth(workers)))
 
     def list_settings(self, workers: int) -> list[Traffic]:
-        """Return the traffic with each setting that the exchange may have with this many workers: one, if no trial
-        chooses it."""
+        """Return the traffic with each setting that a trial may choose with this many workers; without a trial, only
+        its own.
+        """
         if not self.is_tuned:
             return [self.count_calls(workers)]
         parts = dict.fromkeys((compute_growth(workers), *TUNED_PARTS))
@@ -141,9 +146,10 @@ class Traffic:
         return [dataclasses.replace(self.change_parts(part), allreduce=name) for part in parts for name in algorithms]
 
     def change_parts(self, part: float) -> Traffic:
-        """Return the traffic with the calls of parts that are so many times as long as usual parts of few workers.
+        """Return the traffic with parts of another length, `part` times the usual one of few workers, and so other call
+        counts.
 
-        The calls that wait for backward to end stay as many, as far as there are still so many; rounds are not cut.
+        The number of calls after backward stays the same, unless fewer calls are left; rounds are not cut into parts.
         """
         growth = part / self.part
         if self.pattern != "lanes" or growth == 1:
@@ -166,8 +172,8 @@ class Traffic:
     def early_share(self) -> float:
         """The share of an exchange that can overlap with computation.
 
-        For a gossip it is all, since its message is complete before the work begins (trainers/exchange/gossip.py); else
-        what leaves while backward runs.
+        For a gossip it is 1, since its message is complete before the computation begins (trainers/exchange/gossip.py);
+        else it is the share that leaves during backward.
         """
         if self.pattern == "gossip":
             return 1.0
@@ -175,8 +181,9 @@ class Traffic:
         return min(1.0, self.early / parts) if self.pattern == "lanes" and parts else 0.0
 
     def compute_overlap(self, work: float, encode: float) -> float:
-        """Return the seconds of `work` and encoding that run during the exchange, which begins with the first early
-        part."""
+        """Return the seconds of `work` and encoding that overlap with the exchange, which begins when its first part
+        leaves.
+        """
         return work if self.pattern == "gossip" else (work + encode) * self.early / (self.early + 1)
 
     def count_payloads(self, workers: int) -> int:
@@ -188,7 +195,7 @@ class Traffic:
         return max(1, math.ceil(math.log2(workers))) if self.pattern == "swaps" else 1
 
     def list_calls(self, workers: int) -> list[CollectiveCall]:
-        """Return the collectives of a step's exchange, in order, with the calls that it has (`count_calls`)."""
+        """Return the collective calls of a step's exchange, in order, with their numbers in this traffic."""
         found = [CollectiveCall("allreduce", 256.0, self.agreements, workers)] if self.agreements else []
         if self.pattern == "sharded":
             tables = [CollectiveCall("alltoall", 256.0, 1, workers), CollectiveCall("allgather", 64.0, 1, workers)]
@@ -217,20 +224,20 @@ class Traffic:
 
 
 def _change_count(count: float, growth: float, size: float) -> float:
-    """Return how many parts there are of parts so many times as long; `size` is that of all, over `part`.
+    """Return the number of parts that are `growth` times as long; `size` is the bytes of all parts, divided by `part`.
 
-    Of shorter parts there are at most those of PART bytes each, since a layer is not cut.
+    Shorter parts are at most as many as parts of PART bytes would be, since a layer is not cut.
     """
     return math.ceil(count / growth) if growth > 1 else min(count / growth, max(count, math.ceil(size / PART)))
 
 
 @functools.lru_cache(maxsize=65536)
 def compute_demand(traffic: Traffic, workers: int, alpha: float | None = None, beta: float = 0.0) -> Demand:
-    """Return the load of a step on the network, on average over `every` steps.
+    """Return the demands of a step on the network, as a mean over `every` steps.
 
     Args:
-        alpha, beta: of links for which each collective takes its fastest algorithm; without them, it takes that of
-            our runs: a ring, and recursive doubling for sums of fewer floats than workers, as in Open MPI.
+        alpha, beta: figures of links, for which each collective takes its fastest algorithm. Without them, it takes the
+            algorithm of our runs: a ring, and recursive doubling for sums of fewer floats than workers, as in Open MPI.
     """
     if workers < 2:
         return Demand()
@@ -252,7 +259,8 @@ def compute_demand(traffic: Traffic, workers: int, alpha: float | None = None, b
 
 @dataclasses.dataclass(frozen=True)
 class CountedTraffic:
-    """The counts of runs with one number of workers: bytes that a worker sends in a step, and calls by kind.
+    """The counts of runs with one number of workers: bytes that a worker sends in a step, and its collective calls by
+    kind.
 
     `calls` and `early` are `collectives_per_step` and `early_collectives_per_step` of result.json; None: not counted.
     """
@@ -266,7 +274,7 @@ class CountedTraffic:
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
-    """Bytes of a gradient in fp32, and of a unit that one payload covers; 0: of a layer."""
+    """The bytes of a gradient in fp32, and of a unit that one payload covers; 0: a unit is a layer."""
 
     bytes: float = 0.0
     unit: float = 0.0
@@ -288,9 +296,9 @@ def infer_traffic(
 
     Args:
         exchange: its name in the config; `auto` may be any of the first three.
-        counted: by ascending number of workers; those with most of them tell most.
-        degree: neighbours of a worker, where it gossips; `every`: steps from one exchange to the next.
-        gradient: tells how many calls there are of runs that have not counted them.
+        counted: the counts by ascending number of workers; the last ones tell most.
+        degree: the number of a worker's neighbours in a gossip; `every`: steps from one exchange to the next.
+        gradient: for estimating the number of calls if runs have not counted them.
     """
     if exchange in ("hierarchical", "parameter_server"):
         return f"exchange={exchange} is not in the cost model; the simulator has it"
@@ -334,7 +342,7 @@ def _is_swapped(last: CountedTraffic, ratio: float) -> bool:
 
 
 def _apply_counts(traffic: Traffic, a_step: Mapping[str, float], early_of_it: Mapping[str, float]) -> Traffic:
-    """Return the traffic of one exchange with the counted calls."""
+    """Return the traffic of one exchange with its calls as runs have counted them."""
     calls, early = ({kind: n * traffic.every for kind, n in one.items()} for one in (a_step, early_of_it))
     rounds = calls.get("rounds", 0.0)
     return dataclasses.replace(
@@ -349,7 +357,7 @@ def _apply_counts(traffic: Traffic, a_step: Mapping[str, float], early_of_it: Ma
 
 
 def _estimate_calls(traffic: Traffic, compressor: str, gradient: Gradient) -> Traffic:
-    """Return the traffic with an estimate of its calls: in each lane all but the last leave early."""
+    """Return the traffic with estimated calls, assuming that in each lane all but the last leave during backward."""
     is_dense = compressor in DENSE_BOUNDS and gradient.bytes > 0
     bound = gradient.bytes if is_dense else traffic.gathered
     unit = gradient.unit * bound / gradient.bytes if gradient.bytes else 0.0

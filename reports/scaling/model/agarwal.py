@@ -41,10 +41,11 @@ def time_gather(size: float, workers: int, links: Links) -> float:
 def predict_uncompressed(
     compute: float, backward: float, size: float, workers: int, links: Links, *, gamma: float = GAMMA
 ) -> float:
-    """Return the seconds of a step of synchronous SGD.
+    """Return the seconds of a step of synchronous SGD without compression.
 
     Args:
-        compute: s of all work on the model, `backward` s of it in backward.
+        compute: seconds of all work on the model.
+        backward: the seconds of it in backward.
         size: bytes of the gradient.
     """
     full, rest = divmod(size, BUCKET)

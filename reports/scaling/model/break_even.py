@@ -1,4 +1,4 @@
-"""Draw conclusions from predictions: who wins where, where compression pays, what would have to be faster.
+"""Draw conclusions from predictions: which method wins where, when compression pays, what would have to be faster.
 
 All of them are about the time of a step, not about the accuracy of a method.
 """
@@ -40,13 +40,14 @@ def find_baselines(predictions: Sequence[Prediction], compressors: Mapping[str, 
 
 @dataclasses.dataclass(frozen=True)
 class WinMap:
-    """The fastest methods by bandwidth and workers.
+    """The fastest methods by bandwidth and number of workers.
 
     Attributes:
-        bandwidths: bit/s, as links are sold, ascending; workers: ascending.
-        methods: all methods, whether they win or not.
-        steps: (methods, bandwidths, workers), s.
-        low, high: the interval of the speed-up over the fastest baseline, likewise; nan where there is none.
+        bandwidths: bit/s, as links are sold, ascending.
+        workers: numbers of workers, ascending.
+        methods: all methods, also those that win nowhere.
+        steps: step times in s, (methods, bandwidths, workers).
+        low, high: the interval of each method's speed-up over the fastest baseline, of the same shape; nan without one.
     """
 
     bandwidths: npt.NDArray[np.float64]
@@ -63,8 +64,11 @@ class WinMap:
 
     @property
     def is_close(self) -> npt.NDArray[np.bool_]:
-        """(bandwidths, workers): whether the fastest method is not certain, since the interval of its speed-up contains
-        1; where the baseline is the fastest, since that of another method does."""
+        """Whether it is uncertain which method is fastest, (bandwidths, workers).
+
+        If the fastest method compresses, the interval of its speed-up contains 1; if it is the baseline, the interval
+        of another method does.
+        """
         close = (self.low <= 1) & (self.high >= 1)
         own = np.take_along_axis(close, self.winner[None], axis=0)[0]
         known = np.take_along_axis(np.isfinite(self.low), self.winner[None], axis=0)[0]
@@ -74,7 +78,7 @@ class WinMap:
 def compute_win_map(
     predictor: Predictor, workload: str, workers: Sequence[int], links: Links, points: int = 121
 ) -> WinMap:
-    """Predict all methods at all bandwidths from SLOWEST_BIT_S to FASTEST_BIT_S; `links` has all but the bandwidth."""
+    """Predict all methods at bandwidths from SLOWEST_BIT_S to FASTEST_BIT_S; `links` gives all but the bandwidth."""
     rates = np.geomspace(SLOWEST_BIT_S, FASTEST_BIT_S, points)
     betas = 8 / (rates * PAYLOAD_SHARE)
     methods = predictor.measurements.list_methods(workload)
@@ -128,9 +132,9 @@ def _compute_ends(
 class BreakEven:
     """The ranges of bandwidth in bit/s in which `method` beats the baseline, ascending.
 
-    From 0: from the slowest bandwidth of the map on; to inf: up to its fastest. There may be several: a method with
-    fewer waits and more bytes pays on fast networks only. In the ranges `close` the interval of the speed-up contains
-    1; they are not in `wins`.
+    A range from 0 begins at the slowest bandwidth of the map; a range to inf ends at its fastest. There may be several:
+    a method with fewer messages and more bytes pays on fast networks only. In the ranges `close`, which `wins`
+    excludes, the interval of the speed-up contains 1.
     """
 
     workload: str
@@ -141,7 +145,7 @@ class BreakEven:
 
 
 def find_break_even(found: WinMap, compressors: Mapping[str, str], workload: str = "") -> list[BreakEven]:
-    """Return the break-even of each method and number of workers; none if the baseline was not predicted."""
+    """Return the break-even ranges of each method and number of workers; none if the baseline was not predicted."""
     bases = [place for place, method in enumerate(found.methods) if compressors[method] == BASELINE]
     if not bases:
         return []
@@ -172,12 +176,12 @@ def _find_wins(gain: npt.NDArray[np.float64], rates: npt.NDArray[np.float64]) ->
 
 @dataclasses.dataclass(frozen=True)
 class Needed:
-    """The factors by which a part of `method` would have to be faster for `method` to win; inf: no factor suffices.
+    """The factors by which parts of `method` would have to be faster for `method` to win; inf: no factor suffices.
 
     Attributes:
-        codec: of its encoding and decoding together.
-        payload: by which its messages would have to be shorter.
-        both: of either, if both change.
+        codec: the factor for encoding and decoding together.
+        payload: the factor by which its messages would have to be shorter.
+        both: the common factor if both change.
     """
 
     prediction: Prediction
@@ -188,7 +192,7 @@ class Needed:
 
 
 def find_needed(predictor: Predictor, predictions: Sequence[Prediction], links: Mapping[str, Links]) -> list[Needed]:
-    """Return the factors for each prediction of a method that compresses and does not win."""
+    """Return the needed factors for each prediction of a compressing method that does not win."""
     first = find_winners(predictions)
     found = []
     for one in predictions:
@@ -214,7 +218,7 @@ _FACTORS = np.geomspace(1.0, 1e4, 401)
 
 
 def _find_least_factor(totals: npt.ArrayLike, goal: float) -> float:
-    """Return the least of _FACTORS with a total of at most `goal`, interpolated linearly."""
+    """Return the smallest of _FACTORS whose entry in `totals` is at most `goal`, interpolated linearly."""
     totals = np.broadcast_to(np.asarray(totals), _FACTORS.shape)
     place = int(np.argmax(totals <= goal))
     if totals[place] > goal:

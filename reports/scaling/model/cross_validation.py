@@ -21,7 +21,7 @@ FEWEST = 4
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """A cell that was left out of a fit: its predicted step, and the cost model of the other cells that predicts it."""
+    """A cell that was left out of a fit: its predicted step, and the cost model fitted to the other cells."""
 
     cell: MeasuredCell
     predicted: StepTimes
@@ -29,24 +29,25 @@ class HeldOut:
 
     @property
     def error(self) -> float:
-        """The relative error of the step's time."""
+        """The relative error of the predicted step time."""
         return self.predicted.total / self.cell.step_s - 1
 
     @property
     def factor(self) -> float:
-        """The factor by which the step's time is too long or too short, at least 1."""
+        """The factor, at least 1, between the predicted and the measured step time."""
         ratio = self.predicted.total / self.cell.step_s
         return max(ratio, 1 / ratio)
 
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidation:
-    """The errors of the cost model for cells that are not in its fit.
+    """The errors of the cost model for cells that it was not fitted to.
 
     Attributes:
-        held: each cell left out once, with the model of all others.
-        beyond: the cells with the most workers, by the model of those with fewer; empty with two numbers of workers.
-        limited: cells that were not predicted, since the CPUs were their limit.
+        held: each cell, predicted by the model of all others.
+        beyond: the cells with the most workers, predicted by the model of those with fewer; empty if there are only two
+            numbers of workers.
+        limited: the number of cells that were not predicted, since the CPUs were their limit.
     """
 
     held: Sequence[HeldOut]
@@ -71,7 +72,7 @@ class CrossValidation:
         return max(self.held, key=lambda one: one.factor)
 
     def get_factor_quantile(self, share: float) -> float:
-        """Return a quantile of the factors by which the predictions of held-out cells are off."""
+        """Return a quantile of the factors between predicted and measured step times of the left-out cells."""
         return float(np.quantile([one.factor for one in self.held], share))
 
 
@@ -81,9 +82,9 @@ def _compute_error_quantile(held: Sequence[HeldOut], share: float) -> float:
 
 
 def cross_validate(parts: Measurements) -> CrossValidation:
-    """Leave out one cell after another, of methods with other cells, and predict it without its times and bytes.
+    """Leave out one cell after another, if its method has other cells, and predict it from the others.
 
-    Cells whose communication shows the limit of the CPUs are not predicted.
+    Cells whose communication was limited by the CPUs are not predicted.
     """
     fair = [cell for cell in parts.cells if cell.is_fair]
     held = []
@@ -112,7 +113,7 @@ def refuse_poor_fit(found: CrossValidation) -> None:
     """Refuse to extrapolate from a cost model with large errors.
 
     Raises:
-        UsageError: its errors are too large, or too few cells can be left out.
+        UsageError: the model's errors are too large, or too few cells can be left out.
     """
     if len(found.held) < FEWEST:
         what = "run more compressors or numbers of workers"

@@ -53,7 +53,7 @@ _APART = 1.5
 
 @dataclasses.dataclass(frozen=True)
 class StepTimes:
-    """The times of a step's parts in s, as numbers, or as arrays if the links are arrays."""
+    """The times in s of the parts of a step; they are arrays if the links were given as arrays."""
 
     compute: float
     encode: float
@@ -82,7 +82,7 @@ class MethodCost:
 
 @dataclasses.dataclass(frozen=True)
 class ComputeCost:
-    """Seconds of compute: `fixed`, and `each` for a sample; `backward` is the share of backward in both."""
+    """The seconds of compute in a step: `fixed`, and `each` for a sample; `backward` is the share of backward."""
 
     fixed: float
     each: float
@@ -91,10 +91,10 @@ class ComputeCost:
 
 @dataclasses.dataclass(frozen=True)
 class CostModel:
-    """The fitted cost model. `kappa` is the exponent of crowded cores.
+    """The fitted cost model; `kappa` is the exponent for shared cores.
 
-    `shared` are k_a, k_b, m, b, s of the module as fitted to all cells; `real` as fitted to those without an emulated
-    network, None if none of them has a network.
+    `shared` are k_a, k_b, m, b and s (see the module) fitted to all cells. `real` are the same, fitted to the cells
+    without an emulated network; None if none of these has a network.
     """
 
     kappa: float
@@ -104,7 +104,7 @@ class CostModel:
     real: tuple[float, ...] | None = None
 
     def get_figures(self, links: Links) -> tuple[float, ...]:
-        """Return k_a, k_b, m, b, s for messages on these links."""
+        """Return k_a, k_b, m, b and s (see the module) for messages on these links."""
         if links.is_emulated or links.name == MEMORY.name:
             return self.shared
         if self.real is not None and not links.is_typed:
@@ -128,10 +128,10 @@ class CostModel:
 
         Args:
             links: alpha and beta may be arrays.
-            load: see `MeasuredCell`; of workers with cores of their own 1.
-            best: each collective takes its fastest algorithm, instead of that of our runs.
-            codec, payload: encode and decode, and the bytes, are so many times what they are; may be arrays.
-            measured: the exchange has the setting of this cell; None: that which it would have.
+            load: see `MeasuredCell`; 1 if workers have cores of their own.
+            best: each collective takes its fastest algorithm, and not that of our runs.
+            codec, payload: factors for the times of encoding and decoding, and for the bytes; may be arrays.
+            measured: the cell whose exchange setting is used; None: the setting that such a run would have.
         """
         method, work = self.methods[key], self.works[key[0]]
         crowd = max(1.0, load) ** self.kappa
@@ -164,13 +164,12 @@ class CostModel:
 
 
 def compute_exposed(time: float, share: float, hidden: float) -> float:
-    """Return the part of `time` s that remains if this share of it can overlap with `hidden` s of work."""
+    """Return the part of `time` s that remains exposed if `share` of it can overlap with `hidden` s of work."""
     return np.maximum(time * (1 - share), time - hidden) if share else time
 
 
 def expect_maximum(workers: int) -> float:
-    """Return approximately the mean of the largest of `workers` standard normal numbers (Blom, 1958); 0 for 1
-    worker."""
+    """Return approximately the expected maximum of `workers` standard normal numbers (Blom, 1958); 0 for 1 worker."""
     return statistics.NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25)) if workers > 1 else 0.0
 
 
@@ -201,7 +200,7 @@ def _compute_crowding(cell: MeasuredCell, kappa: float) -> float:
 
 
 def _fit_kappa(cells: Sequence[MeasuredCell]) -> float:
-    """Fit the exponent by which a rank's work slows down as more ranks share a core; 1 if no ranks share cores."""
+    """Fit the exponent by which a rank's work slows down as more ranks share a core; 1 if no cores are shared."""
     if max(cell.load for cell in cells) <= 1:
         return 1.0
     groups = []
@@ -220,7 +219,7 @@ def _fit_kappa(cells: Sequence[MeasuredCell]) -> float:
 
 
 def _fit_compute(samples: Array, times: Array) -> tuple[float, float]:
-    """Return the seconds of a step and of a sample; the first are 0 if all cells have about the same samples."""
+    """Return the seconds of a step and of a sample; those of a step are 0 if all cells have about the same samples."""
     if samples.max() < _APART * samples.min():
         return 0.0, float(np.median(times / samples))
     return _fit_line(samples, times)
@@ -244,7 +243,7 @@ def _fit_method(cells: tuple[MeasuredCell, ...], kappa: float, traffic: Traffic)
 
 
 def _fit_decode(payloads: Array, times: Array) -> tuple[float, float]:
-    """Return the seconds to decode: a constant, and those of each payload."""
+    """Return the seconds to decode: a constant, and the time of each payload."""
     if payloads.max() <= 1:
         return float(np.median(times)), 0.0
     if payloads.max() == payloads.min() or not times.max():
@@ -269,7 +268,7 @@ def _fit_line(x: Array, values: Array) -> tuple[float, float]:
 
 
 def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str], Traffic], kappa: float) -> Array:
-    """Fit k_a, k_b, m, b and s of the module."""
+    """Fit k_a, k_b, m, b and s (see the module) to the communication times of these cells."""
     from scipy.optimize import nnls
 
     rows, values = [], []
@@ -309,13 +308,15 @@ def _fit_shared(cells: Sequence[MeasuredCell], traffic: Mapping[tuple[str, str],
 
 
 def _weigh_residuals(residuals: Array, limit: float) -> Array:
-    """Return weights of rows for least squares, by which residuals above the limit count linearly."""
+    """Return weights for least squares that make residuals above the limit count linearly (Huber)."""
     return np.sqrt(np.minimum(1.0, limit / np.maximum(residuals, 1e-12)))
 
 
 def stack_models(models: Sequence[CostModel], key: tuple[str, str]) -> CostModel:
-    """Return cost models as one for this method with arrays of numbers, which predicts with all of them at once,
-    without load."""
+    """Stack cost models into one for this method, with arrays of parameters, which predicts by all of them at once.
+
+    The result ignores the load of cores.
+    """
     methods, works = [one.methods[key] for one in models], [one.works[key[0]] for one in models]
 
     def together(found: Sequence[Any], field: str) -> Any:

@@ -22,11 +22,11 @@ def is_close(low: float, high: float) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """The cost models that leave out one cell of a method or the baseline, if the other method has a counterpart of
-    this cell.
+    """Cost models for the interval of a ratio: two methods' step times, compared by models that each leave out one
+    cell.
 
-    The counterpart has the same circumstances. `misses` is what each model misses of the logarithm of the two steps'
-    ratio.
+    A cell of one method counts if the other method has a cell with the same workers, network and batch. `misses` has
+    for each model its absolute error in the logarithm of the ratio for that cell.
     """
 
     method: tuple[str, str]
@@ -37,7 +37,7 @@ class Pair:
 
     @classmethod
     def from_predictor(cls, predictor: Predictor, workload: str, method: str, base: str) -> Pair | None:
-        """Return the pair of two methods; None without such a cell or a measured network."""
+        """Return the pair of two methods; None if they have no such cells, or no network was measured."""
         names = (workload, method), (workload, base)
         cells = {cell.key: cell for cell in predictor.measurements.cells if cell.is_fair}
         models, misses = [], []

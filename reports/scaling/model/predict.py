@@ -40,12 +40,13 @@ class Prediction:
     """The prediction of a step of `method` with `workers` on `network`; times in s.
 
     Attributes:
-        step: as predicted, or as measured.
-        low, high: the interval of a predicted step's time; nan where there is none, and of what was measured.
-        alone: the time of a step of a worker alone.
-        is_measured: the method was run just so: on this network with as many workers and samples, each worker with
+        step: the predicted step, or the measured one.
+        low, high: the interval of a predicted step's time; nan if there is none, or the step was measured.
+        alone: the step time of a single worker that neither encodes nor communicates.
+        is_measured: a run had exactly these conditions: this network, this many workers and samples, and for each
+            worker
             cores and a host of its own.
-        raced: what a race has measured of it.
+        raced: the ratio that a race has measured; None without a race.
     """
 
     workload: str
@@ -70,7 +71,7 @@ class Prediction:
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """Predicts by the cost model of all cells; intervals come from the cost models that each leave out one cell."""
+    """Predicts steps by the cost model of all cells, with intervals by the models that each leave out one cell."""
 
     measurements: Measurements
     model: CostModel
@@ -88,16 +89,16 @@ class Predictor:
         return found
 
     def get_samples(self, workload: str) -> float:
-        """Return a worker's samples in a step: the given ones, else those of most runs with the fewest workers."""
+        """Return the samples of a worker in a step: the given number, else that of most runs with fewest workers."""
         return self._samples[workload] if self.samples is None else self.samples
 
     def predict_step(self, workload: str, method: str, workers: int, links: Links, **changed: Any) -> StepTimes:
-        """Predict a step; `changed` is the `codec` or `payload` of `CostModel.predict_step`."""
+        """Predict a step; `changed` sets `codec` or `payload` of `CostModel.predict_step`."""
         key = workload, method
         return self.model.predict_step(key, workers, links, self.get_samples(workload), best=self.best, **changed)
 
     def predict_alone(self, workload: str) -> float:
-        """Return the seconds of a step of one worker alone."""
+        """Return the step time in s of a single worker that neither encodes nor communicates."""
         work = self.model.works[workload]
         return work.fixed + work.each * self.get_samples(workload)
 
@@ -133,7 +134,7 @@ class Predictor:
 
     @functools.cached_property
     def _without(self) -> dict[tuple[str, str], tuple[CostModel, npt.NDArray[np.float64]]]:
-        """By method, the cost models that leave out one cell, each with its error |log| for that cell."""
+        """The cost models of each method that leave out one cell, with their errors |log| for that cell."""
         found = {}
         for key in self.model.methods:
             held = [one for one in self.check.held if key in one.model.methods]
@@ -143,11 +144,11 @@ class Predictor:
         return found
 
     def _compute_interval(self, key: tuple[str, str], workers: int, links: Links, step: float) -> tuple[float, float]:
-        """Return the jackknife+ interval of a step's logarithm (Barber, Candes, Ramdas and Tibshirani, 2021).
+        """Return the jackknife+ interval of a step's time (Barber, Candes, Ramdas and Tibshirani, 2021).
 
-        It consists of the predictions of each model without a cell, moved by what the model missed of that cell. So it
-        is wider where these models differ, far from what was measured. It is nan where no network was measured: then
-        none of these models knows what a message really takes.
+        Each model that leaves out one cell predicts the step, and its prediction is moved up and down by its error for
+        that cell. So the interval widens where these models disagree, far from what was measured. It is nan if no
+        network was measured: then none of these models knows how long a message takes.
         """
         if key not in self._without or not self.measurements.networks:
             return math.nan, math.nan

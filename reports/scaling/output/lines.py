@@ -38,7 +38,7 @@ def draw_line(axis: Axes, line: Sequence[Point], look: style.Look, has_band: boo
 
 
 def frame_workers(axis: Axes, counts: Sequence[int]) -> None:
-    """Set up the axis of workers."""
+    """Set up the x axis of numbers of workers."""
     axis.set_xscale("log", base=2)
     step = math.ceil(len(counts) / 6)
     shown = [count for place, count in enumerate(reversed(counts)) if place % step == 0]
@@ -60,6 +60,6 @@ def write_title(axis: Axes, name: str, characters: int) -> None:
 
 
 def make_kind_marks(measured: Iterable[bool]) -> list[Line2D]:
-    """Return the legend's marks for measured and predicted values, as far as the picture has these."""
+    """Return the legend's marks for measured and predicted values, for those kinds that the picture has."""
     kinds = set(measured)
     return [mark for mark, kind in ((_MEASURED, True), (PREDICTED, False)) if kind in kinds]

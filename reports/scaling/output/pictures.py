@@ -1,4 +1,4 @@
-"""Plot the pictures of `python -m reports scaling`.
+"""Draw the pictures of `python -m reports scaling`.
 
 Measured values are filled and solid, predicted ones hollow, dashed and hatched.
 """
@@ -55,7 +55,9 @@ def _frame_bandwidths(axis: Axes) -> None:
 
 
 def plot_efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
-    """Plot efficiency by workers: a panel for each network, a line for each method; intervals if they are few."""
+    """Plot efficiency by workers: a panel for each network, a line for each method, with intervals if there are few
+    lines.
+    """
     found = [one for one in predictions if one.workload == workload]
     networks = list(dict.fromkeys(one.network for one in found))
     looks = style.choose_looks(list(dict.fromkeys(one.method for one in found)))
@@ -95,7 +97,7 @@ MapPoint = tuple[int, float]
 def find_measured_points(
     predictions: Sequence[Prediction], links: Sequence[Links], one_way: float
 ) -> dict[str, set[MapPoint]]:
-    """Return by workload the positions of measured steps on a map for this one-way latency."""
+    """Return by workload the positions of measured steps on a win map that assumes this one-way latency."""
     there = {
         one.name: one.bandwidth / PAYLOAD_SHARE for one in links if is_same_latency(one.alpha, one_way) and one.beta
     }
@@ -107,7 +109,9 @@ def find_measured_points(
 
 
 def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Sequence[Links], latency: str) -> Plot:
-    """Plot the methods predicted to be fastest by bandwidth and workers; dots are measurements, lines networks."""
+    """Plot the method predicted to be fastest by bandwidth and workers, with dots at measurements and lines at
+    networks.
+    """
     figure = Figure(figsize=(TEXT, LEGEND + 3.0))
     axis = figure.subplots()
     winner = found.winner
@@ -236,7 +240,7 @@ def list_makers(
     links: Sequence[Links],
     latency: str,
 ) -> dict[str, Maker]:
-    """Return the functions that make the pictures, by name; `latency` is that of the maps."""
+    """Return the functions that make the pictures, by name; `latency` is the one-way latency of the maps."""
     make = functools.partial
     found: dict[str, Maker] = {
         "scaling_check": make(plot_check, check),

@@ -11,7 +11,7 @@ from reports.scaling.model.predict import Predictor
 
 
 def write_notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
-    """Return remarks on all predictions."""
+    """Return remarks that concern all predictions."""
     said = ["; ".join(describe_links(links)), *_describe_overheads(predictor, links)]
     for workload in predictor.measurements.workloads:
         samples = format_number(predictor.get_samples(workload))
@@ -38,7 +38,7 @@ def write_notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
 
 
 def _describe_overheads(predictor: Predictor, links: Sequence[Links]) -> list[str]:
-    """Return which figures of MPI's own work count on which networks."""
+    """Return sentences on the CPU times of messages that predictions use on each network, and on their source."""
     model = predictor.model
     by_figures: dict[tuple[str, float, float], list[str]] = {}
     for one in links:

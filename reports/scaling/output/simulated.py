@@ -28,8 +28,8 @@ class SimulationSettings:
     """The settings shared by all simulations of a table.
 
     Attributes:
-        inner: the links in nodes.
-        steps: their number; None: 10 to 100, more with few workers.
+        inner: the links within nodes.
+        steps: the number of steps; None: 10 to 100, more with few workers.
         oversubscription, eager_bytes: as in `simulator.Cluster`.
     """
 
@@ -49,15 +49,15 @@ class SimulationSettings:
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedSteps:
-    """Steps of one exchange on one network.
+    """The figures of simulated steps with one exchange on one network.
 
     Attributes:
-        median_s, p90_s: of steps of all workers.
-        mean_s: of a step; the rate is 1 over this.
-        efficiency: a step of one worker alone, without messages and of mean length, over `mean_s` (weak scaling).
-        exchange: share of the time between encoding and decoding, waiting included.
-        stragglers: share of the time that differences between workers cause.
-        exact: the simulation is; see `simulator.Course`.
+        median_s, p90_s: the median and the 90th percentile of step times of all workers.
+        mean_s: the mean step time; the rate is 1 over this.
+        efficiency: the mean step time of one worker alone, without messages, over `mean_s` (weak scaling).
+        exchange: the share of the step's time between encoding and decoding, waiting included.
+        stragglers: the share of the step's time that is due to differences between workers.
+        exact: whether the simulation is exact; see `simulator.Course`.
     """
 
     network: str
@@ -73,7 +73,7 @@ class SimulatedSteps:
 
 
 def simulate_exchange(asked: SimulationSettings, links: Links, exchange: str, workers: int) -> SimulatedSteps:
-    """Simulate the exchange of one table row.
+    """Simulate the steps of one table row: this exchange with this many workers.
 
     Raises:
         ValueError: the exchange does not fit the cluster.

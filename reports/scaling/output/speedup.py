@@ -1,4 +1,4 @@
-"""Predict how many times as fast a method is as training without compression."""
+"""Predict the speed-up of methods over training without compression."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Speedup:
     """The time of a step without compression divided by that of `method`: above 1, compression pays.
 
     Attributes:
-        low, high: the interval: of a prediction, or of a race's measurement; nan where there is none.
+        low, high: the interval of the prediction, or of a race's measurement; nan if there is none.
         is_measured: both steps were measured.
     """
 
@@ -44,17 +44,18 @@ class Speedup:
 
     @property
     def is_close(self) -> bool:
-        """Whether its interval contains 1, so that nothing is said of who is faster."""
+        """Whether the interval contains 1, so that it is uncertain which of both is faster."""
         return is_close(self.low, self.high)
 
 
 def find_close(
     found: Sequence[Speedup], predictions: Sequence[Prediction], compressors: Mapping[str, str]
 ) -> dict[Key, Speedup]:
-    """Return by workload, network and workers the closest rival where the fastest method is not certain.
+    """Return the closest rival of the fastest method, by workload, network and workers, if it is uncertain which is
+    faster.
 
-    Either the fastest method compresses, and the interval of its speed-up contains 1; or it does not compress, and the
-    interval of a method that does contains 1: then the fastest of these is returned.
+    If the fastest method compresses, the interval of its speed-up has to contain 1. If it does not compress, the
+    interval of a compressing method has to contain 1; the fastest such method is returned.
     """
     winners = find_winners(predictions)
     close: dict[Key, Speedup] = {}
@@ -68,7 +69,7 @@ def find_close(
 
 
 def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> list[Speedup]:
-    """Return the speed-up of each compressing method over the fastest one without compression."""
+    """Return the speed-up of each compressing method over the fastest method without compression."""
     compressors = predictor.measurements.compressors
     bases = find_baselines(found, compressors)
     pairs: dict[tuple[str, str, str], Pair | None] = {}

@@ -22,8 +22,7 @@ _ACROSS, _TITLE = 4, 20  # panels side by side, and characters of their names' l
 
 
 def plot_speedups(found: Sequence[Speedup], check: CrossValidation) -> Plot | None:
-    """Plot a row of panels for each workload, a panel for each network, with the cost model's error for unseen
-    cells."""
+    """Plot a row of panels for each workload, a panel for each network, with the model's error for left-out cells."""
     if not found:
         return None
     workloads, networks, methods = (

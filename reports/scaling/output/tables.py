@@ -42,8 +42,9 @@ def build_table_by_workers(
     figures: Iterable[Figures],
     remarks: Sequence[str],
 ) -> ReportTable:
-    """Return a table with a row for each tuple of names, one for each of `headers`, and a column for each number of
-    workers."""
+    """Return a table with a row for each tuple of names (one name for each of `headers`) and a column for each number
+    of workers.
+    """
     rows: dict[tuple[str, ...], dict[int, TableCell]] = {}
     records = []
     for names, workers, value, text, record in figures:
@@ -77,13 +78,13 @@ def _get_names(one: Prediction) -> tuple[str, str, str]:
 
 
 def format_predicted(is_measured: bool, value: str, low: float = math.nan, high: float = math.nan) -> str:
-    """Return the text of a value with the sign of a prediction, and with its interval if it has one."""
+    """Return a value as text: a sign marks predicted values, and the interval follows if there is one."""
     text = value if is_measured else f"{EXTRAPOLATED}{value}"
     return text if math.isnan(low) else f"{text} ({format_number(low)} to {format_number(high)})"
 
 
 def _make_record(one: Prediction) -> dict[str, Any]:
-    """Return the values of a prediction for programs."""
+    """Return the record of a prediction for programs."""
     step = one.step
     return {
         "iterations_per_second": one.iterations_per_second,
@@ -133,10 +134,10 @@ def build_fastest_table(
     close: Mapping[Key, tuple[str, float]],
     remarks: Sequence[str],
 ) -> ReportTable:
-    """Return a table of the fastest methods with their speed-ups; an entry counts as measured if all methods were.
+    """Return a table of the fastest methods with their speed-ups; a cell counts as measured if all its methods were.
 
     Args:
-        close: where the fastest method is not certain, a method and its speed-up, whose interval contains 1.
+        close: where it is uncertain which method is fastest, the rival and its speed-up, whose interval contains 1.
     """
     bases = find_baselines(found, compressors)
     guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
@@ -202,7 +203,7 @@ def _join_ranges(ranges: Sequence[tuple[float, float]]) -> str:
 
 
 def format_ranges(one: BreakEven) -> str:
-    """Describe the bandwidths at which a method wins, and those at which it may."""
+    """Describe the bandwidths at which a method wins, and those at which it is uncertain."""
 
     def format_range(low: float, high: float) -> str:
         ends = [format_bandwidth(float(f"{end:.2g}")) if 0 < end < math.inf else "" for end in (low, high)]
@@ -248,8 +249,10 @@ def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> Repor
 
 
 def describe_closest(found: Sequence[Needed], close: Mapping[Key, Any]) -> list[str]:
-    """Return for each network a sentence on the smallest change that would make another method the fastest, of those
-    numbers of workers for which it is certain which method that is."""
+    """Return for each network a sentence on the smallest change that would make another method the fastest.
+
+    Numbers of workers for which it is uncertain which method is fastest are left out.
+    """
     nearest: dict[tuple[str, str], tuple[float, str, Needed]] = {}
     for one in found:
         if (one.prediction.workload, one.prediction.network, one.prediction.workers) in close:

@@ -40,7 +40,7 @@ class _ServerPlayer:
         )
 
     def _send(self, source: int, target: int, n: float, come: Action) -> None:
-        """Send a message to a receiver that is waiting: an announced message begins two latencies later."""
+        """Send a message to a receiver that is waiting; a message that must be announced begins two latencies later."""
         asking = 2 * self.events.get_latency(source, target) if n > self.eager_bytes else 0.0
         self.events.schedule(self.events.now + asking, lambda: self.events.send(source, target, n, lambda: None, come))
 

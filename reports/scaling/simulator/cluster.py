@@ -22,8 +22,8 @@ class Link:
     """A full-duplex link.
 
     Args:
-        latency_s: one way, of an empty message between two ends that have such links.
-        s_per_byte: seconds a byte, each way; 0: no limit.
+        latency_s: one-way time of an empty message between two ends that both have such a link.
+        s_per_byte: seconds per byte, in each direction; 0: no limit.
     """
 
     latency_s: float
@@ -46,12 +46,13 @@ class Cluster:
         link: the link of each node; of each worker if `per_node` is 1.
         per_node: workers of a node, which share its link when they send to other nodes.
         inner: the link of each worker for messages within its node; required if `per_node` is above 1.
-        servers: endpoints that do not train.
-        links: links that differ, by number of the node. The latency between two nodes is the mean of theirs.
-        oversubscription: the core carries the sum of all nodes' bandwidths, each way, over this; 1 or less: no limit.
-        eager_bytes: longer messages are announced, and begin when their receiver is there and has said so: that takes
-            two more latencies (Open MPI over TCP: 65536). Without: every message begins when its sender is ready.
-        summing_s_per_byte: the time in which a worker adds a received byte to its own.
+        servers: the number of endpoints that do not train.
+        links: exceptions from `link`, by number of the node. The latency between two nodes is the mean of both links'.
+        oversubscription: the bandwidths of all nodes together, divided by that of the core, each way; 1 or less: no
+            limit.
+        eager_bytes: longer messages are announced, and begin when their receiver has answered that it is ready, which
+            takes two more latencies (Open MPI over TCP: 65536). None: every message begins when its sender is ready.
+        summing_s_per_byte: the time in which a worker adds a received byte to its own sum.
 
     Raises:
         ValueError: a number is not possible.
@@ -101,10 +102,11 @@ class Cluster:
         return np.maximum(np.concatenate([inner, nodes, nodes, [core, 0.0]]), _AT_ONCE)
 
     def find_paths(self, sources: Ints, targets: Ints) -> Ints:
-        """Return the resources that each message uses: (messages, 3), positions in `s_per_byte`, the last of which
+        """Return the resources that each message uses, (messages, 3): positions in `s_per_byte`, the last of which
         costs nothing.
 
-        Within a node: out of the sender, into the receiver. Else: out of its node, through the core, into the other.
+        Within a node, these are the links of sender and receiver; else the sender's node, the core and the receiver's
+        node.
         """
         out, into = 2 * self.endpoints, 2 * self.endpoints + self.nodes
         core, free = into + self.nodes, into + self.nodes + 1

@@ -1,4 +1,4 @@
-"""Simulate steps of schedules as discrete events: any schedule on any network."""
+"""Simulate steps of schedules as discrete events, for any schedule and any network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reports.scaling.simulator.step import Step
 
 @dataclasses.dataclass
 class _Turn:
-    """The part of an endpoint in a round."""
+    """The messages of an endpoint in a round, in which it sends `sends` and receives a number of messages."""
 
     number: int
     sends: list[tuple[int, float]] = dataclasses.field(default_factory=list)
@@ -31,7 +31,7 @@ _Place = tuple[int, int, int]
 
 
 def _list_turns(schedule: Schedule, endpoints: int) -> _Turns:
-    """Return for each endpoint the rounds in which it has messages."""
+    """Return for each endpoint its turns: the rounds in which it has messages."""
     turns: _Turns = [[] for _ in range(endpoints)]
 
     def turn(endpoint: int, number: int) -> _Turn:
@@ -49,7 +49,9 @@ def _list_turns(schedule: Schedule, endpoints: int) -> _Turns:
 
 
 class _EventPlayer:
-    """Simulates all endpoints; each proceeds independently through the turns of its steps."""
+    """Simulates all endpoints by events; each proceeds independently through the turns (rounds with messages) of its
+    steps.
+    """
 
     def __init__(self, cluster: Cluster, step: Step, steps: int, seed: int) -> None:
         self.cluster, self.step, self.steps, self.seed = cluster, step, steps, seed
@@ -113,7 +115,7 @@ class _EventPlayer:
             self.announced[there].append((source, n))
 
     def _accept(self, source: int, n: float, there: _Place) -> None:
-        """Announce that the receiver is ready; the announcement takes one latency."""
+        """Begin an announced message one latency from now, when its sender has heard that the receiver is ready."""
         target, step, number = there
         begin = self.events.now + self.events.get_latency(target, source)
         self.events.schedule(begin, lambda: self._send(source, target, n, step, number))
@@ -128,7 +130,7 @@ class _EventPlayer:
         )
 
     def _count(self, place: _Place, change: int) -> None:
-        """Count messages of a turn, which ends when all have left and arrived; before the turn begins, only count."""
+        """Change the number of messages that a turn still waits for; end the turn at 0, unless it has not begun."""
         self.open[place] += change
         if self.open[place] or not self._is_in(place):
             return

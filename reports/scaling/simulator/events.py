@@ -18,10 +18,10 @@ Action = Callable[[], None]
 
 
 class Events:
-    """A heap of future actions, and all messages in transit.
+    """The state of a simulation: a heap of future actions, and all messages in transit.
 
     Attributes:
-        now: seconds.
+        now: the simulated time in seconds.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -41,7 +41,7 @@ class Events:
         self._places = np.zeros(len(s_per_byte), np.int64)  # of links among those that are looked at
 
     def schedule(self, time: float, action: Action) -> None:
-        """Schedule an action for this time."""
+        """Schedule an action for this simulated time."""
         heapq.heappush(self._heap, (time, next(self._numbers), action))
 
     def get_latency(self, source: int, target: int) -> float:
@@ -60,7 +60,7 @@ class Events:
         self._has_changed = True
 
     def run(self) -> None:
-        """Execute all actions until none is left."""
+        """Execute all actions in order of time until none is left."""
         while True:
             due = self._heap[0][0] if self._heap else np.inf
             if self._has_changed and due > self.now * _SAME:  # rates are set once for all actions at the same time
@@ -82,7 +82,7 @@ class Events:
         return self._ways[source, target]
 
     def _finish(self) -> None:
-        """Remove the messages that have left."""
+        """Remove the messages whose last byte has left."""
         stay = self._ends > self.now * _SAME
         gone, self._left = self._left[~stay], self._left[stay]
         self._changed[self._paths[~stay]] = self._has_changed = True

@@ -17,15 +17,17 @@ class SimulatedTraining:
     """The work of a training step, independent of the exchange and the number of workers.
 
     Args:
-        compute: of the gradient.
-        payload_bytes: of a worker's message.
-        dense_bytes: of uncompressed messages: sums within nodes, answers of an asynchronous server.
-        encode_s, decode_s: of one payload.
-        update_s: of the parameters.
-        staleness: of `asynchronous`.
-        part_bytes: the most that collectives of a number of workers carry: longer messages travel in equal parts, one
-            after another, each a collective of its own, as in training (trainers/lanes). Messages to neighbours and
-            servers travel whole.
+        compute: the times to compute a gradient.
+        payload_bytes: the size of a worker's message.
+        dense_bytes: the size of uncompressed messages: sums within nodes, answers of an asynchronous server.
+        encode_s, decode_s: the times for one payload.
+        update_s: the time to update the parameters.
+        staleness: the staleness of the exchange `asynchronous`.
+        part_bytes: returns, for a number of workers, the largest part of a collective: longer messages are sent in
+            equal
+            parts, one after another, each a collective of its own, as in training (trainers/lanes). Messages to
+            neighbours
+            and servers are not divided.
     """
 
     compute: Compute
@@ -38,8 +40,9 @@ class SimulatedTraining:
     part_bytes: Callable[[int], float] = lambda workers: math.inf
 
     def cut_into_parts(self, workers: int, make: Callable[[int, float], Schedule]) -> Schedule:
-        """Return the schedule of payloads sent in parts; `make` returns that of one part by the workers and its
-        size."""
+        """Return the schedule of a payload sent in parts; `make` returns the schedule of one part, given workers and
+        bytes.
+        """
         parts = max(1, math.ceil(self.payload_bytes / self.part_bytes(workers)))
         return make(workers, self.payload_bytes / parts) * parts
 
@@ -50,8 +53,8 @@ class SimulatedExchange:
 
     Args:
         summary: a description.
-        schedule: returns the schedule for a cluster and a training; not called if asynchronous.
-        payloads: returns the number of payloads that a worker decodes.
+        schedule: a function that returns the schedule for a cluster and a training; not called if asynchronous.
+        payloads: a function that returns the number of payloads that a worker decodes.
         servers: the number of dedicated servers.
     """
 
@@ -62,10 +65,10 @@ class SimulatedExchange:
     is_asynchronous: bool = False
 
     def make_step(self, cluster: Cluster, training: SimulatedTraining) -> Step | Asynchronous:
-        """Return a training's step on a cluster, for `simulate`.
+        """Return a step of a training on a cluster, for `simulate`.
 
         Raises:
-            ValueError: the cluster has no room for it.
+            ValueError: the cluster does not fit the exchange.
         """
         work = {
             "encode_s": training.encode_s,

@@ -6,7 +6,7 @@ Neighbours = list[list[int]]
 
 
 def ring(workers: int) -> Neighbours:
-    """Return the neighbours in a ring, in both directions; two workers have one link."""
+    """Return the neighbours in a bidirectional ring; two workers have one link."""
     return [sorted({(i - 1) % workers, (i + 1) % workers} - {i}) for i in range(workers)]
 
 

@@ -20,9 +20,11 @@ class PlannedRound:
     """A round with the times of its messages, (messages,), as if all were in transit at once.
 
     Attributes:
-        wire_s: from the departure of the first byte to that of the last.
-        sums_s: the time that each endpoint takes to add up.
-        shift: every endpoint up to `members` sends a message like all others so far ahead; None if it is not so.
+        wire_s: from the departure of a message's first byte to that of its last.
+        sums_s: the time that each endpoint takes to add up what it has received.
+        shift: the distance at which every endpoint up to `members` sends an equal message to the endpoint ahead; None
+            if
+            the round has other messages.
     """
 
     round: Round
@@ -54,8 +56,9 @@ class PlannedRound:
         return dataclasses.replace(self, round=dataclasses.replace(self.round, repeats=repeats))
 
     def advance(self, times: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return when endpoints finish the round, (endpoints,), and when each message has begun and left,
-        (messages,)."""
+        """Return when each endpoint finishes the round, (endpoints,), and when each message begins and has left,
+        (messages,).
+        """
         of, to = self.round.sources, self.round.targets
         begun = times[of]
         heard = np.maximum(begun + self.latency_s, times[to]) + self.latency_s
@@ -93,7 +96,7 @@ class Plan:
     repeats: int
 
     def list_rounds(self) -> Iterator[PlannedRound]:
-        """Yield all rounds, repeated ones only once."""
+        """Yield the rounds in order, each repeated round only once."""
         for one in self.members:
             yield from one.list_rounds() if isinstance(one, Plan) else [one]
 

@@ -14,12 +14,13 @@ class Course:
     """The times at which workers were ready, exchanged and finished, in seconds since the start.
 
     Attributes:
-        ready: gradient computed and encoded, (steps, workers).
-        exchanged: all messages of the step sent and received, (steps, workers).
-        finished: the step, (steps, workers).
+        ready: when the gradient was computed and encoded, (steps, workers).
+        exchanged: when all messages of the step were sent and received, (steps, workers).
+        finished: when the step was finished, (steps, workers).
         engine: `rounds` or `events`.
-        exact: it is what the model says; else messages of different workers met on links, and were taken to share them
-            as if all of a round were under way at once.
+        exact: the times are exactly those of the model; else messages of different workers met on links, and were
+            assumed
+            to share them as if all messages of a round were in transit at once.
     """
 
     ready: Floats

@@ -1,4 +1,4 @@
-"""Simulate steps of schedules as recurrences over arrays: a few operations for a round of all workers."""
+"""Simulate steps of schedules by recurrences over arrays: a few operations for a round of all workers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _Play = Callable[[Floats], Floats]
 
 
 def _never_meet(rounds: list[PlannedRound], cluster: Cluster) -> bool:
-    """Tell whether messages of several workers can never fill a link together, however late they are.
+    """Tell whether messages of several workers can never fill a link together, however late some workers are.
 
-    A worker has only the messages of one round under way, and these begin together. If they also end together, and a
-    link can carry what all workers could ever send through it, each message has the same rate from beginning to end.
+    A worker has messages of only one round in transit, and these begin together. If they also end together, and a link
+    can carry all that workers could ever send through it, the rate of each message is constant.
     """
     if not rounds:
         return True
@@ -46,7 +46,7 @@ def _never_meet(rounds: list[PlannedRound], cluster: Cluster) -> bool:
 
 
 def _compute_lone_rates(senders: Ints, keys: Ints, paths: Ints, capacities: Floats) -> Floats:
-    """Return the rates of messages in bytes per second if each sender were alone."""
+    """Return the rates that messages would have if each sender were alone, in bytes per second."""
     if len(np.unique(senders)) == len(senders):
         return np.asarray(capacities[paths].min(axis=1), np.float64)
     own, places = np.unique(keys, return_inverse=True)
@@ -56,7 +56,7 @@ def _compute_lone_rates(senders: Ints, keys: Ints, paths: Ints, capacities: Floa
 
 
 def _end_together(senders: Ints, wire_s: Floats, is_announced: np.ndarray) -> bool:
-    """Tell whether each sender's messages end at the same time; a sender's single message does."""
+    """Tell whether the messages of each sender end at the same time; a single message does."""
     if len(np.unique(senders)) == len(senders):
         return True
     order = np.argsort(senders, kind="stable")
@@ -67,10 +67,10 @@ def _end_together(senders: Ints, wire_s: Floats, is_announced: np.ndarray) -> bo
 
 
 class _MeetingWatch:
-    """Checks whether messages that could meet have met in a way that changes their rates.
+    """Checks whether messages of several workers met on a link in a way that changes their rates.
 
-    They have not if those that together fill a link begin and end together, and if a link is free again before the next
-    round needs it.
+    Their rates stay if all messages that together fill a link begin and end together, and if the link is free before
+    the next round needs it.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -115,11 +115,12 @@ def _slide_maximum(times: Floats, shift: int, low: int, high: int, slope: float)
 
 
 def _play_ring(one: PlannedRound, times: Floats) -> Floats:
-    """Simulate at once all repeats of a round in which each worker sends equally many bytes equally far ahead.
+    """Simulate at once all repeats of a round in which each worker sends equally many bytes to the worker `shift`
+    ahead.
 
-    A round is max(t[i] + w, t[i - s] + l + w) with w for the bytes and l for the latency. Repeated k times, it is the
-    maximum over j of t[i - j s] + j l + k w for j up to k. Of announced messages it is, for the same reason, max(t[i +
-    s] + l, t[i] + 2 l, t[i - s] + 3 l) + w, and j goes from -k to k.
+    A round is max(t[i] + w, t[i - s] + l + w) with s for the shift, w for the time of the bytes and l for the latency.
+    Repeated k times, it is the maximum over j of t[i - j s] + j l + k w for j from 0 to k. With announced messages it
+    is max(t[i + s] + l, t[i] + 2 l, t[i - s] + 3 l) + w, and j goes from -k to k.
     """
     assert one.shift is not None
     repeats, latency = one.round.repeats, float(one.latency_s[0])
@@ -140,7 +141,7 @@ class _RoundPlayer:
         self.watch = None if is_safe else _MeetingWatch(cluster)
 
     def play_plan(self, plan: Plan, times: Floats) -> Floats:
-        """Return when endpoints finish the rounds of a plan that they begin at `times`."""
+        """Return the times at which endpoints finish the rounds of a plan, if they begin them at `times`."""
 
         def once(times: Floats) -> Floats:
             for one in plan.members:
@@ -163,15 +164,18 @@ class _RoundPlayer:
         return self._repeat(once, times, one.repeats, one.members, [one])
 
     def _repeat(self, once: _Play, times: Floats, repeats: int, period: int, rounds: list[PlannedRound]) -> Floats:
-        """Simulate a period repeatedly, only until it moves all endpoints by as much as the previous period did.
+        """Simulate a round or schedule repeatedly, until a period of repetitions advances all endpoints as the one
+        before did.
 
-        The times at which endpoints are through are sums and maxima of those at which they begin (max-plus linear).
+        The times at which endpoints finish are sums and maxima of those at which they begin (max-plus linear).
         Repetitions of such a system become periodic (Baccelli, Cohen, Olsder and Quadrat, "Synchronization and
         Linearity", 1992, section 3.7), so the remaining periods are computed at once.
 
         Args:
-            period: of how many repetitions: of W messages round a ring W, in which a late worker's delay goes round;
-                of whole schedules 2, as between two who swap it comes back in the second.
+            period: the number of repetitions in a period: W for messages round a ring of W, in which a late worker's
+                delay
+                travels round; 2 for whole schedules, since a delay that two workers swap returns in the second
+                repetition.
             rounds: the repeated rounds.
         """
         if repeats < 2 * period:  # the usual case: they are over before a period shows

@@ -21,10 +21,10 @@ class Round:
     """Messages that do not wait for each other.
 
     Attributes:
-        sources, targets: endpoints, (messages,).
-        bytes: of each message, (messages,).
-        repeats: so many such rounds follow each other.
-        sums: receivers add up what has come.
+        sources, targets: the endpoints of each message, (messages,).
+        bytes: the size of each message, (messages,).
+        repeats: the number of such rounds in succession.
+        sums: whether receivers add up what they receive.
     """
 
     sources: Ints
@@ -45,19 +45,19 @@ class Schedule:
     arrived.
 
     Attributes:
-        members: rounds, or schedules, one after another.
-        repeats: so many times.
+        members: rounds or schedules, one after another.
+        repeats: the number of times that the sequence is repeated.
     """
 
     members: tuple[Round | Schedule, ...] = ()
     repeats: int = 1
 
     def __add__(self, other: Schedule) -> Schedule:
-        """Return the schedule that does this one and then the other."""
+        """Return the schedule that consists of this one and then the other."""
         return Schedule(self._alone + other._alone)
 
     def __mul__(self, times: int) -> Schedule:
-        """Return the schedule repeated, as for a message in this many parts."""
+        """Return the schedule repeated `times` times, as for a message sent in this many parts."""
         return Schedule(self._alone, times) if self.members and times != 1 else self
 
     @property
@@ -96,7 +96,7 @@ def group_endpoints(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) 
     """Return the schedule executed by several groups of endpoints at the same time.
 
     Args:
-        groups: (groups, members): who the schedule's endpoints 0, 1, ... are.
+        groups: (groups, members): the endpoints that take the roles of the schedule's endpoints 0, 1, ...
     """
     of = np.asarray(groups, np.int64)
 
@@ -116,7 +116,7 @@ def _shift(workers: int, distance: int, n: float, repeats: int = 1, sums: bool =
 
 
 def _swap(power: int, bit: int, n: float, sums: bool = False) -> Schedule:
-    """Return a round in which pairs of the 2^power workers swap messages: the numbers of a pair differ in one bit."""
+    """Return a round in which the 2^power workers swap messages in pairs whose numbers differ in this bit."""
     all_ = np.arange(2**power)
     return make_messages(all_, all_ ^ (1 << bit), n, sums=sums)
 
@@ -126,8 +126,9 @@ def _join(schedules: Sequence[Schedule]) -> Schedule:
 
 
 def _fold(workers: int, n: float, inside: Callable[[int], Schedule]) -> Schedule:
-    """Return `inside`, a schedule for the largest power of two up to W, with the rounds that include the other
-    workers."""
+    """Return a schedule for W workers: `inside` on the largest power of two up to W, and rounds before and after it for
+    the other workers.
+    """
     power = workers.bit_length() - 1
     above = np.arange(2**power, workers)
     return (
@@ -136,17 +137,17 @@ def _fold(workers: int, n: float, inside: Callable[[int], Schedule]) -> Schedule
 
 
 def allreduce_ring(workers: int, n: float) -> Schedule:
-    """Return a reduce-scatter and an allgather round a ring (Patarasuk and Yuan, 2009): 2 (W - 1) rounds of n / W."""
+    """Return an allreduce round a ring (Patarasuk and Yuan, 2009): 2 (W - 1) rounds of n / W."""
     return reduce_scatter_ring(workers, n) + _shift(workers, 1, n / workers, workers - 1)
 
 
 def allreduce_doubling(workers: int, n: float) -> Schedule:
-    """Return recursive doubling: lg W rounds of n (Thakur, Rabenseifner and Gropp, 2005)."""
+    """Return an allreduce by recursive doubling: lg W rounds of n (Thakur, Rabenseifner and Gropp, 2005)."""
     return _fold(workers, n, lambda power: _join([_swap(power, bit, n, True) for bit in range(power)]))
 
 
 def allreduce_rabenseifner(workers: int, n: float) -> Schedule:
-    """Return recursive halving, then doubling (Rabenseifner, 2004): n / 2, n / 4, ... and back."""
+    """Return an allreduce by recursive halving, then doubling (Rabenseifner, 2004): n / 2, n / 4, ... and back."""
 
     def inside(power: int) -> Schedule:
         parts = [(bit, n / 2 ** (power - bit)) for bit in reversed(range(power))]
@@ -157,28 +158,28 @@ def allreduce_rabenseifner(workers: int, n: float) -> Schedule:
 
 
 def reduce_scatter_ring(workers: int, n: float) -> Schedule:
-    """Return W - 1 rounds of n / W."""
+    """Return a reduce-scatter round a ring: W - 1 rounds of n / W."""
     return _shift(workers, 1, n / workers, workers - 1, sums=True)
 
 
 def allgather_ring(workers: int, n: float) -> Schedule:
-    """Return W - 1 rounds of n."""
+    """Return an allgather round a ring: W - 1 rounds of n."""
     return _shift(workers, 1, n, workers - 1)
 
 
 def allgather_bruck(workers: int, n: float) -> Schedule:
-    """Return Bruck et al. (1997): ceil(lg W) rounds, of 1, 2, 4, ... contributions; any number of workers."""
+    """Return the allgather of Bruck et al. (1997): ceil(lg W) rounds of 1, 2, 4, ... contributions, for any W."""
     hops = [2**bit for bit in range((workers - 1).bit_length())]
     return _join([_shift(workers, -hop, min(hop, workers - hop) * n) for hop in hops])
 
 
 def alltoall_pairwise(workers: int, n: float) -> Schedule:
-    """Return W - 1 rounds of n / W, each with another partner."""
+    """Return an alltoall of W - 1 rounds of n / W, in each of which a worker has another partner."""
     return _join([_shift(workers, distance, n / workers) for distance in range(1, workers)])
 
 
 def alltoall_linear(workers: int, n: float) -> Schedule:
-    """Return one round of all messages."""
+    """Return an alltoall with all messages in one round."""
     of, to = np.nonzero(~np.eye(workers, dtype=bool))
     return make_messages(of, to, n / workers)
 

@@ -15,13 +15,13 @@ def simulate(cluster: Cluster, step: Step | Asynchronous, steps: int, seed: int 
     """Simulate steps that all workers begin at the same time; return the times of each worker.
 
     Args:
-        steps: how many, 1 or more.
-        seed: of the times to compute; the same gives the same.
+        steps: the number of steps, 1 or more.
+        seed: of the times to compute; the same seed gives the same times.
         engine: `rounds`, `events`, or `auto`: rounds where they are exact, else events up to MOST_EVENTS messages,
             and beyond that rounds, whose course then says that it is not exact.
 
     Raises:
-        ValueError: endpoints are missing that the exchange needs, or a number is not possible.
+        ValueError: the cluster lacks endpoints that the exchange needs, or a number is out of range.
     """
     if steps < 1:
         raise ValueError(f"steps={steps}: valid is 1 or more")

@@ -33,8 +33,10 @@ class Compute:
             raise ValueError(f"{self}: valid are times of 0 or more")
 
     def draw_times(self, workers: int, step: int, seed: int) -> Floats:
-        """Return the seconds of each worker, (workers,), which depend on the arguments only; more workers leave the
-        first times unchanged."""
+        """Return the seconds that each worker takes, (workers,).
+
+        They depend on the arguments only, and those of the first workers do not depend on the number of workers.
+        """
         normal = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, step])).standard_normal(workers)
         times = self.mean_s * np.exp(self.sigma * normal - self.sigma**2 / 2)
         for worker, factor in self.slow.items():
@@ -45,12 +47,13 @@ class Compute:
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """The work of a worker in one step.
+    """The work of a worker in one step, besides its messages.
 
     Args:
-        compute: of the gradient.
-        encode_s, decode_s: before and after the exchange: of the worker's own message, of all that it gets.
-        update_s: of the parameters, after that.
+        compute: the times to compute the gradient.
+        encode_s: the time to encode the worker's own message, before the exchange.
+        decode_s: the time to decode all that it receives, after the exchange.
+        update_s: the time to update the parameters, after decoding.
     """
 
     compute: Compute
@@ -59,7 +62,7 @@ class _Work:
     update_s: float = dataclasses.field(default=0.0, kw_only=True)
 
     def draw_before(self, workers: int, step: int, seed: int) -> Floats:
-        """Return the seconds until the exchange, (workers,)."""
+        """Return the seconds of each worker from the step's beginning until its exchange, (workers,)."""
         return self.compute.draw_times(workers, step, seed) + self.encode_s
 
     @property
@@ -72,7 +75,7 @@ class Step(_Work):
     """One step: compute, encode, exchange, decode, update.
 
     Args:
-        exchange: a schedule, or several that take turns.
+        exchange: a schedule, or several schedules that successive steps use in turn.
     """
 
     exchange: Schedule | Sequence[Schedule] = Schedule()
@@ -87,11 +90,11 @@ class Step(_Work):
 class Asynchronous(_Work):
     """Steps against a dedicated server by stale synchronous parallel (Ho et al., NeurIPS 2013): docs/guide/servers.md.
 
-    The server takes one gradient after another and answers its sender with the parameters, but not a worker that is
-    more than `staleness` steps ahead of the slowest: that one is answered when the slowest has caught up.
+    The server processes one gradient after another and answers the sender with the parameters. A worker that is more
+    than `staleness` steps ahead of the slowest gets its answer when the slowest has caught up.
 
     Args:
-        push_bytes, pull_bytes: of a gradient's message, and of the parameters.
+        push_bytes, pull_bytes: the sizes of a gradient's message and of the parameters.
         staleness: the steps that a worker may be ahead.
         server_s: the time that the server takes for a gradient.
     """
