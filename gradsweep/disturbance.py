@@ -1,6 +1,7 @@
-"""Decide by a run's yardstick whether others disturbed it. Standard library only, because all programs need it.
+"""Decide whether other programs disturbed a run, by its yardstick: the times of a fixed piece of work.
 
 A yardstick is the object of this name in result.json or in a heat of ratios.json (docs/design/run-directory.md).
+Standard library only, because all programs need it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ OTHERS = 0.03
 
 
 def find_best(yardsticks: Iterable[Mapping[str, Any] | None]) -> dict[str, float]:
-    """Return the shortest reading on each host, in seconds, of the yardsticks of a sweep."""
+    """Return for each host the shortest time in seconds that any run of a sweep measured with its yardstick."""
     best: dict[str, float] = {}
     for yardstick in yardsticks:
         for host, seconds in _get_readings(yardstick).items():
@@ -26,19 +27,22 @@ def find_best(yardsticks: Iterable[Mapping[str, Any] | None]) -> dict[str, float
 
 
 def choose_best(yardstick: Mapping[str, Any] | None, best: Mapping[str, float]) -> float | None:
-    """Return the reading with which to compare a run, in seconds; None if there is none.
+    """Return the shortest time in seconds to compare a run's yardstick with; None if there is none.
 
-    A run waits for its slowest host, so of several hosts it is the one whose best is the slowest.
+    A run waits for its slowest host, so of several hosts the one with the longest of these times counts.
 
     Args:
         yardstick: of the run.
-        best: the best of the sweep on each host (see `find_best`).
+        best: the sweep's shortest time on each host, by `find_best`.
     """
     return max((best[host] for host in _get_readings(yardstick) if host in best), default=None)
 
 
 def compute_drift(yardstick: Mapping[str, Any] | None, best_s: float | None) -> float | None:
-    """Return how many times `best_s` the yardstick took at most, in nine tenths of the steps; None: it is not known."""
+    """Return the ratio to `best_s` that the yardstick's time did not exceed in nine tenths of the steps.
+
+    None: unknown.
+    """
     slow = _get_positive(yardstick, "slow_s")
     return slow / best_s if slow is not None and best_s else None
 
@@ -50,11 +54,11 @@ def get_share_of_others(yardstick: Mapping[str, Any] | None) -> float | None:
 
 
 def explain_disturbed(yardstick: Mapping[str, Any] | None, best_s: float | None) -> str | None:
-    """Return how others disturbed a run; None: they did not, or it is not known.
+    """Return in words how other programs disturbed a run; None if they did not, or if it is unknown.
 
     Args:
         yardstick: of the run; None: an earlier version trained it.
-        best_s: the best reading of the sweep on the same host, in seconds (see `choose_best`).
+        best_s: the sweep's shortest yardstick time on the same host, in seconds (see `choose_best`).
     """
     reasons = []
     drift, others = compute_drift(yardstick, best_s), get_share_of_others(yardstick)
@@ -67,7 +71,7 @@ def explain_disturbed(yardstick: Mapping[str, Any] | None, best_s: float | None)
 
 
 def _get_readings(yardstick: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the best reading on each host, in seconds, without values that are none."""
+    """Return the run's shortest yardstick time on each host, in seconds, without invalid values."""
     found = yardstick.get("by_host") if isinstance(yardstick, Mapping) else None
     readings = {host: _get_positive(found, host) for host in found} if isinstance(found, Mapping) else {}
     return {host: seconds for host, seconds in readings.items() if seconds is not None}

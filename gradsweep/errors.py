@@ -1,4 +1,4 @@
-"""Errors that are the user's, told in one line."""
+"""Errors in what the user asked for, each with a message of one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def bad_value(key: str, value: object, valid: str, meant: str = "") -> UsageErro
     """Return a UsageError that names the key, its value and what is valid, in one line whatever the value is.
 
     Args:
-        meant: a hint that stands before what is valid, by `gradsweep.options.hints.did_you_mean`.
+        meant: a hint from `gradsweep.options.hints.did_you_mean`, put before what is valid.
     """
     shown = "null" if value is None else str(value)
     return UsageError(f"{key}={shown if shown.isprintable() else repr(shown)}: {meant}valid is {valid}")

@@ -38,10 +38,10 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
 def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replace the content of the file at `path` atomically: readers see the old or the new one, never a part.
 
-    The new one is written under a name that nobody can know before, so that nobody can have put a link there.
+    The new file is first written under a name that nobody can guess, so that nobody can have put a link there.
 
     Args:
-        durable: it is on the disk before this returns; else a power cut may leave the old one, or an empty file.
+        durable: sync the file to the disk before returning; else a power cut may leave the old or an empty file.
     """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -88,7 +88,7 @@ def _replace_nan(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object at `path`; None if there is no regular file, or it holds none."""
+    """Return the JSON object in the file at `path`; None without a regular file, or if it contains no JSON object."""
     try:
         with disk_errors.add_file_name(path):
             value = json.loads(regular_files.read_text(path))
@@ -119,17 +119,18 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
 def append_json(path: Path, value: Mapping[str, Any]) -> None:
     """Append an object as one line of strict JSON; a torn last line, left by a crash, is cut off first.
 
-    Several processes may append to one file: one waits for the other, whose line would pass for a torn one.
+    Several processes may append to one file: they wait for each other, because the unfinished line of another process
+    would look like a torn one.
 
     Raises:
-        BlockingIOError: the other one does not let go of it.
+        BlockingIOError: another process has kept the file locked for too long.
     """
     with disk_errors.add_file_name(path), file_lock.take(path, wait_s=PATIENCE_S) as lock:
         _write_at(lock.descriptor, _end_of_last_line(lock.descriptor), json_line(value))
 
 
 def json_line(value: Mapping[str, Any]) -> str:
-    """Return an object as a line of strict JSON, in ASCII: whatever is in its texts, it is one line."""
+    """Return an object as one line of strict JSON in ASCII, whatever characters its strings contain."""
     return json.dumps(_replace_nan(value), allow_nan=False) + "\n"
 
 

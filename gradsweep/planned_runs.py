@@ -22,7 +22,7 @@ GONE = f"its directory or its {run_directory.CONFIG} is not there; a resume lays
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """A recorded run: its config is `base` with `changes`, without the keys in `lacks`."""
+    """A recorded run, whose config is the mapping `base` with `changes` applied and the keys in `lacks` removed."""
 
     name: str
     signature: str
@@ -74,7 +74,7 @@ def _parse_run(signature: str, entry: object, base: Mapping[str, Any]) -> Record
 def note(sweep: Path, runs: Collection[Recorded]) -> None:
     """Record these runs; a run replaces the recorded one with the same signature.
 
-    The sections of a config that all have in common stand there once: of ten thousand points it is a few megabytes.
+    Config sections that all runs have in common are stored once, so that ten thousand runs take a few megabytes.
     """
     recorded = read(sweep)
     base = next(iter(recorded.values())).base if recorded else next((run.config for run in runs), {})
@@ -116,5 +116,5 @@ def flaw(sweep: Path) -> str | None:
 
 
 def missing(sweep: Path, there: Collection[str]) -> list[Recorded]:
-    """Return the recorded runs that are not in `there`, a collection of names or of signatures."""
+    """Return the recorded runs without those in `there`, a collection of names or of signatures."""
     return [run for run in read(sweep).values() if run.signature not in there and run.name not in there]

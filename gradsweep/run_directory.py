@@ -1,7 +1,7 @@
 """The run directory: the only interface between sweep, trainers and reports.
 
-The names of its files, and what a run's state and attempts say. Standard library only, because every rank and every
-report loads it.
+This module has the names of its files, and reads a run's state and attempts. Standard library only, because every rank
+and every report loads it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ ONLY_RACED = "race=only: not to be trained"
 
 
 def is_fine(state: Mapping[str, Any]) -> bool:
-    """Tell by its status and reason whether a run is as it was asked for: done, pruned, or pending and only raced."""
+    """Tell whether a run has ended as the user wanted: done, pruned, or not trained because it was only to race."""
     return state["status"] in FINE or (state["status"] == PENDING and state.get("reason") == ONLY_RACED)
 
 
@@ -156,12 +156,12 @@ class Run:
 def contributors(run: Run, attempts: Sequence[Mapping[str, Any]], result: Mapping[str, Any] | None) -> list[int]:
     """Return the numbers of the attempts whose steps are in a run's figures: the last one, and those that it continues.
 
-    A result says whether its run continued from a checkpoint (`resumed_after`), but not from whose: then all attempts
-    that have begun count.
+    If the result says that the run continued from a checkpoint (`resumed_after`), all earlier attempts that have begun
+    count, because it does not say which of them wrote the checkpoint.
 
     Args:
-        attempts: those of the run's state.
-        result: of the run, if it has one.
+        attempts: the attempts in the run's state.json.
+        result: the content of its result.json, if any.
     """
     numbers = [attempt["number"] for attempt in attempts if isinstance(attempt.get("number"), int)]
     earlier = numbers[:-1] if (result or {}).get("resumed_after") else []
@@ -176,9 +176,9 @@ def nodes_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def runs_of(sweep: Path, folder: str = RUNS) -> list[Run]:
-    """Return the runs of a sweep directory, sorted by name; with another `folder`, its probes.
+    """Return the runs of a sweep directory, sorted by name; with `folder`, those in another folder, such as probes.
 
-    A run is a directory, and no link to one, with a config.yaml that is a regular file.
+    A directory counts as a run if it is not a symbolic link and has a regular file config.yaml.
     """
     directory = sweep / folder
     try:

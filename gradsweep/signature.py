@@ -25,7 +25,7 @@ with that value is not in a signature, either."""
 
 
 def signature(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a resolved config without `NOT_IN_SIGNATURE`, but with `DECIDING`, in hex."""
+    """Return the SHA-256, in hex, of those keys of a resolved config that determine the numbers of a run."""
     return signature_of_sections({key: canonical(value) for key, value in config.items()})
 
 
@@ -47,7 +47,7 @@ def signature_of_sections(sections: Mapping[str, str]) -> str:
 
 @functools.cache  # most runs of a sweep have the same section
 def _drop_added(section: str, text: str) -> str:
-    """Return a section without options that earlier versions lacked, where they have the values that held then."""
+    """Return a section without options that earlier versions lacked, unless their values change what is computed."""
     values, added = json.loads(text), ADDED_OPTIONS[section]
     if not isinstance(values, dict) or added.keys().isdisjoint(values):
         return text
@@ -56,7 +56,7 @@ def _drop_added(section: str, text: str) -> str:
 
 @functools.cache
 def _select_deciding(section: str, text: str) -> dict[str, str]:
-    """Return the keys of a section that decide, in dotted form, where they differ from what held before."""
+    """Return the `DECIDING` keys of a section, dotted, whose values differ from what earlier versions did."""
     given = json.loads(text)
     values = given if isinstance(given, dict) else {}
     found = {key: values.get(key) for key, before in DECIDING[section].items() if values.get(key) not in (None, before)}

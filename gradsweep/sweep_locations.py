@@ -1,4 +1,4 @@
-"""Where sweeps lie: the one place that knows how the directories of sweeps are kept together.
+"""Find the directories of sweeps; only this module knows how they are arranged.
 
 By default a sweep is ROOT/<date>/<time>, with ROOT output/; hydra.sweep.dir (hydra.run.dir) may put it anywhere.
 """

@@ -14,9 +14,10 @@ LOCK = ".lock"  # in the sweep's directory
 
 
 def read_lock_owner(directory: Path) -> dict[str, Any] | None:
-    """Return the process that runs the sweep in `directory` (host, pid, since); None: it is not running.
+    """Return the process that runs the sweep in `directory` (host, pid, since); None if no process runs it.
 
-    Where it cannot be told from here whether that process has ended, `remove` is the file to remove if it has.
+    If we cannot see whether that process has ended, the result also has `remove`: the lock file that a user has to
+    remove if it has.
     """
     lock = directory / LOCK
     try:

@@ -1,4 +1,4 @@
-"""What may go to a terminal, and tables of it."""
+"""Format text, numbers and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 
 def harmless(text: str) -> str:
-    r"""Return a text from others with its control characters spelled out (\x1b); carriage returns become new lines."""
+    r"""Return a text of unknown origin with control characters escaped (\x1b) and carriage returns as new lines."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
@@ -24,7 +24,7 @@ def one_line(text: str) -> str:
 def align(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """Return the lines of a table with aligned columns; the columns in `right` are aligned right.
 
-    The last column is as wide as it likes.
+    The last column is not padded.
     """
     table = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -38,7 +38,7 @@ def align(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]
 
 
 def number(value: float | None, form: str) -> str:
-    """Return a number in `form`; a number too large for any column is shown by its first digits."""
+    """Return a number formatted by `form`; a very large one with three significant digits, None as an empty text."""
     return "" if value is None else format(value, form if abs(value) < LARGE else ".3g")
 
 
@@ -60,6 +60,6 @@ def duration(seconds: float | None) -> str:
 
 
 def describe_lock_owner(holder: dict[str, Any]) -> str:
-    """Return the process that holds a sweep."""
+    """Return words for the process that has locked a sweep, as `read_lock_owner` found it."""
     gone = f" (if it has ended there, remove {holder['remove']})" if "remove" in holder else ""
     return one_line(f"pid {holder.get('pid')} on {holder.get('host')}{gone}")

@@ -12,12 +12,16 @@ FEW = 30
 
 
 def steps(result: Mapping[str, Any], warmup: int | None = None) -> int | None:
-    """Return how many steps after the warm-up a result.json's figures cover; 0: they cover the warm-up too.
+    """Return over how many steps after the warm-up a throughput was measured; 0: it includes the warm-up.
 
-    Without a warm-up, the first steps are its warm-up. None: it is not known.
+    It always includes the warm-up if the config has no warm-up steps: then the first steps are slower all the same.
 
     Args:
-        warmup: what the config says, for results of earlier versions, which did not count.
+        result: the content of result.json.
+        warmup: the config's warm-up steps, for results of earlier versions, which do not have the number.
+
+    Returns:
+        None if the number is not known.
     """
     found, every, left_out = (_count(result.get(key)) for key in ("timed_steps", "steps", "warmup_steps"))
     if found is not None:
@@ -28,16 +32,16 @@ def steps(result: Mapping[str, Any], warmup: int | None = None) -> int | None:
 
 
 def after_warmup(steps: int, warmup: int) -> int:
-    """Return how many steps are timed; 0: there was no warm-up, or the run is so short that its steps are timed."""
+    """Return how many of `steps` come after the warm-up; 0 also if there is no warm-up: see `steps`."""
     return max(0, steps - warmup) if warmup else 0
 
 
 def remark(steps: int | None, every: int | None = None) -> str:
-    """Return a remark if a throughput covers few timed steps or the warm-up; empty if all is well or unknown.
+    """Return a remark if a throughput covers few steps or includes the warm-up; empty if neither, or if unknown.
 
     Args:
-        steps: those after the warm-up; 0: the warm-up is timed too.
-        every: how many steps the run had.
+        steps: the timed steps after the warm-up; 0: the warm-up is timed, too.
+        every: all steps of the run.
     """
     if steps is None or steps >= FEW:
         return ""

@@ -1,6 +1,6 @@
 """Read YAML that other users may have written; aliases are refused, as Gradsweep writes none.
 
-Ten lines of aliases of aliases are a mapping of billions of values for whoever walks through it.
+Ten lines of nested aliases can expand to billions of values ("billion laughs").
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def parse_mapping(text: str | bytes) -> dict[str, Any]:
     """Return the mapping in a YAML document; its keys must be texts.
 
     Raises:
-        ValueError: it is none, or see `parse`.
+        ValueError: the document is no such mapping, or see `parse`.
     """
     value = parse(text)
     if not isinstance(value, dict):
@@ -57,15 +57,16 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         OSError: the file is not there, is no regular file, or cannot be read.
-        ValueError: it holds none, see `parse_mapping`.
+        ValueError: it does not contain a valid mapping, see `parse_mapping`.
     """
     return parse_mapping(regular_files.read_bytes(path))
 
 
 def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the mapping in a YAML file, of whose sections many files share some: each distinct section is parsed once.
+    """Return the mapping in a YAML file; a section with the same text as in an earlier file is not parsed again.
 
-    A section is a key at the margin with all lines up to the next. Its value is shared: nobody may change it.
+    A section is a key without indentation, with all lines up to the next such key. Callers must not change its value,
+    because it is shared.
 
     Raises:
         OSError, ValueError: see `read_mapping`.

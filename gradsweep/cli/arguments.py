@@ -1,4 +1,4 @@
-"""The parser of `python -m` commands: a wrong one is answered in one line, and --version prints ours."""
+"""The parser of `python -m` commands: it answers a wrong command in one line and has the option --version."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Command(Parser):
 
 
 class Version(argparse.Action):
-    """The option --version."""
+    """The action of --version: prints the versions and ends the program."""
 
     def __init__(self, option_strings: list[str], dest: str, **given: Any) -> None:
         super().__init__(

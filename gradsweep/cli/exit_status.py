@@ -12,15 +12,16 @@ from gradsweep.errors import UsageError
 
 
 def run_command(program: str, ask: Callable[[], int], *refusals: type[Exception]) -> int:
-    """Run `ask`, which prints a command's answer, and return its exit status; if it fails, print one line.
+    """Run a command by calling `ask`, and return the command's exit status; print one line to stderr if it fails.
 
     Args:
-        program: as the user has called it, in front of the line.
-        refusals: besides UsageError, exceptions that say in one line why the command cannot work.
+        program: the command's name as the user has typed it; the line begins with it.
+        ask: does the command's work, and returns the exit status.
+        refusals: besides UsageError, exceptions whose text says in one line why the command cannot work.
 
     Returns:
-        2 if it cannot work or its output cannot be written; 128 + n where signal n ends it: Ctrl-C, or a reader
-        such as `head` that has seen enough.
+        The result of `ask`; 2 if the command cannot work or its output cannot be written; 128 + n if signal n ends
+        it: SIGINT after Ctrl-C, SIGPIPE if a reader such as `head` has closed the pipe.
     """
     refused: tuple[type[Exception], ...] = (UsageError, *refusals)
     try:

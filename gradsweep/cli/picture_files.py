@@ -1,4 +1,4 @@
-"""Pictures of commands: allowed files, and how they are written. Loads no matplotlib."""
+"""The pictures that commands write: check their file names, and save them. Loads no matplotlib."""
 
 from __future__ import annotations
 

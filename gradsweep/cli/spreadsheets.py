@@ -1,7 +1,7 @@
 """CSVs that people open in spreadsheets; standard library only, because all programs that write one load it.
 
-A spreadsheet takes a text that begins with = + - or @ for a formula and computes it, whoever has chosen the text: the
-name of a run, a host, the reason of a failure.
+A spreadsheet takes a text that begins with = + - or @ for a formula and executes it. Others may have chosen the text:
+it may be the name of a run, a host, or the reason of a failure.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def to_csv(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def quote(text: str) -> str:
-    r"""Return a text for a spreadsheet, with an apostrophe before it if the spreadsheet would read it as a formula or
-    number.
+    r"""Return a text so that a spreadsheet shows it and does not execute it as a formula.
 
-    That is what may be a formula but is no number, and what has control characters, which are spelled out (\x1b).
+    A text that may be a formula gets an apostrophe in front, unless it is a number. So does a text with control
+    characters, which are escaped (\x1b).
     """
     printable = _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
     is_formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)

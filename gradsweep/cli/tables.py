@@ -35,7 +35,7 @@ def console() -> Console:
     from rich.console import Console
 
     class Pipe(Console):
-        """A console that leaves a closed pipe to the caller; rich would end the program."""
+        """A console that raises BrokenPipeError if the reader has closed the pipe; rich's own would end the program."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

@@ -1,6 +1,6 @@
-"""A disk that cannot be written or read: which errors say so, and the line that every command tells it in.
+"""Recognise the errors of a disk that cannot be written or read, and describe them in one line for users.
 
-Standard library only, so that every room may import it.
+Standard library only, so that every package may import it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ADVICE = {
 
 
 def is_trouble(error: BaseException) -> bool:
-    """Tell whether an error is one of TROUBLE."""
+    """Tell whether an error means that the disk cannot be written or read (see `TROUBLE`)."""
     return isinstance(error, OSError) and error.errno in TROUBLE
 
 
@@ -56,7 +56,7 @@ def add_file_name(path: Path | str) -> Iterator[None]:
 
 
 def _name_unnamed() -> str:
-    """Return the words for the file of an error that names none.
+    """Return words for the file of an error that has no file name.
 
     If standard output cannot be written, discard its unwritten text, because Python would try to write it again.
     """

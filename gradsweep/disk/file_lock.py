@@ -1,7 +1,7 @@
 """Locks on files: those of the kernel (`flock`), and soft ones (soft_lock.py) where a file system has none.
 
-The kernel's lock belongs to an open file and all copies of its descriptor; it ends with the last process that has one.
-A soft lock belongs to a process. Standard library only, so that every room may import it.
+The kernel's lock belongs to an open file and all copies of its descriptor; it ends when the last copy is closed.
+A soft lock belongs to a process. Standard library only, so that every package may import it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _told: list[str] = []  # that there are no locks: once is enough
 
 
 class FileLock:
-    """A lock that this process holds until `close`. `descriptor` is that of the open file.
+    """A lock on a file that this process holds until `close`; `descriptor` belongs to the open file.
 
-    A child process that inherits the descriptor keeps the kernel's lock, and a soft one only if it adopts it (`adopt`).
+    A child process that inherits the descriptor holds the kernel's lock, too. A soft lock it holds only after `adopt`.
     """
 
     def __init__(self, descriptor: int, soft: tuple[Path, Owner] | None = None) -> None:
@@ -57,14 +57,14 @@ def take(path: Path, *, shared: bool = False, new: bool = False, make: bool = Tr
     """Lock the file at `path`, and return the lock.
 
     Args:
-        shared: others may have it as well, shared as this one.
-        new: the file must not be there yet.
-        make: the file is made if it is missing, and may be written.
-        wait_s: so long for others to give it back.
+        shared: take a shared lock, which several processes can hold at the same time.
+        new: the file must not exist yet.
+        make: create the file if it is missing; with False, open it read-only.
+        wait_s: how many seconds to wait for other processes to release the lock.
 
     Raises:
-        BlockingIOError: somebody else has it.
-        OSError: the file cannot be opened, or is no regular one.
+        BlockingIOError: another process still holds the lock.
+        OSError: the file cannot be opened, or is not a regular file.
     """
     flags = (os.O_RDWR | os.O_CREAT if make else os.O_RDONLY) | (os.O_EXCL if new else 0)
     descriptor = regular_files.open_descriptor(path, flags=flags)
@@ -76,10 +76,10 @@ def take(path: Path, *, shared: bool = False, new: bool = False, make: bool = Tr
 
 
 def adopt(path: Path, descriptor: int) -> FileLock:
-    """Return the lock on `path` that the parent process holds and whose `descriptor` this process has inherited.
+    """Take over the lock on `path` from the parent process, whose `descriptor` this process has inherited.
 
     Raises:
-        OSError: that is another file, or the parent has ended, so that others may have the lock.
+        OSError: the descriptor belongs to another file, or the parent has ended, so that others may hold the lock.
     """
     if not os.path.samestat(os.fstat(descriptor), path.stat()):
         raise OSError(f"{path}: not what descriptor {descriptor} has opened")
@@ -98,10 +98,10 @@ def is_held(path: Path, *, shared: bool = False) -> bool:
     """Tell whether a process, this one or another, holds the lock of `path`.
 
     Args:
-        shared: the lock is one of those that several may have.
+        shared: ask about shared locks, which several processes can hold, instead of an exclusive one.
 
     Raises:
-        OSError: there is a file, and it cannot be opened.
+        OSError: the file exists but cannot be opened.
     """
     try:
         descriptor = regular_files.open_descriptor(path, flags=os.O_RDWR if shared else os.O_RDONLY)
@@ -117,7 +117,10 @@ def is_held(path: Path, *, shared: bool = False) -> bool:
 
 
 def to_remove(path: Path) -> Path | None:
-    """Return the soft lock's file, for a user to remove if its process has ended; None if we can see whether it has."""
+    """Return the file of the soft lock on `path` if only a user can tell whether its owner has ended, else None.
+
+    The user removes this file if the owner has ended.
+    """
     owner = soft_lock.owner_of(soft_lock.path_of(path))
     return None if owner is None or soft_lock.can_be_seen(owner) else soft_lock.path_of(path)
 
@@ -128,7 +131,7 @@ def forget(path: Path) -> None:
 
 
 def _wait(path: Path, descriptor: int, shared: bool, wait_s: float) -> tuple[Path, Owner] | None:
-    """Lock an open file; return the soft lock and its owner if the lock is a soft one."""
+    """Lock an open file, and wait for it; return a soft lock's path and owner, or None for a lock of the kernel."""
     began, wait, is_told = time.monotonic(), _WAITS_S[0], False
     while True:
         try:
@@ -168,10 +171,10 @@ def _lock(path: Path, descriptor: int, shared: bool) -> tuple[Path, Owner] | Non
 
 
 def _flock(descriptor: int, operation: int) -> bool:
-    """Try to get the kernel's lock without waiting; return False if the file system has no locks.
+    """Take the kernel's lock without waiting; return False if the file system has no locks.
 
     Raises:
-        BlockingIOError: somebody else has it.
+        BlockingIOError: another process holds the lock.
     """
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)

@@ -1,8 +1,8 @@
 """Read files that other users may have made: regular files only, up to a limit.
 
-A results directory may be shared. A FIFO in it would be waited for without end, a device would do whatever it does, a
-symbolic link may lead to somebody's secrets, and a sparse file of a terabyte does not fit into memory. All of these are
-refused with the reason, in place of being opened. Standard library only: every rank and every report loads this.
+A results directory may be shared. Opening a FIFO in it would hang, opening a device may have side effects, a symbolic
+link may lead to somebody's secrets, and a sparse file of a terabyte does not fit into memory. All of these are refused
+with the reason, and not opened. Standard library only: every rank and every report loads this.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NotRegular(OSError):
 
 
 def stamp_file(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
-    """Return a tuple that changes when a file is written or replaced; None if there is no file."""
+    """Return a tuple that changes whenever the file at `path` is written or replaced; None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -48,11 +48,11 @@ def stamp_file(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
 
 @contextmanager
 def open_regular(path: str | os.PathLike[str], most: int | None = None) -> Iterator[BinaryIO]:
-    """Open a regular file for reading; anything else is left untouched.
+    """Open a regular file for reading; refuse anything else without opening it.
 
     Args:
-        path: of the file; its directory may be reached through links, the file itself may not be one.
-        most: bytes that the file may have.
+        path: of the file. Its directories may be symbolic links, the file itself may not.
+        most: largest size of the file in bytes.
 
     Raises:
         NotRegular: it is no regular file, or larger than `most`.

@@ -1,11 +1,10 @@
 """Soft locks: files that say which process has a lock, for file systems on which the kernel has none.
 
-A process is known by its host, its boot, its pid and the time of its start; that stands in `.soft-NAME`, beside the
-file NAME that is locked. Whoever comes later on the same host sees whether the process is still there, and takes its
-place if it is not. Of a process on another host, or in another container, nobody knows: a person has to remove the
-file.
+The soft lock of the file NAME is the file `.soft-NAME` beside it. It identifies its owner by host, boot id, pid and
+start time. Another process on the same host can see whether the owner still runs, and replaces it if it has ended. An
+owner on another host or in another container cannot be seen: then a user has to remove the file.
 
-A file is made with its content, and never has another owner but by `replace`.
+A lock file is created together with its content, and only `replace` changes its owner.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LONGEST_NAME = 150  # bytes of a name that others are made of
 
 
 def path_of(path: Path, token: str | None = None) -> Path:
-    """Return the path of a file's soft lock; with a `token`, of a shared one."""
+    """Return the path of a file's soft lock; with `token`, of the shared soft lock whose owner has this token."""
     name = path.name
     if len(os.fsencode(name)) > _LONGEST_NAME:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
@@ -40,7 +39,7 @@ def list_shared(path: Path) -> list[Path]:
 
 
 def claim(soft: Path, mine: Owner) -> bool:
-    """Make a soft lock, or replace an owner that has ended; return whether `mine` now owns the lock."""
+    """Create a soft lock, or replace its owner if that has ended; return whether `mine` now owns the lock."""
     if _make(soft, mine):
         return True
     found = owner_of(soft)
@@ -61,7 +60,7 @@ def _make(soft: Path, mine: Owner) -> bool:
 def replace(soft: Path, found: Owner, mine: Owner) -> bool:
     """Replace the owner `found` by `mine`; if several processes try, only one succeeds.
 
-    They lock that, too, by a soft lock that is named for the owner that was found: it is never one again.
+    They exclude each other by a second soft lock, named after `found`: a token never owns the lock again later.
     """
     guard = soft.with_name(f"{soft.name}-{found.get('token')}")
     if not claim(guard, mine):
@@ -155,7 +154,7 @@ def _boot() -> str:
 
 
 def _space() -> str:
-    """Return the namespace of our process ids."""
+    """Return the name of this process's PID namespace; empty if the system does not show it."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -163,9 +162,9 @@ def _space() -> str:
 
 
 def _find_start(pid: int) -> int | None:
-    """Return the start of a process in ticks since boot; 0 if it has ended and its parent has not waited for it.
+    """Return the start time of a process in ticks since boot; 0 for a zombie.
 
-    None: that cannot be seen.
+    None: the start time cannot be read.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

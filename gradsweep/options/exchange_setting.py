@@ -32,7 +32,7 @@ def describe_tuned(tuned: Mapping[str, Any]) -> str:
 
 
 def describe_baseline(ratios: Mapping[str, Any]) -> str | None:
-    """Return what the baseline of a race was allowed, by the content of ratios.json; None if it does not say so."""
+    """Return in words whether the baseline of a race was tuned, and its setting; None if ratios.json does not say."""
     tuned, untuned = ratios.get("tuned"), ratios.get("untuned")
     if isinstance(tuned, Mapping):
         return f"tuned ({describe_tuned(tuned)})"

@@ -32,8 +32,9 @@ def one_of(known: Collection[str], listed_by: str, what: str = "") -> str:
 def find_nearest(word: str, known: Iterable[str]) -> list[str]:
     """Return the valid names nearest to a word: several if they are equally near, none if all are too far.
 
-    Near is, in this order: the name itself but for capitals and separators; the last part of a dotted name, as lr is of
-    optimizer.lr; a typo for every three letters, of which two swapped letters are one; a beginning of the name.
+    From the nearest on, a name is near if it equals the word but for capitals and separators; if its last dotted part
+    is the word (lr for optimizer.lr); if they differ by at most one typo for every three letters, where two swapped
+    letters are one typo; if it begins with the word.
     """
     names, typed = list(dict.fromkeys(known)), _fold(word)
     same = [name for name in names if _fold(name) == typed]
@@ -49,7 +50,7 @@ def find_nearest(word: str, known: Iterable[str]) -> list[str]:
 
 
 def _typos(word: str, name: str) -> int | None:
-    """Count the typos between two words, without the sections that they share; None: too many."""
+    """Count the typos between two dotted words, leaving out sections that both have; None: too many."""
     while "." in word and word.partition(".")[0] == name.partition(".")[0]:
         word, name = word.partition(".")[2], name.partition(".")[2]
     most = min(max(1, len(word) // 3), _MOST_TYPOS, len(word) - 1)

@@ -29,8 +29,8 @@ _SHOWN = 200
 class InvalidParameter(ValueError):
     """A hyper-parameter has an invalid value. The message is one line.
 
-    `name` is the field, `value` what was given, `valid` what would have been right; `meant` stands in front of that, a
-    hint by `gradsweep.options.hints` or nothing.
+    `name` is the field, `value` what was given, and `valid` describes valid values. `meant` is a hint from
+    `gradsweep.options.hints`, put in front of `valid`, or empty.
     """
 
     def __init__(self, name: str, value: object, valid: str, meant: str = "") -> None:
@@ -38,7 +38,7 @@ class InvalidParameter(ValueError):
         self.name, self.value, self.valid, self.meant = name, value, valid, meant
 
     def prefix(self, section: str) -> InvalidParameter:
-        """Return the same error with its section in front of the option, as in values_options.levels."""
+        """Return the same error with `section` in front of the option's name, as in values_options.levels."""
         return InvalidParameter(f"{section}.{self.name}", self.value, self.valid, self.meant)
 
 
@@ -56,7 +56,7 @@ def show(value: object) -> str:
 class Valid:
     """The values that a field accepts: a description for people, a test, and the valid names for hints.
 
-    `from_mapping` gives a field what `normalise` makes of a valid value.
+    `from_mapping` sets a field to `normalise(value)` for a valid value.
     """
 
     words: str
@@ -144,9 +144,10 @@ def sequence(words: str, test: Callable[[Any], bool]) -> Any:
 
 
 def mapping(words: str) -> Any:
-    """Return a dataclass field for a mapping from names to values, empty by default: options of something that another
-    option names. Whoever has the field checks what is in it. It is compared, but left out of the hash; from a config it
-    comes sorted by its keys."""
+    """Return a dataclass field for a mapping from names to values, empty by default.
+
+    It holds options of a part that another option names, such as those of a nested compressor; the dataclass itself
+    checks them. The field counts for comparison but not for the hash. `from_mapping` sorts it by its keys."""
 
     def passes(value: Any) -> bool:
         return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)

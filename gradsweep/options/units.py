@@ -11,10 +11,10 @@ _QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zµ]+)\s*")
 
 
 def bits_per_second(text: object) -> float | None:
-    """Return the bandwidth that a text such as `1gbit`, `100 Mbit/s` or `2.5Gbps` names, in bit/s, or None.
+    """Return a bandwidth such as `1gbit`, `100 Mbit/s` or `2.5Gbps` in bit/s; None if the text is no bandwidth.
 
-    Prefixes are decimal, as those of network rates are; a number without a unit names none, and neither do bytes a
-    second (`125MBps`).
+    Prefixes are decimal, as usual for network rates. Numbers without a unit and bytes per second (`125MBps`) are no
+    bandwidth.
     """
     if re.search(r"B(ps|PS)\s*$", str(text)):
         return None
@@ -22,12 +22,12 @@ def bits_per_second(text: object) -> float | None:
 
 
 def seconds(text: object) -> float | None:
-    """Return the time that a text such as `50us`, `1.5 ms` or `0s` names, in seconds; None if it names none."""
+    """Return a time such as `50us`, `1.5 ms` or `0s` in seconds; None if the text is no time."""
     return _quantity(str(text).lower(), _SECONDS)
 
 
 def byte_count(text: object) -> float | None:
-    """Return the size that a text such as `44MB`, `64 KiB` or `8B` names, in bytes; None if it names none."""
+    """Return a size such as `44MB`, `64 KiB` or `8B` in bytes; None if the text is no size."""
     return _quantity(str(text).lower(), _BYTES)
 
 
@@ -37,7 +37,7 @@ def _quantity(text: str, units: dict[str, float]) -> float | None:
 
 
 def format_bandwidth(rate: float) -> str:
-    """Format bit/s as they may be typed again: 1gbit, 2.5gbit, 100mbit."""
+    """Format a bandwidth in bit/s as `bits_per_second` reads it: 1gbit, 2.5gbit, 100mbit."""
     for unit, size in reversed(_BITS.items()):
         if rate >= size:
             return f"{rate / size:.4g}{unit}"
@@ -45,7 +45,7 @@ def format_bandwidth(rate: float) -> str:
 
 
 def format_time(value: float) -> str:
-    """Format seconds as they may be typed again: 50us, 1.5ms, 0s."""
+    """Format a time in seconds as `seconds` reads it: 50us, 1.5ms, 0s."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
             return f"{value / size:.4g}{unit}"

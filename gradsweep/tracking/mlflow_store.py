@@ -68,5 +68,5 @@ def _batches(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _clean_name(name: str) -> str:
-    """Return the name of an option with only those characters that MLflow accepts, for which it may create a file."""
+    """Return the name of an option with only those characters that MLflow accepts in names (it makes files of them)."""
     return re.sub(r"[^\w. -]|^\.+$", "_", name, flags=re.ASCII)[:_NAME]

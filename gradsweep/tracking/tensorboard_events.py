@@ -9,9 +9,9 @@ from typing import Any
 
 
 class EventFile:
-    """An event file, made in a directory; if no time is given, an event has the present one (Unix time in s).
+    """An event file in a directory; events have the time `at_s` (Unix time in s), by default the present one.
 
-    It does without tensorboardX's SummaryWriter: that has a thread, which dies of a full disk, and its callers wait.
+    tensorboardX's SummaryWriter is not used: on a full disk its thread dies, and its callers wait forever.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -30,7 +30,7 @@ class EventFile:
         self._write(at_s, summary=text(name, words))
 
     def add_scalars(self, step: int, values: Mapping[str, float], at_s: float | None = None) -> None:
-        """Write the values of a step as one event: an event for each takes ten times as long."""
+        """Write all values of a step as one event: an event for each value takes ten times as long."""
         from tensorboardX.proto.summary_pb2 import Summary
 
         tagged = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
