@@ -18,8 +18,9 @@ from trainers.lanes.server_link import FIGURES
 class Asynchronous(Synchronous):
     """Asynchronous SGD: in a step a worker sends its compressed gradient to the server and gets the newest parameters.
 
-    The server (trainers/servers/asynchronous.py) clips and updates; a worker's optimizer only holds the values that the
-    schedule sets. At the end of an epoch every worker gets parameters that contain all gradients.
+    The server (trainers/servers/asynchronous.py) clips gradients and updates parameters; a worker's optimizer only
+    holds the momentum and weight decay that the schedule sets. At the end of an epoch every worker gets parameters that
+    contain all gradients.
     """
 
     replicated = False

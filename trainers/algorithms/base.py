@@ -45,7 +45,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
-        """Start step `step` (from 1) of `epoch`; with `measure`, compute the compression error too."""
+        """Start step `step` (from 1) in `epoch`; with `measure`, compute its compression error, too."""
 
     def on_last_backward(self) -> None:
         """Prepare for the step's last backward, during which completed units may be sent."""
@@ -64,7 +64,7 @@ class Algorithm(ABC):
         return contextlib.nullcontext()
 
     def measure_withheld(self) -> float:
-        """Return the l2 norm of everything that this worker has withheld: memory_norm."""
+        """Return the l2 norm of everything that this worker's memory holds back (memory_norm in steps.csv)."""
         return self.setup.exchange.memory.norm()
 
     def figures(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Algorithm(ABC):
         """Restore the state that `state_dict` has returned.
 
         Raises:
-            ValueError: it is the state of something else.
+            ValueError: it is not the state of such an algorithm.
         """
         self.setup.exchange.load_state_dict(state["exchange"])
         self.setup.optimizer.load_state_dict(state["optimizer"])

@@ -14,8 +14,8 @@ class Choco(Ordered):
     """CHOCO-SGD: all neighbours of worker i keep the same estimate h_i of x_i. Worker i sends q_i = Q(x_i - h_i), and
     h_i += q_i.
 
-    Then x_i += gamma sum_j w_ij (h_j - h_i). A worker keeps only h_i and this sum, its pull, for any number of
-    neighbours; both are 0 at first.
+    Then x_i += gamma sum_j w_ij (h_j - h_i). However many neighbours it has, a worker keeps only h_i and this sum, its
+    pull; both are 0 at first.
 
     Koloskova, Stich and Jaggi, "Decentralized stochastic optimization and gossip algorithms with compressed
     communication" (ICML 2019), algorithms 2 and 5, is order=adapt_then_combine. Koloskova, Lin, Stich and Jaggi,

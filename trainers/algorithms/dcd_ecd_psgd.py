@@ -14,7 +14,7 @@ from trainers.gradients.flat import Unit
 
 
 class Copied(Gossiping):
-    """The frame of DCD and ECD: x_i becomes sum_j w_ij h_j + d_i, with the optimizer's step d_i and the copy h_j of
+    """The base of DCD and ECD: x_i becomes sum_j w_ij h_j + d_i, with the optimizer's step d_i and the copy h_j of
     worker j's parameters.
 
     A worker keeps h_i, at first the initial parameters of all workers, and its pull, sum_j w_ij (h_j - h_i). Messages
@@ -60,8 +60,9 @@ class Copied(Gossiping):
 
 
 class DCD(Copied):
-    """q_i = Q(x'_i - x_i) with x'_i = sum_j w_ij x_j + d_i is sent, and x_i += q_i, so that x_i equals its
-    neighbours' copies (algorithm 1 of the paper). Needs a compressor that loses little."""
+    """Difference compression (algorithm 1 of the paper): sends q_i = Q(x'_i - x_i) with x'_i = sum_j w_ij x_j + d_i.
+
+    Then x_i += q_i, so that x_i equals its neighbours' copies. Needs a compressor that loses little."""
 
     def prepare_outgoing(self, unit: Unit) -> Unit:
         torch.sub(unit.values, self.copy.view(unit), out=unit.gradient).add_(self.pull.view(unit))
@@ -76,8 +77,10 @@ class DCD(Copied):
 
 
 class ECD(Copied):
-    """Q(z_i) with z_i = (1 - t/2) x_i + (t/2) x'_i, t the step, is sent, and h_i becomes (1 - 2/t) h_i + (2/t) Q(z_i):
-    what compression loses is divided by t (algorithm 2 of the paper). Needs an unbiased compressor that loses little.
+    """Extrapolation compression (algorithm 2 of the paper): in step t sends Q((1 - t/2) x_i + (t/2) x'_i) = Q(z_i).
+
+    Then h_i becomes (1 - 2/t) h_i + (2/t) Q(z_i), so that compression errors are divided by t. Needs an unbiased
+    compressor that loses little.
     """
 
     def __init__(self, config: Any, setup: AlgorithmSetup) -> None:

@@ -11,7 +11,9 @@ from trainers.options import algorithms as options
 
 
 class DeepSqueeze(Ordered):
-    """c_i = Q(x_i + e_i) is sent, e_i becomes x_i + e_i - c_i, and x_i += gamma sum_j w_ij (c_j - c_i); first, e_i = 0.
+    """DeepSqueeze: worker i sends c_i = Q(x_i + e_i) with its compression error e_i, which is 0 at first.
+
+    Then e_i becomes x_i + e_i - c_i, and x_i += gamma sum_j w_ij (c_j - c_i).
 
     Tang, Lian, Qiu, Yuan, Zhang, Zhang and Liu, "DeepSqueeze: decentralization meets error-compensated compression"
     (2019), algorithm 1.

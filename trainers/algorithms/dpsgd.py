@@ -9,12 +9,12 @@ from trainers.options import algorithms as options
 
 
 class DPSGD(Ordered):
-    """x_i becomes x_i + gamma sum_j w_ij (Q(x_j) - Q(x_i)); without compression and with gamma = 1, sum_j w_ij x_j.
+    """D-PSGD: x_i += gamma sum_j w_ij (Q(x_j) - Q(x_i)); without compression and with gamma = 1, sum_j w_ij x_j.
 
     Lian et al., "Can decentralized algorithms outperform centralized algorithms?" (NeurIPS 2017), algorithm 1, is
-    order=combine_then_adapt. What compression loses is not corrected (Carli, Frasca, Fagnani, Zampieri, "Gossip
+    order=combine_then_adapt. Compression errors are not corrected (Carli, Frasca, Fagnani, Zampieri, "Gossip
     consensus algorithms via quantized communication", Automatica 2010; Q2-G in Koloskova, Stich and Jaggi, ICML 2019):
-    the mean of all workers is conserved, but they do not come closer than what Q loses of x.
+    the mean over all workers is conserved, but their distance stays as large as the compression error of x.
     """
 
     def __init__(self, config: options.DPSGD, setup: AlgorithmSetup) -> None:

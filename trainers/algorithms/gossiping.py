@@ -19,12 +19,12 @@ from trainers.topology import collect_facts
 
 
 class Gossiping(Algorithm):
-    """The frame of decentralised algorithms: worker i updates its parameters x_i by its gradient and the messages of
+    """The base of decentralised algorithms: worker i updates its parameters x_i by its gradient and the messages of
     its neighbours j.
 
-    W is the mixing matrix of the topology (trainers/topology), Q the compressor, gamma the consensus stepsize. All
-    work on parameters around a message is done unit by unit, while a unit is still in the processor's caches. Outside
-    of backward the flat gradients are scratch memory.
+    W is the mixing matrix of the topology (trainers/topology), Q the compressor, gamma the consensus stepsize. The
+    parameters are read and updated unit by unit, while a unit is still in the processor's caches. Outside of backward
+    the flat gradients are scratch memory.
     """
 
     replicated = False
@@ -38,7 +38,7 @@ class Gossiping(Algorithm):
         """State that lasts from step to step beside the parameters, by name."""
 
     def keep(self, name: str, values: torch.Tensor) -> Shadow:
-        """Register a buffer with the layout of the parameters as state; return its shadow."""
+        """Register the buffer `values`, laid out as the parameters, as state called `name`; return it as a Shadow."""
         self.kept[name] = values
         return Shadow(self.setup.units, values)
 
@@ -84,10 +84,13 @@ class Gossiping(Algorithm):
                 self.mix(unit)
 
     def add_differences(self, shadow: Shadow, unit: Unit, scale: float = 1.0) -> torch.Tensor:
-        """Add scale sum_j w_ij (Q_j - Q_i) to `shadow`, and return the unit's part of `shadow`.
+        """Add scale sum_j w_ij (Q_j - Q_i) to `shadow`, where Q_j is the unit's payload from worker j.
 
-        Sums are kept as differences, which are small, so that rounding adds little to them in many steps. To a sum of
-        parameters rounding would add more than some gradients do.
+        Sums are of differences, which are small, so that rounding errors stay small over many steps. In a sum of
+        parameters, rounding errors would be larger than some gradients.
+
+        Returns:
+            The unit's part of `shadow`.
         """
         self.gossip.add_own(shadow, unit, scale * (self.gossip.own - 1.0))
         self.gossip.add_others(shadow, unit, scale)

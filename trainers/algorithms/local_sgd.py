@@ -1,4 +1,4 @@
-"""Local SGD: local steps on every worker, and now and then an outer step along the mean of their movement."""
+"""Local SGD: local steps on every worker, and after every few of them an outer step along the mean of their changes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from trainers.options.optimizers import SGD
 class LocalSGD(Synchronous):
     """Local SGD: worker i takes `steps` steps from the last average x to x_i along its own gradients.
 
-    Then the mean of all x - x_i, through the exchange with its compressor and memory, is a gradient for an outer step
-    from x: SGD with `outer_lr` and `outer_momentum`, by default x minus the mean, the mean of the x_i. After it all
+    Then the exchange computes the mean of all x - x_i, with compressor and memory. It is the gradient of an outer step
+    of SGD from x, with `outer_lr` and `outer_momentum`; by default this step leads to the mean of the x_i. After it all
     workers have the same x to the bit. Stich, "Local SGD converges fast and communicates little", ICLR 2019; with
     Nesterov's momentum outside DiLoCo (Douillard et al., 2023). The optimizer's own state, such as momentum, stays
     with the worker.

@@ -13,8 +13,9 @@ from trainers.gradients.flat import Unit
 
 
 class SGP(Gossiping):
-    """x_i and a weight v_i, 1 at first, are mixed alike: x_i becomes sum_j w_ij x_j, and v_i sum_j w_ij v_j. Gradients
-    are taken of z_i = x_i / v_i, the parameters that a model has; steps are taken from x_i.
+    """SGP: mixes x_i and a weight v_i, at first 1, in the same way: to sum_j w_ij x_j and sum_j w_ij v_j.
+
+    The model's parameters are z_i = x_i / v_i: gradients are computed at z_i, and the optimizer's steps start from x_i.
 
     Only the columns of W have to sum to 1: z_i still converges to the mean. Assran, Loizou, Ballas and Rabbat,
     "Stochastic gradient push for distributed deep learning" (ICML 2019), algorithm 1.

@@ -59,7 +59,7 @@ def find_checkpoints(root: Path) -> list[Path]:
 
 
 class _Hashing:
-    """A file that computes the hash of the content written to it."""
+    """A binary file for writing that also computes the SHA-256 and the size of what is written to it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file, self.hash, self.size = file, hashlib.sha256(), 0
@@ -74,7 +74,7 @@ class _Hashing:
 
 
 def write_file(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a checkpoint's file to the disk; return its size and hash for meta.json.
+    """Write one file of a checkpoint and sync it to the disk; return its size and hash for meta.json.
 
     Raises:
         OSError: the file could not be written.
@@ -88,7 +88,7 @@ def write_file(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_file(path: Path, described: Any) -> dict[str, Any]:
-    """Read a checkpoint's file, and check the size and hash from meta.json.
+    """Return the content of a checkpoint's file, after a check of its size and hash against `described` in meta.json.
 
     Raises:
         Damaged: the file is not the one that was written.
@@ -166,7 +166,7 @@ def sync(directory: Path) -> None:
 
 
 def begin(root: Path, name: str) -> Path:
-    """Create a new directory for the checkpoint `name`, and remove remains of others."""
+    """Create the directory into which checkpoint `name` is written, and remove remains of interrupted saves."""
     root.mkdir(exist_ok=True)
     clear(root)
     partial = root / f".{name}.partial"
@@ -175,7 +175,7 @@ def begin(root: Path, name: str) -> Path:
 
 
 def commit(partial: Path, name: str, keep: int) -> None:
-    """Rename a written checkpoint to its final name, and remove all but the last `keep`."""
+    """Rename a completely written checkpoint to its final name, and remove all but the last `keep` checkpoints."""
     root = partial.parent
     sync(partial)
     os.rename(partial, root / name)

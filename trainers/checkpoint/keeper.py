@@ -38,7 +38,7 @@ class Position:
 
 
 class Keeper:
-    """The checkpoints of one run. All workers save and restore together.
+    """Saves and restores the checkpoints of one run. All workers call its methods together.
 
     Args:
         began: time.monotonic() at the beginning of this attempt.
@@ -61,7 +61,7 @@ class Keeper:
     # When
 
     def is_overdue(self) -> bool:
-        """Tell whether a save is due by the clock of rank 0; False on other ranks."""
+        """Tell on rank 0 whether the time between two saves (every_minutes) is over; False on other ranks."""
         minutes = self.config.every_minutes
         return self.comm.rank == 0 and minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
@@ -164,7 +164,7 @@ class Keeper:
             raise
 
     def _count_rows(self, position: Position) -> dict[str, int]:
-        """Return the number of rows that each CSV has at a position, which is the recorder's."""
+        """Return the number of rows that each CSV has at `position`, at which the recorder must be."""
         recorder, workers = self.training.recorder, self.comm.size
         evaluated = len(recorder.epochs)
         local = {LOCAL_MODELS: evaluated * workers} if self.decentralised else {}

@@ -25,7 +25,7 @@ _ALGORITHM = "algorithm."
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A worker's objects that have state."""
+    """The objects of a worker whose state a checkpoint saves."""
 
     replica: Replica
     algorithm: Algorithm
@@ -33,7 +33,7 @@ class Training:
     recorder: Recorder
 
     def collect_entries(self) -> dict[str, Any]:
-        """Return everything on which the next step depends, between two steps."""
+        """Return everything on which the next step depends, as named entries; called between two steps."""
         entries = {
             "parameters": self.replica.flat.values,
             "replica": self.replica.state_dict(),

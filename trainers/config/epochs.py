@@ -17,17 +17,17 @@ class Stretch:
 
 @dataclasses.dataclass(frozen=True)
 class Epochs:
-    """The epochs of a run of `steps` steps, which may end within one: `stretches` in order, the first from epoch 0."""
+    """The epochs of a run of `steps` steps: `stretches` in order, the first from epoch 0; the last may be cut."""
 
     steps: int
     stretches: tuple[Stretch, ...]
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[tuple[int, int]], epochs: int, max_steps: int | None = None) -> Epochs:
-        """Return the epochs of a run with these numbers of steps, cut after `max_steps`.
+        """Return the epochs of a run whose epochs have these lengths, cut after `max_steps`.
 
         Args:
-            lengths: by (epoch, steps per epoch): what holds from an epoch on, the first from 0.
+            lengths: pairs (epoch, steps per epoch): the length of all epochs from this one on, the first from 0.
         """
         stretches = [Stretch(0, 0, lengths[0][1])]
         for epoch, per_epoch in lengths[1:]:
@@ -43,17 +43,17 @@ class Epochs:
         return self.count_passed(self.steps)
 
     def count_done(self, step: int) -> int:
-        """Return how many epochs are complete when `step` (from 1) is taken."""
+        """Return how many epochs are complete before `step` (from 1)."""
         part = self._find_last(lambda one: one.steps <= step - 1)
         return part.epoch + (step - 1 - part.steps) // part.per_epoch
 
     def count_passed(self, steps: float) -> float:
-        """Return the number of epochs, with a fraction, that so many steps are."""
+        """Convert a number of steps since the start into a number of epochs, with a fraction."""
         part = self._find_last(lambda one: one.steps <= steps)
         return part.epoch + (steps - part.steps) / part.per_epoch
 
     def count_steps_until(self, epochs: float) -> float:
-        """Return the number of steps, with a fraction, until so many epochs are over."""
+        """Convert a number of epochs since the start into a number of steps, with a fraction."""
         part = self._find_last(lambda one: one.epoch <= epochs)
         return part.steps + (epochs - part.epoch) * part.per_epoch
 

@@ -37,12 +37,12 @@ NAMES = {cls: name for group in GROUPS.values() for name, cls in group.items()}
 
 
 def get_name(part: Any) -> str:
-    """Return the name by which a part was chosen."""
+    """Return the name by which a config chooses this part, such as `qsgd` for a QSGD."""
     return NAMES[type(part)]
 
 
 def flatten_options(config: Any) -> dict[str, Any]:
-    """Return all options of a RunConfig as dotted keys with plain values; a group goes by its name."""
+    """Return all options of a RunConfig by dotted key, with plain values; the value of a group is the chosen name."""
     options: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

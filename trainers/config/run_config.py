@@ -1,8 +1,8 @@
-"""What one run is: typed, with ranges, read by the launcher and by every rank.
+"""The config of one run as dataclasses with checked types and ranges, for the launcher and every rank.
 
-Loads neither torch nor Hydra. The launcher registers these dataclasses with Hydra, so a wrong type
-or an unknown key fails when a config is composed; `resolve` then checks ranges and which parts go
-together, before anything is started. A rank rebuilds the same objects from config.yaml.
+Loads neither torch nor Hydra. The launcher registers these dataclasses with Hydra, so that composing a config fails on
+a wrong type or an unknown key. `resolve` (trainers/rules) then checks ranges, and which options go together, before
+anything is started. A rank builds the same objects from config.yaml.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from trainers.options.sections import TRACKERS, Batch, Checkpoint, Clip, Data, L
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(Checked):
-    """All options that determine the numbers of a run, and a few locations."""
+    """The config of a run: all options that determine its numbers, and a few paths."""
 
     workers: int = integer(2, low=1, high=4096)
     threads_per_worker: int = integer(1, low=1, high=1024)
@@ -84,7 +84,7 @@ class RunConfig(Checked):
 
     @property
     def global_batch(self) -> int:
-        """The samples in a step of all workers together; with `phases`, in a step of the first phase."""
+        """The number of samples in a step of all workers together; with `phases`, in a step of the first phase."""
         return self.batch.count_samples(self.workers)
 
     @property
@@ -100,7 +100,7 @@ class RunConfig(Checked):
 
     @property
     def decentralised(self) -> bool:
-        """Workers exchange with their neighbours only, and each has parameters of its own."""
+        """Whether each worker has its own parameters and exchanges messages with its neighbours only."""
         return isinstance(self.algorithm, Decentralised)
 
     @property
@@ -141,7 +141,7 @@ def _build(prefix: str, cls: type, values: Mapping[str, Any]) -> Any:
 
 
 def build_member(group: str, value: Any) -> Any:
-    """Return the member of a group with the name and options in a mapping."""
+    """Build the dataclass that a mapping with `name` and options chooses from a group, such as `compressor`."""
     if not isinstance(value, Mapping) or value.get("name") not in GROUPS[group]:
         given = value.get("name") if isinstance(value, Mapping) else value
         members = GROUPS[group]
@@ -150,7 +150,7 @@ def build_member(group: str, value: Any) -> Any:
 
 
 def _build_section(prefix: str, cls: type, values: Any) -> Any:
-    """Return a section, built from a mapping with its nested sections."""
+    """Build the dataclass of a section, and those of its nested sections, from a mapping."""
     if not isinstance(values, Mapping):
         raise bad_value(prefix, values, "a mapping with the keys " + ", ".join(f.name for f in dataclasses.fields(cls)))
     nested = _sections_of(cls)
@@ -162,9 +162,9 @@ def _build_section(prefix: str, cls: type, values: Any) -> Any:
 
 
 def parse(config: Mapping[str, Any]) -> RunConfig:
-    """Return a resolved config in typed form; keys that no rank needs (`sweep`, `mpi`) are ignored.
+    """Build the RunConfig of a resolved config; keys that no rank needs (`sweep`, `mpi`) are ignored.
 
-    A section that earlier versions had not may be missing (`gradsweep.signature.ADDED`).
+    A section that earlier versions did not have may be missing (`gradsweep.signature.ADDED`).
 
     Raises:
         UsageError: one line with the key, its value and what is valid.
@@ -193,7 +193,7 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
 
 
 def load(path: Path) -> RunConfig:
-    """Read the config of a run directory, and return it in typed form.
+    """Read the config.yaml of a run directory, and return its RunConfig.
 
     Raises:
         UsageError: the file is missing or is not a config.

@@ -1,8 +1,8 @@
-"""Averaging consensus in one process: n vectors on the way to their mean, by messages to neighbours.
+"""Averaging consensus in one process: n workers bring their vectors to the common mean by messages to neighbours.
 
-What decentralised training is without gradients (Koloskova, Stich and Jaggi, "Decentralized stochastic optimization and
+This is decentralised training without gradients (Koloskova, Stich and Jaggi, "Decentralized stochastic optimization and
 gossip algorithms with compressed communication", ICML 2019, section 3), with the run's compressors, mixing matrices and
-random numbers. Rows are workers: x is (n, d), W x is what all workers have after they have mixed.
+random numbers. Rows are workers: x is (n, d), and W x are the vectors of all workers after mixing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ DIVERGED = 1e6
 
 
 class Channel:
-    """The compression of every worker's vector on the way to the neighbours.
+    """Compresses and decompresses every worker's vector, as its neighbours receive it.
 
     Args:
-        compressor: a copy of it for each worker, each with a state of its own.
-        shapes: of the units that a vector consists of, in their order.
+        compressor: is copied for each worker, so that each copy has its own state.
+        shapes: the shapes of the units of which a vector consists, in order.
         workers: n.
-        seed: of the keys, which are those of training: Key(seed, worker, step, unit).
+        seed: of the random numbers, whose keys are those of training: Key(seed, worker, step, unit).
     """
 
     def __init__(self, compressor: Compressor, shapes: Sequence[Sequence[int]], workers: int, seed: int) -> None:
@@ -66,11 +66,11 @@ class Gossip(ABC):
     Args:
         start: (n, d), float32 or float64; is not changed. In float64 only messages are rounded to float32.
         mixing: W of every step.
-        channel: what messages go through.
-        stepsize: gamma, above 0 up to 1: how much of what W asks for is done.
+        channel: compresses the messages.
+        stepsize: gamma, above 0 up to 1: the factor of the change that W prescribes.
 
     Raises:
-        ValueError: the scheme cannot work with these matrices; the message says what it wants.
+        ValueError: the scheme cannot work with these matrices; the message says which matrices it needs.
     """
 
     needs_one_graph = False
@@ -94,7 +94,7 @@ class Gossip(ABC):
         return self.channel.payload_bytes
 
     def compute_estimate_error(self) -> float:
-        """Return sum_i ||x_i - xh_i||^2 if the neighbours keep an estimate xh_i of x_i; else 0."""
+        """Return sum_i ||x_i - xh_i||^2, where xh_i is the neighbours' estimate of x_i; 0 for schemes without one."""
         return 0.0
 
     @abstractmethod
@@ -103,7 +103,10 @@ class Gossip(ABC):
 
 
 class Exact(Gossip):
-    """x_i += gamma (sum_j w_ij x_j - x_i) (Xiao and Boyd, "Fast linear iterations for distributed averaging", 2004)."""
+    """Gossip without compression: x_i += gamma (sum_j w_ij x_j - x_i).
+
+    Xiao and Boyd, "Fast linear iterations for distributed averaging", 2004.
+    """
 
     def step(self, step: int) -> None:
         self.x += self.stepsize * (self.mix(self.x, step) - self.x)
@@ -114,14 +117,20 @@ class Exact(Gossip):
 
 
 class Q1(Gossip):
-    """x_i += gamma sum_j w_ij (Q(x_j) - x_i) (Aysal et al., 2008; Q1-G of Koloskova et al.): the mean is not kept."""
+    """Quantised gossip that does not conserve the mean: x_i += gamma sum_j w_ij (Q(x_j) - x_i).
+
+    Aysal et al., 2008; Q1-G of Koloskova et al.
+    """
 
     def step(self, step: int) -> None:
         self.x += self.stepsize * (self.mix(self.channel(self.x, step), step) - self.x)
 
 
 class Q2(Gossip):
-    """x_i += gamma sum_j w_ij (Q(x_j) - Q(x_i)) (Carli et al., 2007; Q2-G of Koloskova et al.): the mean is kept."""
+    """Quantised gossip that conserves the mean: x_i += gamma sum_j w_ij (Q(x_j) - Q(x_i)).
+
+    Carli et al., 2007; Q2-G of Koloskova et al.
+    """
 
     def step(self, step: int) -> None:
         sent = self.channel(self.x, step)
@@ -131,8 +140,9 @@ class Q2(Gossip):
 class Choco(Gossip):
     """CHOCO-Gossip (Koloskova et al., algorithm 1, in the memory-efficient form of its appendix).
 
-    Every worker has its own estimate xh_i, which the neighbours have, too, as part of their sums s_i = sum_j w_ij xh_j:
-    q_i = Q(x_i - xh_i) is sent, xh_i += q_i, s_i += sum_j w_ij q_j, x_i += gamma (s_i - xh_i).
+    Every worker keeps the estimate xh_i of its own vector, and the sum s_i = sum_j w_ij xh_j over its own and its
+    neighbours' estimates. It sends q_i = Q(x_i - xh_i); then xh_i += q_i, s_i += sum_j w_ij q_j,
+    x_i += gamma (s_i - xh_i).
     """
 
     needs_one_graph = True
@@ -182,7 +192,7 @@ class Course:
     Attributes:
         errors: (1/n) sum_i ||x_i - m||^2, m the mean of the vectors at the start; inf from where it has diverged.
         estimate_errors: sum_i ||x_i - xh_i||^2; inf likewise.
-        bits: that a worker has sent to all its neighbours by then, on average.
+        bits: sent by a worker to all its neighbours until this iteration, averaged over the workers.
     """
 
     errors: np.ndarray

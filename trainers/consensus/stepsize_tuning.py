@@ -1,9 +1,10 @@
-"""`consensus_stepsize=tune`: which stepsize brings vectors closest to their mean.
+"""`consensus_stepsize=tune`: search for the stepsize that brings vectors closest to their mean.
 
 As in the code of Koloskova, Lin, Stich and Jaggi, "Decentralized deep learning with arbitrary communication
-compression", ICLR 2020: 20 values from 0.001 to 1, as far apart as in a geometric series; 1000 iterations of averaging
-consensus each, on normally distributed vectors; the best has the least ||X - mean||^2 + ||X - estimates||^2. What has
-fallen behind is given up before, which leaves a sixth of the work: the answer is the best of the 20, or beside it.
+compression", ICLR 2020: 20 stepsizes from 0.001 to 1 in a geometric series; 1000 iterations of averaging consensus with
+each, on normally distributed vectors; the best has the least ||X - mean||^2 + ||X - estimates||^2. Unlike there,
+stepsizes that fall behind are dropped early, which saves five sixths of the work; the result is the best of the 20 or a
+neighbour of it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _DIMENSIONS = (2000, 4000, 8000)
 
 
 class _Candidate:
-    """A consensus with one stepsize, and its progress."""
+    """A simulated consensus with one of the stepsizes, and how far it has come."""
 
     def __init__(
         self, scheme: str, start: torch.Tensor, mixing: Mixing, channel: Channel, stepsize: float, limit: int
@@ -88,17 +89,19 @@ def tune_stepsize(
     seed: int,
     scheme: str = "choco",
 ) -> float:
-    """Return the best of STEPSIZES. The ranks share the work; the result does not depend on their number.
+    """Return the best consensus stepsize of STEPSIZES; the ranks share the work.
+
+    The result does not depend on the number of ranks.
 
     Args:
-        comm: ranks that all call this, each with the same; None: this process alone.
-        mixing: of as many workers as the run has; how many ranks there are does not matter.
+        comm: the ranks that share the work and all call this with the same arguments; None: this process alone.
+        mixing: for the run's number of workers, which may differ from the number of ranks.
         shapes: of the run's units.
         seed: of the vectors and of the compressor's random numbers.
         scheme: `choco` or `deep_squeeze`.
 
     Raises:
-        UsageError: with none of them vectors come closer to their mean.
+        UsageError: with no stepsize do the vectors come closer to their mean.
     """
     if mixing.workers == 1:
         return 1.0  # in consensus with itself
@@ -127,7 +130,7 @@ def tune_stepsize(
 def _advance_all(
     mine: Mapping[int, _Candidate], iterations: int, comm: MPI.Comm | None
 ) -> dict[int, tuple[int, float]]:
-    """Return the errors of all ranks' candidates after iteration `iterations`, in order."""
+    """Advance this rank's candidates to iteration `iterations`; return the `standing` of all ranks' by number."""
     with _kernels():
         for candidate in mine.values():
             candidate.advance(iterations)
@@ -137,7 +140,7 @@ def _advance_all(
 
 
 def _kernels() -> contextlib.AbstractContextManager[None]:
-    """Within the block, use kernels for main memory, which has the vectors, if the run's own kernels need a GPU."""
+    """Within the block, use CPU kernels if the run's own kernels need a GPU, since the vectors are in main memory."""
     try:
         backend.select("sums", "cpu")
     except InvalidParameter:
@@ -148,8 +151,8 @@ def _kernels() -> contextlib.AbstractContextManager[None]:
 def choose_shape(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Return the shape of the vectors for the search, for a model whose units have these `shapes`.
 
-    The unit that has the model's middle element, were units in the order of their sizes; smaller, where the compressor
-    promises as much for a smaller one, and never of more than 8000 elements or so.
+    It is the shape of the unit that contains the model's middle element when units are sorted by size. The shape is
+    reduced to at most about 8000 elements, or to fewer if the compressor's law is about as good for these.
     """
     ordered = sorted((tuple(shape) for shape in shapes if count_elements(shape)), key=count_elements)
     if not ordered:
@@ -168,7 +171,7 @@ def choose_shape(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tup
 
 
 def _estimate_delta(compressor: Compressor, shape: Sequence[int]) -> float:
-    """Return the delta of the compressor for `shape`, or that of Q / (1 + omega); 0 if its law states neither."""
+    """Return delta from the compressor's law for `shape`, or 1 / (1 + omega) with its omega; 0 if it has neither."""
     law = compressor.law(shape)
     if law.delta is not None:
         return law.delta

@@ -1,7 +1,7 @@
 """`python -m trainers.data [--root DIR] [--download] NAME...`: prepare data sets before ranks start.
 
-With `--runs` the configs of runs stand on standard input, as a list in JSON: their data sets are prepared, and every
-run's options are held against its data. So the launcher calls it.
+With `--runs` it reads the configs of runs from standard input, as a JSON list, prepares their data sets, and checks
+that every run's options fit its data. The launcher calls it in this way.
 """
 
 from __future__ import annotations

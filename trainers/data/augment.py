@@ -1,4 +1,4 @@
-"""Images as a model sees them: augmented while training, the whole batch at once, and normalised."""
+"""Augment training images, a whole batch at once, and normalise all images."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def clear(images: np.ndarray, top: np.ndarray, left: np.ndarray, size: int) -> N
 class Augment:
     """Converts uint8 images to float32 with the augmentation in the data set's options.
 
-    What is drawn for a sample is a function of the seed, the epoch and the sample's number: the same whatever
-    batch it is in, and on whichever worker.
+    The random numbers for a sample are a function of the seed, the epoch and the sample's number; they do not depend on
+    its batch or its worker.
 
     Args:
         options: of the data set.
         shape: channels, height and width of an image.
-        mean, std: of the training set, per channel in levels: what is used if the options say nothing.
+        mean, std: of the training set, per channel in levels from 0 to 255; used if the options give none.
         samples: in the training set.
 
     Raises:
@@ -89,7 +89,7 @@ class Augment:
         self._drawn: tuple[int, dict[int, np.ndarray]] | None = None
 
     def __call__(self, images: np.ndarray, rows: np.ndarray, epoch: int) -> torch.Tensor:
-        """Return training images (n, C, H, W), numbers `rows` of the training set, as augmented in an epoch."""
+        """Return images (n, C, H, W), which have the numbers `rows` in the training set, augmented for an epoch."""
         options, draw = self.options, self._draw(epoch)
         if options.crop_padding:
             padded = pad(images, options.crop_padding, options.padding_mode, options.padding_fill)
@@ -133,7 +133,7 @@ class Augment:
 
 
 class Plain:
-    """The interface of `Augment` for features, which it leaves unchanged."""
+    """A replacement of `Augment` for feature vectors, which leaves them unchanged."""
 
     def __call__(self, samples: np.ndarray, rows: np.ndarray, epoch: int) -> torch.Tensor:
         return self.normalise(samples)

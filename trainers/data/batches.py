@@ -20,10 +20,10 @@ TEST_ELEMENTS = 1 << 24
 
 
 class Shard(Feed):
-    """A worker's share of the training set, by the plan of a partition.
+    """The feed of one worker for data in memory; a partition decides which samples it gets.
 
     Args:
-        images: how images are shown; by default they are normalised only. Features are shown as they are.
+        images: augmentation of the images; by default they are only normalised. Features are not changed.
         partition: by default iid, drawn anew in every epoch.
 
     Raises:

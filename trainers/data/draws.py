@@ -1,6 +1,6 @@
-"""Random numbers of data: functions of the seed, the epoch and their purpose.
+"""Random generators for data; their seed is computed from the run's seed, the epoch and the purpose.
 
-RandomState's streams are frozen by numpy's policy: the same numbers with every later version.
+numpy guarantees that RandomState gives the same numbers in all later versions.
 """
 
 from __future__ import annotations

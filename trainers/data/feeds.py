@@ -1,4 +1,4 @@
-"""The interface between data and training: which samples a worker sees when."""
+"""The interface between data and training: a feed gives a worker its batches in order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ IGNORED = -100
 class Batch:
     """One worker's part of a global batch.
 
-    `inputs` is (n, *shape), as the model takes it: float32, of text int64; `labels` (n,) int64, or (n, length) for
-    text, where IGNORED stands at a place without a label. n may be 0: in the last batch of an epoch, where fewer
-    samples than workers may be left, and anywhere where a partition has given this worker few samples. `total` is
-    the number of labels in the whole global batch, above 0.
+    `inputs` is (n, *shape) as the model takes it: float32, or int64 for text. `labels` is (n,) int64, or (n, length)
+    for text, with IGNORED at positions without a label. n may be 0: in the last batch of an epoch, if fewer samples
+    than workers are left, and in any batch, if a partition has given this worker few samples. `total`, which is above
+    0, is the number of labels in the whole global batch.
     """
 
     inputs: torch.Tensor
@@ -30,8 +30,8 @@ class Batch:
 class Feed(ABC):
     """One worker's source of batches and test samples.
 
-    What is random in it is a function of the seed, the epoch and the sample: an epoch that is begun in its middle
-    gives the same batches as one that was read from its beginning, and the global torch RNG is not touched.
+    Its random numbers are functions of the seed, the epoch and the sample. So an epoch that is read from its middle has
+    the same batches as one that is read from its beginning. torch's global generator is not used.
     """
 
     shape: tuple[int, ...]
@@ -50,17 +50,17 @@ class Feed(ABC):
     def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield this worker's batches of an epoch (from 1), without the first `start`.
 
-        As many on all workers: the samples divided by the epoch's global batch size, rounded up.
+        All workers get the same number of batches: the samples divided by the epoch's global batch size, rounded up.
         """
 
     @abstractmethod
     def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield inputs and labels, batch by batch, of this worker's part of the test set or of the `whole` of it.
+        """Yield inputs and labels of this worker's part of the test set, or with `whole` of all of it, in batches.
 
-        The inputs are those shown after epoch `epoch`. Every label is on one worker.
+        The inputs are those for the evaluation after epoch `epoch`. Every label is in the part of one worker only.
 
-        Of text, the rows of a batch go on where those of the one before have ended. A batch may have fewer rows
-        than the one before, which are then its first ones.
+        The rows of a text batch continue the rows of the previous batch. A batch may have fewer rows than the previous
+        one: then it continues the first of them.
         """
 
     def close(self) -> None:  # noqa: B027 (most have nothing to do)

@@ -1,4 +1,4 @@
-"""Trees of image files, too large to be kept decoded: a folder for each class."""
+"""Data sets of image files in a folder for each class, decoded while training because they do not fit into memory."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def _ratios(images: Any) -> np.ndarray:
 def find_rectangles(ratios: np.ndarray, size: int, together: int) -> tuple[list[np.ndarray], np.ndarray]:
     """Sort images by shape into batches of `together`, and compute the rectangle to cut from the middle of each.
 
-    Of those that are together, all have one shape: the shorter side is `size`, the longer is to it as in the mean of
-    the images, rounded down to a multiple of eight pixels (Howard et al., DAWNBench 2018).
+    The rectangles of a batch have the same shape: the shorter side is `size`; the longer side follows from the mean
+    aspect ratio of the batch, rounded down to a multiple of eight pixels (Howard et al., DAWNBench 2018).
 
     Args:
         ratios: (N,), width over height.
@@ -98,7 +98,7 @@ def find_rectangles(ratios: np.ndarray, size: int, together: int) -> tuple[list[
 
 
 class Files:
-    """The file names of a part (N,), in a buffer that all ranks share."""
+    """The file names of the training or test images (N,), in a buffer that all ranks share."""
 
     def __init__(self, folder: Path, names: np.ndarray, ends: np.ndarray) -> None:
         self.folder, self.names, self.ends = folder, names, ends
@@ -109,10 +109,12 @@ class Files:
 
 
 class Decoded(Dataset[Any]):
-    """Decoded images by (epoch, row), epoch 0 for test images: a tensor (3, size, size), or an error in words.
+    """A data set that decodes the image with index (epoch, row), or test image `row` if the epoch is 0.
+
+    An item is a tensor (3, height, width), or an error message if the image cannot be decoded.
 
     Args:
-        tested: height and width of what is cut out of every test image, (N, 2).
+        tested: height and width of the centre crop of every test image, (N, 2).
     """
 
     def __init__(self, options: ImageNet, train: Files, test: Files, tested: np.ndarray, seed: int) -> None:
@@ -137,8 +139,10 @@ class Decoded(Dataset[Any]):
         return tensor
 
     def _crop(self, image: Any, transforms: Any, epoch: int, row: int) -> Any:
-        """Return a random part of an image, resized, and flipped with probability 1/2, drawn from (seed, epoch, row)
-        only."""
+        """Return a random crop of an image, resized, and flipped with probability 1/2.
+
+        The random numbers depend on (seed, epoch, row) only.
+        """
         words = draws.create_generator(self.seed, epoch, draws.SINGLE, row).randint(0, 2**31, 2)
         # torchvision draws from torch's global generator, which has to come out of this as it was: dropout uses it
         state = torch.default_generator.get_state()
@@ -153,7 +157,7 @@ class Decoded(Dataset[Any]):
 
 
 def _collate(images: list[torch.Tensor | str]) -> torch.Tensor | str | None:
-    """Return one tensor (n, 3, size, size), None without images, or why an image could not be read."""
+    """Stack images into a tensor (n, 3, H, W); return None without images, or the error message of a bad image."""
     for image in images:
         if isinstance(image, str):
             return image
@@ -165,7 +169,7 @@ def _die_with_rank(loader: int) -> None:
 
 
 class FolderFeed(Feed):
-    """A worker's share of a folder of images, decoded in `loaders` processes, or with 0 by the rank itself.
+    """The feed of one worker for a folder of images, decoded in `loaders` processes, or with 0 by the rank itself.
 
     Loaders are started by spawn, not by fork: a copy of a process that has initialised MPI (or CUDA) is not safe to
     go on with. They stay from epoch to epoch, and have the cores of their rank.

@@ -100,7 +100,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
 
 
 def _split(x: Any, y: np.ndarray, share: float) -> tuple[Any, np.ndarray, Any, np.ndarray]:
-    """Split samples into a training set and a random test set, both in the order of the file."""
+    """Split samples into a training set and a random test set with `share` of them, both in the order of the file."""
     count = round(share * len(y))
     if not 0 < count < len(y):
         raise bad_value("dataset.test_share", share, f"a share that leaves {len(y)} samples to train and to test")
@@ -168,7 +168,7 @@ def _parse(lines: list[bytes]) -> tuple[Any, np.ndarray]:
     """Return the features (CSR) and the labels of lines.
 
     Raises:
-        ValueError: says what is wrong; so does OverflowError.
+        ValueError, OverflowError: a line is not in the format; the message says what is wrong.
     """
     from sklearn.datasets import load_svmlight_file
 

@@ -1,4 +1,4 @@
-"""Which samples a worker sees when: every sample once an epoch, on exactly one worker."""
+"""Assign samples to workers and batches: in an epoch, every sample is in one batch of one worker."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def draw_dirichlet(labels: np.ndarray, alpha: float, workers: int, random: np.ra
 class Plan:
     """The rows of the training set in every batch of every worker.
 
-    With `iid`, reshuffled: the order of an epoch is one permutation for all workers, drawn from (seed, epoch). A
-    global batch is a run of it and each worker takes a contiguous part, sizes differing by one at most: the global
-    batches are the same for any number of workers.
+    With reshuffling (by default with `iid`), the samples of an epoch are in the order of a permutation drawn from
+    (seed, epoch). A global batch is a contiguous piece of this order, of which each worker takes a contiguous part,
+    with sizes that differ by one at most. So the global batches are the same for any number of workers.
 
-    Else a worker keeps its samples from epoch to epoch and only their order changes. They are cut into as many runs
-    as an epoch has steps, sizes differing by one at most; so workers with more samples have more of each global
-    batch, and all sizes are known to all.
+    Without, a worker keeps its samples from epoch to epoch, and only their order changes. They are cut into as many
+    batches as an epoch has steps, with sizes that differ by one at most. So workers with more samples have more of each
+    global batch, and all workers know all sizes.
 
     Args:
         labels: (N,) of the training set.

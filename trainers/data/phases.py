@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 
 
 class Phased(Feed):
-    """A feed for each phase, which gives an epoch the same batches as if its phase were the whole run.
+    """A feed that reads every epoch from the feed of its phase: the same batches as if the phase were the whole run.
 
-    Images that are in memory are resized (bilinear) when they have been augmented; those that are decoded come in the
-    size of the phase.
+    Images in memory are resized (bilinear) after their augmentation; image files are decoded to the size of the phase.
 
     Args:
-        of: makes the feed of a run without phases.
+        of: builds the feed of a run without phases.
 
     Raises:
         UsageError: what `of` raises.

@@ -119,10 +119,10 @@ SETS: dict[type, Published] = {
 
 
 def check(published: Published, root: Path) -> None:
-    """Refuse a set whose files are missing, without loading torch.
+    """Refuse a data set whose files are missing, without loading torch.
 
     Raises:
-        UsageError: where they are looked for and how to get them.
+        UsageError: says where the files are expected and how to get them.
     """
     folder = (root / published.folder).absolute()
     missing = published.list_missing(root)
@@ -137,13 +137,13 @@ def check(published: Published, root: Path) -> None:
 
 
 def build(options: Any, root: Path, download: bool = False) -> Prepared:
-    """Read the set that `options` names.
+    """Read the data set that `options` names.
 
-    CIFAR's files, SVHN's and STL-10's are compared with their published MD5 by torchvision before anything in them
-    is used; of MNIST's the archives' checksums are published, and are compared where the archives are.
+    torchvision compares the files of CIFAR, SVHN and STL-10 with their published MD5 before it uses them. For MNIST
+    only the archives have published checksums: they are compared if the archives are there.
 
     Raises:
-        UsageError: files are missing, fail their checksum, or are not what they should be.
+        UsageError: files are missing, differ from their checksum, or have an unexpected content.
     """
     one = SETS[type(options)]
     if not download:
@@ -176,7 +176,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
 
 
 def _find_damaged(published: Published, cls: Any, folder: Path) -> list[str]:
-    """Return the files whose MD5 differs from torchvision's."""
+    """Return the files in `folder` whose MD5 differs from the one that torchvision has for them."""
     checksums = [*getattr(cls, "train_list", ()), *getattr(cls, "test_list", ())]
     checksums += [entry[1:] for entry in getattr(cls, "split_list", {}).values()]
     if meta := getattr(cls, "meta", None):

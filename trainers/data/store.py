@@ -1,8 +1,8 @@
 """Prepared data sets: arrays on disk that all ranks map into memory and share.
 
-A prepared set is a directory `<root>/prepared/<name>` with a .npy file for each array and meta.json, which is written
-last and holds what else is known, and the size and the CRC-32 of every array: what it does not vouch for is built
-again. So is what was made from files that have changed since.
+A prepared set is a directory `<root>/prepared/<name>` with a .npy file for each array and a meta.json. meta.json is
+written last and has facts about the arrays, and their sizes and CRC-32. A set that does not agree with its meta.json,
+or whose source files have changed since, is built again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """Named arrays, with facts about them for JSON. `sources` are the files from which they were made."""
+    """A prepared data set: named arrays, and facts about them for meta.json; `sources` are the files of origin."""
 
     arrays: dict[str, np.ndarray]
     facts: dict[str, Any]
@@ -62,16 +62,16 @@ def _checksum(path: Path) -> int:
 
 
 def _compute_stamp(path: Path) -> list[int]:
-    """Return numbers that change with the content of a file, or with the names in a directory."""
+    """Return size and time of change, which differ when a file's content or a directory's names have changed."""
     status = path.stat()
     return [0 if path.is_dir() else status.st_size, status.st_mtime_ns]
 
 
 def find_damage(path: Path, *, thorough: bool = True) -> str | None:
-    """Return the damage of the prepared set at `path`, in words; None without damage.
+    """Describe the damage of the prepared set at `path`, or changes of its sources; return None without either.
 
-    Without `thorough` the sizes are checked only: what a rank does, after the launcher has read all. Sources that
-    are no longer there have not changed.
+    Without `thorough`, only sizes are checked: a rank does this, after the launcher has checked all. Sources that have
+    been removed count as unchanged.
     """
     meta = read_json(path / "meta.json")
     if meta is None:

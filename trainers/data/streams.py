@@ -1,4 +1,4 @@
-"""The feed of a text: streams that are read on from step to step."""
+"""The feed of a text, cut into streams of which every step reads the next tokens."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from trainers.data.partitions import cut
 class Streams:
     """A text cut into streams for a language model.
 
-    What can be predicted are all tokens but the first; they are cut into runs in order, one for each stream, the
-    first ones longer by one if it doesn't come out even. So every token is predicted once, also at the cuts,
-    and nothing is left over.
+    All tokens but the first have to be predicted. They are cut in order into a contiguous piece for each stream; the
+    first pieces are longer by one if the number is not divisible. So every token is predicted exactly once, also at the
+    cuts.
 
     Args:
         tokens: (T,) of the text.
-        streams: of all workers together.
+        streams: number of streams of all workers together.
+        bptt: tokens that a step reads of each stream.
     """
 
     def __init__(self, tokens: np.ndarray, streams: int, bptt: int) -> None:
@@ -34,7 +35,10 @@ class Streams:
         self.steps = -(-self.length // bptt)
 
     def read(self, rows: slice, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and labels (n, length) of the streams `rows` in a step (from 0); IGNORED behind their ends."""
+        """Return inputs and labels (n, length) of the streams `rows` in a step (from 0).
+
+        Labels after the end of a stream are IGNORED.
+        """
         first, last = step * self.bptt, min((step + 1) * self.bptt, self.length)
         places = self.starts[rows, None] + np.arange(first, last)
         inputs, labels = self.tokens[places].astype(np.int64), self.tokens[self._within(places + 1)].astype(np.int64)
@@ -53,10 +57,10 @@ class Streams:
 
 
 class TextFeed(Feed):
-    """A worker's streams of a text: as many sequences a step as the global batch has samples.
+    """The feed of one worker for a text; the global batch has as many streams as samples.
 
-    Nothing is drawn: streams lie in the order of the text, and a worker has those beside each other in every epoch,
-    so that a model can carry its state from step to step.
+    Nothing is random: a worker reads the same neighbouring streams in every epoch, from their beginning to their end,
+    so that a model can carry its hidden state from step to step.
 
     Raises:
         UsageError: the text is too short for so many streams.

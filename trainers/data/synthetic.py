@@ -18,9 +18,9 @@ PATTERNS, TRAIN, TEST = range(3)
 
 
 def build(options: Synthetic, root: Path, download: bool = False) -> Prepared:
-    """Return images that are a random pattern of coarse cells for each class plus noise, uniform per pixel.
+    """Generate images: each class has a random pattern of coarse cells, and each image adds uniform noise per pixel.
 
-    All arithmetic is on integers, from generators with fixed seeds: the same bits on every machine. Sample i is of
+    All arithmetic is on integers from generators with fixed seeds, so that all machines get the same bits. Sample i has
     class i mod `classes`.
     """
     random = np.random.RandomState([PATTERNS])

@@ -1,4 +1,4 @@
-"""Text as numbers of tokens: read from files of words, or generated."""
+"""Texts as token ids: read from files of words, or generated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS = ("train", "valid", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """The paths of a text's three files below data.root, and their known numbers of tokens."""
+    """The paths of a text's three files below data.root, and the numbers of tokens that they must have."""
 
     name: str
     folder: str
@@ -47,17 +47,17 @@ def find_files(options: Any) -> Files:
 
 
 def build(options: Any, root: Path, download: bool = False) -> Prepared:
-    """Return the three parts as numbers of tokens, and the vocabulary.
+    """Return the training, validation and test parts as token ids, and the vocabulary.
 
-    A token is what blanks separate; `<eos>` ends every line. The vocabulary is that of the training part, in order
-    of first appearance; a word that only the others have is `<unk>`. These are the usual counts of these texts:
-    WikiText-2 has 33,278 different tokens then, Penn Treebank 10,000. (Other figures, such as 28,869 for
-    WikiText-2, come from other ways to cut it into words.)
+    Tokens are separated by blanks; `<eos>` ends every line. The vocabulary is that of the training part, in order of
+    first appearance; a word of the other parts that is not in it becomes `<unk>`. This is the usual way: WikiText-2
+    then has 33,278 different tokens, Penn Treebank 10,000. (Other figures, such as 28,869 for WikiText-2, come from
+    other tokenisations.)
 
-    There are no published checksums of these files: their numbers of tokens are compared with the known ones.
+    There are no published checksums of these files: instead, the numbers of tokens are compared with the known ones.
 
     Raises:
-        UsageError: files are missing, are no text, or not the known ones.
+        UsageError: files are missing, are no text, or have an unexpected number of tokens.
     """
     if isinstance(options, options_of.SyntheticText):
         return _markov(options)
@@ -99,7 +99,10 @@ def _words(name: str, path: Path) -> Iterator[str]:
 
 
 def _markov(options: options_of.SyntheticText) -> Prepared:
-    """Draw a Markov chain of order two with fixed seeds; every successor is half as likely as the one before it."""
+    """Generate text as a Markov chain of order two with fixed seeds.
+
+    After any two tokens, `branches` tokens can follow, each half as likely as the previous one.
+    """
     size, branches = options.vocabulary, options.branches
     weights = 0.5 ** np.arange(branches)
     ends = np.cumsum(weights / weights.sum())[:-1]

@@ -1,4 +1,4 @@
-"""Where a rank computes: the CPU, or one of its node's GPUs, which it may share with other ranks."""
+"""Choose the device of a rank: the CPU, or one of its node's GPUs, which it may share with other ranks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def choose_gpu(config: RunConfig, rank: int, node_rank: int, visible: int) -> int:
     """Return the number of the GPU for a rank.
 
-    An explicit list gives the GPU of each rank, as the `world` of ChocoSGD's launcher does (there, too, it may be
-    longer than there are ranks). Else the ranks of a node take its GPUs in turn; emulated hosts are one node.
+    The option `gpus` lists the GPU of each rank, as `world` of ChocoSGD's launcher does; entries beyond the last rank
+    are ignored, as there. Without it, the ranks of a node use its GPUs in turn; emulated hosts count as one node.
 
     Args:
-        rank: of all.
-        node_rank: among those on the same node.
-        visible: GPUs that torch sees on this node.
+        rank: number of this rank among all ranks.
+        node_rank: its number among the ranks on the same node.
+        visible: number of GPUs that torch sees on this node.
 
     Raises:
         UsageError: there is no GPU of that number.
@@ -44,8 +44,8 @@ def choose_gpu(config: RunConfig, rank: int, node_rank: int, visible: int) -> in
 
 
 def list_own_gpus(visible: int) -> list[int]:
-    """Return the run's GPUs among those that torch lists: all, unless a packed world (trainers/packed/worker.py)
-    divides them."""
+    """Return the numbers of the GPUs that this run may use: all that torch sees, or its share in a packed world
+    (trainers/packed/worker.py)."""
     given = [int(number) for number in os.environ.get(GPUS_VARIABLE, "").split(",") if number]
     return given or list(range(visible))
 

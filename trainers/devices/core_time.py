@@ -1,6 +1,6 @@
-"""Measure the time of cores: what this process took, and what all processes took.
+"""Measure the CPU time that this process has used, and that all processes have used of given cores.
 
-Linux counts both since its start. Where /proc/stat cannot be read (some containers), nothing is known: NaN.
+Linux counts the time of cores since boot. If /proc/stat cannot be read (in some containers), it is unknown: NaN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROCESS_TIMES = slice(11, 15)
 
 
 def read_kernel_id() -> str:
-    """Return a text that processes under the same kernel share, even if their host names differ; or an empty one."""
+    """Return an identifier of the running kernel, the same under different host names; empty if unknown."""
     try:
         return _KERNEL.read_text().strip()
     except OSError:
@@ -40,9 +40,9 @@ def measure_process_s() -> float:
 
 
 def measure_busy_s(cores: Collection[int]) -> float:
-    """Return the seconds so far in which processes used `cores`, summed over them; NaN if it is not known.
+    """Return the seconds since boot in which any process used `cores`, summed over them; NaN if unknown.
 
-    Time that a hypervisor gave to others (steal) is among them.
+    Time that the hypervisor took from this machine (steal) counts, too.
     """
     try:
         lines = [line.split() for line in _STAT.read_text().splitlines() if line.startswith("cpu")]

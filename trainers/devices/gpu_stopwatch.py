@@ -1,4 +1,4 @@
-"""A stopwatch for work on a GPU, which is not done when the call that asks for it returns."""
+"""A stopwatch for work on a GPU, which goes on after the call that starts it has returned."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def _cuda_event() -> Any:
 
 
 class EventStopwatch(Stopwatch):
-    """A stopwatch that puts events into the GPU's queue at the ends of a phase; `seconds` reads them.
+    """A stopwatch that records events in the GPU's stream at the begin and end of each phase; `seconds` reads them.
 
-    Work of the host in a phase (MPI, data) counts too, because the GPU reaches the end of the phase only after it. A
-    phase within a phase takes its time away from the outer one. Reading waits for the GPU, once a step.
+    Work of the host in a phase (MPI, data) counts, too, because the GPU reaches the end event only after it. The time
+    of an inner phase does not count for the outer phase. Reading waits for the GPU, once a step.
 
     Args:
         event: makes an event with `record()`, `synchronize()` and `elapsed_time(later)` in milliseconds.

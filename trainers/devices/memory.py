@@ -17,7 +17,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 def measure_private_bytes() -> int:
     """Return the resident memory of this process without shared pages and without unchanged pages of files.
 
-    The pages of libraries are pages of files. Whether these are shared depends on the other processes of the machine.
+    Libraries are pages of files; whether they are shared depends on the other processes of the machine.
     """
     lines = (_PROCESS / "smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_PRIVATE))

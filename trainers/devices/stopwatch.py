@@ -14,10 +14,10 @@ MEASURE = "measure"
 
 
 class Stopwatch:
-    """The seconds of each phase in the current step. A phase that is entered again adds to its time.
+    """Measures the seconds of each phase of the current step: `with watch(phase):`, any number of times.
 
-    A phase that is entered within another one (what hooks encode during backward) interrupts that one: no second
-    counts twice, so that the sum of all phases is never more than the step.
+    A phase within another phase (such as encoding in hooks during backward) interrupts the outer one. No second counts
+    twice, so that the sum over the phases is never more than the step.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Stopwatch:
         self._started = time.perf_counter()
 
     def time_steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
-        """Start a step for every item; the time to get the item counts as `phase`."""
+        """Yield the items, and start a step before getting each; the time to get an item counts as `phase`."""
         iterator = iter(items)
         while True:
             self._begin()
@@ -52,5 +52,5 @@ class Stopwatch:
             yield item
 
     def measure_step(self) -> float:
-        """Return the seconds of the current step so far, without the phase MEASURE."""
+        """Return the seconds of the current step so far, without measurements (the phase MEASURE)."""
         return time.perf_counter() - self._started - self.seconds.get(MEASURE, 0.0)

@@ -42,13 +42,14 @@ MOST_COST = 0.005
 
 
 class Reading(NamedTuple):
-    """What all workers have read at one moment. Unknown values are NaN.
+    """The figures of the yardstick of all workers at one moment. Unknown values are NaN.
 
     Attributes:
-        seconds: of the piece of work, for each worker.
-        others: share of the cores of the worker's machine that other processes took since the last reading.
-        others_s: core-seconds that other processes took on all machines.
-        cores_s: core-seconds of the run on all machines.
+        seconds: CPU time of the piece of work, for each worker.
+        others: for each worker, the share that other processes took of the run's core time on the worker's machine
+            since the last reading.
+        others_s: core-seconds that other processes took from the run on all machines.
+        cores_s: core-seconds to which the run was entitled on all machines.
     """
 
     seconds: np.ndarray
@@ -87,16 +88,16 @@ class Work:
 
 
 class Yardstick:
-    """The yardstick of the workers of one run. All workers construct it and call its methods together.
+    """Measures the yardstick on the workers of one run. All workers construct it and call its methods together.
 
-    A rank has been pinned to its cores before. If a machine has more cores for the run than the run uses, others may
-    use as many without disturbing it.
+    Each rank must be pinned to its cores before. If the run may use more cores of a machine than it needs, other
+    processes may use the unneeded cores without disturbing it.
 
     Args:
         comm: one rank for each worker.
-        threads: of each worker.
-        served: whether there is a rank besides the workers (a dedicated server). Unless the workers have cores of
-            their own, it is then unknown what other processes took.
+        threads: number of threads of each worker.
+        served: whether there is also a dedicated server. Then the time of other processes is unknown, unless each
+            worker is pinned to cores of its own.
     """
 
     def __init__(self, comm: MPI.Comm, threads: int, *, served: bool = False) -> None:
@@ -120,7 +121,7 @@ class Yardstick:
         self._before: np.ndarray | None = None
 
     def read(self) -> Reading:
-        """Read the yardstick on all workers, which no thread of theirs disturbs meanwhile."""
+        """Measure the yardstick on all workers, while no other thread of theirs works; return the figures of all."""
         now = time.monotonic(), core_time.measure_process_s(), self._measure_busy_s()
         mine = np.array([*now, self._take_turn()])
         everyone = np.empty((self._comm.size, len(mine)))
@@ -139,13 +140,14 @@ class Yardstick:
         return Reading(seconds, others, others_s, cores_s)
 
     def _split(self, passed: np.ndarray, cores: int) -> tuple[float, float]:
-        """Return the core-seconds that others took from the run on one machine, and those that the run could have.
+        """Return the core-seconds that other processes took from the run on one machine, and those due to the run.
 
         Args:
-            passed: for each rank of the machine, seconds by the clock, of its process, and of all on the cores.
-            cores: of the run.
+            passed: since the last reading, for each rank of the machine: seconds of wall-clock time, CPU time of its
+                process, and core-seconds that all processes used of the machine's cores.
+            cores: number of cores of the machine that the run may use.
 
-        The kernel counts in ticks, so what others took may be less than 0. Over many readings that evens out.
+        The kernel counts in ticks, so the time of others may be below 0; over many readings, this evens out.
         """
         elapsed, _, busy = passed[0]
         used = min(cores, self._threads * len(passed))
@@ -155,12 +157,12 @@ class Yardstick:
         return float(np.maximum(taken - spare, 0.0) if spare else taken), float(had)
 
     def _measure_busy_s(self) -> float:
-        """Return the time that all processes took of the machine's cores, on its first rank; NaN on others."""
+        """Return on a machine's first rank the core-seconds that all processes used of its cores; NaN on others."""
         is_first = self._machines[self._kernel][0] == self._comm.rank
         return core_time.measure_busy_s(self._cores[self._kernel]) if is_first else math.nan
 
     def _take_turn(self) -> float:
-        """Measure the work in this rank's turn, and sleep during those of the others; return its seconds."""
+        """Measure the work when it is this rank's turn, and sleep during the other turns; return the seconds."""
         began, ranks = time.perf_counter(), self._machines[self._kernel]
         turn = ranks.index(self._comm.rank)
         _sleep_until(began + turn * TURN_S)

@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """The traffic of one step of this worker.
+    """The bytes that this worker sent in one step, and its compression error.
 
-    `payload_bytes` is its message, with everything that the others need to decode it.
-    `sent_bytes` is all that it sent, by the collective's algorithm (trainers/lanes).
-    `compression_error` is ||x - Q(x)|| / ||x|| over all units, None if it was not measured or all was dropped.
+    `payload_bytes` is the size of its message, with everything that the others need to decode it.
+    `sent_bytes` is the number of bytes that it sent, as the collective's algorithm sends them (trainers/lanes).
+    `compression_error` is ||x - Q(x)|| / ||x|| over all units; None if it was not measured, or if the server dropped
+    the worker's message.
     """
 
     payload_bytes: float
@@ -52,16 +53,16 @@ class Exchange:
 
     Args:
         units: of the model, in the order of its parameters.
-        selector: which compressor is in force for which unit.
-        sums: MPI adds the payloads that it can add, and cooperative methods do their rounds.
-        gathers: the other payloads, or without `sums` all of them, go to every worker.
+        selector: chooses the compressor of each unit.
+        sums: add payloads by allreduces if MPI can add them, and execute the rounds of cooperative methods.
+        gathers: send the other payloads, or without `sums` all payloads, to every worker.
         overlap: send submitted units during backward.
-        part_mib: MiB of a part of a message; None: by the number of workers.
-        transport: carries the messages; MPI where none is given. Agreements go through MPI in any case.
+        part_mib: size in MiB of the parts in which a message is sent; None: it depends on the number of workers.
+        transport: carries the messages; None: MPI. Agreements always use MPI.
         collectives: the queue that lanes post to; by default one of `transport`.
 
     Raises:
-        UsageError: `overlap` with an MPI library that cannot do that.
+        UsageError: `overlap` with an MPI library that does not support it.
     """
 
     may_drop = False
@@ -97,7 +98,7 @@ class Exchange:
 
     @property
     def keepers(self) -> tuple[Any, ...]:
-        """The objects whose tensors last from step to step, those of `state_dict`."""
+        """The objects whose tensors last from step to step and are in `state_dict`."""
         return self.memory, self.selector, self._before
 
     @property
@@ -207,7 +208,7 @@ class Exchange:
                 lane.post()
 
     def _record_rest(self, parcel: Parcel, payload: torch.Tensor) -> None:
-        """Pass to the memory the part of the parcel that `payload` does not carry, and measure it if requested."""
+        """Store in the memory the part of the parcel that `payload` does not carry, and measure it if requested."""
         self._has_sent = True
         if self._measure:
             with self.watch(MEASURE):
@@ -218,7 +219,7 @@ class Exchange:
         self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
 
     def _agree(self) -> None:
-        """Agree on the largest statistics of all workers, which some compressors need before they encode."""
+        """Agree on the maxima over all workers of the statistics that some compressors need, and encode their units."""
         from mpi4py import MPI
 
         with self.watch("encode"):

@@ -1,4 +1,4 @@
-"""The exchange with a dedicated parameter server, a rank of its own."""
+"""The exchange with a dedicated parameter server: an additional rank that does not train."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Dedicated(TwoPhase):
         self._momentum = self._weight_decay = 0.0
 
     def adjust(self, *, momentum: float, weight_decay: float) -> None:
-        """Set values of the server's optimizer for the next step, which a schedule may change."""
+        """Set momentum and weight decay of the server's optimizer for the next step; a schedule may change them."""
         self._momentum, self._weight_decay = momentum, weight_decay
 
     def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
@@ -34,7 +34,7 @@ class Dedicated(TwoPhase):
         return {**super().state_dict(), "server": self.link.ask(STATE) if self.comm.rank == 0 else None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave for the same options and number of workers, on the same worker.
+        """Restore a state that `state_dict` has returned on the same worker, for the same options and workers.
 
         Raises:
             ValueError: it is something else.

@@ -1,4 +1,4 @@
-"""The exchange of decentralised algorithms: messages to a worker's neighbours, and from them."""
+"""The exchange of decentralised algorithms: a worker exchanges messages with its neighbours only."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ class Shadow:
 class Gossip(Exchange):
     """An exchange that sends each worker's payloads to its neighbours in `mixing`, and receives theirs.
 
-    A step: `begin`, `submit` for each unit, whose gradient is what is to be compressed, `send`, `receive`. From
-    `submit` until the next `begin`, `add_own` decodes the payload that was sent of a unit; from `receive` on
-    `add_others` decodes those that have come. Both may be called repeatedly, into any buffer with the layout of
-    the parameters.
+    A step: `begin`, `submit` for each unit, `send`, `receive`. `submit` compresses the tensor in the unit's `gradient`.
+    Until the next `begin`, `add_own` decodes a unit's own payload, and after `receive` `add_others` decodes its
+    payloads from the neighbours. Both may be called repeatedly, into any buffer with the layout of the parameters.
     """
 
     def __init__(self, config: options.Gossip, setup: ExchangeSetup, mixing: Mixing) -> None:
@@ -79,7 +78,7 @@ class Gossip(Exchange):
 
     @property
     def own(self) -> float:
-        """The weight of a worker's own parameters in that step."""
+        """The weight of this worker's own parameters in the step of the last message."""
         return self.mixing.get_own_weight(self.comm.rank, self._step)
 
     def _get_lane(self, compressor: Compressor) -> Lane:
@@ -104,11 +103,11 @@ class Gossip(Exchange):
             pass
 
     def add_own(self, shadow: Shadow, unit: Unit, weight: float = 1.0) -> None:
-        """Add weight Q_i, this worker's submitted payloads, to `shadow`."""
+        """Add `weight` times this worker's own decoded payload of the unit to `shadow`."""
         shadow.add(self._of[unit.index], self.lane.own, weight)
 
     def add_others(self, shadow: Shadow, unit: Unit, scale: float = 1.0) -> None:
-        """Add scale sum_j w_ij Q_j over the neighbours j, in the order of their numbers, to `shadow`."""
+        """Add scale sum_j w_ij Q_j to `shadow`: the decoded payloads Q_j of the neighbours j, in the order of j."""
         for other in self.lane.others:
             shadow.add(self._of[unit.index], other, other.weight * scale)
 

@@ -22,23 +22,23 @@ LEADER = 0
 
 
 class Hierarchical(Exchange):
-    """An exchange that sums a node's gradients in fp32 in its first worker, the leader; leaders exchange; nodes get the
-    mean.
+    """An exchange that sums a node's gradients in fp32 on its first worker, the leader.
 
-    A leader's gradient is M / W times the sum over its node, for M nodes and W workers: the plain mean over the
-    leaders is then the mean over all workers, also where nodes have different numbers of them.
+    The leaders exchange compressed gradients as with `mixed`, and each sends the mean to the workers of its node.
 
-    Only leaders have memories and states of compressors; among leaders a worker's number (`Key.worker`) is that of its
-    node. Leaders sum the payloads that MPI can add and gather the rest, as with `mixed`.
+    A leader's gradient is M / W times the sum over its node, for M nodes and W workers. The plain mean over the leaders
+    is then the mean over all workers, also if nodes have different numbers of workers.
 
-    `payload_bytes` is the leader's message, for all workers of its node. `sent_bytes` is all that a worker sends: in a
-    node every worker but the leader sends its gradient once, and the leader sends the mean to each of them (and 16
-    bytes about the message). The sum over the node is right; MPI may pass messages on along a tree of workers.
+    Only leaders have memories and compressors with state; a leader's number in `Key.worker` is that of its node.
+
+    `payload_bytes` is the leader's message, on all workers of its node. `sent_bytes` counts all that a worker sends:
+    in a node every worker but the leader sends its gradient once, and the leader sends the mean and 16 bytes about its
+    message to each of them. MPI may instead send them along a tree of workers, but the sum over the node is the same.
 
     Args:
-        setup: with all workers, and a selector for as many workers as there are nodes.
-        node: the workers of this node.
-        leaders: the first worker of every node; None on all other workers.
+        setup: its communicator has all workers, its selector is for as many workers as there are nodes.
+        node: communicator of the workers of this node.
+        leaders: communicator of the first workers of all nodes; None on all other workers.
         nodes: number of nodes.
     """
 
@@ -104,7 +104,7 @@ class Hierarchical(Exchange):
 
 
 def find_contiguous_runs(units: Sequence[Unit]) -> list[torch.Tensor]:
-    """Join the gradients of adjacent units to runs of memory, so that each run needs one collective."""
+    """Join the gradients of units that are adjacent in memory, so that each joined piece needs only one collective."""
     runs: list[torch.Tensor] = []
     for unit in units:
         gradient = unit.gradient.view(-1)
@@ -122,7 +122,7 @@ def _follows(gradient: torch.Tensor, run: torch.Tensor) -> bool:
 
 
 def build_hierarchical(config: options.Hierarchical, setup: ExchangeSetup) -> Hierarchical:
-    """Build the exchange; nodes share memory, or are as many neighbouring ranks as the option says."""
+    """Build the exchange; a node is all ranks with common memory, or as many neighbouring ranks as the option says."""
     from mpi4py import MPI
 
     comm: Any = setup.comm

@@ -40,8 +40,8 @@ SIZE_BYTES = 8
 class TorchGroup:
     """The workers of a communicator, connected by torch.distributed as its default process group.
 
-    Rank 0 opens a store on a free port of its host, which MPI tells the others: nothing is read from the environment,
-    and nothing is put there. Where the process group is there already, with the same workers, it is used.
+    Rank 0 opens a store on a free port of its host, and the others learn its address by MPI; no environment variables
+    are read or set. A process group that exists already is used if it has the same workers.
 
     Args:
         device: of this worker; a GPU of its own, or the CPU.
@@ -121,7 +121,7 @@ def _get_gpu_name(device: torch.device) -> str:
 
 
 def _check_gpus(places: Sequence[tuple[str, str]]) -> None:
-    """Refuse a GPU that several ranks use. `places`: host and GPU of every rank."""
+    """Refuse a GPU that several ranks use; `places` has the host and the GPU of every rank."""
     for rank, place in enumerate(places):
         if (first := places.index(place)) < rank:
             raise UsageError(
@@ -135,9 +135,9 @@ def _get_first_line(error: Exception) -> str:
 
 
 class GroupCollectiveQueue(ThreadCollectiveQueue):
-    """A queue that executes collectives on a thread; on a GPU in their own stream, parallel to backward.
+    """A queue that executes collectives on a thread; on a GPU, in their own stream parallel to backward.
 
-    No other thread has collectives under way meanwhile: all workers start them in the same order, as NCCL wants.
+    No other thread executes collectives meanwhile. So all workers start them in the same order, as NCCL requires.
     """
 
     def __init__(self, group: TorchGroup, watch: Stopwatch) -> None:
@@ -148,7 +148,7 @@ class GroupCollectiveQueue(ThreadCollectiveQueue):
         return comm
 
     def _free(self) -> None:
-        """Do nothing: the group belongs to the rank."""
+        """Do nothing: the process group lives on until the rank ends."""
 
     def post(self, work: Work) -> None:
         super().post(work if self._stream is None else self._put_on_stream(work, self._stream))
@@ -196,7 +196,8 @@ class GroupSumLane(GroupMessageLane, SumLane):
 
 
 class GroupGathered(Gathered):
-    """A gathered part by the backend: messages of one length by an allgather, others by a broadcast from each worker.
+    """A part of all workers' messages, gathered by the backend: messages of equal length by an allgather, others by a
+    broadcast from each worker.
 
     So nothing is padded, and as many bytes are sent as with MPI.
     """
@@ -225,7 +226,10 @@ class GroupGatherLane(GroupMessageLane, GatherLane):
 
 
 class GroupRoundsLane(RoundsLane):
-    """A lane of sums and swaps by the backend. A swapped payload's length is sent before it, and counted."""
+    """A lane for the rounds of cooperative methods, sums and swaps, by the backend.
+
+    The length of a swapped payload is sent before it, and is counted as sent.
+    """
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         self.collectives.complete()  # only one thread starts collectives at a time
@@ -268,10 +272,10 @@ def _all_gather(received: torch.Tensor, sent: torch.Tensor) -> None:
 
 
 class TorchTransport(Transport):
-    """The transport by NCCL or gloo, depending on the workers' device.
+    """The transport by torch.distributed: NCCL or gloo, depending on the workers' device.
 
     Raises:
-        UsageError: the workers cannot be connected by it.
+        UsageError: NCCL or gloo cannot connect the workers.
     """
 
     sum_lane, gather_lane, rounds_lane = GroupSumLane, GroupGatherLane, GroupRoundsLane

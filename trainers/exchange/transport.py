@@ -20,11 +20,11 @@ class Transport:
     """The transport of an exchange, which builds its lanes and their queue. This class uses MPI.
 
     Args:
-        algorithm: of allreduce; None: that of the environment.
-        part_mib: MiB of a part of a message; None: by the number of workers.
+        algorithm: of MPI's allreduce; None: as the environment variables of MPI say.
+        part_mib: size in MiB of the parts in which a message is sent; None: it depends on the number of workers.
 
     Raises:
-        UsageError: this MPI lets nobody choose the algorithm.
+        UsageError: this MPI does not let a program choose the algorithm.
     """
 
     described: Mapping[str, str] = {}
@@ -55,7 +55,7 @@ class Transport:
         )
 
     def build_gather_lane(self, collectives: CollectiveQueue) -> GatherLane:
-        """Build a lane of payloads that every worker gets."""
+        """Build a lane that sends payloads to every worker."""
         return self.gather_lane(self.comm, self.watch, collectives)
 
     def build_rounds_lane(self, collectives: CollectiveQueue) -> RoundsLane:

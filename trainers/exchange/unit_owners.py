@@ -44,11 +44,11 @@ class TwoPhase(Exchange):
         super().begin(step, epoch=epoch, lr=lr, measure=measure)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of any exchange, and that of the second phase."""
+        """Return the state that every exchange has, and that of the second phase."""
         return {**super().state_dict(), "second": self.second.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave for the same units, options and number of workers, on the same worker.
+        """Restore a state that `state_dict` has returned on the same worker, for the same units, options and workers.
 
         Raises:
             ValueError: it is something else; nothing has been changed.
@@ -61,7 +61,7 @@ class TwoPhase(Exchange):
 
 
 def build_second_memory(name: str, first: Memory) -> Memory:
-    """Build the memory of the second phase by its option; with `auto`, it has a memory if the workers have one."""
+    """Build the memory for the second phase that the option names; with `auto`, only if the workers have a memory."""
     if name == "auto":
         name = first.name if first.name in ("none", "scaled_residual") else "residual"
     return memories.build(name)

@@ -12,9 +12,9 @@ from trainers.gradients.flat import Flat, Unit
 class Arrivals:
     """Calls `submit` in each step for every unit in the order reversed(units), independent of autograd's order.
 
-    After `expect`, a unit is submitted as soon as backward has completed its gradient. `flush` submits the units that
-    are left: those of a backward that was not expected, of parameters without a part in the loss, or of an empty batch.
-    So every worker submits the same units in the same order in every step.
+    After `expect`, backward submits a unit as soon as its gradient and those of all earlier units are complete. `flush`
+    submits the remaining units: all of them without `expect` or with an empty batch, and those from the first parameter
+    on that has no influence on the loss. So every worker submits the same units in the same order in every step.
     """
 
     def __init__(self, flat: Flat, units: Sequence[Unit], submit: Callable[[Unit], None]) -> None:
@@ -48,7 +48,7 @@ class Arrivals:
         self._submit(self._order[self._position - 1])
 
     def expect(self) -> None:
-        """Submit units during the next backward, the last of this step."""
+        """Submit units during the next backward, which must be the last one of this step."""
         self._missing = list(self._sizes)
         self._expecting = True
 

@@ -11,7 +11,7 @@ from trainers.options.sections import Clip
 
 
 class Clipping:
-    """Clips flat gradients in place. Equal gradients stay equal to the bit, also on different hosts."""
+    """Clips flat gradients in place, so that gradients that are equal on all hosts stay equal to the bit."""
 
     def __init__(self, config: Clip, gradients: torch.Tensor) -> None:
         self.config, self.gradients = config, gradients

@@ -12,9 +12,9 @@ from trainers.options import exchanges as options
 def cut_units(config: RunConfig, flat: Flat) -> list[Unit]:
     """Cut the gradient by `exchange.granularity`, in the order of the parameters.
 
-    Where layers make no difference to the numbers, neighbouring layers are joined up to the size of a part of a message
-    with few workers (`PART_BYTES`): every unit costs time, and baseline runs should not pay for it. With `sharded`, the
-    one vector of `model` is cut into a shard for each worker.
+    If the numbers do not depend on the borders of layers, neighbouring layers are joined up to the size of a part of a
+    message (`PART_BYTES`): each unit costs time, which would slow down baseline runs. With exchange=sharded and
+    granularity=model, the model is cut into a shard for each worker.
     """
     exchange = config.exchange
     shards = config.workers if isinstance(exchange, options.Sharded) else 1
@@ -24,7 +24,10 @@ def cut_units(config: RunConfig, flat: Flat) -> list[Unit]:
 
 
 def _can_join_layers(config: RunConfig) -> bool:
-    """Tell whether joined layers have the joined payloads, and no part of the run looks at single tensors."""
+    """Tell whether layers can be joined into units without changing any number.
+
+    Then joined layers have the joined payloads, and no part of the run looks at single tensors.
+    """
     possible = config.policy.list_possible(config.compressor)
     return (
         isinstance(config.memory, NoMemory)

@@ -2,8 +2,8 @@
 
 An exchange puts every unit on one lane. When the units that were added can fill a part (`message_sizes.part_bytes`),
 the exchange posts them as a part: a collective of its own, which a collective queue carries out. A small model has one
-part a lane, and so pays the latency of one collective a step. A lane counts the bytes that it sends as MPI does; a test
-compares them with Open MPI's own count.
+part a lane, so a step has the latency of one collective. A lane counts the bytes that MPI sends for it; a test compares
+this number with Open MPI's own count.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Lane(ABC):
     """A lane: the units of one kind of collective. A step: `begin`, `add` for each unit, `communicate`, `decode`.
 
-    `post` may be called between the `add`s. All lanes of an exchange post to one queue, `collectives`. A lane that is
-    given none has a queue that does everything in `communicate`.
+    `post` may be called between the `add`s. All lanes of an exchange post to the same queue, `collectives`. A lane
+    without one has its own queue, which executes all collectives in `communicate`.
     """
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:

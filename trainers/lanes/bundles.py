@@ -1,4 +1,4 @@
-"""Payloads that travel together to one receiver, and their buffers."""
+"""Bundles of payloads for one receiver, and the reusable buffers of messages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Bundle:
 
 
 def sum_bounds(parcels: Sequence[Parcel]) -> int:
-    """Return the most bytes that these units can need together."""
+    """Return the largest size in bytes that the payloads of these units can have together."""
     return sum(align(parcel.compressor.payload_bound(parcel.x.shape)) for parcel in parcels)
 
 
@@ -64,7 +64,7 @@ def find_fixed_sizes(parcels: Sequence[Parcel]) -> list[int] | None:
 
 
 class Room:
-    """A buffer of bytes that is reused, and replaced by a larger one if necessary."""
+    """A reusable buffer of bytes, which is replaced by a larger one if necessary."""
 
     def __init__(self) -> None:
         self._bytes = torch.zeros(0, dtype=torch.uint8)
@@ -76,7 +76,7 @@ class Room:
         return self._bytes[:size]
 
     def receive(self, comm: MPI.Comm, source: int, tag: int) -> torch.Tensor:
-        """Wait for a message of whole words and return it: (n,) uint8, valid until the buffer is used again."""
+        """Wait for a message, whose size is a multiple of ALIGNMENT; return it as (n,) uint8 in this buffer."""
         from mpi4py import MPI
 
         status = MPI.Status()

@@ -1,9 +1,9 @@
 """Queues that carry out the collectives which lanes post: after backward, or on a thread during backward.
 
-Both carry out the same blocking collectives in the order in which they were posted, so that sums are rounded equally
-and the same bytes are sent. Non-blocking collectives are not used: Open MPI's algorithms for them add in another order,
-take two to four times as long, and advance only inside MPI calls
-(docs/design/benchmarks.md has what was measured).
+Both queues carry out the same blocking collectives in the order in which they were posted, so that sums are rounded
+equally and the same bytes are sent. Non-blocking collectives are not used: Open MPI's algorithms for them add in
+another order, take two to four times as long, and advance only inside MPI calls (measurements:
+docs/design/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CollectiveQueue:
             of messages, `sizes` that travel before payloads, `agreement` before payloads are encoded, `rounds` (sums
             one after another) and `swaps` with another worker, `alltoall`, `reduce`, `bcast`; all messages with the
             `neighbours` or the `server` count as one.
-        early: the calls among them that were posted during backward.
+        early: how many of these calls were posted during backward.
     """
 
     def __init__(self, comm: Any, watch: Stopwatch) -> None:

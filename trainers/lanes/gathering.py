@@ -1,4 +1,4 @@
-"""The lane of payloads that every worker gets."""
+"""The lane of payloads that an allgather sends to every worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def encode_sizes(lengths: Sequence[int]) -> npt.NDArray[np.uint32]:
 
 
 class Gathered:
-    """A gathered part: the messages of all workers, one after another, and the sizes of their payloads."""
+    """A part of the messages, gathered from all workers: one worker's part after another, and the payloads' sizes."""
 
     def __init__(self, part: MessagePart, received: torch.Tensor, workers: int) -> None:
         self.part, self.received = part, received
@@ -37,7 +37,7 @@ class Gathered:
         self.fixed = find_fixed_sizes(part.parcels) is not None
 
     def gather(self, comm: Any, message: torch.Tensor, allocate: Callable[[int], torch.Tensor]) -> None:
-        """Send `message` to all workers and receive theirs; `allocate` returns memory if there is too little."""
+        """Send `message` to all workers and receive theirs; call `allocate` if `received` is too small for them."""
         if not self.fixed:
             self.gather_sizes(comm)
         lengths = (-(-self.sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)

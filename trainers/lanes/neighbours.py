@@ -1,4 +1,4 @@
-"""The lane of payloads for a worker's neighbours."""
+"""The lane that sends a worker's payloads to its neighbours."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ TAG = 1
 
 
 class NeighbourMessage(NamedTuple):
-    """The message of a neighbour or of the worker itself: its sender's weight, its bytes, and the positions of the
-    payloads."""
+    """The message of a neighbour or of this worker, with its sender's weight and the positions of its payloads."""
 
     weight: float
     message: Message
@@ -40,10 +39,11 @@ class NeighbourMessage(NamedTuple):
 class NeighbourLane(MessageLane):
     """A lane that sends a worker's message to each neighbour, by simultaneous point-to-point messages.
 
-    It begins with `remarks`, a few float64 numbers, and, where the size of a payload depends on the data, with the
-    sizes (uint32 a unit); both count as part of the message. It is sent as a whole. A step: `prepare_step`, `begin`,
-    `add`, `send`, `communicate`; from then on `others` are the messages of the neighbours, by their numbers. `own` is
-    this worker's message, as far as it is written.
+    A message begins with `remarks`, a few float64 numbers, and with the sizes of the payloads (uint32 a unit) if these
+    depend on the data; both count as part of the message. It is not sent in parts.
+
+    A step: `prepare_step`, `begin`, `add` for each unit, `send`, `communicate`. After it, `others` has the messages of
+    the neighbours by worker. `own` is this worker's message as far as it is written.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class NeighbourLane(MessageLane):
         self._on_way = False
 
     def carry(self, remarks: torch.Tensor) -> None:
-        """Send the current content of `remarks`, (n,) float64, along with every message."""
+        """Send the tensor `remarks`, (n,) float64, with every message, with its content at that time."""
         self.remarks = remarks
 
     def prepare_step(self, step: int, units: int) -> None:

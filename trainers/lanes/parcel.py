@@ -1,4 +1,4 @@
-"""A unit on its way in a step, and units that travel together."""
+"""Parcels, which are units during a step, and parts of a message."""
 
 from __future__ import annotations
 

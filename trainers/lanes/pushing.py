@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class PushLane(ServerLane):
-    """A lane that pushes messages to a synchronous server, which answers with their mean, perhaps compressed again.
+    """A lane that pushes messages to a synchronous server, which answers with their mean, compressed again or dense.
 
-    `payload_bytes` is the message without the head. `sent_bytes` is the message with it, plus the answer from the
-    server, so that the sum over the workers is all traffic.
+    `payload_bytes` is the size of the message without its head. `sent_bytes` is that of the message with its head plus
+    that of the server's answer, so that the sum over the workers is the whole traffic.
 
     Args:
         comm: the workers.
@@ -45,7 +45,7 @@ class PushLane(ServerLane):
             yield from self.bundles[SERVER].payloads()
 
     def _push(self) -> bool:
-        """Send this worker's message and wait for the answer; return whether the server has taken the message."""
+        """Send this worker's message and wait for the answer; return whether the message counted, or was dropped."""
         bundle = self.bundles[SERVER]
         body = self._prepend_sizes(bundle.sizes, self.starts[SERVER], bundle.used)
         start = body.storage_offset() - HEAD_BYTES

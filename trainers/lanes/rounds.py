@@ -1,4 +1,4 @@
-"""The lane of methods that need several rounds of communication."""
+"""The lane of cooperative methods, which need several rounds of communication."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from trainers.lanes.parcel import Parcel
 
 
 class SecondPhase:
-    """The second phase of an exchange: compresses means again, with a memory for the lost parts.
+    """Compresses means for the second phase of an exchange, with a memory for the parts that compression drops.
 
-    Its compressors have a state of their own, apart from the first phase. For unit i of the first phase they draw the
+    Its compressors have a state of their own, apart from those of the first phase. For the mean of unit i, they use the
     random numbers of unit `units` + i and of the worker that has formed the mean.
 
     Args:
@@ -44,9 +44,9 @@ class SecondPhase:
         self.memory.begin(lr, 1, _no_norm)
 
     def get_compressor(self, first: Compressor) -> Compressor:
-        """Return the compressor for the mean of `first`'s payloads: the same method for one worker.
+        """Return the compressor for the mean of payloads of `first`: the same method, set up for one worker.
 
-        Momentum is applied once: a vote on signs of momentum is answered with plain signs.
+        Momentum must not be applied twice: the mean of Signum's payloads is compressed by `sign`.
         """
         if not self.again:
             return self._dense
@@ -65,7 +65,7 @@ class SecondPhase:
         return Parcel(first.unit, self.get_compressor(first.compressor), key, first.unit.gradient)
 
     def compensate(self, parcel: Parcel) -> Parcel:
-        """Return the parcel with the withheld parts of the unit's earlier means added."""
+        """Return the parcel plus the part that the memory holds back of earlier means of its unit."""
         if parcel.compressor.scale_free:
             return parcel
         x = self.memory.compensate(parcel.key.unit, parcel.x, parcel.compressor.is_exact(parcel.x.shape, parcel.key))

@@ -1,7 +1,7 @@
 """Messages between a worker and a dedicated server.
 
 A worker's message of a step is a head of HEAD_BYTES about the step, the sizes of the payloads where these depend on the
-data (uint32 a unit), and the payloads. An answer is a word of flags and its content. Questions beside the steps
+data (uint32 a unit), and the payloads. An answer is a word of flags and the mean or parameters. Questions between steps
 (checkpoints, figures, the end) are pickled pairs; each has a reply, except the end.
 """
 
@@ -60,9 +60,10 @@ class Link:
         self._room = Room()
 
     def push(self, message: torch.Tensor) -> tuple[bool, torch.Tensor]:
-        """Send the message of a step and wait for its answer.
+        """Send the message of a step and wait for the server's answer.
 
-        Returns whether the message is part of the answer, and the answer, which is valid until the next one.
+        Returns:
+            Whether the message counts in the answer, and the answer, which is valid until the next answer.
         """
         pushed = self.world.Isend(staging.get_words(message), self.server, PUSH)
         answered = self._answer()

@@ -49,7 +49,7 @@ class Receipt:
 
 @dataclasses.dataclass
 class Reply:
-    """An answer in transit to workers; its buffer is in use until every worker has received it."""
+    """An answer that is being sent to workers; its buffer is in use until every worker has received it."""
 
     room: Room
     requests: list[MPI.Request]
@@ -69,12 +69,12 @@ def take_free_reply(replies: list[Reply]) -> Reply:
 class ServerLane(TwoPhaseLane):
     """A lane that sends each worker's message to rank 0, which sends the answer W - 1 times, point to point.
 
-    Where sizes of payloads depend on the data, they stand (uint32 a unit) before the message. With `backup` workers
-    four more bytes tell each worker whether its message was taken; the memory keeps everything of a message that was
-    not. The mean is over the messages that were taken, with equal weights.
+    If the sizes of payloads depend on the data, the sizes (uint32 a unit) come before the payloads. With `backup`
+    workers, four more bytes tell each worker whether the server has taken its message; if not, the worker's memory
+    keeps the whole gradient. The mean is over the messages that were taken, with equal weights.
 
-    Timing decides which messages are taken, so that a run with backup workers cannot be repeated to the bit. Without
-    backup workers it can, as messages are decoded in the order of the ranks.
+    Timing decides which messages are taken, so a run with backup workers cannot be repeated to the bit. A run without
+    can, because messages are decoded in the order of the ranks.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ServerLane(TwoPhaseLane):
         self._step += 1
 
     def take_parcels(self, parcels: Sequence[Parcel]) -> None:
-        """Take the parcels of a step whose messages a dedicated server has received."""
+        """Set the parcels of a step, in place of `add`, on a dedicated server that has received their messages."""
         self.parcels[:] = parcels
         self.bundles[SERVER].parcels = list(parcels)
 
@@ -166,7 +166,7 @@ class ServerLane(TwoPhaseLane):
     # The server's side
 
     def _collect(self, own: torch.Tensor) -> dict[int, torch.Tensor]:
-        """Receive the messages that count in this step; return them by worker, in the order of the ranks."""
+        """Receive the messages that this step's mean is computed from; return them by worker, in the order of ranks."""
         taken = {SERVER: own}
         wanted = self.comm.size - self.backup
         with self.watch("communicate"):
@@ -183,7 +183,7 @@ class ServerLane(TwoPhaseLane):
     def _expect(self) -> None:
         """Post a receive for the message that every worker will send in this step.
 
-        So a worker's message gets through even while the server waits in a collective.
+        So a worker can complete its send even while the server waits in a collective.
         """
         bound = sum_bounds(self.parcels) + 4 * len(self.parcels)
         for worker in range(self.comm.size):
@@ -222,9 +222,9 @@ class ServerLane(TwoPhaseLane):
         self.sent_bytes = (self.comm.size - 1) * (self._means.numel() + (4 if self.backup else 0))
 
     def encode_reply(self, room: Room, flags: int = 0) -> torch.Tensor:
-        """Compress the means again into `room`, behind `flags` bytes; return the message.
+        """Compress the means into a message in `room`, after `flags` bytes that are left free; return the message.
 
-        The sizes of the payloads stand before them where they depend on the data.
+        The sizes of the payloads come before the payloads if they depend on the data.
         """
         parcels = self.answered[SERVER]
         head = flags + (0 if find_fixed_sizes(parcels) is not None else 4 * len(parcels))

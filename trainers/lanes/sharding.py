@@ -40,9 +40,10 @@ class ShardLane(TwoPhaseLane):
     """A lane that sends every payload to its unit's owner (Alltoallv), and every shard's mean to all workers
     (Allgatherv).
 
-    The bytes that a worker sends hardly depend on the number of workers W: with equal shards (W - 1) / W of its
-    message, and W - 1 times its shard's mean, which is 1 / W of all. Where the size of payloads depends on the data,
-    sizes (uint32 a unit) travel first, in both phases. `payload_bytes` is the first message with its sizes.
+    The bytes that a worker sends hardly depend on the number of workers W: with equal shards it sends (W - 1) / W of
+    its message, and W - 1 times the mean of its shard, which is 1 / W of the model. If the sizes of payloads depend on
+    the data, the sizes (uint32 a unit) are sent first in both phases. `payload_bytes` is the size of the message in the
+    first phase, with these sizes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The lane of payloads that MPI adds."""
+"""The lane of payloads that an allreduce adds."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TwoPhaseLane(Lane):
-    """A lane that collects the payloads for each owner of units in a bundle of the outgoing message.
+    """The base of lanes that send payloads to the owners of their units: a bundle for each owner in one message.
 
     Args:
         owners: the rank that owns each unit, by index.
@@ -70,7 +70,7 @@ class TwoPhaseLane(Lane):
         return self.bundles[self.owners[parcel.unit.index]].add(parcel)
 
     def form_mean(self, messages: Sequence[tuple[torch.Tensor, Sequence[int]]]) -> None:
-        """Decode the mean of messages, each with the sizes of its payloads, into the gradients of this rank's units."""
+        """Decode messages, given with the sizes of their payloads, and write their mean into this rank's gradients."""
         parcels = self.bundles[self.comm.rank].parcels
         with self.watch("decode"):
             for parcel in parcels:
@@ -81,14 +81,14 @@ class TwoPhaseLane(Lane):
                 parcel.compressor.finish(parcel.unit.gradient, parcel.key, len(messages))
 
     def prepare_answers(self) -> None:
-        """Make the parcels that each owner will send on, in the order in which it sends them."""
+        """Make the parcels of the second phase for each owner, in the order in which it will send them."""
         self.answered = [
             [self.second.make_parcel(parcel, owner) for parcel in bundle.parcels]
             for owner, bundle in self.bundles.items()
         ]
 
     def encode_answer(self, buffer: torch.Tensor) -> None:
-        """Compress the means of this rank's units into an answer, in `buffer`, which is large enough."""
+        """Compress the means of this rank's units into `buffer`, which must be large enough, as the answer."""
         with self.watch("encode"):
             parcels = self.answered[self.comm.rank]
             self.answer.begin(buffer)
@@ -97,7 +97,7 @@ class TwoPhaseLane(Lane):
                 self.second.keep_rest(compensated, self.answer.add(compensated))
 
     def decode_answers(self, answers: Iterable[tuple[list[Parcel], torch.Tensor, Sequence[int]]]) -> None:
-        """Decode the owners' answers into all gradients, to the same bits on all workers."""
+        """Decode the owners' answers into the gradients of all units, which then have the same bits on all workers."""
         with self.watch("decode"):
             for parcel in self.parcels:
                 parcel.unit.gradient.zero_()

@@ -1,4 +1,4 @@
-"""Models by name, one file a family, which is imported when it is asked for. Loads no torch by itself."""
+"""Models by name, one file for each family, imported only when it is needed. Loads no torch by itself."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ FAMILIES: dict[type, str] = {
 
 
 def try_out(config: Any, shape: tuple[int, ...], classes: int) -> None:
-    """Refuse what `build` would refuse, without the memory and time that a model needs.
+    """Refuse samples that `build` would refuse, without the memory and time that building a model needs.
 
-    `check_fits` knows it of most models. Which images one of torchvision's takes shows when it is given one: it is
-    built on the meta device, whose tensors have shapes only.
+    For most models `check_fits` decides. A model of torchvision has to try an image: it is built on the meta device,
+    whose tensors have only shapes.
 
     Raises:
-        UsageError: the model cannot be fed with such samples, or have so many classes.
+        UsageError: the model does not accept such samples, or so many classes.
     """
     check_fits(config, shape, classes)
     if isinstance(config, options.Torchvision):
@@ -63,7 +63,7 @@ def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
         classes: width of the output; of a language model the size of the vocabulary.
 
     Raises:
-        UsageError: the model cannot be fed with such samples, or have so many classes.
+        UsageError: the model does not accept such samples, or so many classes.
     """
     check_fits(config, shape, classes)
     module = importlib.import_module(f"trainers.models.{FAMILIES[type(config)]}")
@@ -79,10 +79,13 @@ def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def require_takes(model: nn.Module, shape: tuple[int, ...], when: str) -> None:
-    """Check that a model, which is in training mode, accepts an image of the shape that a later phase of the run has.
+    """Check that a model in training mode accepts images of this shape, as a later phase of the run has them.
+
+    Args:
+        when: the phase, in words for the error.
 
     Raises:
-        UsageError: it cannot take it.
+        UsageError: the model does not accept them.
     """
     from trainers.models.inputs import explain_refusal
 

@@ -15,8 +15,7 @@ SCALE = 0.125
 
 
 def build_dawn(channels: int, classes: int) -> nn.Sequential:
-    """Build `dawn` in the style of ResNet-9: batch normalisation, no biases, one scaled linear layer on the largest
-    values."""
+    """Build `dawn` in the style of ResNet-9: batch normalisation, no biases, and the head of ResNet-9."""
     return nn.Sequential(
         build_convolution(channels, 64, stride=2),
         nn.MaxPool2d(2),

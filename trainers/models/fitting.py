@@ -1,4 +1,4 @@
-"""Which data a model can be fed with; known without torch, before anything is built."""
+"""Check that a model accepts the samples of a data set, without torch and without building the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_fits(config: Any, shape: tuple[int, ...], classes: int, kind: str | No
         config: the model's options.
         shape: of a sample of the data set.
         classes: of the data set, or its vocabulary.
-        kind: of the data set: images, features or text; None: it goes by the shape, where the last two look alike.
+        kind: of the data set: images, features or text; None: guess by the shape, which features and text have alike.
 
     Raises:
         UsageError: one line with the key, what the data set has and what is valid.

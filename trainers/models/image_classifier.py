@@ -9,7 +9,7 @@ from torch import nn
 
 
 class ImageClassifier(nn.Module):
-    """Layers, the mean over the pixels of their `width` channels, a linear classifier.
+    """A classifier: given layers, global average pooling of their `width` output channels, and a linear layer.
 
     Input (N, channels, H, W), output (N, classes).
     """

@@ -24,7 +24,7 @@ def explain_refusal(model: nn.Module, shape: tuple[int, ...]) -> Exception | Non
     """Return the error of a model in training mode for an image of this shape; None if the model accepts it.
 
     Raises:
-        NotImplementedError: it cannot be tried on the device that it is on.
+        NotImplementedError: the model cannot be executed on its device (such as meta).
     """
     device = next(model.parameters()).device
     model.eval()
@@ -42,7 +42,7 @@ def explain_refusal(model: nn.Module, shape: tuple[int, ...]) -> Exception | Non
 
 @dataclasses.dataclass(frozen=True)
 class Resize:
-    """A forward pre-hook: (N, C, H, W) to (N, C, size, size), bilinear; nothing if they have that size."""
+    """A forward pre-hook that resizes images (N, C, H, W) to (N, C, size, size), bilinear."""
 
     size: int
 
@@ -52,7 +52,7 @@ class Resize:
 
 @dataclasses.dataclass(frozen=True)
 class Grey:
-    """A forward pre-hook: (N, 1, H, W) to (N, channels, H, W), the grey of an image in each channel."""
+    """A forward pre-hook that repeats the single channel of grey images: (N, 1, H, W) to (N, channels, H, W)."""
 
     channels: int
 

@@ -14,7 +14,7 @@ from trainers.options import models as options
 
 
 def build_five(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
-    """Build LeNet-5 with ReLU and maxima, as in ChocoSGD, RedSync and pytorch-cifar."""
+    """Build LeNet-5 with ReLU and max pooling, as in ChocoSGD, RedSync and pytorch-cifar."""
     return nn.Sequential(
         nn.Conv2d(shape[0], 6, 5),
         nn.ReLU(),
@@ -32,7 +32,7 @@ def build_five(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequenti
 
 
 def build_atomo(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
-    """Build Caffe's LeNet with a ReLU behind each maximum, but none behind the hidden layer, as in ATOMO's code."""
+    """Build Caffe's LeNet with a ReLU after each max pooling, but none after the hidden layer, as in ATOMO's code."""
     return nn.Sequential(
         nn.Conv2d(shape[0], 20, 5),
         nn.MaxPool2d(2),
@@ -47,7 +47,8 @@ def build_atomo(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequent
 
 
 def build_fully_connected(shape: tuple[int, ...], classes: int, sigmoid: bool) -> nn.Sequential:
-    """Build hidden layers of 800 and 500 units; ATOMO's code puts the outputs through a sigmoid before the softmax."""
+    """Build a network with hidden layers of 800 and 500 units; with `sigmoid`, a sigmoid before the softmax as in
+    ATOMO's code."""
     layers = [
         nn.Flatten(),
         nn.Linear(math.prod(shape), 800),

@@ -13,9 +13,9 @@ from trainers.options import models as options
 class Logistic(nn.Module):
     """A linear classifier, whose cross-entropy is the logistic loss.
 
-    Two classes have one logit z and the outputs (0, z): cross-entropy is ln(1 + exp(-y z)) for y = -1 (class 0) and
-    y = 1 (class 1), on as many parameters as features. More classes have one logit each. The weights start at zero,
-    where the loss is ln(classes).
+    For two classes it has one logit z, with as many weights as features, and returns (0, z): the cross-entropy is ln(1
+    + exp(-y z)) with y = -1 for class 0 and y = 1 for class 1. For more classes it has a logit for each. The weights
+    start at zero, where the loss is ln(classes).
 
     Input (N, *shape), output (N, classes).
     """

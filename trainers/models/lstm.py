@@ -17,12 +17,11 @@ RANGE = 0.1
 class LanguageModel(nn.Module):
     """Predicts the next word at every position of a batch of streams of text.
 
-    Input (n, length) int64, the next `length` words of n streams; output (n, length, words). What a stream has said so
-    far is carried from batch to batch, but no gradient flows back there. A batch with another number of streams has
-    other streams, and begins afresh; so does what comes after `train()` and `eval()`, which begin an epoch and an
-    evaluation.
+    Input (n, length) int64, the next `length` words of n streams; output (n, length, words). The hidden state of each
+    stream is carried from batch to batch, but no gradient flows back to earlier batches. It is reset when the number of
+    streams changes, and by `train()` and `eval()`, which begin an epoch or an evaluation.
 
-    What is carried is this worker's own and no buffer: buffers are averaged over the workers.
+    The hidden state is no buffer of the module, because buffers are averaged over the workers.
     """
 
     def __init__(self, words: int, hidden: int, layers: int, dropout: float, tied: bool) -> None:
@@ -70,7 +69,7 @@ class LanguageModel(nn.Module):
     def copy_carried(self) -> dict[str, torch.Tensor]:
         """Return a copy of the state for the next batch: `hidden` and `cell`, (layers, n, hidden); empty at the start.
 
-        It belongs into a worker's checkpoint: with the parameters and `carry` another model goes on from there.
+        It belongs into a worker's checkpoint: another model with the same parameters continues from it after `carry`.
         """
         if self._state is None:
             return {}

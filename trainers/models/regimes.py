@@ -1,7 +1,7 @@
-"""The optimisation regime that a model brings along, as convNet.pytorch's convention has it. Loads no torch.
+"""The optimisation regimes that belong to models, as in convNet.pytorch: settings by epoch. Loads no torch.
 
-The figures are those of RedSync's fork (feifeibear/Deep-Gradient-Compression) and, where it has none, of
-convNet.pytorch itself, both for the batches that they were tuned for: a schedule may scale the learning rates.
+The figures are those of RedSync's fork (feifeibear/Deep-Gradient-Compression), or of convNet.pytorch itself for models
+without a regime in the fork. They are tuned for the batch sizes used there; a schedule may scale the learning rates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trainers.options import models as options
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """The settings from `epoch` (from 0) on; None leaves a setting unchanged, or as the optimizer's options have it."""
+    """Settings that hold from `epoch` (from 0) on; None: as in the phase before, or as in the optimizer's options."""
 
     epoch: int
     lr: float | None = None

@@ -19,7 +19,7 @@ from trainers.options import models as options
 
 
 class PaddedShortcut(nn.Module):
-    """Option A: every stride-th pixel, with zeros for the channels that the input does not have; no parameters."""
+    """Shortcut A, without parameters: every stride-th pixel, with zeros for channels that the input does not have."""
 
     def __init__(self, fan_in: int, fan_out: int, stride: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ Shortcut = Callable[[int, int, int], nn.Module]
 
 
 class Basic(nn.Module):
-    """conv3x3-BN-ReLU-conv3x3-BN, plus the shortcut, ReLU."""
+    """A block conv3x3-BN-ReLU-conv3x3-BN, plus the shortcut, then ReLU."""
 
     expansion = 1
 
@@ -61,7 +61,7 @@ class Basic(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """conv1x1-BN-ReLU-conv3x3-BN-ReLU-conv1x1-BN with four times the channels, plus the shortcut, ReLU.
+    """A block conv1x1-BN-ReLU-conv3x3-BN-ReLU-conv1x1-BN with four times the channels, plus the shortcut, then ReLU.
 
     The 3x3 convolution has the stride, as in fb.resnet.torch and all of the systems whose set-ups are reproduced here.
     """
@@ -91,7 +91,9 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A 3x3 convolution, groups of blocks of which each but the first halves the resolution, mean over the pixels.
+    """A residual network: a 3x3 convolution, groups of blocks, global average pooling and a linear layer.
+
+    Each group but the first halves the resolution.
 
     Args:
         block: makes a block, given its input channels, its width and its stride.

@@ -20,7 +20,7 @@ def build_convolution(fan_in: int, fan_out: int, stride: int = 1) -> nn.Sequenti
 
 
 class Residual(nn.Module):
-    """The input plus what two convolutions, each with BN and ReLU, make of it; no ReLU behind the sum."""
+    """A residual block: the input plus the output of two convolutions, each with BN and ReLU; no ReLU after the sum."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Residual(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A classifier without bias, its outputs times a constant, after the largest value of each channel."""
+    """A classifier head: global max pooling, a linear layer without bias, and multiplication by a constant."""
 
     def __init__(self, width: int, classes: int, scale: float) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Scaled(nn.Module):
 def build(config: options.ResNet9, shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """Build ResNet-9: input (N, channels, H, W), output (N, classes); torch's own initial weights, as in cifar10-fast.
 
-    The source takes the maximum of the last 4x4 pixels of 32x32; here of all that are left.
+    The last max pooling is over all remaining pixels; in the source it is over 4x4, which is the same for 32x32 images.
     """
     return nn.Sequential(
         build_convolution(shape[0], 64),

@@ -34,7 +34,7 @@ def import_torchvision() -> ModuleType:
 
 @functools.cache  # keeps the library: torch takes its operators back when it is collected
 def _declare_missing() -> torch.library.Library:
-    """Declare the operators that the extension has not declared, and return the library that has them."""
+    """Declare the operators that the compiled extension should have declared; return the library that holds them."""
     import torch
 
     _load_extension()

@@ -17,7 +17,7 @@ GROUPS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2,
 
 
 def build_features(config: options.VGG, channels: int) -> nn.Sequential:
-    """Build five groups of 3x3 convolutions, each followed by a maximum of 2x2 pixels; the output has 512 channels."""
+    """Build five groups of 3x3 convolutions, each followed by 2x2 max pooling; the output has 512 channels."""
     layers: list[nn.Module] = []
     fan_in = channels
     for width, count in zip((64, 128, 256, 512, 512), GROUPS[config.depth], strict=True):

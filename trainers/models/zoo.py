@@ -43,7 +43,7 @@ def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> 
 
     Raises:
         UsageError: torchvision has no such classifier, or it cannot take images of that shape.
-        NotImplementedError: it cannot be tried on the device that it is on.
+        NotImplementedError: the model cannot be executed on its device (such as meta).
     """
     from trainers.models.torchvision_import import import_torchvision
 

@@ -1,8 +1,8 @@
 """The algorithm of MPI's allreduce, chosen for single communicators.
 
-Open MPI decides it when a communicator is made, by a control variable of its component coll/tuned. The tools'
-interface of MPI (MPI_T, chapter 15 of the standard), which mpi4py does not have, changes this variable in a process
-that runs. So communicators with different algorithms can be there side by side.
+Open MPI decides it when a communicator is created, by a control variable of its component coll/tuned. MPI's tool
+interface (MPI_T, chapter 15 of the standard), which mpi4py does not offer, can change this variable in a running
+process. So communicators with different algorithms can exist side by side.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUMBERS = {RING: 4, RECURSIVE_DOUBLING: 3, RABENSEIFNER: 6}
 
 
 class _ControlVariable:
-    """An integer variable of the MPI library.
+    """An integer control variable of the MPI library, which MPI_T can read and change.
 
     Raises:
         LookupError: the library has no such variable, or no MPI_T.
@@ -68,7 +68,7 @@ class _ControlVariable:
 
 @functools.cache
 def _find_variable() -> _ControlVariable | None:
-    """Return the variable of the algorithm; None if this MPI lets nobody choose it."""
+    """Return the control variable of allreduce's algorithm; None if this MPI does not let a program choose it."""
     try:
         variable = _ControlVariable(_VARIABLE)
         return variable if _ControlVariable(_NEEDED).read_flag() else None
@@ -83,10 +83,10 @@ def can_choose() -> bool:
 
 @contextlib.contextmanager
 def using(algorithm: str | None) -> Iterator[None]:
-    """Give communicators that are made within the block this algorithm of allreduce; None: that of the environment.
+    """Give communicators created within the block this algorithm of allreduce; None: as environment variables say.
 
     Raises:
-        UsageError: this MPI lets nobody choose.
+        UsageError: this MPI does not let a program choose.
     """
     if algorithm is None:
         yield
@@ -110,7 +110,7 @@ def duplicate(comm: MPI.Comm, algorithm: str | None) -> MPI.Comm:
     """Return a copy of a communicator with this algorithm of allreduce. All ranks of `comm` call this.
 
     Raises:
-        UsageError: this MPI lets nobody choose.
+        UsageError: this MPI does not let a program choose.
     """
     with using(algorithm):
         return comm.Dup()

@@ -21,10 +21,10 @@ messages of 2 KiB, and their latency would be most of the time (docs/design/benc
 
 
 def part_bytes(workers: int, part_mib: float | None = None) -> int:
-    """Return the bytes of payload bounds at which a part of a message is posted.
+    """Return the size of a part of a message in bytes: units with payloads of so many bytes are sent together.
 
     Args:
-        part_mib: what the config says, in MiB; None: nothing.
+        part_mib: the size from the config in MiB; None: it depends on the number of workers.
     """
     if part_mib is not None:
         return max(align(round(part_mib * 2**20)), ALIGNMENT)
@@ -32,7 +32,7 @@ def part_bytes(workers: int, part_mib: float | None = None) -> int:
 
 
 def segment_bytes(workers: int, part_mib: float | None = None) -> int:
-    """Return the bytes that one allreduce sums at most; two parts, if the config says how large these are."""
+    """Return the largest number of bytes that one allreduce sums; with `part_mib`, it is twice a part of a message."""
     if part_mib is not None:
         return 2 * part_bytes(workers, part_mib)
     return SEGMENT_BYTES * max(workers, GROWING_FROM) // GROWING_FROM
@@ -78,10 +78,10 @@ def ring_bytes(count: int, itemsize: int, workers: int) -> float:
 def allreduce_bytes(count: int, itemsize: int, workers: int, algorithm: str | None = None) -> float:
     """Return the bytes that a worker sends, on average, in Open MPI's allreduce of `count` elements.
 
-    Recursive doubling has one message a round, and two for each worker beyond a power of two. A ring with fewer
-    elements than workers is recursive doubling. Rabenseifner's algorithm (Rabenseifner, 2004) halves and doubles the
-    vector; each worker beyond a power of two costs a message of the whole and three of half the vector. With fewer
-    elements than the power of two, every worker sends to the first, which answers.
+    Recursive doubling sends one message a round, and two more for each worker beyond a power of two. A ring with fewer
+    elements than workers becomes recursive doubling. Rabenseifner's algorithm (Rabenseifner, 2004) halves and doubles
+    the vector; each worker beyond a power of two adds a message of the whole vector and three of half of it. With fewer
+    elements than the power of two, every worker instead sends its vector to the first, which answers.
 
     Args:
         algorithm: one of ALLREDUCES; None: a ring.

@@ -21,7 +21,8 @@ def die_with_parent() -> None:
 def pin(local_rank: int, threads: int) -> None:
     """Pin this rank to its own cores among those of the run, or to all of them if they are too few.
 
-    All threads are moved: in a packed world, threads of an earlier run go on (trainers/packed/worker.py).
+    All existing threads are pinned, too: in a packed world there are threads of earlier runs
+    (trainers/packed/worker.py).
     """
     from gradsweep.run_directory import CORES_VARIABLE
 

@@ -89,15 +89,15 @@ def has_begun() -> bool:
 
 
 class Agreement:
-    """The agreement of the workers on a common action after a step.
+    """Lets all workers agree on a common action after a step: continue, save, or save and stop.
 
-    The signal may reach one rank only, or several at different moments. One byte travels during the step: `ask` sends
-    it at the beginning and `answer` reads it at the end, so that no worker waits for it (a step of two ranks takes 1 to
-    6 us longer).
+    A signal may reach only one rank, or several at different moments. A non-blocking allreduce of one byte runs during
+    the step: `ask` starts it at the beginning, and `answer` reads it at the end. So no worker waits for it (a step of
+    two ranks takes 1 to 6 us longer).
 
     Args:
-        behind: steps that a worker may be behind the others (exchange.backup). An answer is to the question of so many
-            steps ago; otherwise the workers would wait for each other here.
+        behind: by how many steps a worker may be behind the others (exchange.backup). `answer` then returns the answer
+            to the question of so many steps ago, because otherwise the workers would wait for each other here.
     """
 
     def __init__(self, comm: MPI.Comm, behind: int = 0) -> None:
@@ -109,7 +109,7 @@ class Agreement:
         self._saved = 0  # coming answers to questions that were asked before the last save
 
     def ask(self, save: bool = False) -> None:
-        """Send this worker's request: to stop if a signal requested it, else to `save` or nothing."""
+        """Send this worker's request: to stop if a signal requested it, else to `save` if given, else nothing."""
         global _begun
         _begun = True
         mine, most = bytearray([STOP if _requested else SAVE if save else NOTHING]), bytearray(1)
@@ -117,7 +117,7 @@ class Agreement:
         self._asked.append((request, mine, most))
 
     def answer(self) -> int:
-        """Return the request that all workers now execute; it is the same on all of them."""
+        """Return the action on which the workers have agreed: NOTHING, SAVE or STOP, the same on all workers."""
         if len(self._asked) <= self._behind:
             return NOTHING
         wanted = self._take()
@@ -126,13 +126,13 @@ class Agreement:
         return wanted
 
     def answer_all(self) -> int:
-        """Return the largest answer to all questions so far; all workers are at the same step."""
+        """Return the strongest action (STOP, SAVE, NOTHING) of all questions so far; all workers are at one step."""
         wanted = max((self._take() for _ in range(len(self._asked))), default=NOTHING)
         self._saved = 0
         return wanted
 
     def _take(self) -> int:
-        """Return the answer to the oldest question, without requests to save that the last save has met."""
+        """Return the answer to the oldest open question; ignore requests to save from before the last save."""
         request, _, most = self._asked.popleft()
         request.Wait()
         if not self._saved:

@@ -1,6 +1,6 @@
-"""One time for all ranks, so that they begin something together and know when the last of them has ended.
+"""A common clock of all ranks, so that they can begin a collective together and know when the last of them has ended.
 
-A barrier does not do: ranks leave it up to a latency after each other, which on a slow network is as long as a small
+A barrier is not enough: ranks leave it up to a network latency apart, which on a slow network is as long as a small
 collective takes (Hunold and Carpen-Amarie, "Reproducible MPI benchmarking is still not as easy as you think", 2016).
 """
 
@@ -26,8 +26,8 @@ SPIN_S = 0.5e-3  # before the agreed time a rank with a core of its own stops sl
 class CommonClock:
     """The clock of rank 0, as estimated by this rank. All ranks of `comm` create it together.
 
-    Ranks of one machine have the same monotonic clock, whatever hosts are emulated on it; other machines' are compared
-    by messages there and back, half of the quickest of which is the error at most (Cristian, 1989).
+    Ranks of one machine have the same monotonic clock, even on different emulated hosts. Clocks of other machines are
+    compared by round trips; the error is at most half of the shortest round trip (Cristian, 1989).
     """
 
     def __init__(self, comm: MPI.Comm) -> None:

@@ -1,8 +1,7 @@
-"""How long the collectives of an exchange take on a network, by size, within a given time.
+"""Measure the times of the collectives of an exchange for messages of many sizes, within a given time.
 
-What is measured is what training does (trainers/lanes): float32 sums in place, in pieces of `segment_bytes`, by
-Allreduce; payloads to all by Allgatherv; payloads to owners by Alltoallv; and Bcast. All ranks of a communicator call
-these functions together and do the same: rank 0 decides for all.
+The collectives are those of training (trainers/lanes): Allreduce of float32 in place, in pieces of `segment_bytes`;
+Allgatherv; Alltoallv; and Bcast. All ranks of a communicator call these functions together; rank 0 decides for all.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ Operation = Callable[[], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """The times of a collective of `bytes`: median and quartiles of its repeats, in seconds."""
+    """The time of a collective with messages of `bytes`: median and quartiles over its repeats, in seconds."""
 
     bytes: int
     time_s: float
@@ -79,10 +78,10 @@ def read_algorithm(collective: str, environment: Mapping[str, str] = os.environ)
 
 
 def build_operations(comm: MPI.Comm, collective: str, sizes: Sequence[int]) -> Iterator[tuple[int, Operation]]:
-    """Yield a collective for each of the sizes, with its actual bytes, counted as in a cost model.
+    """Yield for each size a pair: the actual message size in bytes, and a function that executes the collective.
 
-    These are the bytes of one worker's buffer for allreduce and bcast, of its own contribution for allgather, of all
-    that it sends (its own part with it) for alltoall.
+    The size is that of one worker's buffer for allreduce and bcast, of a worker's contribution for allgather, and of
+    all that a worker sends (its part for itself included) for alltoall.
     """
     from mpi4py import MPI
 
@@ -120,10 +119,10 @@ def _add_up(comm: Any, pieces: Sequence[Any]) -> None:
 
 
 class Probe:
-    """Measures the collectives of a communicator, all of them in `seconds`.
+    """Measures all collectives on a communicator within `seconds`.
 
     Args:
-        latency_s: one way of a small message.
+        latency_s: time of a small message, one way.
     """
 
     def __init__(self, comm: MPI.Comm, seconds: float, latency_s: float) -> None:
@@ -153,10 +152,10 @@ class Probe:
     def measure_collective(
         self, name: str, sizes: Sequence[int], seconds: float, any_of_it: bool = True
     ) -> dict[str, Any]:
-        """Return network.json's entry for a collective: timings by ascending bytes, as many as fit into the time.
+        """Return network.json's entry for a collective: times in ascending order of sizes, as far as `seconds` allow.
 
         Args:
-            any_of_it: there is time for the smallest, even if it takes more than `seconds`; rank 0 decides.
+            any_of_it: measure at least the smallest size, even if it takes more than `seconds`; rank 0 decides.
         """
         fitting = [size for size in sizes if size <= self._fitting[name]]
         why = "memory" if len(fitting) < len(sizes) else None
@@ -181,8 +180,10 @@ class Probe:
         }
 
     def _least(self, names: Sequence[str], end: float) -> dict[str, float]:
-        """Return the seconds that a measurement of the smallest message takes, for the collectives that fit before
-        `end`."""
+        """Return the seconds that a measurement with the smallest message takes, for each collective.
+
+        Collectives for which there is no time before `end` are left out.
+        """
         found: dict[str, float] = {}
         for name in names:
             if self.comm.bcast(time.perf_counter() >= end):
@@ -210,8 +211,9 @@ class Probe:
         """Repeat the collective every `each` s; return the seconds of those repeats that the ranks began most
         simultaneously.
 
-        A time is that from the last rank that began to the last that ended. A rank that begins late, as something
-        else had its core, finds that others have done a part already: half of many repeats are left out for that.
+        The time of a repeat is from the begin of the last rank to the end of the last rank. It is too short if a rank
+        begins late, for example because another process used its core, since the others have then done a part already.
+        Therefore the half of the repeats with the least simultaneous begins is dropped.
         """
         from mpi4py import MPI
 
@@ -235,12 +237,16 @@ class Probe:
 
 
 def find_most_together(apart: Any) -> Any:
-    """Return by number the half of the repeats (at least FEW, or all) whose starts were least `apart` (s)."""
+    """Return the indices of the half of the repeats (at least FEW, if there are as many) with the smallest `apart`.
+
+    Args:
+        apart: (repeats,), the seconds between the begins of the first and the last rank.
+    """
     return np.argsort(apart, kind="stable")[: max(-(-len(apart) // 2), FEW)]
 
 
 def _largest(comm: MPI.Comm) -> dict[str, int]:
-    """Return the largest bytes of each collective whose buffers fit into the memory of the ranks' machines."""
+    """Return for each collective the largest message in bytes whose buffers fit into the memory of all machines."""
     known = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     least = min(comm.allgather(1024 * int(known["MemAvailable"].split()[0])))
     room = int(MEMORY * least / comm.size)  # as if all ranks were on the machine that has least
@@ -248,7 +254,7 @@ def _largest(comm: MPI.Comm) -> dict[str, int]:
 
 
 def fit_lines(points: Sequence[Timing]) -> list[Line]:
-    """Return the lines through points by `piecewise_fit.fit`."""
+    """Return the lines that `piecewise_fit.fit` fits to these times."""
     return piecewise_fit.fit([p.bytes for p in points], [p.time_s for p in points], [p.error for p in points])
 
 
@@ -266,6 +272,9 @@ def describe_line(line: Line, points: Sequence[Timing], algorithm: str | None) -
 
 
 def find_switch_points(lines: Sequence[Line], points: Sequence[Timing]) -> list[int]:
-    """Return the bytes at which one line ends and the next begins: the geometric mean of the neighbouring sizes."""
+    """Return the sizes in bytes at which one line ends and the next begins.
+
+    Such a size is the geometric mean of the last measured size of a line and the first of the next.
+    """
     ends = [(points[line.last].bytes, points[line.last + 1].bytes) for line in lines[:-1]]
     return [round(math.sqrt(last * first)) for last, first in ends]

@@ -1,7 +1,7 @@
 """Measure the links between the hosts of a run before its first step, and compare them with the expected figures.
 
-What ranks get is measured: payload, by the MPI and beside the processes that training has (docs/guide/networks.md).
-Loads no torch: whoever has a communicator can measure.
+The figures are those that ranks experience: payload over the MPI of the run, while the processes of the training exist
+(docs/guide/networks.md). Loads no torch, so that any program with a communicator can measure.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Links:
     """The measured figures of links; bandwidths in bit/s of payload.
 
     Attributes:
-        latency_s: one way of a message of 8 bytes between the first two hosts, median.
+        latency_s: median time of a message of 8 bytes between the first two hosts, one way.
         bandwidth: from the first to the second host, while nothing else is sent.
-        ring_bandwidth: what the slowest host gets when each sends to the next and gets from the one before.
-        busy_cores: of the first host's machine meanwhile; None if the system does not tell.
-        busiest_core: the share of the time in which its busiest core worked.
-        cores: that machine's.
+        ring_bandwidth: the rate at which the slowest host receives while each host sends to the next.
+        busy_cores: mean number of busy cores of the first host's machine during the measurement; None: unknown.
+        busiest_core: share of the time in which the busiest core of this machine was busy.
+        cores: number of cores of this machine.
     """
 
     latency_s: float
@@ -81,7 +81,7 @@ class Links:
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """The expected figures of a network, in the units of `Links`; None if the network promises nothing."""
+    """The expected figures of a network, in the units of `Links`; None for a figure that it does not promise."""
 
     latency_s: float | None
     bandwidth: float | None
@@ -89,8 +89,7 @@ class Expected:
 
 
 def choose_ends(hosts: Sequence[str]) -> list[int]:
-    """Return the ranks to measure, chosen by the hosts of all ranks: the first of each host, or two of a single
-    host."""
+    """Return the ranks between which links are measured: the first rank of each host, or two ranks of a single host."""
     firsts = sorted({host: rank for rank, host in reversed(list(enumerate(hosts)))}.values())
     return firsts if len(firsts) > 1 else list(range(len(hosts)))[:2]
 
@@ -102,7 +101,7 @@ def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> t
     Takes about a second; more below 100 kbit/s, or where a message takes more than 50 ms one way.
 
     Args:
-        correct: is called by rank 0 with a latency in s, and says whether it has made it another one.
+        correct: rank 0 calls it with the measured latency in s; it returns whether it has changed the latency.
     """
     from mpi4py import MPI
 
@@ -144,13 +143,16 @@ def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> t
 
 
 def measure_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Measure the links, and again if a figure is marked; return network.json's content, on rank 0 only.
+    """Measure the links, and repeat this if a figure deviates from the expected one.
 
-    The attempt with the fewest marks counts. All ranks call it.
+    The measurement with the fewest deviations (marks) counts. All ranks call this.
 
     Args:
         network: options of the group `network`.
-        emulation: what emulation.json says, known to rank 0; None if nothing was emulated.
+        emulation: content of emulation.json, on rank 0 only; None if nothing was emulated.
+
+    Returns:
+        The content of network.json, on rank 0 only.
     """
     wanted = compute_expected(network, 2, emulation)
     attempts: list[dict[str, Any]] = []
@@ -167,8 +169,8 @@ def measure_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | Non
 def correct_latency(latency: float, wanted: float | None) -> bool:
     """Correct an emulated latency by its measured deviation; return whether it was corrected.
 
-    Only messages of MPI itself tell what they take: its work is more than that of the connection that sweep.emulation
-    has set the delay by. That is why what listens at STEERING_VARIABLE takes corrections.
+    sweep.emulation has set the delay by messages over a plain connection, but messages of MPI take longer. Therefore it
+    accepts corrections at the socket that the environment variable STEERING_VARIABLE names.
     """
     path = os.environ.get(STEERING_VARIABLE)
     if not path or not wanted or abs(latency / wanted - 1.0) <= NEAR:
@@ -186,14 +188,14 @@ def correct_latency(latency: float, wanted: float | None) -> bool:
 
 
 def compute_expected(network: Any, hosts: int, emulation: Mapping[str, Any] | None) -> Expected | None:
-    """Return the figures that a run's options promise for its links; None without a promise.
+    """Return the figures to expect for the links by a run's options; None without an emulated network.
 
-    A latency that could not be emulated, or of 0, is not expected, and no bandwidth where packets are lost: what TCP
-    makes of losses is its own.
+    No latency is expected if it is 0 or could not be emulated. No bandwidth is expected if packets get lost, because it
+    then depends on TCP's reaction to losses.
 
     Args:
         network: options of the group `network`.
-        emulation: what emulation.json says.
+        emulation: content of emulation.json.
     """
     if not isinstance(network, Emulated) or hosts < 2:
         return None
@@ -214,7 +216,7 @@ def find_marks(measured: Links, wanted: Expected | None, usable: float | None = 
     """Return which figures deviate: some of `latency`, `bandwidth`, and `cpu` if the CPUs were the limit.
 
     Args:
-        usable: cores' time that the run may have, where that may be less than the machine's.
+        usable: number of cores that the run may use, if it may be less than the machine has.
     """
     if wanted is None:
         return []
@@ -242,8 +244,8 @@ def describe(network: Any, hosts: int, links: Links | None, emulation: Mapping[s
 
     Args:
         network: options of the group `network`.
-        links: what `measure` has found; None if there was nothing to measure.
-        emulation: what emulation.json says; None if nothing was emulated.
+        links: the result of `measure`; None if there was nothing to measure.
+        emulation: content of emulation.json; None if nothing was emulated.
     """
     wanted = compute_expected(network, hosts, emulation)
     return {
@@ -281,7 +283,7 @@ def _gather(comm: MPI.Comm, value: float | None) -> list[Any]:
 
 
 def _ask(comm: MPI.Comm, peer: int, message: np.ndarray, answer: np.ndarray) -> float:
-    """Send a message; return the seconds until the end of the answer."""
+    """Send a message to `peer`; return the seconds until its answer has arrived."""
     began = time.perf_counter()
     comm.Send(message, peer, _TAG)
     comm.Recv(answer, peer, _TAG)
@@ -289,7 +291,7 @@ def _ask(comm: MPI.Comm, peer: int, message: np.ndarray, answer: np.ndarray) -> 
 
 
 def _answer(comm: MPI.Comm, peer: int) -> None:
-    """Answer every message with a short one, until an empty message arrives."""
+    """Answer every message of `peer` with a short one, until an empty message arrives."""
     from mpi4py import MPI
 
     status, message, answer = MPI.Status(), _bytes(_LARGEST_TRY), _bytes(PING_BYTES)
@@ -301,7 +303,7 @@ def _answer(comm: MPI.Comm, peer: int) -> None:
 
 
 def _latency(comm: MPI.Comm, peer: int) -> float:
-    """Return half the time of a short message and its answer, as a median: the first message opens the connection."""
+    """Return half the median round-trip time of a short message; a first message opens the connection."""
     ping, pong = _bytes(PING_BYTES), _bytes(PING_BYTES)
     times: list[float] = []
     until = time.perf_counter() + PINGS_S
@@ -311,7 +313,10 @@ def _latency(comm: MPI.Comm, peer: int) -> float:
 
 
 def _estimate(comm: MPI.Comm, peer: int, latency: float) -> float:
-    """Estimate bytes per second: messages grow until one takes long enough, which also opens TCP's window."""
+    """Estimate the bytes per second to `peer` by messages that grow until one takes long enough.
+
+    They also open TCP's window.
+    """
     size, answer = SMALLEST, _bytes(PING_BYTES)
     while True:
         whole = _ask(comm, peer, _bytes(size), answer)
@@ -322,9 +327,9 @@ def _estimate(comm: MPI.Comm, peer: int, latency: float) -> float:
 
 
 def _plan_chunks(rate: float, latency: float) -> tuple[int, int]:
-    """Return the bytes of a chunk and the number of chunks for a stream of `rate` bytes per second.
+    """Return the size in bytes and the number of chunks for the measurement of a stream of `rate` bytes per second.
 
-    So long that what is under way for the time of an answer, or was given away by a token bucket, is a small part.
+    The stream is so long that bytes in flight during a latency, and the initial burst of a token bucket, hardly count.
     """
     total = rate * (STREAM_S + 8 * latency)
     chunk = min(max(int(total / CHUNKS), SMALLEST), LARGEST)
@@ -334,7 +339,8 @@ def _plan_chunks(rate: float, latency: float) -> tuple[int, int]:
 def _stream(comm: MPI.Comm, target: int | None, source: int | None, chunk: int, count: int) -> float | None:
     """Send chunks to one rank while receiving as many from another; return the bit/s received, None without a `source`.
 
-    The first quarter is not counted: until then connections are made, windows open and buckets empty.
+    The first quarter of the chunks does not count: during it, connections are made, TCP's windows open and token
+    buckets empty.
     """
     from mpi4py import MPI
 
@@ -357,13 +363,13 @@ def _stream(comm: MPI.Comm, target: int | None, source: int | None, chunk: int, 
 
 
 def _rate(times: np.ndarray) -> float:
-    """Return arrivals per second, by a line fitted to all of them, as single arrivals may be noticed late."""
+    """Return arrivals per second: the slope of a line fitted to all `times`, as single arrivals may be noticed late."""
     late = times - times.mean()
     return float(late @ np.arange(len(times)) / max(late @ late, 1e-18))
 
 
 def _core_times() -> list[tuple[float, float]]:
-    """Return the busy and all ticks of every core since boot; empty if the system does not show them."""
+    """Return the busy ticks and all ticks of every core since boot; empty if the system does not show them."""
     try:
         lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -381,7 +387,7 @@ def _core_times() -> list[tuple[float, float]]:
 def _count_busy(
     before: Sequence[tuple[float, float]], after: Sequence[tuple[float, float]]
 ) -> tuple[float | None, float | None, int | None]:
-    """Return how many cores were busy, how busy the busiest was, and how many there are."""
+    """Return the mean number of busy cores, the busy share of the busiest core, and the number of cores."""
     if not before or len(before) != len(after):
         return None, None, None
     shares = [

@@ -1,10 +1,10 @@
-"""Lines through the times of a collective: alpha + beta n for each range of sizes in which it behaves alike.
+"""Fit lines alpha + beta n to the measured times of a collective, one for each range of message sizes n.
 
-An MPI library changes its algorithm, or its protocol, with the size of a message: the time is a line up to there and
-another one behind it. How many lines there are, and where one ends, follows from the points: the fewest that fit, by
-dynamic programming over all ways to cut them (Bellman and Roth, 1969) with a penalty for each line as in the Bayesian
-information criterion (Schwarz, 1978). A point that fits no line costs a fixed amount and bends none. That of the
-largest size costs more: where larger ones will be, nothing else tells.
+An MPI library changes its algorithm or protocol with the size of a message, and with it alpha and beta. The number of
+lines and their ranges are chosen by dynamic programming over all segmentations of the points (Bellman and Roth, 1969),
+with a penalty for each line as in the Bayesian information criterion (Schwarz, 1978). An outlier costs a fixed amount
+and does not influence the line. The point of the largest size costs more as an outlier, because extrapolation to larger
+sizes depends on it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Line:
     """A line for the measurements `first` to `last`: a time of `alpha + beta n` seconds for n bytes.
 
     Attributes:
-        residual: root mean square of the relative errors, over the points that are no outliers.
-        outliers: the numbers of those that are.
+        residual: root mean square of the relative errors of the points without outliers.
+        outliers: the indices of outliers.
     """
 
     first: int
@@ -48,15 +48,16 @@ class Line:
 
 
 def fit(sizes: Sequence[float], times: Sequence[float], errors: Sequence[float]) -> list[Line]:
-    """Return the fewest lines, by ascending sizes, that explain the times: least squares of relative errors.
+    """Return the lines that fit the times best, by least squares of relative errors and with as few lines as possible.
 
     Args:
         sizes: in bytes, (points,), ascending.
         times: in seconds, (points,), above 0.
-        errors: relative standard errors of the times, (points,); FLOOR where they are less.
+        errors: relative standard errors of the times, (points,); they are raised to at least FLOOR.
 
     Returns:
-        Lines with alpha and beta from 0 up, which have all points between them; none for less than two points.
+        Lines with non-negative alpha and beta in ascending order; each point belongs to one line. None for fewer than
+        two points.
     """
     n, t = np.asarray(sizes, float), np.asarray(times, float)
     if len(n) < 2:
@@ -72,7 +73,7 @@ def fit(sizes: Sequence[float], times: Sequence[float], errors: Sequence[float])
 
 
 def _cut(n: Array, t: Array, sigma: Array, most: int) -> dict[int, tuple[list[Line], float]]:
-    """Return the best lines for each number of lines, with their cost."""
+    """Return the best segmentation into 1, 2, ... `most` lines, with its cost, by number of lines."""
     count, fewest = len(n), min(FEWEST, len(n))
     single = {
         (first, last): _line(n, t, sigma, first, last)
@@ -91,11 +92,11 @@ def _cut(n: Array, t: Array, sigma: Array, most: int) -> dict[int, tuple[list[Li
 
 
 def _line(n: Array, t: Array, sigma: Array, first: int, last: int) -> tuple[Line, float]:
-    """Return the line that fits some measurements best, and the sum of squares of standardised errors, limited for
-    outliers.
+    """Return the line that fits the measurements `first` to `last` best, and its cost: the sum of squared standardised
+    errors, of which each is limited.
 
-    Tried are all lines through two points (as in least trimmed squares; Rousseeuw, 1984), and of the best one least
-    squares over the points that are near.
+    It tries all lines through two points (as in least trimmed squares; Rousseeuw, 1984), and then least squares over
+    the points near the best of them.
     """
     of = slice(first, last + 1)
     most = np.where(np.arange(first, last + 1) < len(n) - 1, OUTLIER, LAST)
@@ -142,7 +143,7 @@ def _least_squares(x: Array, y: Array, weight: Array) -> tuple[float, float]:
 
 
 def _measure_scatter(n: Array, t: Array, sigma: Array, lines: Sequence[Line]) -> float:
-    """Return the median distance of the measurements from these lines in standard errors; 1 for too few of them."""
+    """Return the median distance of measurements from these lines in standard errors; 1 for too few measurements."""
     parts = [(line, slice(line.first, line.last + 1)) for line in lines]
     off = np.concatenate([(line.alpha + line.beta * n[of] - t[of]) / (sigma[of] * t[of]) for line, of in parts])
     free = len(off) - 3 * len(lines)  # three numbers of a line were chosen to fit

@@ -1,8 +1,8 @@
-"""What really carries the messages of MPI: the library's choice, and what its ranks are connected by.
+"""Find out what really carries the messages of MPI: the layer of the library, and the connection of its ranks.
 
-The library tells which of its layers sends. By what two ranks are connected, their sockets tell: if there is a TCP
-connection between the two, this carries their messages, whatever the library is called; if there is none, shared memory
-does on one host, and a network device between two. So a step costs nothing more.
+The library tells which of its layers sends. The connection of two ranks follows from their sockets: if there is a TCP
+connection between them, it carries their messages; otherwise shared memory does on the same host, and a network device
+between hosts. Finding this out costs no time in a step.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def find_transport(comm: MPI.Comm) -> dict[str, Any] | None:
     """Find out what carries messages between ranks that follow each other. All ranks call this, between steps.
 
     Returns:
-        On rank 0: `layer`, Open MPI's part that sends (ob1, ucx or ofi; None: another MPI); `over`, a list of shm, tcp,
-        rdma and unknown, sorted; `faster`, the devices of the nodes whose ranks send over TCP all the same. None on
-        other ranks, and where there is one rank.
+        On rank 0: `layer`, the part of Open MPI that sends (ob1, ucx or ofi; None: another MPI); `over`, a sorted list
+        of shm, tcp, rdma and unknown; `faster`, fast network devices of nodes whose ranks nevertheless send over TCP.
+        None on other ranks, and with a single rank.
     """
     if comm.size == 1:
         return None
@@ -63,9 +63,9 @@ def tell_link(mine: Iterable[Connection], theirs: Iterable[Connection], *, is_ne
     """Tell what connects two ranks that have exchanged messages.
 
     Args:
-        mine, theirs: their TCP connections.
-        is_near: they are on one host.
-        has_rdma: this one has opened a network device.
+        mine, theirs: the TCP connections of this rank and of the other.
+        is_near: the ranks are on the same host.
+        has_rdma: this rank has opened an RDMA device.
     """
     seen_from_here = {(address, port, own, number) for own, number, address, port in theirs}
     if not seen_from_here.isdisjoint(mine):
@@ -90,12 +90,12 @@ def list_connections() -> list[Connection]:
 
 
 def _plain(address: str) -> str:
-    """Return an address as both ends of a connection write it: IPv4 as such, and without a scope."""
+    """Return an address in the form that is the same at both ends: mapped IPv4 as IPv4, and without a scope."""
     return address.removeprefix("::ffff:").partition("%")[0]
 
 
 def _has_rdma() -> bool:
-    """Tell whether this process has a network device open."""
+    """Tell whether this process has opened an RDMA device."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{name}").startswith(_RDMA):
@@ -104,8 +104,8 @@ def _has_rdma() -> bool:
 
 
 def list_fast_devices(devices: Path = DEVICES) -> list[str]:
-    """List the network devices of this node that send without TCP: those of InfiniBand and its kin with an active port
-    (mlx5_0, hfi1_0, efa_0), and of Slingshot (cxi0)."""
+    """List the network devices of this node that send without TCP: those with an InfiniBand-like interface and an
+    active port (mlx5_0, hfi1_0, efa_0), and those of Slingshot (cxi0)."""
     states = devices.glob("infiniband/*/ports/*/state")
     active = {state.parents[2].name for state in states if "ACTIVE" in _read(state)}
     return sorted({*active, *(device.name for device in devices.glob("cxi/*"))})
@@ -120,7 +120,7 @@ def _read(path: Path) -> str:
 
 def read_layer() -> str | None:
     """Return the component of Open MPI that sends this process's messages: ob1, ucx, or ofi (Open MPI's cm with
-    libfabric); None where this is another MPI, or one that does not tell."""
+    libfabric); None if this is another MPI, or if it cannot be found out."""
     from mpi4py import MPI
 
     library = ctypes.CDLL(MPI.__file__)  # loaded already: its symbols are those of the MPI behind it, too

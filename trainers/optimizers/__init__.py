@@ -1,8 +1,8 @@
 """Optimizers by name, one file each, on the flat buffers.
 
 torch's own optimizer classes are not used: the first `torch.optim.Optimizer` of a process imports torch._dynamo, which
-costs a rank as much CPU time as importing torch itself. (Its functions, such as `sgd`, do not.) The updates are the
-same up to rounding, and tests compare them.
+takes as much CPU time as importing torch itself. (The functions of torch.optim, such as `sgd`, do not import it.) The
+updates are the same up to rounding, and tests compare them.
 """
 
 from __future__ import annotations

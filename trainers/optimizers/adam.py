@@ -12,9 +12,9 @@ from trainers.options import optimizers as options
 
 
 class Adam(Optimizer):
-    """Kingma and Ba, ICLR 2015, with corrected biases; with `decoupled` Loshchilov and Hutter, ICLR 2019 (AdamW).
+    """Adam with bias correction (Kingma and Ba, ICLR 2015); with `decoupled`, AdamW (Loshchilov and Hutter, ICLR 2019).
 
-    As torch.optim.Adam and AdamW compute it.
+    Computes the same as torch.optim.Adam and AdamW.
     """
 
     buffers = ("momentum", "variance")

@@ -24,7 +24,7 @@ def find_tensors(flat: Flat) -> list[tuple[slice, int]]:
 def find_decaying(flat: Flat, one_dimensional: bool) -> list[slice]:
     """Return the slices of the flat buffers that have weight decay, with neighbouring tensors joined.
 
-    Without `one_dimensional`, biases and the factors of normalisation have none.
+    Without `one_dimensional`, biases and the scales of normalisation layers have no weight decay.
     """
     slices: list[slice] = []
     for tensor, dimensions in find_tensors(flat):
@@ -38,10 +38,10 @@ def find_decaying(flat: Flat, one_dimensional: bool) -> list[slice]:
 
 
 class Optimizer(ABC):
-    """Updates `flat.values` from `flat.gradients`. Its state is `kept`: flat tensors and counts by name.
+    """Updates the parameters `flat.values` by the gradients `flat.gradients`.
 
-    `config` is one of trainers.options.optimizers. `momentum` and `weight_decay` are the config's until a schedule
-    changes them (`adjust`).
+    `kept` is its state: flat tensors and counts by name. `config` is a dataclass of trainers.options.optimizers.
+    `momentum` and `weight_decay` have the config's values until a schedule changes them by `adjust`.
     """
 
     buffers: ClassVar[tuple[str, ...]] = ()
@@ -55,16 +55,16 @@ class Optimizer(ABC):
         self._decaying = find_decaying(flat, config.decay_1d)
 
     def adjust(self, *, momentum: float | None = None, weight_decay: float | None = None) -> None:
-        """Set values for the next step; called before every step in which a schedule has values, which are no state."""
+        """Set values for the next step; a schedule that has such values calls this before every step."""
         if momentum is not None:
             self.momentum = momentum
         if weight_decay is not None:
             self.weight_decay = weight_decay
 
     def prepare(self, unit: Unit) -> None:
-        """Replace the local gradient of a unit in place by the tensor to exchange; most optimizers change nothing.
+        """Replace a unit's local gradient in place by the tensor to exchange; most optimizers exchange the gradient.
 
-        Every worker calls it before it submits the unit to the exchange.
+        Every worker calls this before it submits the unit to the exchange.
         """
         return None
 

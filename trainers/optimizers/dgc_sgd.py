@@ -1,4 +1,4 @@
-"""SGD for gradients that bring their own momentum."""
+"""SGD for gradients to which the memory has already applied momentum."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from trainers.optimizers.base import Optimizer
 
 
 class DGCSGD(Optimizer):
-    """w -= lr * (g + d) where only weight decay has momentum: b = momentum * b + weight_decay * w, d = b.
+    """SGD with momentum of weight decay only: w -= lr * (g + d) with b = momentum * b + weight_decay * w and d = b.
 
-    With `nesterov`, d = weight_decay * w + momentum * b. So Lin et al. (ICLR 2018) have it in their code: g comes from
-    memory=dgc, which has the gradient's momentum, but weight decay is known to all workers and is withheld by none.
-    Where nothing is withheld, the sum is that of SGD with the same momentum.
+    With `nesterov`, d = weight_decay * w + momentum * b. This is the code of Lin et al. (ICLR 2018): memory=dgc has
+    already applied momentum to g, but not to weight decay, which no memory holds back. If the memory holds nothing
+    back, the update is that of SGD with the same momentum.
     """
 
     buffers = ("decay",)

@@ -13,7 +13,7 @@ from trainers.options import optimizers as options
 
 
 class LARS(Optimizer):
-    """v = momentum * v + lr * rate * (g + weight_decay * w); w -= v, with a `rate` for every tensor.
+    """LARS: v = momentum * v + lr * rate * (g + weight_decay * w); w -= v, with a `rate` for every tensor.
 
     You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017, Algorithm 1: the rate is
     trust * |w| / (|g| + weight_decay * |w|). It is 1 for 1-D tensors, and where w or g is 0.

@@ -9,17 +9,18 @@ from trainers.optimizers.adam import Adam
 
 
 class OneBitAdam(Adam):
-    """Tang et al., "1-bit Adam: communication efficient large-scale training with Adam's convergence speed", ICML 2021.
+    """1-bit Adam: freezes the variance v after a warm-up of `freeze_steps`, and from then on exchanges the momentum m.
 
-    In the first `freeze_steps`, Adam without correction of the biases, as in the paper's Algorithm 1:
-    m = beta1 * m + (1 - beta1) * g, v = beta2 * v + (1 - beta2) * g^2, w -= lr * m / (sqrt(v) + eps). From then on v
-    stays; every worker sends beta1 * m + (1 - beta1) * g of its own gradient, and what the exchange makes of it is the
-    new m of all. The error feedback of the paper is memory=residual. Weight decay is decoupled.
+    Tang et al., "1-bit Adam: communication efficient large-scale training with Adam's convergence speed", ICML 2021.
+    The warm-up is Adam without bias correction, as in the paper's Algorithm 1: m = beta1 * m + (1 - beta1) * g,
+    v = beta2 * v + (1 - beta2) * g^2, w -= lr * m / (sqrt(v) + eps). After it, every worker sends
+    beta1 * m + (1 - beta1) * g with its own gradient g, and the exchanged mean is the new m of all workers. The error
+    feedback of the paper is memory=residual. Weight decay is decoupled.
 
-    A parameter whose v is 0 when it is frozen has had no gradient in the whole warm-up. What compression makes of its
-    momentum would be divided by eps alone: it stays where it is. The same threatens where v is tiny, as behind units
-    that are hardly ever active: with eps = 1e-8, as in the paper, an MLP on the digits diverges after 12 or 20 steps of
-    warm-up, with 1e-4 (the default) it does not.
+    A parameter with v = 0 at the end of the warm-up has had no gradient in it. Its compressed momentum would be divided
+    by eps alone, so this parameter is no longer updated. A tiny v, as behind units that are hardly ever active, is
+    similarly dangerous: with eps = 1e-8, as in the paper, an MLP on the digits diverges after a warm-up of 12 or 20
+    steps; with 1e-4 (the default) it does not.
     """
 
     @property

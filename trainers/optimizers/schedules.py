@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ScheduledStep:
-    """A step (from 1) of a run, with the epochs of the run and the number of its `warmup` steps."""
+    """A step (from 1) of a run, with the run's epochs and the number of its `warmup` steps."""
 
     step: int
     epochs: Epochs
@@ -33,8 +33,8 @@ class ScheduledStep:
         return self.epochs.count_done(self.step)
 
     def interpolate(self, knots: Sequence[Sequence[float]], per: str) -> float:
-        """Interpolate linearly between knots (epoch, value): per `step` at the end of the step, per `epoch` at the
-        beginning of its epoch. A jump takes effect with the first step that begins at it or later."""
+        """Interpolate linearly between knots (epoch, value): with per=step at the end of the step, with per=epoch at
+        the beginning of its epoch. A jump takes effect with the first step that begins at it or later."""
         if per == "epoch":
             return interpolate(knots, float(self.epoch))
         return interpolate(knots, self.epochs.count_passed(self.step), jumped=False)
@@ -81,7 +81,10 @@ def cosine(config: options.Cosine, now: ScheduledStep) -> float:
 
 
 def multistep(config: options.MultiStep, now: ScheduledStep) -> float:
-    """Drop by `factor` at milestones; without any at half and three quarters of the run (He et al., CVPR 2016)."""
+    """Return `factor` to the power of the milestones passed.
+
+    By default the milestones are at half and three quarters of the run (He et al., CVPR 2016).
+    """
     epochs = now.epochs
     ends = [epochs.count_steps_until(epoch) for epoch in config.milestones] or [epochs.steps / 2, epochs.steps * 3 / 4]
     drops = sum(now.step - 1 >= end for end in ends)
@@ -92,7 +95,7 @@ def interpolate(knots: Sequence[Sequence[float]], at: float, *, jumped: bool = T
     """Interpolate linearly between knots (position, value).
 
     Args:
-        jumped: of two knots at one position, the later one counts there; else the earlier one.
+        jumped: of two knots at the same position `at`, take the later one; with False, the earlier one.
     """
     if at < knots[0][0] or (at == knots[0][0] and not jumped):
         return float(knots[0][1])
@@ -103,8 +106,10 @@ def interpolate(knots: Sequence[Sequence[float]], at: float, *, jumped: bool = T
 
 
 def piecewise(config: options.Piecewise, now: ScheduledStep) -> float:
-    """Return the factor at the knots' lines; the default is DAWNBench's for CIFAR-10: up for 5/24 of the run, then
-    to 0."""
+    """Return the factor on straight lines between knots.
+
+    The default is that of DAWNBench for CIFAR-10: up for 5/24 of the run, then down to 0.
+    """
     end = now.epochs.length
     return now.interpolate(config.knots or [[0, 0], [end * 5 / 24, 1], [end, 0]], config.per)
 
@@ -123,12 +128,12 @@ def convex_decay(config: options.ConvexDecay, now: ScheduledStep) -> float:
 
 
 def regime(config: options.Regime, now: ScheduledStep) -> float:
-    """Return the learning rate itself, from the last phase that sets a rate."""
+    """Return the learning rate itself instead of a factor: that of the last phase that sets one."""
     return find_settings(config, now)["lr"]
 
 
 def find_settings(config: options.Regime, now: ScheduledStep) -> dict[str, float]:
-    """Return all settings of a regime's phases so far."""
+    """Return all settings that hold in a step by a regime: for each option, that of the last phase that sets it."""
     values: dict[str, float] = {}
     for phase in config.phases:
         if phase["epoch"] <= now.epoch:
@@ -137,14 +142,14 @@ def find_settings(config: options.Regime, now: ScheduledStep) -> dict[str, float
 
 
 class Plateau:
-    """torch.optim.lr_scheduler.ReduceLROnPlateau (mode min, relative threshold), which would load torch._dynamo."""
+    """Computes the factor of torch's ReduceLROnPlateau (mode min, relative threshold) without loading torch._dynamo."""
 
     def __init__(self, config: options.Plateau) -> None:
         self.config = config
         self.factor, self.best, self.bad = 1.0, math.inf, 0
 
     def observe(self, loss: float) -> None:
-        """Process an evaluation; NaN is no improvement."""
+        """Take the loss of an evaluation into account; NaN is no improvement."""
         if loss < self.best * (1 - self.config.threshold):
             self.best, self.bad = loss, 0
         else:
@@ -169,10 +174,10 @@ class Schedule:
     """The learning rate of every step of a run: base * scale * warm-up * the schedule's own factor.
 
     Args:
-        base: the optimizer's rate; a regime has its own instead.
+        base: the optimizer's learning rate; a regime sets its own rates instead.
         epochs: of the run, in optimizer steps.
-        scale: of the learning rate, by workers or batch.
-        warmup_from: overrides the config's.
+        scale: factor of the learning rate for the number of workers or the batch size.
+        warmup_from: factor at the begin of the warm-up, in place of the config's.
     """
 
     def __init__(
@@ -210,7 +215,7 @@ class Schedule:
         return {key: value for key, value in find_settings(self.config, self._locate(step)).items() if key != "lr"}
 
     def observe(self, test_loss: float) -> None:
-        """Process an evaluation; all workers call this with the same loss."""
+        """Take the loss of an evaluation into account; all workers call this with the same loss."""
         if self.plateau is not None:
             self.plateau.observe(test_loss)
 

@@ -13,9 +13,9 @@ from trainers.options import optimizers as options
 
 
 class SGD(Optimizer):
-    """w -= lr * d with d = g + weight_decay * w, momentum and Nesterov as in torch.optim.SGD.
+    """SGD: w -= lr * d with d = g + weight_decay * w, and momentum and Nesterov as in torch.optim.SGD.
 
-    (Sutskever et al., ICML 2013, in the form that applies the learning rate to the whole step.)
+    Momentum is that of Sutskever et al., ICML 2013, in the form that applies the learning rate to the whole step.
     """
 
     def __init__(self, flat: Flat, config: options.SGD) -> None:

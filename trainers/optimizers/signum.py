@@ -8,10 +8,10 @@ from trainers.optimizers.base import Optimizer
 
 
 class Signum(Optimizer):
-    """m = momentum * m + (1 - momentum) * g; w -= lr * (sign(m) + weight_decay * w).
+    """Signum: m = momentum * m + (1 - momentum) * g; w -= lr * (sign(m) + weight_decay * w).
 
-    Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD", ICML 2018, Algorithm 2, of the mean gradient. Without
-    `decoupled` weight decay is added to g instead. Where m is 0, w moves by its decay only.
+    Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD", ICML 2018, Algorithm 2, applied to the mean gradient.
+    Without `decoupled`, weight decay is added to g instead. If m is 0, w changes only by weight decay.
     """
 
     buffers = ("momentum",)

@@ -35,10 +35,10 @@ def _consensus_stepsize(default: float, word: str | None = None) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Decentralised(Checked):
-    """Each worker has parameters of its own, and mixes them with those of its neighbours in `topology`.
+    """The base of decentralised algorithms: workers have their own parameters and mix them with their neighbours'.
 
     Args:
-        evaluate_local: after every epoch, each worker's own model is judged on the whole test set, too.
+        evaluate_local: after every epoch, also evaluate each worker's own model on the whole test set.
     """
 
     evaluate_local: bool = boolean(True)
@@ -49,8 +49,9 @@ class Ordered(Decentralised):
     """The base of algorithms that can mix parameters after the gradient step or at the same time.
 
     Args:
-        order: the step is taken before the parameters are mixed, or of the parameters before they are mixed.
-        consensus_stepsize: gamma, of the step towards the neighbours; `tune`: the best of a short search.
+        order: `adapt_then_combine` takes the gradient step and then mixes the results; `combine_then_adapt` mixes the
+            parameters at which the gradient is computed, and then takes the step.
+        consensus_stepsize: gamma, the factor of the change by mixing; `tune`: find the best one by a short search.
     """
 
     order: str = choice("adapt_then_combine", "adapt_then_combine", "combine_then_adapt")
@@ -59,7 +60,7 @@ class Ordered(Decentralised):
 
 @dataclasses.dataclass(frozen=True)
 class DPSGD(Ordered):
-    """Decentralised parallel SGD: parameters are mixed every step, as they are or compressed without correction."""
+    """Decentralised parallel SGD: workers mix parameters in every step, without correction of compression errors."""
 
     consensus_stepsize: float = _consensus_stepsize(1.0)
 

@@ -1,6 +1,6 @@
 """Data sets by name; read by trainers/data.
 
-`kind` says what a model gets to see: `images` (channels, height, width), `text` (token numbers, a label at every
+`kind` is the kind of a model's input: `images` (channels, height, width), `text` (token ids, with a label at every
 position) or `features` (a vector).
 """
 
@@ -30,11 +30,11 @@ def _is_level(value: object) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Images(Checked):
-    """Images in memory as uint8, and how they are augmented while training: a whole batch at a time.
+    """The base of data sets with images in memory as uint8, with the options of their augmentation.
 
-    In this order: pad by `crop_padding` and crop the original size at a random place, flip left and right with
-    probability 1/2, normalise by (x - mean) / std, clear a random square of `cutout` pixels (which lies inside the
-    image, and becomes 0, the mean). Test images are normalised only.
+    Training images are augmented in this order: pad by `crop_padding` and crop a random window of the original size,
+    flip horizontally with probability 1/2, normalise by (x - mean) / std, and set a random square of `cutout` pixels
+    inside the image to 0, the mean. Test images are only normalised.
     """
 
     kind: ClassVar[str] = "images"
@@ -115,10 +115,12 @@ class Synthetic(Images):
 
 @dataclasses.dataclass(frozen=True)
 class ImageNet(Checked):
-    """ImageNet, or any tree of images: `folder`/train/CLASS/*.JPEG and `folder`/val/CLASS/*.JPEG, decoded as they are
-    needed. To train: a random part of `scale` of the area, resized to `size`, flipped; to test: the shorter side
-    resized to `resize` and the middle cut out (He et al., 2016; Szegedy et al., 2015), a square or, where
-    `rectangular`, as long as images of much the same shape are in the mean."""
+    """ImageNet, or any images in `folder`/train/CLASS/*.JPEG and `folder`/val/CLASS/*.JPEG, decoded when needed.
+
+    Training images: a random crop with at least the share `scale` of the area, resized to `size`, randomly flipped
+    (Szegedy et al., 2015). Test images: the shorter side is resized to `resize`, and a centre crop is taken (He et al.,
+    2016). It is a square, or with `rectangular` it has the mean aspect ratio of images of similar shape.
+    """
 
     kind: ClassVar[str] = "images"
 
@@ -148,7 +150,7 @@ class ImageNet(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Text(Checked):
-    """Text as numbers of tokens, `bptt` of them a step; `evaluate` says which held-out part is the test set."""
+    """The base of texts: a step reads `bptt` tokens of each stream; `evaluate` chooses the held-out part for tests."""
 
     kind: ClassVar[str] = "text"
 
@@ -205,11 +207,11 @@ class RCV1(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class LibSVM(Checked):
-    """Any files in LIBSVM's format. Without a file `test`, the share `test_share` of `train`, drawn at random, is it.
+    """Any files in LIBSVM's format. Without a file `test`, a random share `test_share` of `train` is the test set.
 
     Args:
-        features: length of a sample; null: the largest index in the file to train.
-        dense: keep all values, rather than those that are not zero.
+        features: length of a sample; null: the largest index in the training file.
+        dense: store all values, instead of only those that are not zero.
     """
 
     kind: ClassVar[str] = "features"
@@ -248,7 +250,7 @@ WHILE_TRAINING = frozenset(
 
 
 def name_prepared_arrays(name: str, options: Any) -> str:
-    """Return the name of a data set's prepared arrays, in which all options are that they depend on."""
+    """Return the name of a data set's prepared arrays; it contains all options on which the arrays depend."""
     words = [
         f"{field.name}={getattr(options, field.name)}"
         for field in dataclasses.fields(options)
@@ -258,7 +260,7 @@ def name_prepared_arrays(name: str, options: Any) -> str:
 
 
 def _make_safe(word: str) -> str:
-    """Return a word as a part of a file's name; if letters are left out, a hash follows."""
+    """Return a word without characters unfit for file names; a hash follows if it was changed or cut."""
     text = re.sub(r"[^A-Za-z0-9._=-]", "_", word)
     if text == word and len(text) <= 40:
         return text

@@ -9,7 +9,10 @@ from gradsweep.options.parameters import Checked, InvalidParameter, boolean, cho
 
 @dataclasses.dataclass(frozen=True)
 class Exchange(Checked):
-    """A way in which all workers' payloads become the mean gradient: one covers a layer, a bucket or the model."""
+    """The base of exchanges, which turn all workers' payloads into the mean gradient.
+
+    A payload encodes a layer, a bucket of layers or the whole model (`granularity`).
+    """
 
     granularity: str = choice("layer", "layer", "bucket", "model")
     bucket_mib: float = number(4.0, 0.0, above=True)
@@ -35,12 +38,12 @@ RING, RECURSIVE_DOUBLING, RABENSEIFNER = ALLREDUCES = "ring", "recursive_doublin
 
 @dataclasses.dataclass(frozen=True)
 class Overlapping(Exchange):
-    """An exchange whose units can leave while backward goes on.
+    """The base of exchanges that can send units during backward.
 
     Args:
-        part_mib: MiB of payloads that leave together, at least; None: by the number of workers
+        part_mib: MiB of payloads that are sent together, at least; None: it depends on the number of workers
             (trainers/mpi/message_sizes.py).
-        allreduce: the algorithm of MPI's sums; None: that of the environment, a ring.
+        allreduce: the algorithm of MPI's allreduce; None: as environment variables say, which choose a ring.
         tune: find `overlap`, `part_mib` and `allreduce` in a trial before the first step.
     """
 
@@ -53,13 +56,13 @@ class Overlapping(Exchange):
 
 @dataclasses.dataclass(frozen=True)
 class Auto(Overlapping):
-    """`gossip` if the algorithm is decentralised; else `allreduce` if the network can sum all payloads,
-    `allgather` if it can sum none, and `mixed`."""
+    """The exchange that fits algorithm and compressor: `gossip` for decentralised algorithms; else `allreduce` if MPI
+    can sum all payloads, `allgather` if it can sum none, `mixed` if it can sum some."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Allreduce(Overlapping):
-    """The network sums the payloads (or does the rounds of a cooperative compressor): only if it can."""
+    """MPI sums the payloads by allreduce, or executes the rounds of a cooperative compressor; others are refused."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +80,7 @@ _SECOND_MEMORIES = ("auto", "none", "residual", "scaled_residual")
 
 @dataclasses.dataclass(frozen=True)
 class Sharded(Exchange):
-    """Each worker reduces one shard of the units: payloads to the shard's owner, its mean, compressed again, to all."""
+    """Each worker owns a shard of the units: it gets their payloads, and sends their mean, compressed again, to all."""
 
     second: str = choice("same", "same", "none")
     second_memory: str = choice("auto", *_SECOND_MEMORIES)
@@ -85,7 +88,7 @@ class Sharded(Exchange):
 
 @dataclasses.dataclass(frozen=True)
 class Hierarchical(Exchange):
-    """Dense sums inside a node, and compressed ones between the first workers of the nodes."""
+    """Workers of a node sum their gradients uncompressed; the first workers of the nodes exchange compressed sums."""
 
     workers_per_node: int | None = integer(None, low=1, optional=True)
 
@@ -97,9 +100,9 @@ class ParameterServer(Exchange):
     Args:
         placement: the server is `colocated` with worker 0, or `dedicated`: a rank of its own behind the workers.
         mode: `synchronous`, or `asynchronous`: the server takes a step with every gradient that comes in.
-        staleness: with asynchronous, a worker waits where it is more than so many steps ahead of the slowest.
-        answer: how the mean goes back: `dense`, or `compressed` again.
-        backup: so many messages of a step, the last ones, are dropped.
+        staleness: with asynchronous, a worker that is more than so many steps ahead of the slowest has to wait.
+        answer: the server sends the mean uncompressed (`dense`) or `compressed` again.
+        backup: number of messages that the server drops in each step: the last ones to arrive.
     """
 
     placement: str = choice("colocated", "colocated", "dedicated")
@@ -136,7 +139,7 @@ class ParameterServer(Exchange):
 
 @dataclasses.dataclass(frozen=True)
 class Gossip(Exchange):
-    """Payloads go to the neighbours in `topology` only; each worker mixes what it gets with what it has."""
+    """Workers send payloads to their neighbours in `topology` only, and mix received parameters with their own."""
 
     overlap: bool = boolean(False)
 

@@ -1,6 +1,6 @@
 """Models by name; built by trainers/models, a module a family.
 
-What a model can be fed with stands here, too, so that it is known without torch: `takes`, and for images `smallest`.
+The inputs that a model accepts are here, too, so that they are known without torch: `takes`, and for images `smallest`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ARCHS_LISTED_BY = "python -m trainers.options.torchvision_names"
 
 @dataclasses.dataclass(frozen=True)
 class Model(Checked):
-    """Base of all models."""
+    """The base of all models' options."""
 
     takes: ClassVar[tuple[str, ...]] = ("images", "features")
     """Kinds of data: `images` (channels, height, width), `features` (a vector), `text` (numbers of words)."""
@@ -39,8 +39,10 @@ class ImageModel(Model):
 
     @property
     def smallest(self) -> int:
-        """The least pixels of an image's shorter side. With fewer, the last batch normalisation would see a single
-        pixel, and the model could not learn from a batch of one image."""
+        """The smallest allowed shorter side of an image in pixels.
+
+        In smaller images the last batch normalisation would see a single pixel, so that the model could not learn from
+        a batch of one image."""
         return self.least
 
     @property
@@ -50,7 +52,7 @@ class ImageModel(Model):
 
 @dataclasses.dataclass(frozen=True)
 class WideResNet(ImageModel):
-    """Zagoruyko and Komodakis, BMVC 2016: WRN-depth-widen with pre-activation blocks."""
+    """Wide residual network WRN-depth-widen with pre-activation blocks (Zagoruyko and Komodakis, BMVC 2016)."""
 
     depth: int = integer(10, low=10)
     widen: int = integer(1, low=1)
@@ -64,7 +66,7 @@ class WideResNet(ImageModel):
 
 @dataclasses.dataclass(frozen=True)
 class ResNet(ImageModel):
-    """He et al., CVPR 2016, section 4.2: three groups of (depth - 2) / 6 blocks with 16, 32 and 64 channels."""
+    """ResNet with three groups of (depth - 2) / 6 blocks of 16, 32, 64 channels (He et al., CVPR 2016, section 4.2)."""
 
     depth: int = integer(20, low=8)
     shortcut: str = choice("A", "A", "B")
@@ -79,7 +81,10 @@ class ResNet(ImageModel):
 
 @dataclasses.dataclass(frozen=True)
 class FourGroups(ImageModel):
-    """He et al., CVPR 2016, table 1, for small images: a 3x3 stem without pooling, four groups of blocks."""
+    """The base of ResNets with four groups of blocks (He et al., CVPR 2016, table 1), for small images.
+
+    The stem is a 3x3 convolution without pooling.
+    """
 
     least: ClassVar[int] = 16
     bottleneck: ClassVar[bool] = False
@@ -90,21 +95,21 @@ class FourGroups(ImageModel):
 
 @dataclasses.dataclass(frozen=True)
 class ResNet18(FourGroups):
-    """He et al., CVPR 2016, 18 layers."""
+    """ResNet-18 (He et al., CVPR 2016) for small images."""
 
     blocks: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)
 
 
 @dataclasses.dataclass(frozen=True)
 class ResNet34(FourGroups):
-    """He et al., CVPR 2016, 34 layers."""
+    """ResNet-34 (He et al., CVPR 2016) for small images."""
 
     blocks: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
 
 
 @dataclasses.dataclass(frozen=True)
 class ResNet50(FourGroups):
-    """He et al., CVPR 2016, 50 layers in bottleneck blocks."""
+    """ResNet-50 with bottleneck blocks (He et al., CVPR 2016) for small images."""
 
     bottleneck: ClassVar[bool] = True
     blocks: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
@@ -112,14 +117,14 @@ class ResNet50(FourGroups):
 
 @dataclasses.dataclass(frozen=True)
 class SENet18(ImageModel):
-    """Hu et al., CVPR 2018: 18 layers in pre-activation blocks with squeeze and excitation."""
+    """SENet-18: 18 layers in pre-activation blocks with squeeze and excitation (Hu et al., CVPR 2018)."""
 
     least: ClassVar[int] = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class ResNet9(ImageModel):
-    """Page, DAWNBench 2018 (cifar10-fast): eight convolutions, outputs times `scale`."""
+    """ResNet-9 of DAWNBench (Page, 2018; cifar10-fast): eight convolutions, and outputs multiplied by `scale`."""
 
     least: ClassVar[int] = 16
 
@@ -128,7 +133,8 @@ class ResNet9(ImageModel):
 
 @dataclasses.dataclass(frozen=True)
 class AlexNet(ImageModel):
-    """The AlexNets of the layer-wise study: `dawn`, as ResNet-9 is written, and `large`, with hidden layers of 4096."""
+    """The AlexNets of the layer-wise study (Dutta et al., AAAI 2020): `dawn` in the style of ResNet-9, and `large` with
+    hidden layers of 4096."""
 
     least: ClassVar[int] = 16
 
@@ -141,10 +147,10 @@ class AlexNet(ImageModel):
 
 @dataclasses.dataclass(frozen=True)
 class VGG(ImageModel):
-    """Simonyan and Zisserman, ICLR 2015, in 11, 13, 16 or 19 layers, for small images.
+    """VGG with 11, 13, 16 or 19 layers (Simonyan and Zisserman, ICLR 2015), for small images.
 
-    `head`: `linear`, the classifier alone; `hidden`, two layers of 512 before it (ChocoSGD); `imagenet`, two of 4096
-    on 7x7 pixels (the layer-wise study).
+    `head`: `linear`, a linear classifier; `hidden`, two hidden layers of 512 before it (ChocoSGD); `imagenet`, two
+    hidden layers of 4096 on 7x7 pixels (the layer-wise study).
     """
 
     least: ClassVar[int] = 32
@@ -171,10 +177,11 @@ DENSE_BLOCKS: dict[int, tuple[int, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class DenseNet(ImageModel):
-    """Huang et al., CVPR 2017: dense blocks of layers that see all layers before them.
+    """DenseNet (Huang et al., CVPR 2017): in a dense block, each layer's input is the output of all layers before it.
 
-    `blocks` 3: equal ones, (depth - 4) / 3 layers deep, two to a bottleneck layer; 4: those of DENSE_BLOCKS. The
-    paper's first convolution has twice `growth` channels with bottlenecks and 16 without: `stem` null.
+    `blocks`: 3 equal blocks with (depth - 4) / 3 convolutions each, where a bottleneck layer has two; or 4 blocks as in
+    DENSE_BLOCKS. `stem`: channels of the first convolution; null: as in the paper, twice `growth` with bottlenecks, and
+    16 without.
     """
 
     depth: int = integer(100, low=7)
@@ -202,7 +209,7 @@ class DenseNet(ImageModel):
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Layers of each block."""
+        """The number of layers of each block."""
         if self.blocks == 4:
             return DENSE_BLOCKS[self.depth]
         return ((self.depth - 4) // (6 if self.bottleneck else 3),) * 3
@@ -210,19 +217,19 @@ class DenseNet(ImageModel):
 
 @dataclasses.dataclass(frozen=True)
 class MobileNetV2(ImageModel):
-    """Sandler et al., CVPR 2018, with smaller strides for small images."""
+    """MobileNetV2 (Sandler et al., CVPR 2018) with smaller strides for small images."""
 
     least: ClassVar[int] = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class GoogLeNet(ImageModel):
-    """Szegedy et al., CVPR 2015, with batch normalisation and a 3x3 stem for small images."""
+    """GoogLeNet (Szegedy et al., CVPR 2015) with batch normalisation and a 3x3 stem for small images."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LeNet(ImageModel):
-    """LeCun et al., 1998: `five`, LeNet-5 with ReLU and maxima; `atomo`, the wider one of ATOMO's code."""
+    """LeNet (LeCun et al., 1998): `five`, LeNet-5 with ReLU and max pooling; `atomo`, the wider one of ATOMO's code."""
 
     least: ClassVar[int] = 16
 
@@ -235,7 +242,7 @@ class LeNet(ImageModel):
 
 @dataclasses.dataclass(frozen=True)
 class FC(ImageModel):
-    """ATOMO's network of fully connected layers with 800 and 500 units; `sigmoid`: on its outputs, as there."""
+    """ATOMO's network with fully connected layers of 800 and 500 units; `sigmoid`: on the outputs, as in its code."""
 
     least: ClassVar[int] = 1
 
@@ -248,7 +255,7 @@ class FC(ImageModel):
 
 @dataclasses.dataclass(frozen=True)
 class MLP(Model):
-    """Fully connected layers with ReLU; no normalisation, so gradients add up exactly over workers."""
+    """A multi-layer perceptron with ReLU, without batch normalisation, which depends on how workers share a batch."""
 
     width: int = integer(128, low=1)
     layers: int = integer(2, low=1)
@@ -256,14 +263,17 @@ class MLP(Model):
 
 @dataclasses.dataclass(frozen=True)
 class Logistic(Model):
-    """Logistic regression: one logit for two classes, otherwise multinomial. Convex."""
+    """Logistic regression, a convex problem: one logit for two classes, otherwise multinomial."""
 
     bias: bool = boolean(True)
 
 
 @dataclasses.dataclass(frozen=True)
 class LSTM(Model):
-    """Zaremba et al., 2014: a language model; `tied`: words in and out share their vectors (Press and Wolf, 2017)."""
+    """An LSTM language model (Zaremba et al., 2014).
+
+    `tied`: the input and output layers share the word vectors (Press and Wolf, 2017).
+    """
 
     takes: ClassVar[tuple[str, ...]] = ("text",)
 
@@ -280,7 +290,7 @@ BUILT_FOR_A_SIZE = ("vit_", "maxvit")
 
 @dataclasses.dataclass(frozen=True)
 class Torchvision(ImageModel):
-    """A classifier of torchvision by its name there, with initial weights and as many outputs as there are classes."""
+    """A classifier of torchvision by its name there, untrained, with an output for each class of the data set."""
 
     least: ClassVar[int] = 1  # which sizes work depends on `arch`: it is tried with one image
 

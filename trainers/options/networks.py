@@ -41,7 +41,7 @@ _HOSTS = Valid(
 
 @dataclasses.dataclass(frozen=True)
 class Network(Checked):
-    """What carries the messages between the ranks."""
+    """The base of networks, which carry the messages between ranks."""
 
     measured: ClassVar[bool] = True
     """Whether the links are measured before the first step."""
@@ -61,14 +61,14 @@ class RealNetwork(Network):
 
 @dataclasses.dataclass(frozen=True)
 class Emulated(Network):
-    """Hosts of their own on one Linux machine, each behind a shaped link to one switch; ranks talk TCP only.
+    """An emulated network: hosts on one Linux machine, each with a shaped link to one switch; ranks use TCP only.
 
     Args:
-        bandwidth: of a host's link, each way, in what Ethernet counts: frames with their headers.
-        latency: one way between two hosts, as a small MPI message takes it; 0s: what the machine itself takes.
+        bandwidth: of a host's link in each direction; it counts Ethernet frames with their headers.
+        latency: time of a small MPI message between two hosts, one way; 0s: no delay is added.
         loss: share of the packets that the switch drops.
-        workers_per_host: ranks of a host, which share its link; neighbouring ranks are on one host.
-        hosts: what is different on some hosts, by their number. The latency between two hosts is the mean of theirs.
+        workers_per_host: number of neighbouring ranks on a host, which share its link.
+        hosts: different options of single hosts, by number. The latency between two hosts is the mean of theirs.
     """
 
     bandwidth: str = field(_BANDWIDTH, default="1gbit")

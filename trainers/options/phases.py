@@ -1,4 +1,4 @@
-"""What changes in the course of a run: the size of images and of batches, by epoch (progressive resizing)."""
+"""Phases of a run: sizes of images and batches that change by epoch (progressive resizing)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Phase(Checked):
     """The sizes of batches and images from epoch `epoch` (from 0) on.
 
     Args:
-        batch: takes the place of batch.size.
-        size: pixels of a side of the images, which are resized to it; None: as they come.
-        scale, rectangular: of images that are decoded from files, as the data set's options of that name; None: as
-            those have it. Others are shown as they are.
+        batch: replaces batch.size.
+        size: side in pixels to which images are resized; None: they are not resized.
+        scale, rectangular: replace the data set's options of these names for images that are decoded from files;
+            None: the data set's options hold.
     """
 
     epoch: int = integer(0, low=0)
@@ -44,10 +44,10 @@ def is_phase(item: Any) -> bool:
 
 
 def check_order(phases: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse phases that are not in order of their epochs, and two places for the first batch.
+    """Refuse phases that are not in order of their epochs, and a first phase that repeats batch.size.
 
     Raises:
-        InvalidParameter: they are not.
+        InvalidParameter: the phases are invalid.
     """
     epochs = [phase["epoch"] for phase in phases]
     rises = all(after > before for before, after in zip(epochs, epochs[1:], strict=False))

@@ -26,7 +26,7 @@ def _is_rising(values: Sequence[float], strictly: bool) -> bool:
 class Schedule(Checked):
     """The base of all schedules, with their warm-up: the rate rises linearly over the first `warmup_epochs`.
 
-    `warmup_from` is the factor in the first step (or epoch); null: the first of equal steps up from 0.
+    `warmup_from` is the factor in the first step (or epoch); null: the rate rises from 0 in equal increments.
     """
 
     warmup_epochs: float = number(0.0, 0.0)
@@ -75,7 +75,7 @@ def _is_knot(item: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Piecewise(Schedule):
-    """Straight lines between `knots`, [epoch, factor] each; before the first and after the last it is level."""
+    """The factor is on straight lines between `knots`, [epoch, factor] each, and constant before and after them."""
 
     knots: list[Any] = sequence(_KNOTS, _is_knot)
     per: str = choice("step", "step", "epoch")
@@ -88,7 +88,7 @@ class Piecewise(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class OneCycle(Schedule):
-    """Up from `low` to 1 and down again in equal parts of `cycle_epochs`, then on down to `final` at the end."""
+    """The factor rises from `low` to 1 and falls back in equal parts of `cycle_epochs`, then falls to `final`."""
 
     low: float = number(0.05, 0.0, 1.0)
     final: float = number(5e-4, 0.0, 1.0)
@@ -98,7 +98,7 @@ class OneCycle(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class ConvexDecay(Schedule):
-    """lr / (mu * (shift + t)), where t counts what has been done: steps, epochs, or epochs and the part of one."""
+    """The rate is lr / (mu * (shift + t)), where t is the number of steps, whole epochs or fractional epochs done."""
 
     mu: float = number(1.0, 0.0, above=True)
     shift: float = number(1.0, 0.0, above=True)
@@ -135,9 +135,10 @@ def _is_phase(item: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Regime(Schedule):
-    """Sets the learning rate, the momentum and weight decay from given epochs on.
+    """Sets the learning rate, momentum and weight decay from given epochs on.
 
-    Each of `phases` has an `epoch` and, of the other three, what changes then. The lr is the rate itself.
+    Each of `phases` has an `epoch` and those of the other three that change then. Its lr is the rate itself, not a
+    factor.
     """
 
     phases: list[Any] = sequence(_PHASES, _is_phase)

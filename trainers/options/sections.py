@@ -1,4 +1,4 @@
-"""Sections of a run's config that have no choice of a name."""
+"""Sections of a run's config without named choices, such as `batch`, `data` and `clip`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ TRACKERS: Mapping[str, str] = {"tensorboard": "tensorboardX", "mlflow": "mlflow"
 
 @dataclasses.dataclass(frozen=True)
 class Batch(Checked):
-    """Samples per optimizer step: of all workers together (`global`) or of each (`worker`).
+    """The batch size of an optimizer step: of all workers together (`global`) or of each worker (`worker`).
 
-    A worker computes its share in `accumulate` pieces, one after the other.
+    A worker computes the gradient of its part in `accumulate` pieces, one after the other.
     """
 
     size: int = integer(128, low=1)
@@ -30,11 +30,11 @@ class Batch(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Data(Checked):
-    """Where data comes from and who reads it, which changes no number of a run: not in its signature.
+    """Options on the source and the loading of data. They change no number of a run, so they are not in its signature.
 
     Args:
-        root: of the user's data sets, with the prepared arrays in `root`/prepared.
-        download: fetch what is missing, where its publisher offers it.
+        root: directory of the user's data sets; the prepared arrays are in `root`/prepared.
+        download: download missing data sets, if their publishers offer them.
         loaders: processes of each rank that decode images of dataset=imagenet; 0: the rank does it itself.
     """
 
@@ -49,10 +49,11 @@ class Partition(Checked):
 
     Args:
         scheme: `iid` (at random), `contiguous` (as the training set is ordered), `label` (sorted by class) or
-            `dirichlet`: of each class, the workers get parts drawn from a symmetric Dirichlet distribution
-            (Yurochkin et al., ICML 2019), so that they differ in classes and in size.
-        alpha: of the Dirichlet distribution; the smaller, the more unlike are the workers.
-        reshuffle: draw anew in every epoch who sees what; null: with iid only, as others have nothing to draw anew.
+            `dirichlet`: the workers' shares of each class are drawn from a symmetric Dirichlet distribution
+            (Yurochkin et al., ICML 2019), so that workers differ in classes and in number of samples.
+        alpha: of the Dirichlet distribution; the smaller it is, the more do the workers differ.
+        reshuffle: assign samples to workers anew in every epoch; null: only with iid, since other schemes have nothing
+            random to draw anew.
     """
 
     scheme: str = choice("iid", "iid", "contiguous", "label", "dirichlet")
@@ -68,13 +69,13 @@ class Partition(Checked):
 
     @property
     def reshuffled(self) -> bool:
-        """Whether every epoch has an assignment of its own."""
+        """Whether samples are assigned to workers anew in every epoch."""
         return self.scheme == "iid" if self.reshuffle is None else self.reshuffle
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint(Checked):
-    """When a run is saved, so that a later attempt can go on from there; changes no number of it."""
+    """Options on when a run saves a checkpoint, from which a later attempt can continue. They change no number."""
 
     every_minutes: float | None = number(10.0, 0.0, above=True, optional=True)
     every_steps: int | None = integer(None, low=1, optional=True)
@@ -87,8 +88,8 @@ class Checkpoint(Checked):
 class LossScale(Checked):
     """The factor of the loss with precision=fp16: the loss is multiplied, and the gradient divided by it.
 
-    Dynamic as in Micikevicius et al. (ICLR 2018): halved where the gradient of any worker overflows, a step that all
-    workers then leave out; doubled after `growth_interval` steps in a row without that.
+    It is dynamic as in Micikevicius et al. (ICLR 2018): halved when the gradient of any worker overflows, in which case
+    all workers skip the step, and doubled after `growth_interval` successive steps without an overflow.
     """
 
     initial: float = number(65536.0, 0.0, 2.0**100, above=True)
@@ -98,7 +99,7 @@ class LossScale(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Clip(Checked):
-    """Limits of gradients: of the gradient for the optimizer, and of a worker's own before it is compressed."""
+    """Limits for gradient clipping: of the mean gradient, and of a worker's own gradient before compression."""
 
     norm: float | None = number(None, 0.0, above=True, optional=True)
     value: float | None = number(None, 0.0, above=True, optional=True)
@@ -107,10 +108,11 @@ class Clip(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Scaling(Checked):
-    """The learning rate grows with the number of workers, with the degree of the graph in which they exchange (of how
-    many the contributions are averaged), with the global batch over `base_batch`, or with the batch of the
-    `neighbourhood` over `base_batch`: of those whose contributions are averaged, which is the global batch where all
-    exchange with all."""
+    """Options on scaling the learning rate (`linear` or `sqrt`) by a quantity that `by` names.
+
+    `workers`: the number of workers; `degree`: the number of workers whose contributions a worker averages in a step;
+    `batch`: the global batch size over `base_batch`; `neighbourhood`: the samples of the `degree` workers over
+    `base_batch`, which is the same as `batch` if all workers exchange with all."""
 
     rule: str = choice("none", "none", "linear", "sqrt")
     by: str = choice("workers", "workers", "degree", "batch", "neighbourhood")

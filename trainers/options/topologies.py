@@ -10,7 +10,7 @@ from gradsweep.options.parameters import Checked, boolean, choice, integer
 
 @dataclasses.dataclass(frozen=True)
 class NoTopology(Checked):
-    """All workers have the same parameters: what every run has whose algorithm is not decentralised."""
+    """No topology, for algorithms that are not decentralised: all workers have the same parameters."""
 
 
 _WEIGHTS = ("uniform", "metropolis_hastings", "local_degree")
@@ -18,15 +18,15 @@ _WEIGHTS = ("uniform", "metropolis_hastings", "local_degree")
 
 @dataclasses.dataclass(frozen=True)
 class Topology(Checked):
-    """A graph of the workers, and how much what comes from a neighbour counts: the mixing matrix W.
+    """The base of topologies: a graph of the workers, and a rule for the weights in its mixing matrix W.
 
     Args:
-        weights: how much what comes from a neighbour counts; what is left to 1 is the worker's own weight, and d_i the
-            number of i's neighbours. `uniform`: w_ij = 1 / (1 + the largest d), and on a directed graph 1 / (1 + the
-            number of links that leave j). `metropolis_hastings`: w_ij = 1 / (1 + max(d_i, d_j)). `local_degree`:
-            w_ij = 1 / max(d_i, d_j), where a loop that belongs to the graph counts as a neighbour (Xiao & Boyd, 2004,
-            section 4.2).
-        lazy: (I + W) / 2 in place of W, whose eigenvalues are then not negative.
+        weights: the rule for the weight w_ij of neighbour j's parameters on worker i; i's own weight is the rest to 1,
+            and d_i is the number of i's neighbours. `uniform`: w_ij = 1 / (1 + the largest d), and on a directed graph
+            1 / (1 + the number of links that leave j). `metropolis_hastings`: w_ij = 1 / (1 + max(d_i, d_j)).
+            `local_degree`: w_ij = 1 / max(d_i, d_j), where a loop that belongs to the graph counts as a neighbour (Xiao
+            & Boyd, 2004, section 4.2).
+        lazy: use (I + W) / 2 in place of W, so that no eigenvalue is negative.
     """
 
     symmetric: ClassVar[bool] = True
@@ -45,7 +45,7 @@ class Complete(Topology):
 
 @dataclasses.dataclass(frozen=True)
 class Ring(Topology):
-    """A cycle; of two workers, one link."""
+    """A cycle of all workers; two workers have a single link."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Chain(Topology):
 
 @dataclasses.dataclass(frozen=True)
 class Star(Topology):
-    """Worker 0 is the neighbour of all others, who have no other one."""
+    """Worker 0 is the only neighbour of all other workers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Torus(Topology):
-    """A grid of `rows` times workers / rows whose borders are joined; null: as square as it can be.
+    """A grid of `rows` times workers / rows with joined opposite borders; null: as square as possible.
 
-    Of one row it is a ring; where a side is 2, the two links between two workers are one.
+    A torus with one row is a ring. If a side is 2, double links between two workers count once.
     """
 
     rows: int | None = integer(None, low=1, high=4096, optional=True)
@@ -70,7 +70,7 @@ class Torus(Topology):
 
 @dataclasses.dataclass(frozen=True)
 class Hypercube(Topology):
-    """Workers whose numbers differ in one bit are neighbours; for powers of two."""
+    """Workers whose numbers differ in one bit are neighbours; the number of workers is a power of two."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Exponential(Topology):
 
 @dataclasses.dataclass(frozen=True)
 class OnePeerExponential(Topology):
-    """In step k, worker i sends to i + 2^((k - 1) mod ceil(log2 n)) only: the exponential graph, a link at a time."""
+    """The exponential graph, a link at a time: in step k, worker i sends only to i + 2^((k - 1) mod ceil(log2 n))."""
 
     symmetric: ClassVar[bool] = False
     fixed: ClassVar[bool] = False
@@ -92,7 +92,7 @@ class OnePeerExponential(Topology):
 class Expander(Topology):
     """A cycle with a chord from every number to its inverse modulo the number of workers, a prime.
 
-    0 has a loop, and so have 1 and -1, which are their own inverses: with `local_degree` all weights are 1/3.
+    Workers 0, 1 and -1 have loops, since 1 and -1 are their own inverses. So with `local_degree` all weights are 1/3.
     """
 
     weights: str = choice("local_degree", *_WEIGHTS)
@@ -102,7 +102,7 @@ class Expander(Topology):
 class Margulis(Topology):
     """The expander of Margulis, Gabber and Galil on the pairs of numbers modulo m, for m^2 workers.
 
-    Links that it has several times count once; it has loops, which `local_degree` heeds.
+    Multiple links between two workers count once. It has loops, which `local_degree` counts as neighbours.
     """
 
     weights: str = choice("local_degree", *_WEIGHTS)
@@ -128,9 +128,9 @@ class Edges(Topology):
     """Links from a file: two numbers of workers a line, from 0, and optionally a weight; # begins a comment.
 
     Args:
-        file: its path, read when a run is composed.
-        links: what was in it, its lines separated by semicolons: what a run goes by. May be given without a file.
-        directed: a line is a link from its first worker to its second, not both ways.
+        file: path of the file, which is read when a config is composed.
+        links: the links that a run uses: the lines of the file, separated by semicolons. May be given without a file.
+        directed: a line is a link from its first worker to its second only, instead of both ways.
     """
 
     file: str = ""

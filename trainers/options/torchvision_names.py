@@ -1,4 +1,4 @@
-"""The names of torchvision's classifiers, read from its sources: importing it takes a second, and torch."""
+"""The names of torchvision's classifiers, read from its sources: importing it would take a second and load torch."""
 
 from __future__ import annotations
 

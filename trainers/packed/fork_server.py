@@ -2,8 +2,8 @@
 
 MPI starts a proxy (trainers/packed/rank_proxy.py) for each rank of a packed world (trainers/packed/worker.py), which
 asks for the rank through a socket of its world. The forked rank takes over the proxy's stdin, stdout, stderr,
-environment, cores and working directory, so that MPI takes it for the process that it has started. Ranks share memory
-that no rank changes.
+environment, cores and working directory, so that MPI takes it for the process that it has started. Ranks share the
+memory pages of torch and kernels, as long as no rank changes them.
 
 CONTROL is the descriptor of a connection to the launcher (sweep/executors/packed/fork_server.py), which sends the
 worlds to listen for and the directory of our code. Our code is loaded only then, because the fork server may be started
@@ -51,7 +51,7 @@ def load_libraries() -> None:
 
 
 def can_fork() -> bool:
-    """Tell whether a fork loses no library threads; OpenBLAS, for example, ends its threads before a fork."""
+    """Tell whether this process has no other threads, which a fork would lose; OpenBLAS ends its own before a fork."""
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -73,7 +73,7 @@ def load_ours(code: str, runs: list[str]) -> None:
 def mark(name: bytes, value: bytes) -> None:
     """Write an environment variable into the memory of this process that /proc shows as its environment.
 
-    The launcher finds the processes of a world by it. The variable must be there already, with a longer value.
+    The launcher finds the processes of a world by this variable. It must exist already with a value at least as long.
 
     Raises:
         ValueError: the variable is missing or its value too short.
@@ -133,7 +133,7 @@ class ForkServer:
             self._reap()
 
     def _obey(self) -> bool:
-        """Execute an order of the launcher; return False if the launcher has ended or this process cannot fork."""
+        """Read and execute an order of the launcher; return False if it has ended or this process cannot fork."""
         text, descriptors, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         if not text:
             return False
@@ -202,7 +202,7 @@ class ForkServer:
         cores: set[int],
         folder: str,
     ) -> NoReturn:
-        """Become a rank in place of a proxy; called in the child process."""
+        """Turn this child process into a rank with the descriptors, environment, cores and folder of a proxy."""
         try:
             mark(self._variable, variables.get(self._variable, b""))
             signal.set_wakeup_fd(-1)
@@ -232,7 +232,7 @@ class ForkServer:
             os._exit(1)
 
     def _pass_on(self, child: int) -> None:
-        """Send a rank the signals that its proxy has received; kill the rank if the proxy has ended."""
+        """Forward to the rank `child` the signals that its proxy has received; kill it if the proxy has ended."""
         link = self._links[child]
         try:
             numbers = link.recv(64) or bytes([signal.SIGKILL])

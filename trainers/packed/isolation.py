@@ -19,7 +19,7 @@ LAST_WORDS_S = 1.0
 def redirect_logs(descriptors: Sequence[int]) -> Iterator[None]:
     """Within the block, redirect stdout and stderr of this process and its children to the first two `descriptors`.
 
-    All descriptors are closed at the end of the block; the other ones are locks.
+    All descriptors are closed at the end of the block; those after the first two only hold locks.
     """
     _flush()
     kept = [os.dup(descriptor) for descriptor in (1, 2)]
@@ -37,7 +37,10 @@ def redirect_logs(descriptors: Sequence[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def forward_logs(send: Callable[[int, bytes], None]) -> Iterator[None]:
-    """Within the block, pass the output of this process and its children to `send`: the stream, 0 or 1, and bytes."""
+    """Within the block, pass the output of this process and its children to `send`.
+
+    It gets the stream, 0 for stdout or 1 for stderr, and bytes.
+    """
     pipes = [os.pipe() for _ in range(2)]
     readers = [
         threading.Thread(target=_forward, args=(pipe, stream, send), name="output", daemon=True)
@@ -81,7 +84,7 @@ def set_environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def tidy() -> None:
-    """Reset what a run has changed in the process: choices, caches, memory.
+    """Reset the settings and caches that a run has changed in the process, and free its memory.
 
     Loaded kernels stay: a packed world saves the time to load them. Random numbers need no reset: every run seeds
     torch's generator and has generators of its own for the rest.

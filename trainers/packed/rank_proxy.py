@@ -35,7 +35,7 @@ def ask(path: str, link: socket.socket) -> bool:
 
 
 def end_as(status: int) -> NoReturn:
-    """End this process with an exit status, or for a negative status by that signal."""
+    """End this process with an exit status, or with a negative one -n by signal n."""
     if status < 0:
         import resource
 

@@ -65,7 +65,7 @@ class Control:
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message; the reading thread detects if the launcher has ended."""
+        """Send a message; errors are ignored, because the reading thread notices if the launcher has ended."""
         try:
             with self._sending:
                 self._connection.send_bytes(json.dumps(message).encode())
@@ -77,7 +77,7 @@ class Control:
         self.send({"say": "output", "number": number, "stream": stream, "data": data.decode("latin-1")})
 
     def train(self, number: int | None) -> None:
-        """Begin run `number`: an order to stop it, even an earlier one, becomes a request to this process."""
+        """Note that run `number` begins (None: no run); an order to stop it, even an earlier one, becomes a request."""
         with self._changing:
             self._current = number
             stopping.forget()
@@ -119,7 +119,7 @@ class Control:
 
 
 def track_communicators(comm: MPI.Intracomm, made: list[MPI.Comm]) -> MPI.Intracomm:
-    """Return `comm` as a communicator whose copies and parts are added to `made`, to be freed later."""
+    """Return `comm` as a communicator that adds its duplicates and splits to `made`, to be freed later."""
     from mpi4py import MPI
 
     plain: Any = MPI.Intracomm
@@ -129,7 +129,7 @@ def track_communicators(comm: MPI.Intracomm, made: list[MPI.Comm]) -> MPI.Intrac
         return derived
 
     class Tracked(plain):
-        """A communicator class that mpi4py also gives to copies and parts."""
+        """A communicator whose duplicates and splits get the same class from mpi4py."""
 
         def Dup(self, *arguments: Any, **named: Any) -> Any:
             return note(super().Dup(*arguments, **named))
@@ -167,10 +167,10 @@ def serve(control: Control) -> None:
 
 
 def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str | None:
-    """Train a run as a process of its own would; return None, or how it failed: `cleanly` or `badly`.
+    """Train a run as if in a process of its own; return None, or `cleanly` or `badly` if it failed.
 
-    `cleanly`: no messages of the run are on their way, so that the world can go on if all its ranks report this. A rank
-    without descriptors for its logs (it may be on another node) sends its output to the launcher.
+    `cleanly`: no messages of the run are in transit, so the world can go on if all ranks of the run report this. A rank
+    without descriptors for its logs, since it may be on another node, sends its output to the launcher.
     """
     from gradsweep.errors import UsageError
     from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE, GPUS_VARIABLE, RACE_MODULE

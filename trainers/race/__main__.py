@@ -1,7 +1,7 @@
 """`mpirun -n W python -m trainers.race DIRECTORY`: one rank of a race.
 
 Reads DIRECTORY/plan.json and the config.yaml of each run in it; writes race.csv, ratios.json and result.json. SIGUSR1
-ends it early: ratios.json has what was measured until then.
+ends the race early: ratios.json then has the figures measured so far.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A heat: runs that are set up side by side in one MPI world take their blocks of steps in turns.
+"""A heat: runs that are set up side by side in one MPI world take blocks of steps in turns.
 
-The order of the runs is drawn anew in every round, the same on all ranks. A heat ends when every ratio to the baseline
-is known as precisely as was asked for, or when its time is over.
+In a round every run takes one block, in a random order that is the same on all ranks. A heat ends when every ratio to
+the baseline is known with the required precision, or when its time is over.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Report = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 
 @contextmanager
 def blame(run: str) -> Iterator[None]:
-    """Name the run in errors raised within the block.
+    """Convert errors raised within the block into a RunFailed that names `run`.
 
     Raises:
         RunFailed: in place of any other exception.
@@ -56,16 +56,16 @@ def blame(run: str) -> Iterator[None]:
 
 
 class Heat:
-    """The turns of some runs on one rank. All ranks call `run` together.
+    """One heat of a race on one rank. All ranks call `run` together.
 
     Args:
         comm: one rank for each worker.
-        racers: by name of the run; the first is the baseline.
-        plan: how long and how precisely to measure.
-        random: draws the order of turns, in the same state on all ranks.
+        racers: the runs by name; the first is the baseline.
+        plan: has the duration and the required precision.
+        random: generator for the order of turns, in the same state on all ranks.
         yardstick: read about once a second between two rounds.
         report: called on rank 0 about twice a second, and at the end.
-        least_rounds: that it has, however long they take.
+        least_rounds: the smallest number of rounds, however long they take.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Heat:
         return stopped
 
     def _choose_block_lengths(self) -> None:
-        """Choose how many steps of each run's blocks do not count and how many are timed: few if steps are long."""
+        """Choose for each run the numbers of untimed and timed steps in a block: few if its steps take long."""
         from mpi4py import MPI
 
         seconds = np.array([racer.warm_step_s for racer in self.racers.values()])
@@ -175,11 +175,11 @@ class Heat:
     def compute_figures(self) -> dict[str, Any]:
         """Return the figures measured so far.
 
-        `baseline` is the name of a run; `runs` has by name the seconds of a step and its phases, the interval of
-        the throughput, and the ratio of the run's speed to the baseline's with its interval; `pairs` has the ratio of
-        the second run's speed to the first's for all pairs. Means over rounds are geometric, so that the quotient of
-        two runs' speeds is their ratio. A run that is alone from the beginning has no ratio (NaN), and the precision
-        of its throughput. `yardstick` tells how fast the cores were, by rounds in place of steps.
+        `baseline` is the name of a run. `runs` has for each run the seconds of a step and its phases, the interval of
+        the throughput, and the ratio of its speed to the baseline's with its interval. `pairs` has for all pairs the
+        ratio of the second run's speed to the first's. Means over rounds are geometric, so that the quotient of two
+        speeds equals the ratio. A run that was alone from the beginning has no ratio (NaN); its precision is that of
+        its throughput. `yardstick` has the readings of the yardstick, with rounds in place of steps.
         """
         names = list(self.racers)
         if not self._rounds or not names:
@@ -211,7 +211,7 @@ class Heat:
 
 
 def _compare_pairs(names: Sequence[str], times: np.ndarray) -> list[dict[str, Any]]:
-    """Return for each pair of runs how many times as fast as the first the second is."""
+    """Return for each pair of runs the ratio of the second one's speed to the first one's, with its interval."""
     pairs = []
     for place, name in enumerate(names):
         for other, ratio in zip(names[place + 1 :], estimate_ratios(times, place)[place + 1 :], strict=True):

@@ -17,12 +17,14 @@ class Plan:
     """The runs and settings of a race.
 
     Attributes:
-        runs: directories of the runs, which need the same place; the first is the baseline.
-        seconds: of a heat, at most, without its set-up.
-        precision: half the width of a ratio's 95 % interval, relative to the ratio; a heat ends where all have it.
+        runs: directories of the runs, which need the same cores or GPUs; the first is the baseline.
+        seconds: longest duration of a heat, without its set-up.
+        precision: half the width of a ratio's 95 % interval, relative to the ratio; a heat ends when all ratios are
+            known as precisely.
         seed: of the order of turns.
-        racers: by name of a run, the names of all runs of which it has the throughput; only for the record.
-        without: by name, why other runs of the sweep do not race after all; only for the record.
+        racers: by name of a racing run, the names of all runs that it represents, as their throughput is the same;
+            only for the record.
+        without: by name of a run that does not race after all, the reason; only for the record.
         untuned: why the exchange of the baseline stays as configured; None: a trial finds its fastest setting.
     """
 
@@ -39,7 +41,7 @@ class Plan:
         """Return the plan of the race in `directory`.
 
         Raises:
-            UsageError: it has none.
+            UsageError: the directory has no valid plan.
         """
         plan = read_json(directory / RACE_PLAN)
         if plan is None:

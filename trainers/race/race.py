@@ -48,7 +48,7 @@ TRIAL_PART = 0.25
 def run_race(directory: Path, comm: MPI.Intracomm | None = None) -> None:
     """Race the runs in the plan of `directory`, and write race.csv, ratios.json and result.json there.
 
-    A signal ends it early: then stopped.json of the attempt says so, and ratios.json has what was measured until then.
+    A signal ends the race early: stopped.json of the attempt says so, and ratios.json has the figures so far.
 
     Args:
         comm: one rank for each worker; None: all ranks.
@@ -87,7 +87,7 @@ class Race:
     Args:
         comm: one rank for each worker.
         directory: where rank 0 writes race.csv and ratios.json.
-        plan: the runs, and how long and how precisely to measure.
+        plan: has the runs, the duration and the required precision.
     """
 
     def __init__(self, comm: MPI.Intracomm, directory: Path, plan: Plan) -> None:
@@ -134,10 +134,11 @@ class Race:
         return stopped
 
     def _tune(self, configs: Mapping[str, RunConfig]) -> dict[str, RunConfig]:
-        """Return the configs with the settings that trials find: of the baseline `none`, unless the plan says why not,
-        and of runs that ask for one. What a run has found before its training holds here, too.
+        """Return the configs with the exchange settings that trials find.
 
-        The time of the trials is taken from that of the heats, of which half is left at least.
+        A trial is held for the baseline `none`, unless the plan says why not, and for runs with exchange.tune. A
+        setting that a run has found before its training is used again. The trials take at most half of the time of the
+        heats.
         """
         began = time.monotonic()
         found, tuned = dict(configs), dict[str, Any]()
@@ -162,7 +163,7 @@ class Race:
         return found
 
     def _explain_untuned(self, config: RunConfig, is_baseline: bool) -> str | None:
-        """Return why a run races with the setting of its config; None if a trial is to find one."""
+        """Return why a run races with the exchange setting of its config; None if a trial has to find one."""
         if (why := explain_untunable(config)) or is_tuned(config):
             return why
         if not is_baseline:
@@ -174,7 +175,7 @@ class Race:
         return next(run for run in self.plan.runs if run.name == name)
 
     def _set_up(self, configs: Mapping[str, RunConfig]) -> dict[str, Racer]:
-        """Build the first of these runs, and more while there is memory for one like the largest so far."""
+        """Build the first of these runs, and further ones while there is memory for another as large as the largest."""
         racers: dict[str, Racer] = {}
         largest = 0
         for name, config in configs.items():
@@ -202,9 +203,9 @@ class Race:
         return stopped
 
     def _write(self, *, finished: bool = False) -> None:
-        """Write ratios.json on rank 0; `finished` tells that nothing more will be measured.
+        """Write ratios.json on rank 0, with whether the race is `finished`.
 
-        The first call replaces what an earlier race has left, which has been kept until then.
+        The first call replaces the file of an earlier race.
         """
         if self.comm.rank == 0:
             about = {"format": FORMAT, "finished": finished, "workers": self.comm.size, "transport": self._transport}

@@ -1,4 +1,4 @@
-"""A run in a race: it takes its steps in blocks, and the other runs of its heat take theirs in between."""
+"""A run in a race, which takes its steps in blocks; in between, the other runs of its heat take theirs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ FREE = 0.1
 
 
 def find_first_step(config: RunConfig, epochs: Epochs) -> int:
-    """Return the first step (from 1) after which the schedule no longer changes the cost of a step.
+    """Return the first step (from 1) from which on the cost of a step no longer changes.
 
-    Before it the policy may send all or more than later, images may be smaller, and post-local SGD synchronises.
+    Before it, a warm-up of the policy may send more, images may be smaller, and post-local SGD synchronises.
     """
     policy = config.policy
     warmup = {"none": 0, "exponential": policy.warmup_epochs, "list": len(policy.warmup_ratios)}[policy.warmup]
@@ -42,7 +42,7 @@ def find_first_step(config: RunConfig, epochs: Epochs) -> int:
 
 
 def has_room(comm: MPI.Intracomm, device: torch.device, size: float) -> bool:
-    """Tell whether every rank has room for `size` more bytes in the memory of its device. All workers call this."""
+    """Tell whether `size` more bytes fit into the memory of every rank's device. All workers call this."""
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -65,18 +65,18 @@ def explain_unraceable(config: RunConfig) -> str | None:
 
 
 class Racer:
-    """One run on this worker, computed in turns with other runs.
+    """One run of a race on this worker, which takes turns with other runs.
 
-    It computes what it would compute alone, to the bit: it has its own replica, memories, data and communicator, and
-    the state of the process (torch's generators, the choice of kernels) is its own while its turn lasts. All workers
-    call each method together.
+    It computes the same as alone, to the bit: it has its own replica, memories, data and communicator, and during its
+    turns also its own state of the process (torch's generators, the choice of kernels). All workers call each method
+    together.
 
     Args:
         config: of the run.
         comm: one rank for each worker.
-        like: a racer of the same run with another exchange, whose data and model this one shares: it then computes
-            something, but its steps cost what they cost.
-        rate: its steps have this part of the learning rate.
+        like: a racer of the same run with another exchange, whose data and model this one shares. Its parameters are
+            then not those of the run, but its steps take the same time.
+        rate: factor of the learning rate.
 
     Raises:
         UsageError: the run cannot be built.
@@ -106,12 +106,12 @@ class Racer:
         self._steps = self._take_steps()
 
     def count_timed_steps(self, least: int) -> int:
-        """Return how many steps of a block are timed: at least `least`, and a multiple of the period between
+        """Return the number of timed steps in a block: at least `least`, and a multiple of the steps between two
         exchanges."""
         return -(-least // self._period) * self._period
 
     def warm_up(self, steps: int = 4) -> None:
-        """Take untimed steps, which load kernels and allocate memory, and then time this many, to know their cost."""
+        """Take untimed steps, which load kernels and allocate memory, and then time `steps` steps."""
         if not self._shares:
             self.take_block(max(self.config.warmup_steps - 6, 1) if steps > 1 else 1)
         self.warm_step_s = float(self.take_block(steps)[0])
@@ -153,8 +153,10 @@ class Racer:
             yield [seconds, *(worker.watch.seconds.get(phase, 0.0) for phase in PHASES)]
 
     def measure_traffic(self) -> dict[str, Any]:
-        """Return what a worker has computed and sent in a step, in the mean over steps and workers, with the names of
-        result.json; `samples` are those of one worker. All workers call this."""
+        """Return parameters, and per step a worker's samples, bytes and calls, with the names of result.json.
+
+        They are means over steps and workers. All workers call this.
+        """
         from mpi4py import MPI
 
         sums = self._sums.copy()
@@ -168,7 +170,7 @@ class Racer:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Within the block, restore in the process the state that this run left."""
+        """Within the block, use the state of the process with which this run's last turn ended."""
         if self._generators:
             set_generators(self._generators, self.worker.device)
         with backend.use(self.config.kernels):

@@ -37,11 +37,11 @@ class Ratio(NamedTuple):
 
 
 def estimate_ratios(times: np.ndarray, baseline: int, seed: int = 0) -> list[Ratio]:
-    """Return the speed of each run relative to the run `baseline`.
+    """Return the ratio of each run's speed to the baseline's.
 
     Args:
         times: seconds a step, (rounds, runs), all above 0.
-        baseline: its column.
+        baseline: the baseline's column.
         seed: of the bootstrap.
     """
     logs = np.log(times)
@@ -59,7 +59,7 @@ def estimate_rates(times: np.ndarray, seed: int = 0) -> list[Ratio]:
 
 
 def _summarise(differences: np.ndarray, seed: int) -> list[Ratio]:
-    """Return the ratios of log ratios, or the rates of log rates, (rounds, runs)."""
+    """Return the estimate and interval of each run by its log ratios, or log rates, over the rounds: (rounds, runs)."""
     means = differences.mean(0)
     margins = _compute_standard_errors(differences, seed) * _compute_quantile(len(differences) - 1)
     return [

@@ -1,9 +1,9 @@
-"""Finds the fastest setting of an exchange in a short trial: overlap, size of the parts, algorithm of MPI's sums.
+"""Find the fastest setting of an exchange in a short trial: overlap, size of the parts, algorithm of allreduce.
 
-A trial is a race among settings of one run: they take blocks of steps in turns, and from heat to heat the faster half
+A trial is a race between settings of one run: they take blocks of steps in turns, and after each heat the faster half
 stays (successive halving: Karnin, Koren and Somekh, "Almost optimal exploration in multi-armed bandits", ICML 2013).
-First overlap and parts are found together, then the algorithm for these. All settings share a replica, which is not
-that of the run.
+First the trial finds overlap and size of the parts together, then the algorithm for these. All settings share a replica
+of their own, so that the run's parameters do not change.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RATE = 1e-6
 
 
 class Setting(NamedTuple):
-    """A setting of an exchange; `allreduce` is None if nothing is summed, or this MPI does not let a program choose."""
+    """A setting of an exchange; `allreduce` is None if it sums nothing, or if the algorithm cannot be chosen."""
 
     overlap: bool
     part_mib: float
@@ -68,7 +68,7 @@ def explain_untunable(config: RunConfig) -> str | None:
 
 
 def describe_setting(config: RunConfig) -> dict[str, Any]:
-    """Return the setting that a config has, as ratios.json names it; nothing if its exchange has no setting."""
+    """Return the exchange setting of a config with the names in ratios.json; empty if its exchange has no settings."""
     from trainers.mpi.message_sizes import part_bytes
 
     exchange = config.exchange
@@ -79,10 +79,10 @@ def describe_setting(config: RunConfig) -> dict[str, Any]:
 
 
 def tune_run(config: RunConfig, comm: MPI.Intracomm, directory: Path) -> RunConfig:
-    """Return the config of a run with the setting that its trial has found, where exchange.tune asks for one.
+    """Return the config of a run with the setting that a trial finds; without exchange.tune, return it unchanged.
 
-    The first attempt of a run finds the setting, and writes it into tuned.json; later ones keep it, so that a run that
-    goes on from a checkpoint computes what it would have computed. All workers call this.
+    The first attempt of a run holds the trial and writes the setting into tuned.json. Later attempts use this setting,
+    so that a run that continues from a checkpoint computes the same. All workers call this.
 
     Raises:
         UsageError: the run cannot be built.
@@ -104,7 +104,7 @@ def is_tuned(config: RunConfig) -> bool:
 
 
 def read_tuned(directory: Path, config: RunConfig) -> dict[str, Any] | None:
-    """Return the content of a run's tuned.json; None if the run has no such file that fits its config."""
+    """Return the content of a run's tuned.json; None if it is missing or does not fit the run's config."""
     tuned = read_json(directory / TUNED)
     with suppress(KeyError, TypeError, ValueError):
         if tuned is not None:
@@ -114,18 +114,18 @@ def read_tuned(directory: Path, config: RunConfig) -> dict[str, Any] | None:
 
 
 def apply_tuned(config: RunConfig, tuned: Mapping[str, Any]) -> RunConfig:
-    """Return the config with the setting in the content of a tuned.json."""
+    """Return the config with the setting from `tuned`, the content of tuned.json."""
     return Setting(*(tuned[field] for field in Setting._fields)).apply_to(config)
 
 
 def find_setting(config: RunConfig, comm: MPI.Intracomm, seconds: float) -> dict[str, Any]:
-    """Find the fastest setting of a run; return it, with the seconds of a step of all that were tried.
+    """Find the fastest exchange setting of a run; return it with the seconds of a step of all tried settings.
 
     All workers call this.
 
     Args:
         comm: one rank for each worker.
-        seconds: of the trial, about.
+        seconds: approximate duration of the trial.
 
     Raises:
         UsageError: the run cannot be built.
@@ -142,10 +142,10 @@ def find_setting(config: RunConfig, comm: MPI.Intracomm, seconds: float) -> dict
 
 
 class _Trial:
-    """The heats of a trial on one rank; all ranks call each method together.
+    """A trial on one rank, which races settings in heats; all ranks call each method together.
 
     Attributes:
-        step_s: by setting that was tried, the seconds of a step in its last heat.
+        step_s: by tried setting, the seconds of a step in its last heat.
     """
 
     def __init__(self, config: RunConfig, comm: MPI.Intracomm, seconds: float) -> None:
@@ -191,7 +191,7 @@ class _Trial:
         return self._keep_fastest([best, *(best._replace(allreduce=name) for name in algorithms)])
 
     def _keep_fastest(self, settings: Sequence[Setting]) -> Setting:
-        """Race settings in heats of which the faster half stays; return the fastest."""
+        """Race settings in heats, after each of which the faster half stays; return the fastest setting."""
         left = [setting for setting in settings if self._is_possible(setting)]
         while len(left) > 1:
             times = self._race(left)
@@ -248,7 +248,7 @@ class _Trial:
 
 
 def _choose_first(config: RunConfig) -> Setting:
-    """Return the setting of a run without a trial, with an algorithm where one can be chosen."""
+    """Return the default setting: no overlap, parts of the default size, and a ring if it can be chosen."""
     from trainers.mpi import allreduce
     from trainers.mpi.message_sizes import part_bytes
 
@@ -261,5 +261,5 @@ def _sums(config: RunConfig) -> bool:
 
 
 def _count_heats(settings: int) -> int:
-    """Return after how many heats one of so many settings is left."""
+    """Return the number of heats after which one of `settings` settings is left."""
     return (settings - 1).bit_length()
