@@ -305,7 +305,7 @@ class Exchange:
         """Restore a state that `state_dict` has returned for the same units, policy, compressor and memory.
 
         Raises:
-            ValueError: it is something else; nothing has been changed.
+            ValueError: the state does not fit; nothing has been changed.
         """
         unit_state.require_keys("an exchange", state, ("memory", "kept", "selector", "before"))
         if state["memory"] != repr(self.memory):

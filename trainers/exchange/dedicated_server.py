@@ -37,7 +37,7 @@ class Dedicated(TwoPhase):
         """Restore a state that `state_dict` has returned on the same worker, for the same options and workers.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the state does not fit.
         """
         if not isinstance(state, Mapping) or "server" not in state:
             raise ValueError("the state is not that of an exchange with a dedicated server: it has no key server")

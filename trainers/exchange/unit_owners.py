@@ -51,7 +51,7 @@ class TwoPhase(Exchange):
         """Restore a state that `state_dict` has returned on the same worker, for the same units, options and workers.
 
         Raises:
-            ValueError: it is something else; nothing has been changed.
+            ValueError: the state does not fit; nothing has been changed.
         """
         if not isinstance(state, Mapping) or "second" not in state:
             raise ValueError("the state is not that of an exchange with two phases: it has no key second")

@@ -103,7 +103,7 @@ class SecondPhase:
         """Restore the state that `state_dict` has returned.
 
         Raises:
-            ValueError: it is something else; nothing has been changed.
+            ValueError: the state does not fit; nothing has been changed.
         """
         self.check_state(state)
         self.memory.load_state_dict(state["kept"])

@@ -1,9 +1,9 @@
 """The interval of a mean of times that depend on their neighbours, by batch means with constant memory.
 
-Consecutive times form batches of equal size. Means of long batches hardly depend on each other, so Student's interval
-over the batches holds: A. M. Law, W. D. Kelton, Simulation Modeling and Analysis, section 9.5.3. There are 10 to 20 of
-them: B. Schmeiser, Batch size effects in the analysis of simulation output, Operations Research 30 (1982), finds that
-more than 30 add little and fewer than 10 make it wide.
+Consecutive times form batches of equal size. The means of long batches hardly depend on each other, so Student's
+interval over the batches holds: A. M. Law, W. D. Kelton, Simulation Modeling and Analysis, section 9.5.3. The number of
+batches is 10 to 20: B. Schmeiser, Batch size effects in the analysis of simulation output, Operations Research 30
+(1982), finds that more than 30 add little and that the interval is wide with fewer than 10.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _T = (2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.
 
 
 class BatchMeans:
-    """The sums of batches of consecutive values."""
+    """Computes the confidence interval of the mean of a series of values from the sums of batches."""
 
     def __init__(self) -> None:
         self._size = 1
@@ -61,7 +61,7 @@ class BatchMeans:
         """Restore the state from `state_dict`.
 
         Raises:
-            ValueError: it is something else; nothing has been changed.
+            ValueError: the state does not fit; nothing has been changed.
         """
         unit_state.require_keys("batch means", state, self.state_dict())
         self._size, self._sums = state["size"], list(state["sums"])
@@ -69,5 +69,5 @@ class BatchMeans:
 
 
 def _merge_pairs(sums: list[float]) -> list[float]:
-    """Return the sums of pairs of neighbours; the last one of an odd number is left out."""
+    """Return the sums of pairs of neighbouring batches; the last of an odd number of batches is dropped."""
     return [first + second for first, second in zip(sums[::2], sums[1::2], strict=False)]

@@ -1,4 +1,4 @@
-"""The evaluation of the workers' own models after an epoch, as it is recorded."""
+"""The evaluation of the workers' own models after an epoch, with the columns and rows that record it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class LocalModels:
 
     @property
     def consensus_distance(self) -> float:
-        """sqrt(mean_i ||x_i - mean x||^2), as Koloskova, Stich and Jaggi (ICML 2019) bound it, per worker."""
+        """The root mean square of `distance` over the workers, as bounded by Koloskova, Stich and Jaggi (ICML 2019)."""
         return math.sqrt(np.mean(np.square(self.distance)))
 
     @property
     def are_judged(self) -> bool:
-        """Whether the models were evaluated, so that accuracies are known; a loss may be NaN anyway."""
+        """Whether the models were evaluated: then all accuracies are known, though a loss may still be NaN."""
         return not np.isnan(self.accuracy).any()
 
     def columns(self) -> dict[str, float]:

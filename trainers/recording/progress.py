@@ -20,8 +20,8 @@ class Progress:
 
     Args:
         epochs, steps: of the whole run.
-        clock: seconds that only grow.
-        write: takes a line.
+        clock: returns monotonic seconds.
+        write: prints a line.
     """
 
     def __init__(
@@ -40,8 +40,7 @@ class Progress:
         self._write(what)
 
     def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Print a line on the rows of steps.csv since the last line, if ten seconds have passed; these `rows` are
-        the newest."""
+        """Add the new `rows` of steps.csv; if ten seconds have passed, print a line on all rows since the last line."""
         self._rows.extend(rows)
         if self._rows and self._clock() - self._last >= EVERY_S:
             last, count = self._rows[-1], len(self._rows)

@@ -17,7 +17,7 @@ SLOW = 0.9
 
 
 class Readings:
-    """All readings of a run so far, of all its attempts. They are the same on all workers."""
+    """All readings of a run's yardstick so far, from all its attempts, the same on all workers."""
 
     def __init__(self) -> None:
         self._steps: list[int] = []
@@ -29,7 +29,7 @@ class Readings:
         return len(self._steps)
 
     def add(self, step: int, reading: Reading, hosts: Sequence[str]) -> None:
-        """Take a reading after `step`; it stands for the steps since the reading before.
+        """Add the reading after `step`, which counts for all steps since the previous reading.
 
         Args:
             hosts: of the workers.
@@ -42,7 +42,7 @@ class Readings:
         self._cores_s += reading.cores_s
 
     def summarise(self) -> dict[str, Any] | None:
-        """Return the figures of all readings (docs/design/run-directory.md); None without a reading."""
+        """Return the figures of all readings for result.json (docs/design/run-directory.md); None without readings."""
         if not self._steps:
             return None
         seconds = np.stack(self._seconds)
@@ -72,7 +72,7 @@ class Readings:
         """Restore the state from `state_dict`.
 
         Raises:
-            ValueError: it is something else; nothing has been changed.
+            ValueError: the state does not fit; nothing has been changed.
         """
         unit_state.require_keys("yardstick readings", state, self.state_dict())
         self._steps, self._seconds = list(state["steps"]), [seconds.numpy() for seconds in state["seconds"]]
@@ -81,7 +81,7 @@ class Readings:
 
 
 def _compute_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    """Return the least value that, with all smaller ones, has at least `share` of the weights."""
+    """Return the weighted quantile: the smallest value up to which values have at least `share` of all weights."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) >= share * weights.sum()
     return float(values[order][np.argmax(reached)])

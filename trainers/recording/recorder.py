@@ -1,6 +1,6 @@
 """Records a run: steps.csv, epochs.csv, local_models.csv, yardstick.csv and the numbers in result.json.
 
-Workers keep their rows and combine them about once a second, so that recording costs a step only a few additions.
+Workers keep their rows and combine them about once a second, so that recording takes hardly any time in a step.
 Loss and accuracy are sums over the workers; times, bytes and measured values are means.
 """
 
@@ -58,7 +58,7 @@ _OF_LOCAL = {
 
 
 class Diverged(Exception):
-    """The loss is not finite; raised on all workers."""
+    """The training has diverged: the loss is not finite. Raised on all workers."""
 
 
 class Listener(Protocol):
@@ -72,13 +72,13 @@ class Listener(Protocol):
 
 
 class Recorder:
-    """Collects the steps of all workers; rank 0 writes them.
+    """Collects the figures of all steps and workers, which rank 0 writes to files.
 
     Args:
-        gradient_bytes: of the uncompressed fp32 gradient.
-        warmup_steps: at the beginning of every attempt, left out of the throughput.
-        yardstick: read between steps; None: not at all.
-        whole_epochs: combine the rows at the end of an epoch only, where asynchronous workers meet.
+        gradient_bytes: size of the uncompressed fp32 gradient.
+        warmup_steps: number of steps at the begin of every attempt that do not count for the throughput.
+        yardstick: read between steps; None: there is none.
+        whole_epochs: combine rows only at the end of an epoch, when asynchronous workers synchronise.
         listeners: receive on rank 0 the rows that have just been written.
     """
 
@@ -149,7 +149,8 @@ class Recorder:
     def combine(self) -> None:
         """Combine the rows recorded since the last call; all workers call this after the same step.
 
-        The yardstick is read then, if it is time: behind the last step's measurement and before the next step begins.
+        This also reads the yardstick if it is due. The time for this is in no step: the last step has been timed, and
+        the next one has not begun.
         """
         if not self._local:
             return
@@ -185,7 +186,7 @@ class Recorder:
     def _combine_rows(self, rows: np.ndarray) -> np.ndarray:
         """Combine the rows of all workers: add the SUMMED columns, and average the others if they were measured.
 
-        Rows are added in the order of the workers: a sum by MPI depends on how many rows travel together.
+        Rows are added in the order of the workers; the rounding of a sum by MPI would depend on the number of rows.
         """
         everyone = np.empty((self.comm.size, *rows.shape))
         self.comm.Allgather(rows, everyone)
@@ -236,7 +237,7 @@ class Recorder:
         """Record the evaluation after an epoch, and the training since the previous evaluation.
 
         Args:
-            local: the workers' own models, of a decentralised run.
+            local: evaluation of the workers' own models in a decentralised run.
         """
         samples, loss, accuracy = self._epoch_sums
         self._epoch_sums = np.zeros(3)
@@ -265,7 +266,7 @@ class Recorder:
 
     @property
     def time_s(self) -> float:
-        """The training time so far."""
+        """The training time so far, in seconds, over all attempts."""
         return self._sums["step_s"]
 
     @property
@@ -313,7 +314,11 @@ class Recorder:
         }
 
     def _compute_interval(self, step_s: float) -> tuple[float | None, float | None]:
-        """Return the 95 % interval of 1 / `step_s`, the mean over the timed steps; None if they do not tell one."""
+        """Return the 95 % interval of the throughput 1 / `step_s`; None if there are too few timed steps.
+
+        Args:
+            step_s: mean seconds of a timed step.
+        """
         margin = self._batches.compute_margin()
         if margin is None or margin >= step_s:
             return None, None
@@ -340,7 +345,7 @@ class Recorder:
         """Restore the state from `state_dict`: the next step is the first of a new attempt.
 
         Raises:
-            ValueError: it is something else; nothing has been changed.
+            ValueError: the state does not fit; nothing has been changed.
         """
         batches, readings = BatchMeans(), Readings()
         added = {"batches": batches.state_dict(), "readings": readings.state_dict()}  # earlier versions have none

@@ -1,8 +1,8 @@
-"""Batch normalisation over the global batch: with the statistics of all workers' samples, summed by MPI.
+"""Synchronised batch normalisation: with the statistics of all workers' samples, summed by MPI.
 
-Each layer waits for two allreduces a step, one forward (sum, sum of squares and count of every channel) and one
-backward (two sums of gradients): W workers with b samples each compute what one worker computes with W b samples. Every
-layer costs twice the network's latency, which nothing hides.
+W workers with b samples each compute the same as one worker with W b samples. For this, each layer waits for two
+allreduces a step: one in forward (sum, sum of squares and count of every channel), one in backward (two sums of
+gradients). Their latencies overlap with no computation.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class NormalisationGroup:
-    """The workers whose samples are normalised together.
+    """The group of workers whose samples are normalised together.
 
-    Sums travel as float64: the difference of a mean of squares and a squared mean may be small.
+    Sums are float64, because the difference between a mean of squares and a squared mean may be small.
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
@@ -35,7 +35,7 @@ class NormalisationGroup:
 
     @contextlib.contextmanager
     def exclude_samples(self) -> Iterator[None]:
-        """Within the block, let this worker take part in the sums without samples."""
+        """Within the block, let this worker take part in the sums, but do not count its samples."""
         self.has_samples = False
         try:
             yield
@@ -60,7 +60,7 @@ def _reshape_to_channels(vector: torch.Tensor, like: torch.Tensor) -> torch.Tens
 
 
 class _Normalise(torch.autograd.Function):
-    """Compute (x - mean) / sqrt(var + eps) * weight + bias with mean and variance over the samples of all workers.
+    """Computes (x - mean) / sqrt(var + eps) * weight + bias with mean and variance over the samples of all workers.
 
     Returns the result, and without gradients the mean, the biased variance and the number of values of a channel.
     """
@@ -111,7 +111,7 @@ class _Normalise(torch.autograd.Function):
 class SynchronisedBatchNorm(_BatchNorm):
     """A replacement for a `BatchNorm1d`, `2d` or `3d`, with its parameters and running statistics.
 
-    Evaluation does not change. All workers must call it in the same order, with at least one value each (see
+    In evaluation mode it is unchanged. All workers must call it in the same order, with at least one value each (see
     `NormalisationGroup.exclude_samples`).
     """
 

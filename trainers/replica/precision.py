@@ -31,10 +31,10 @@ class ScaleExhausted(RuntimeError):
 
 
 class LossScaler:
-    """The factor of the loss before backward, the same on all workers.
+    """Keeps the loss scale, the factor of the loss before backward, which is the same on all workers.
 
     Loss scaling as in Micikevicius et al., Mixed Precision Training (ICLR 2018), with the factors and the interval of
-    torch.amp.GradScaler. That class is not used: all workers have to skip a step that one of them must skip.
+    torch.amp.GradScaler. That class is not used, because if one worker must skip a step, all workers have to skip it.
     """
 
     def __init__(self, config: LossScale) -> None:
@@ -83,7 +83,7 @@ class LossScaler:
         """Restore the state that `state_dict` has returned.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the state does not fit.
         """
         unit_state.require_keys("a loss scaler", state, self.state_dict())
         self.scale, self.good, self.skipped = float(state["scale"]), int(state["good"]), int(state["skipped"])

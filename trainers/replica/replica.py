@@ -66,15 +66,19 @@ class Replica:
     def compute_gradient(
         self, batch: Batch, watch: Stopwatch, on_last_backward: Callable[[], None] | None = None
     ) -> tuple[float, float]:
-        """Fill the flat gradient with this worker's share; return its shares of the mean loss and accuracy.
+        """Compute the gradient of this worker's part of the batch into the flat gradient buffer.
 
-        The share is scaled by workers / batch.total, so that the mean over the workers is the gradient of the global
-        batch, also where the workers' shares differ in size. It is computed in `batch.accumulate` pieces, whose
-        gradients backward adds up in the flat buffer. With precision=fp16 it is larger by the loss scale until
-        `check_usable` divides by it.
+        It is scaled by workers / batch.total, so that the mean over the workers is the gradient of the global batch,
+        also if the workers' parts differ in size. It is computed in `batch.accumulate` pieces, whose gradients backward
+        adds up in the flat buffer. With precision=fp16 it is multiplied by the loss scale until `check_usable` divides
+        by it.
 
         Args:
-            on_last_backward: called before the last backward, unless the loss scale still has to be divided out.
+            on_last_backward: called before the last backward; not called with a loss scale, which must be divided out
+                before gradients are sent.
+
+        Returns:
+            This worker's shares of the mean loss and accuracy: their sums over the workers are the means.
         """
         if not len(batch.labels):
             with watch("backward"):
@@ -106,20 +110,20 @@ class Replica:
 
     @property
     def owes_measurement(self) -> bool:
-        """Whether the last step had to be measured but was skipped, so that the next step is measured instead."""
+        """Whether the last step was to measure the compression error but was skipped, so that the next one does."""
         return self.scaler is not None and self.scaler.unmeasured
 
     def check_usable(self, watch: Stopwatch, measured: bool = False) -> bool:
         """Tell whether the gradients of all workers are finite; all workers call it after every `compute_gradient`.
 
-        Only fp16 has to check: the gradient is divided by the loss scale, and is unusable on all workers where it
-        overflowed on one.
+        Only fp16 needs this: it divides the gradient by the loss scale. If the gradient of one worker has overflowed,
+        no worker can use the step.
 
         Args:
-            measured: the step is one whose compression error is measured.
+            measured: the compression error is measured in this step.
 
         Raises:
-            ScaleExhausted: a smaller scale will not help.
+            ScaleExhausted: the gradient overflows although the loss scale is at its minimum.
         """
         if self.scaler is None:
             return True
@@ -175,11 +179,11 @@ class Replica:
 
     @torch.no_grad()
     def evaluate(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
-        """Return mean loss and accuracy over the test set after an epoch, of which each worker evaluates a share.
+        """Return mean loss and accuracy over the test set after an epoch; each worker evaluates a part of the test set.
 
-        With batch_norm=averaged the running statistics of batch normalisation, which each worker has of its own
-        batches, are first averaged over the workers, so that all evaluate the same model. With batch_norm=local each
-        worker evaluates its own; with batch_norm=synchronised they are the same already.
+        With batch_norm=averaged, the running statistics of batch normalisation, which each worker computes from its own
+        batches, are first averaged over the workers, so that all evaluate the same model. With batch_norm=local, each
+        worker uses its own statistics; with batch_norm=synchronised, they are the same already.
         """
         if self.config.batch_norm == "averaged":
             self._average_buffers()
@@ -205,7 +209,7 @@ class Replica:
                 buffer.copy_(value)
 
     def _judge(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> np.ndarray:
-        """Return the sums of losses and hits, and the number of labels, (3,)."""
+        """Evaluate batches; return the sum of losses, the number of correct predictions, and that of labels, (3,)."""
         self.model.eval()
         sums = np.zeros(3)
         for batch in batches:
@@ -231,10 +235,10 @@ class Replica:
             buffer.copy_(values.view_as(buffer))
 
     def require_same(self, what: str) -> None:
-        """Check that all workers have the same parameters.
+        """Check that all workers have the same parameters; `what` names them in the error.
 
         Raises:
-            DifferentWeights: they are not the same to the bit.
+            DifferentWeights: the parameters are not the same to the bit.
         """
         mine = np.frombuffer(self.flat.digest(), dtype=np.uint8)
         everyone = np.empty((self.comm.size, len(mine)), dtype=np.uint8)
@@ -246,9 +250,9 @@ class Replica:
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of this worker's state other than its parameters, between two steps.
 
-        `buffers` of the model (running statistics, which differ between workers), `scaler` of the loss (empty without
-        fp16), `carried` (hidden state of a model with methods `copy_carried` and `carry`), and `rng`, the states of
-        torch's generators, which dropout draws from.
+        It has `buffers`, those of the model (running statistics, which differ between workers); `scaler`, the loss
+        scale (empty without fp16); `carried`, the hidden state of a model with methods `copy_carried` and `carry`; and
+        `rng`, the states of torch's generators, which dropout uses.
         """
         model: Any = self.model
         carried = model.copy_carried() if hasattr(model, "copy_carried") else {}
@@ -260,7 +264,7 @@ class Replica:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` has returned, which has no parameters.
+        """Restore the state that `state_dict` has returned; parameters are not part of it.
 
         Raises:
             ValueError: it is the state of another model, precision or kind of device; nothing has been changed.
@@ -290,5 +294,5 @@ def split_batch(batch: Batch, count: int) -> list[tuple[torch.Tensor, torch.Tens
 
 
 def flatten_scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return outputs as logits (n, classes) and labels as (n,); language models have outputs for every position."""
+    """Reshape outputs to (n, classes) and labels to (n,), because language models have outputs for every position."""
     return outputs.reshape(-1, outputs.shape[-1]), labels.reshape(-1)

@@ -1,4 +1,4 @@
-"""Refuse runs whose parts do not go together, before anything starts."""
+"""Refuse runs whose options do not go together, before anything starts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ LINES = (
 
 
 def check_together(run: RunConfig) -> None:
-    """Refuse parts that do not go together.
+    """Refuse a run whose options do not go together.
 
     Raises:
         UsageError: names the combination, the reason and what would work.
@@ -88,7 +88,7 @@ def check_together(run: RunConfig) -> None:
 
 
 def _check_counts(run: RunConfig) -> None:
-    """Refuse more dropped messages, or more pieces of a step, than possible.
+    """Refuse counts that are too large for the number of workers or samples, such as exchange.backup.
 
     Raises:
         UsageError: names the option and what would work.

@@ -1,4 +1,4 @@
-"""Which compressor, exchange, granularity and memory go together: the rules of the tables of docs."""
+"""Rules on compressors, exchanges, granularities and memories that do not go together, also for the tables in docs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trainers.rules.rule import Condition, Rule, has, has_above, has_other, read
 
 @dataclasses.dataclass(frozen=True)
 class Combination:
-    """A compressor, the exchange of its payloads, and the memory of what it leaves out, named as in RunConfig.
+    """A combination of compressor, exchange and memory to check, with the attributes of a RunConfig.
 
     Args:
-        algorithm: of the run; the tables, which hold for all that gossip or do not, have none.
+        algorithm: of the run; None for a table in the docs, which holds for any algorithm.
     """
 
     compressor: Compressor
@@ -29,7 +29,7 @@ class Combination:
 
 
 def list_compressors(test: Callable[[Compressor], bool]) -> str:
-    """Return the names of all compressors that, with their defaults, pass a test, separated by commas."""
+    """Return the names, separated by commas, of all compressors that pass a test with their default options."""
     return ",".join(name for name in compressors.registry() if test(compressors.build(name)))
 
 
@@ -39,7 +39,7 @@ def is_reducible(compressor: Compressor) -> bool:
 
 
 def _sends_everything(one: Combination) -> bool:
-    """Tell whether every step sends information on every element."""
+    """Tell whether each step's payloads carry information on every element of the gradient."""
     return not one.compressor.sparse or one.compressor.law((1024, 1024)).omega == 0.0
 
 

@@ -1,6 +1,6 @@
 """Rules on options that do not go together in decentralised training.
 
-Which compressors and memories go with exchange=gossip is in the tables of trainers/rules/compressors.py.
+The tables of trainers/rules/compressors.py say which compressors and memories go with exchange=gossip.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Options that have no effect with some values of other options.
+"""Rules on options that have no effect with some values of other options.
 
-They have defaults, and presets give them values, so a config may always have them. Who types one wants it to do
-something, so what is typed and decides nothing at any point is refused (`sweep/config/idle_options.py`). A run that is
-laid out has no typed words: these rules are no part of a resume. They are about resolved configs, not RunConfigs.
+Such options may be in any config, since they have defaults, and presets set them. But a user who types an option wants
+an effect. So a typed option is refused if it has no effect at any point (`sweep/config/idle_options.py`). A run that
+exists already has no typed options, so a resume does not use these rules. They read resolved configs, not RunConfigs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Config = Mapping[str, Any]
 
 
 def _idle(options: str, test: Callable[[Config], bool], valid: str, other: str | None = None) -> Rule:
-    """Return the rule that some options only have an effect in configs that pass a test.
+    """Return the rule that some options have an effect only in configs that pass a test.
 
     Args:
-        options: as they are typed, separated by spaces; `scaling.*` are all of a section.
-        valid: what they are or go together with, in words.
-        other: the option that keeps them from it, if it is one.
+        options: their keys, separated by spaces; `scaling.*` means all options of a section.
+        valid: what is valid instead, in words.
+        other: the option because of which they have no effect, if it is a single one.
     """
     typed = Condition(", ".join(f"`{option}`" for option in options.split()), lambda config: True, options)
     idle = Condition("", lambda config: not test(config), f"; here {{{other}=}}" if other else "")
@@ -32,7 +32,7 @@ def _idle(options: str, test: Callable[[Config], bool], valid: str, other: str |
 
 
 def _together(options: str, other: str, *values: Any) -> Rule:
-    """Return the rule that some options need another option to have one of some values, or not to exist."""
+    """Return the rule that `options` have an effect only if `other` has one of `values` or is not in the config."""
     listed = ",".join(map(word, values))
     return _idle(
         options, lambda config: read(config, other, values[0]) in values, f"together with {other}={listed}", other
@@ -40,7 +40,7 @@ def _together(options: str, other: str, *values: Any) -> Rule:
 
 
 def _unless(options: str, other: str, value: Any, instead: str) -> Rule:
-    """Return the rule that some options need another option to differ from a value."""
+    """Return the rule that `options` have an effect only if `other` does not have this value."""
     return _idle(options, lambda config: read(config, other, ...) != value, f"together with {instead}", other)
 
 
@@ -186,7 +186,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def find_idle(config: Config, typed: Iterable[str]) -> dict[str, str]:
-    """Return what is valid instead of each typed key that has no effect in a resolved run."""
+    """Return the typed keys that have no effect in a resolved config, each with what is valid instead."""
     found = {}
     for key in typed:
         for rule in list_rules(key):

@@ -65,7 +65,7 @@ LINES = (
 
 
 def check(run: RunConfig) -> None:
-    """Refuse phases that are incompatible with the rest of the run.
+    """Refuse phases that do not go together with the other options of the run.
 
     Raises:
         UsageError: names the phase and what would work.

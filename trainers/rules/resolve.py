@@ -25,9 +25,10 @@ from trainers.topology import edges
 def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     """Check a composed config, replace its open choices, and return the content of config.yaml.
 
-    `exchange=auto` becomes the exchange that suits the algorithm and the compressor; without a decentralised algorithm,
-    the topology is none; links that a file has are read; a regime without phases gets those of the model;
-    1-bit Adam, with `policy.start_step=1`, is dense until it freezes.
+    `exchange=auto` becomes the exchange that suits the algorithm and the compressor. If the algorithm is not
+    decentralised, the topology becomes `none`. topology=edges gets the links of its file. schedule=regime without
+    phases gets those of the model. optimizer=onebit_adam with `policy.start_step=1` gets a start_step after its
+    warm-up.
 
     Raises:
         UsageError: a value out of range, or parts that do not go together.
@@ -55,12 +56,12 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _take_phases(run: RunConfig) -> list[dict[str, Any]]:
-    """Return the phases that the model brings for the data set, restricted to options of the optimizer.
+    """Return the phases of the model's regime for the data set, restricted to options that the optimizer has.
 
-    With memory=dgc, which has the momentum, they have none.
+    With memory=dgc, they have no momentum, because the memory applies it.
 
     Raises:
-        UsageError: the model brings none.
+        UsageError: the model has no regime for the data set.
     """
     phases = find_regime(run.model, get_name(run.dataset))
     if not phases:
@@ -76,8 +77,11 @@ def _take_phases(run: RunConfig) -> list[dict[str, Any]]:
 
 
 def _complete_topology(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
-    """Return the section `topology` with the links of its file; none if the algorithm is not decentralised, so that
-    runs which differ only in an option that decides nothing are the same run."""
+    """Return the section `topology` with the links of its file.
+
+    If the algorithm is not decentralised, the section becomes `none`, so that runs that differ only in an unused
+    topology are the same run.
+    """
     if not run.decentralised:
         return {"name": "none"}
     if isinstance(run.topology, Edges) and not run.topology.links:
@@ -89,7 +93,7 @@ def _choose_exchange(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
     """Return the section `exchange` with a concrete exchange in place of `auto`.
 
     Raises:
-        UsageError: neighbours cannot exchange in the way that it asks for.
+        UsageError: the algorithm is decentralised, and the section has options that neighbours cannot use.
     """
     if not isinstance(run.exchange, Auto):
         return section

@@ -1,4 +1,4 @@
-"""The one shape of all rules: a rule's check, its error line and its line in the docs come from the same object.
+"""Rules on options that do not go together; a rule's check, error line and line in the docs come from one object.
 
     Rule(has("algorithm", "local_sgd"), given("clip.local_norm"),
          why="gradients are not exchanged", instead="clip.norm, of every worker's own gradient")
@@ -23,7 +23,7 @@ _FIELD = re.compile(r"\{([\w.]+)(=?)\}")
 
 
 def read(run: Any, key: str, default: Any = None) -> Any:
-    """Return the value of a dotted key; for a part chosen by name, the name; for a missing option, the default.
+    """Return the value of a dotted key: for a group such as `compressor` its name, for a missing option `default`.
 
     Args:
         run: a RunConfig, something with the same attributes, or a resolved config.
@@ -49,7 +49,7 @@ def _fill(text: str, run: Any) -> str:
 
 
 def word(value: Any) -> str:
-    """Return a value as it is typed."""
+    """Return a value as it is typed in a command, such as `null` or `true`."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -58,10 +58,10 @@ class Condition:
     """A condition on some options of a run.
 
     Args:
-        words: for the docs.
-        test: tells whether a run meets it.
-        shown: for the error line, with {key} for the run's value of an option and {key=} for key=value; the words if
-            it is missing.
+        words: the condition in words for the docs.
+        test: tells whether a run meets the condition.
+        shown: text for the error line, with {key} for the run's value of an option and {key=} for key=value; None:
+            `words`.
     """
 
     words: str
@@ -69,23 +69,23 @@ class Condition:
     shown: str | None = None
 
     def __and__(self, other: Condition) -> Condition:
-        """Return the condition that both hold."""
+        """Return the condition that both conditions hold."""
         shown = " and ".join(filter(None, (one.words if one.shown is None else one.shown for one in (self, other))))
         return Condition(f"{self.words} and {other.words}", lambda run: bool(self.test(run) and other.test(run)), shown)
 
     def show(self, run: Any) -> str:
-        """Return for an error line how a run meets the condition."""
+        """Return the text for an error line on a run that meets the condition."""
         return self.words if self.shown is None else _fill(self.shown, run)
 
 
 def has(key: str, *values: Any, shown: str | None = None) -> Condition:
-    """Return the condition that an option has one of some values; parts of a run are given by name."""
+    """Return the condition that an option has one of some values; the value of a group is the chosen name."""
     listed = " or ".join(map(word, values))
     return Condition(f"{key}={listed}", lambda run: read(run, key) in values, f"{{{key}=}}" if shown is None else shown)
 
 
 def has_other(key: str, value: str) -> Condition:
-    """Return the condition that a part of a run has another name than this one."""
+    """Return the condition that a group such as `compressor` has another choice than `value`."""
     return Condition(f"another {key} than {value}", lambda run: read(run, key) != value, f"{{{key}=}}")
 
 
@@ -110,9 +110,9 @@ class Rule:
 
     Args:
         when, forbids: the conditions, in the order of the error line.
-        why: the reason, if it is not plain.
-        instead: what is valid, with {key} for the run's value of an option.
-        verb: `are` if what is valid are several things.
+        why: the reason, if it is not obvious.
+        instead: what is valid instead, with {key} for the run's value of an option.
+        verb: `is`, or `are` if `instead` names several things.
     """
 
     when: Condition
@@ -145,7 +145,7 @@ def refuse(run: Any, rules: Iterable[Rule]) -> None:
     """Refuse a run that breaks a rule.
 
     Raises:
-        UsageError: one line of the first that it breaks: the combination, the reason and what would work.
+        UsageError: one line on the first broken rule: the combination, the reason and what would work.
     """
     for rule in rules:
         if rule.is_broken(run):

@@ -1,4 +1,4 @@
-"""What goes together with a parameter server that is dedicated, asynchronous or drops messages."""
+"""Rules on options that do not go together with a server that is dedicated, asynchronous, or drops messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which optimizer, schedule, algorithm, memory and clipping go together, beyond what a table of compressors can say."""
+"""Rules on optimizers, schedules, algorithms, memories and clipping that do not go together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OTHER_UNITS = "it keeps a part of gradients, which is no part of the workers' m
 
 
 def _is_kept_compressed(run: RunConfig) -> bool:
-    """Tell whether memory=residual would keep parts of gradients before the first average of the workers' movements."""
+    """Tell whether memory=residual would hold back parts of gradients in the synchronous phase of post-local SGD."""
     return read(run, "memory") == "residual" and run.policy.start_step < run.algorithm.from_step
 
 
@@ -101,7 +101,7 @@ def check(run: RunConfig) -> None:
 
 
 def check_length(run: RunConfig, samples: int) -> None:
-    """Refuse settings that would first have an effect after the end of a run on a training set of this size.
+    """Refuse settings that would have no effect before the end of a run with `samples` training samples.
 
     Raises:
         UsageError: names the option.

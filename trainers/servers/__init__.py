@@ -1,4 +1,4 @@
-"""A dedicated parameter server: a rank of its own behind the workers (trainers/lanes/server_link.py leads to it).
+"""A dedicated parameter server: the rank after those of the workers, which use trainers/lanes/server_link.py.
 
 base          the server's loop, which answers messages in the order in which they come
 synchronous   forms the mean of a step's gradients and sends it to all workers
@@ -21,10 +21,10 @@ __all__ = ["Link", "serve"]
 def serve(config: RunConfig, world: MPI.Comm) -> dict[str, Any]:
     """Serve the workers of a run until they are done; return status, reason and steps as worker 0 sends them.
 
-    The server computes on the CPU, also for workers on GPUs: payloads come through main memory.
+    The server computes on the CPU, also for workers on GPUs: payloads arrive in main memory.
 
     Raises:
-        UsageError: the data set or an option does not go with the others, as on the workers.
+        UsageError: options do not go together; it is raised on the workers, too.
     """
     from mpi4py import MPI
 

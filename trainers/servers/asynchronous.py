@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class AsynchronousServer(Server):
     """A server with the parameters and the optimizer, which answers a gradient with the updated parameters.
 
-    A worker's clock is the number of steps that it has pushed. A worker that is more than `staleness` ahead of the
-    slowest clock gets its answer when that clock has come nearer; the others get theirs at once.
+    A worker's clock is the number of steps that it has pushed. A worker whose clock is more than `staleness` ahead of
+    the slowest one has to wait for its answer until the distance is smaller; other workers get theirs at once.
 
     The staleness of a gradient is the number of steps that the server has taken since it sent the parameters at which
     the gradient was computed.

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Server(ABC):
-    """A server that receives the messages of all workers in the order of their arrival.
+    """The base of servers, which handle the messages of all workers in the order of their arrival.
 
-    The server never waits for one worker, so that workers wait for each other only if the algorithm wants it: such a
-    worker is answered later.
+    A server never waits for a particular worker. Workers wait for each other only if the algorithm requires it: then
+    the server answers them later.
 
     Args:
         world: all ranks; the server is the rank `workers`.
@@ -37,7 +37,12 @@ class Server(ABC):
 
     @abstractmethod
     def on_push(self, worker: int, head: server_link.Head, body: torch.Tensor, room: Room) -> None:
-        """Handle a worker's message, `body` without its head; afterwards return its buffer `room` to `rooms`."""
+        """Handle a worker's message; afterwards append its buffer `room` to `rooms` for reuse.
+
+        Args:
+            head: the head of the message.
+            body: the message without its head.
+        """
 
     def on_parameters_request(self, worker: int) -> None:
         """Send the newest parameters to a worker."""
@@ -52,7 +57,7 @@ class Server(ABC):
         """Restore the state that `state_dict` has returned.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the state does not fit.
         """
 
     def figures(self) -> dict[str, Any]:
@@ -114,7 +119,7 @@ class Server(ABC):
         return take_free_reply(self._answers)
 
     def send(self, answer: Reply, message: torch.Tensor, workers: Iterable[int], *, taken: bool = True) -> None:
-        """Send a message, which is in an answer's buffer, to workers; its first FLAG_BYTES are for the flags."""
+        """Send a message in the buffer of `answer` to workers; its first FLAG_BYTES are left free for flags."""
         message[0] = (server_link.TAKEN if taken else 0) | (server_link.STOP if stopping.is_requested() else 0)
         message[1 : server_link.FLAG_BYTES] = 0
         self._answers.append(answer)

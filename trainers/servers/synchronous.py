@@ -1,4 +1,4 @@
-"""The server that forms the mean of every step's gradients, as worker 0 does for a colocated server."""
+"""The server that forms the mean of every step's gradients, as worker 0 does with exchange.placement=colocated."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 
 class SynchronousServer(Server):
-    """A server that answers all workers with the mean of the first W - b messages of a step, compressed again if the
-    option says so.
+    """A server that answers all workers with the mean of a step's messages, dense or compressed again.
 
-    The mean is formed and compressed as by a colocated server, in the order of the workers and with the random numbers
-    of worker 0, so that the numbers are the same to the bit.
+    With b backup workers, the first W - b messages count. Messages are added in the order of the workers, and the mean
+    is compressed with the random numbers of worker 0, so that the numbers are those of a colocated server to the bit.
     """
 
     def __init__(self, world: MPI.Comm, config: RunConfig, setup: UpdateSetup) -> None:

@@ -1,4 +1,4 @@
-"""Topologies of decentralised training: graphs, their mixing matrices, and what these promise.
+"""Topologies of decentralised training: graphs, their mixing matrices, and facts such as the spectral gap.
 
     mixing = build(Ring(), workers=16)
     mixing.get_matrix(step=1)      # W: x_i becomes sum_j W[i, j] x_j
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @functools.lru_cache(maxsize=256)
 def build(options: Any, workers: int) -> Mixing:
-    """Return W of a topology (one of `trainers.options.topologies.TOPOLOGIES`).
+    """Return the mixing matrices W of a topology (one of `trainers.options.topologies.TOPOLOGIES`).
 
-    It is symmetric and doubly stochastic where links have no direction; of the exponential graphs, doubly stochastic;
-    of a file with directions, column-stochastic, which is enough for push-sum (algorithm=sgp) only.
+    W is symmetric and doubly stochastic if links have no direction. For the exponential graphs it is doubly stochastic.
+    For directed links from a file it is column-stochastic, which is enough only for push-sum (algorithm=sgp).
 
     Raises:
-        UsageError: that many workers cannot have this topology, or with these weights it does not mix.
+        UsageError: this number of workers cannot have this topology, or its weights do not lead to a consensus.
     """
     from trainers.topology import graphs, weights
     from trainers.topology.mixing import Mixing
@@ -49,9 +49,9 @@ def collect_facts(mixing: Mixing) -> dict[str, Any]:
 
 
 def count_contributors(run: RunConfig) -> int:
-    """Return how many workers contribute to one worker's step, including this worker.
+    """Return the number of workers whose gradients or parameters are averaged in a worker's step, itself included.
 
-    That is its degree in the graph of those who exchange, plus one; where workers differ in it, the largest.
+    With a topology, this is the largest degree of a worker plus one.
     """
     if not run.decentralised:
         return int(run.exchange.count_contributors(run.workers))

@@ -55,7 +55,7 @@ def build_graph(options: Edges, workers: int) -> Any:
     """Return the graph of a run, which connects all workers: a networkx.Graph or DiGraph.
 
     Raises:
-        UsageError: one line with the place, what stands there and what is valid.
+        UsageError: one line with the position in the file, its content there and what is valid.
     """
     import networkx  # by who has such a file only
 
@@ -126,7 +126,7 @@ def _parse_weight(word: str, here: str) -> float:
 
 
 def _check_sums(options: Edges, graph: Any) -> None:
-    """Refuse weights with which a worker would give away more than 1."""
+    """Refuse weights if those of the links that leave a worker add up to more than 1."""
     for worker in graph:
         given = math.fsum(link.get("weight", 0.0) for link in graph[worker].values())
         if given > 1 + 1e-12:

@@ -1,4 +1,4 @@
-"""The graphs of workers, as networkx has them: nodes are numbers of workers, loops those that belong to the graph."""
+"""The graphs of topologies as networkx graphs: a node is the number of a worker; some topologies have loops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Graph = Any
 
 
 def build(options: Any, workers: int) -> list[Graph]:
-    """Return the graph of every step in a period, usually a single one; `validity.check` has accepted the topology."""
+    """Return the graphs of a period's steps, usually a single one; `validity.check` must have accepted `options`."""
     if workers == 1:
         return [networkx.empty_graph(1)]
     found = _BUILDERS[type(options)](options, workers)

@@ -1,4 +1,4 @@
-"""The mixing matrix of a topology: how much of whose parameters goes into a worker's."""
+"""The mixing matrices of a topology: the weights with which workers average parameters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mixing:
-    """The matrix W of every step: x_i becomes sum_j W[i, j] x_j.
+    """The mixing matrices W of a topology: in a step, x_i becomes sum_j W[i, j] x_j.
 
     Args:
-        matrices: (n, n) each; step s (from 1) has the one number (s - 1) modulo their number. Rows are receivers,
-            columns senders. Every column sums to 1: nothing of what is sent is lost.
+        matrices: (n, n) each, used in turn: step s (from 1) uses the one with index (s - 1) modulo their number. Rows
+            are receivers, columns senders. Every column sums to 1, so that the sum over the workers is conserved.
 
     Raises:
-        ValueError: a weight is negative or no number, or a column does not sum to 1.
+        ValueError: a weight is negative or NaN, or a column does not sum to 1.
     """
 
     matrices: tuple[np.ndarray, ...]
@@ -37,7 +37,7 @@ class Mixing:
 
     @property
     def period(self) -> int:
-        """The number of steps after which the matrices repeat; 1: the graph is the same in every step."""
+        """The number of steps after which the matrices repeat; 1 if W is the same in every step."""
         return len(self.matrices)
 
     @functools.cached_property
@@ -55,7 +55,7 @@ class Mixing:
         return self.matrices[(step - 1) % self.period]
 
     def damp(self, stepsize: float) -> Mixing:
-        """Return the mixing with a consensus stepsize gamma, above 0 up to 1: I + gamma (W - I) in every step."""
+        """Return the matrices I + gamma (W - I) of every step; gamma is the consensus stepsize, above 0 up to 1."""
         identity = np.eye(self.workers)
         return Mixing(tuple(identity + stepsize * (matrix - identity) for matrix in self.matrices))
 
@@ -88,17 +88,17 @@ class Mixing:
     def gap(self) -> float:
         """The spectral gap 1 - rho: 0 if the graph does not mix, 1 if a period computes the exact mean.
 
-        rho is the second largest magnitude of an eigenvalue of W; where p matrices take turns, the p-th root of that of
-        their product.
+        rho is the second largest magnitude of an eigenvalue of W; with p matrices, it is the p-th root of that of their
+        product.
 
-        What it promises of distance = sqrt(sum_i ||x_i - mean x||^2), with nothing else moving x:
+        It bounds the distance sqrt(sum_i ||x_i - mean x||^2) from consensus if only mixing changes x:
 
-        - W symmetric, or normal as that of the exponential graph is: distance shrinks by rho at least, in every step
-          (Xiao & Boyd, 2004, eq. 8).
-        - W doubly stochastic: by rho a step in the long run, though single steps may do worse; with several matrices,
-          by rho^p a period in the long run.
-        - W column-stochastic: x itself comes to no mean, but x / w of push-sum does, by rho a step in the long run
-          (Nedic & Olshevsky, 2015).
+        - W symmetric, or normal as for the exponential graph: every step multiplies the distance by at most rho (Xiao &
+          Boyd, 2004, eq. 8).
+        - W doubly stochastic: a step multiplies the distance by rho in the long run, though single steps may do worse;
+          with several matrices, a period multiplies it by rho^p in the long run.
+        - W column-stochastic: x does not converge to its mean, but x / w of push-sum does, by rho a step in the long
+          run (Nedic & Olshevsky, 2015).
         """
         product = functools.reduce(lambda before, matrix: matrix @ before, self.matrices)
         spectrum = np.linalg.eigvalsh if self.symmetric and self.period == 1 else np.linalg.eigvals
@@ -108,7 +108,10 @@ class Mixing:
         return 1.0 - second ** (1 / self.period)
 
     def count_steps_to(self, share: float) -> int | None:
-        """Return the number of mixing steps until the distance is `share` of its start, by the gap; None if never."""
+        """Return the number of steps, by the gap, until the distance from consensus is `share` of its initial value.
+
+        None: it does not shrink.
+        """
         if self.gap == 0.0:
             return None
         if self.gap == 1.0:

@@ -117,7 +117,7 @@ def _draw_arrows(axes: Axes, points: Points, widths: dict[tuple[int, int], float
 
 
 def _compute_radius(points: Points) -> float:
-    """Return a radius for dots with which neighbouring dots do not touch."""
+    """Return a radius of dots at which neighbouring dots do not touch."""
     if len(points) == 1:
         return 0.1
     apart = np.linalg.norm(points[:, None] - points[None], axis=2)
@@ -142,7 +142,7 @@ def _place_workers(options: Any, mixing: Mixing) -> Points:
 
 
 def _circle(workers: int, open_share: float = 0.0) -> Points:
-    """Return positions on a circle, from the top, clockwise; part of the circle may stay free at the end."""
+    """Return positions on a circle, clockwise from the top; the last `open_share` of the circle stays free."""
     angles = math.pi / 2 - 2 * math.pi * (1 - open_share) * np.arange(workers) / max(workers, 1)
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 

@@ -31,7 +31,7 @@ class Payload:
 
 
 def measure_payload(parameters: int, compressor: str) -> Payload:
-    """Measure the message of a compressor (`NAME[,option=value...]`, as in `--compressor`) for one flat tensor.
+    """Measure the payload of a compressor (`NAME[,option=value...]`, as in `--compressor`) for one flat tensor.
 
     Raises:
         gradsweep.errors.UsageError: there is no such compressor.
@@ -43,7 +43,7 @@ def measure_payload(parameters: int, compressor: str) -> Payload:
 
 
 def list_facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
-    """Return the facts about one topology, a row for each."""
+    """Return a table of facts about one topology, one in each row."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     given = [
         f"topology.{name}={show(format_value(value))}" for name, value in values.items() if value not in (None, "")
@@ -75,7 +75,7 @@ def build_heading(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> 
 
 
 def compare(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
-    """Return a table row for each topology."""
+    """Return a table that compares topologies, with a row for each."""
     numbers = ["degree", "spectral gap", "messages", f"steps to {_SHARE:g}", "messages until then"]
     if sent:
         numbers.append("bytes" if sent.exact else "bytes at most")
@@ -90,7 +90,7 @@ def compare(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
 
 
 def _format_gap(mixing: Mixing) -> str:
-    """Return the text of a gap with four decimals, as in papers, or with an exponent for small gaps."""
+    """Return a spectral gap as text: with four decimals as in papers, or with an exponent if it is small."""
     return f"{mixing.gap:.4f}" if mixing.gap >= 0.001 or mixing.gap == 0 else f"{mixing.gap:.1e}"
 
 

@@ -87,7 +87,7 @@ def _torus(options: Torus, workers: int) -> None:
 
 
 def _require(what: str, test: Callable[[int], bool]) -> Callable[[Any, int], None]:
-    """Return a check that the number of workers passes a test; `what` describes it, such as a prime."""
+    """Return a check that the number of workers passes a test; `what` describes valid numbers, such as a prime."""
 
     def rule(options: Any, workers: int) -> None:
         if not test(workers):
@@ -133,10 +133,10 @@ def _find_near(workers: int, test: Callable[[int], bool]) -> str:
 
 
 def _check_mixes(options: Any, workers: int) -> None:
-    """Refuse a graph in which workers keep nothing of their own and parameters only rotate.
+    """Refuse a topology that leads to no consensus: workers give all weight to neighbours, and parameters only rotate.
 
-    Only weights of a file and `local_degree` can leave nothing, the latter where there are no loops and all degrees are
-    equal: other graphs need not be built for this.
+    Weight 0 for a worker's own parameters is possible only with weights from a file, and with `local_degree` on graphs
+    without loops whose degrees are equal. Other graphs need not be built for this check.
     """
     may_leave_nothing = isinstance(options, Edges) or (
         options.weights == "local_degree" and not isinstance(options, (Expander, Margulis, Social))

@@ -9,12 +9,13 @@ import numpy as np
 
 
 def build_matrix(graph: Any, rule: str, lazy: bool) -> np.ndarray:
-    """Return W of a graph, (n, n): rows receive, columns send.
+    """Return the mixing matrix W of a graph, (n, n): rows are receivers, columns are senders.
 
-    It is symmetric unless its links have directions; columns sum to 1.
+    W is symmetric unless the links have directions; its columns sum to 1.
 
     Args:
-        rule: `Topology.weights`; weights of the graph's own, which it then has for all links, come before it.
+        rule: `Topology.weights`; it is ignored if the graph's links have weights of their own.
+        lazy: use (I + W) / 2 instead.
     """
     workers = range(len(graph))
     linked = networkx.to_numpy_array(graph, nodelist=workers, weight=None) > 0

@@ -1,7 +1,7 @@
-"""Trackers by name, one file each: other programs' logs of a run, beside its CSV files, on rank 0 only.
+"""Trackers by name, one file each: rank 0 logs a run for other programs, such as TensorBoard, besides its CSV files.
 
-They keep all they write under RUN/trackers/NAME and send nothing anywhere. One that fails is left out from then on; the
-run goes on.
+They write only under RUN/trackers/NAME and send nothing anywhere. A tracker that fails is not called again; the run
+continues.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ METHODS: dict[str, str] = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wa
 
 
 class Trackers:
-    """All trackers of a run, as a listener of the recorder. They get only numbers, no NaN."""
+    """A listener of the recorder that passes rows to all trackers of a run, without NaN."""
 
     def __init__(self, config: RunConfig, directory: Path) -> None:
         self.config, self.directory = config, directory / "trackers"
         self._running: list[tuple[str, Tracker]] = []
 
     def begin(self, after: int) -> None:
-        """Start the trackers, in a run that continues after step `after`; 0 at its beginning."""
+        """Start the trackers; the run continues after step `after`, or begins with 0."""
         for name in self.config.trackers:
             self._try(name, functools.partial(self._start, name, self.directory / name, after))
 
@@ -53,7 +53,7 @@ class Trackers:
         ]
 
     def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Send the means of these rows of steps.csv, about one second's, to the trackers."""
+        """Send the means over these rows of steps.csv, about those of a second, to the trackers."""
         if self._running and rows:
             means = {name: _compute_mean([row[name] for row in rows]) for name in rows[0] if name != "time_s"}
             self._log("step", {**means, **{name: rows[-1][name] for name in ("step", "epoch", "lr")}})

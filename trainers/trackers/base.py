@@ -9,16 +9,16 @@ from typing import Any
 
 
 class Tracker(ABC):
-    """A tracker gets one `start`, then `log` calls during the run, then `finish`; after an exception, no more calls.
+    """A writer of a run's figures for another program: `start`, then `log` during the run, then `finish`.
 
-    All curves of a run go over its steps, those of the epochs too.
+    After an exception it is not called again. All curves are over the steps of the run, also those of epochs.
     """
 
     @abstractmethod
     def start(self, config: Mapping[str, Any], directory: Path, after: int) -> None:
         """Begin a run with these options (dotted keys); `directory` exists and is this tracker's own.
 
-        An earlier attempt may have left files there: steps behind `after` in them are computed again.
+        An earlier attempt may have left files there: their values for steps after `after` will be logged again.
         """
 
     @abstractmethod
@@ -32,4 +32,4 @@ class Tracker(ABC):
 
     @abstractmethod
     def finish(self, status: str) -> None:
-        """Write the rest and the run's status: `done` or another one of gradsweep/run_directory.py."""
+        """Write what is still buffered, and the run's status: `done` or another one of gradsweep/run_directory.py."""

@@ -12,7 +12,7 @@ from trainers.trackers.base import Tracker
 
 
 class MLflow(Tracker):
-    """A run of the experiment `gradsweep`. To see it: `mlflow ui --backend-store-uri RUN/trackers/mlflow`."""
+    """Writes a run of the experiment `gradsweep`. See it by `mlflow ui --backend-store-uri RUN/trackers/mlflow`."""
 
     def start(self, config: Mapping[str, Any], directory: Path, after: int) -> None:
         self._store = Store(directory)

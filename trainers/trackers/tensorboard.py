@@ -15,7 +15,7 @@ FLUSH_S = 10.0
 
 
 class TensorBoard(Tracker):
-    """Scalars over the steps; the options as text. To see them: `tensorboard --logdir OUTPUT`."""
+    """Writes scalars over the steps, and the options as text. See them by `tensorboard --logdir OUTPUT`."""
 
     def start(self, config: Mapping[str, Any], directory: Path, after: int) -> None:
         is_again = any(directory.iterdir())

@@ -11,7 +11,7 @@ from trainers.trackers.base import Tracker
 
 
 class WandB(Tracker):
-    """A run of the project `gradsweep`, under RUN/trackers/wandb."""
+    """Writes a run of the project `gradsweep` of Weights & Biases into RUN/trackers/wandb."""
 
     def start(self, config: Mapping[str, Any], directory: Path, after: int) -> None:
         os.environ["WANDB_MODE"] = "offline"

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class StepOutcome(NamedTuple):
-    """A worker's shares of the mean loss and accuracy of a step, and the worker's traffic."""
+    """The result of a worker's step: its shares of the mean loss and accuracy, and its traffic."""
 
     loss: float
     accuracy: float
@@ -106,7 +106,7 @@ class Worker:
 
 @dataclasses.dataclass(frozen=True)
 class Assembly(Worker):
-    """A worker with all objects that record, save and stop its run."""
+    """A worker's objects for a whole run: those that compute steps, and those that record, save and stop the run."""
 
     recorder: Recorder
     keeper: Keeper

@@ -16,7 +16,10 @@ from trainers.replica.replica import Replica
 
 
 class Evaluation(NamedTuple):
-    """Mean loss and accuracy over the test set, of the common model or of the average of the workers' models."""
+    """The result of an evaluation: loss and accuracy over the test set, and figures of the workers' own models.
+
+    Loss and accuracy are those of the common model, or of the average of the workers' models.
+    """
 
     test_loss: float
     test_accuracy: float

@@ -1,4 +1,4 @@
-"""The cause of a failure (gradsweep/failure_causes.py) by the exception.
+"""Find the cause of a failure (gradsweep/failure_causes.py) from an exception.
 
 Loads the standard library only: torch's exceptions are recognised by their names.
 """
@@ -29,7 +29,7 @@ class RunFailed(Exception):
 
 
 def find_cause(error: BaseException) -> str:
-    """Return the cause of `error`, also by the exceptions from which it was raised."""
+    """Return the cause of `error`, or of the exceptions from which it was raised."""
     for link in _chain(error):
         if isinstance(link, UsageError):  # DISK: a required checkpoint that could not be written
             return DISK if any(words in str(link) for words in disk_errors.WORDS) else INPUT

@@ -28,7 +28,7 @@ class TensorSearch:
         self._storages: set[tuple[torch.device, int]] = set()
 
     def skip(self, holder: Any) -> None:
-        """Look at no attribute of `holder`."""
+        """Exclude the object `holder` and its attributes from all searches."""
         self._seen.add(id(holder))
 
     def count_bytes(self, holders: Iterable[Any]) -> int:
@@ -64,7 +64,7 @@ def _list_parts(holder: Any) -> Iterable[Any]:
 def measure_parts(replica: Replica, algorithm: Algorithm) -> dict[str, int]:
     """Return the bytes of a worker's tensors between two steps by MEMORY_PARTS, on the host and on GPUs.
 
-    The whole buffer of a message counts, also the rest that no payload has filled.
+    The buffer of a message counts as a whole, including the part that no payload has filled.
     """
     setup, search = algorithm.setup, TensorSearch()
     exchange = setup.exchange
@@ -105,7 +105,7 @@ def measure_cost(meter: MemoryMeter, device: torch.device, parts: Mapping[str, i
 
 
 def _combine(everyone: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return maximum and mean over the workers; NaN where one does not know its figure."""
+    """Return maximum and mean of each figure over the workers; NaN if it is unknown on any worker."""
     return everyone.max(axis=0), everyone.mean(axis=0)
 
 

@@ -134,7 +134,7 @@ def uses_mpi(config: RunConfig) -> bool:
 def describe_transport(config: RunConfig, comm: MPI.Comm) -> dict[str, Any] | None:
     """Return on rank 0 what carries the messages of MPI, as result.json has it; None where MPI carries no gradients.
 
-    All ranks call this. On an emulated network nothing faster is missed.
+    All ranks call this. On an emulated network, devices that are faster than TCP are not reported as unused.
     """
     from trainers.network.transport import find_transport
     from trainers.options.networks import Emulated
@@ -202,8 +202,8 @@ def report_failure(directory: Path, error: BaseException, rank: int) -> None:
 def wait_for_mpirun(error: BaseException) -> None:
     """Wait briefly if the error is a broken connection to another rank (exchange.transport=torch).
 
-    The other rank is gone. It has written its own reason, or mpirun is about to report the signal that killed it; in
-    either case mpirun ends this rank meanwhile, and this rank's error does not hide the cause.
+    The other rank has ended. It has written its own reason, or mpirun is about to report the signal that killed it.
+    During the wait mpirun ends this rank, so that this rank's error does not hide the cause.
     """
     if isinstance(error, RuntimeError) and any(words in str(error) for words in BROKEN):
         time.sleep(GRACE_S)
@@ -212,7 +212,7 @@ def wait_for_mpirun(error: BaseException) -> None:
 def exit_rank(status: int) -> NoReturn:
     """End this rank with `status`; unless that is 0, abort all ranks, which may be waiting in a collective.
 
-    The interpreter's objects are not taken down: with torch loaded that costs half a second of CPU.
+    Python's clean-up at exit is skipped, because with torch loaded it takes half a second of CPU time.
     """
     stopping.end_stacks()
     mpi = sys.modules.get("mpi4py.MPI")
