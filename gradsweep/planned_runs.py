@@ -1,4 +1,4 @@
-"""The record of a sweep's planned runs: name, signature and config of each, in one file beside their directories.
+"""The record of a sweep's planned runs: one file in the sweep's directory with each run's name, signature and config.
 
 The file is written before the directories: a run whose directory was removed or never made is known to be missing, and
 is laid out from the file. Sweeps of earlier versions have no such file; without it, or with a damaged one, only

@@ -58,8 +58,8 @@ class Algorithm(ABC):
     def use_evaluation_parameters(self) -> contextlib.AbstractContextManager[None]:
         """Within the block, give the model the parameters for evaluation, the same on all workers.
 
-        All workers enter the block together, between two steps. Afterwards each has its own parameters again; with an
-        asynchronous server it has the server's newest parameters instead, and keeps them.
+        All workers enter the block together, between two steps. After the block each worker has its own parameters
+        again. With an asynchronous server, each gets the server's newest parameters and keeps them.
         """
         return contextlib.nullcontext()
 
@@ -72,7 +72,7 @@ class Algorithm(ABC):
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this worker's state between two steps, with that of exchange and optimizer."""
+        """Return this worker's state between two steps, including the states of exchange and optimizer."""
         return {"exchange": self.setup.exchange.state_dict(), "optimizer": self.setup.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

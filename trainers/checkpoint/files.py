@@ -6,8 +6,9 @@
         worker-0.pt ...       the other entries of each worker
         meta.json             format, position, config, and size and SHA-256 of the other files
 
-Files are written into `.step-00000120.partial` beside it and reach the disk before the directory gets its name; a
-checkpoint that is dropped loses its name first. So a named checkpoint is complete, and names with a dot are leftovers.
+Files are written into `.step-00000120.partial` and synced to the disk before this directory is renamed to its final
+name; a checkpoint that is dropped first gets a name that begins with a dot. So a checkpoint with a final name is
+complete, and names that begin with a dot are leftovers.
 """
 
 from __future__ import annotations

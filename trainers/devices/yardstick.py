@@ -2,10 +2,10 @@
 
 Two things slow a run down from outside. Below the kernel, neighbours of a virtual machine share its processors: the
 same instructions take longer, and no process of this machine shows why. Within the kernel, other processes take time
-slices. The yardstick shows the first by CPU time of this thread, which does not contain the slices of others. It shows
-the second by the time of the cores that processes took other than those of the run
-(trainers/devices/core_time.py). Slices that the hypervisor gave to others belong to the second: the kernel calls them
-steal, and does not count them as CPU time of a thread.
+slices. The yardstick shows the first by the CPU time of this thread, which does not contain the slices of others. It
+shows the second by the core time that processes other than the run's took (trainers/devices/core_time.py). Slices that
+the hypervisor gave to other virtual machines belong to the second: the kernel calls them steal, and does not count them
+as CPU time of a thread.
 
 The ranks of a machine take turns, and the others sleep meanwhile. Otherwise, ranks on two threads of one processor
 core, or more ranks than cores, would slow each other down, and a run with more workers would seem disturbed by others.
@@ -59,11 +59,12 @@ class Reading(NamedTuple):
 
 
 class Work:
-    """The piece of work: arithmetic on numbers in the caches.
+    """The timed piece of work: arithmetic on small buffers that stay in the caches.
 
-    It disturbs no more of the caches than its buffers. The first pass loads them and is not timed. The quickest of the
-    other passes counts, so that neither an interrupt nor a core that has just been idle does. The buffers begin at a
-    page: at other addresses, vector instructions take up to 6 % longer, and two processes would differ.
+    It evicts no more of the caches than its buffers need. The first pass loads the buffers and is not timed. The
+    quickest of the other passes counts, so that an interrupt or a core that has just been idle does not matter. The
+    buffers are aligned to pages: at other addresses, vector instructions take up to 6 % longer, and two processes would
+    differ.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """The interface of an exchange: from the workers' gradients to their compressed mean on every worker.
 
 One step: `begin`; `submit` for each unit in the order in which backward completes them; `finish`, after which every
-unit's gradient is the mean over the workers of what their payloads decode to. `submit` adds what the memory withheld
-and encodes straight into the outgoing message of a lane (trainers/lanes). With `overlap`, parts of a message leave
-during backward, else in `finish`. The numbers are the same to the bit.
+unit's gradient is the mean of the workers' decoded payloads. `submit` adds what the memory has held back, and encodes
+directly into the outgoing message of a lane (trainers/lanes). With `overlap`, parts of a message are sent during
+backward, else in `finish`. The numbers are the same to the bit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The second phase of an exchange: the owner of a mean compresses it again before it goes to all workers.
+"""The second phase of an exchange: the owner of a unit compresses the mean again before sending it to all workers.
 
 Double compression with error feedback on both sides: Tang, Lian, Yu, Zhang and Liu, "DoubleSqueeze", ICML 2019; Zheng,
 Huang and Kwok, "dist-EF-SGD", NeurIPS 2019. With memory=ef21 the workers' sum of what arrives is EF21-BC of

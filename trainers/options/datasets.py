@@ -160,12 +160,12 @@ class Text(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class WikiText2(Text):
-    """WikiText-2 (Merity et al., ICLR 2017), words: wikitext-2/wiki.{train,valid,test}.tokens; 33,278 of them."""
+    """WikiText-2 (Merity et al., ICLR 2017), in wikitext-2/wiki.{train,valid,test}.tokens: 33,278 different words."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PennTreebank(Text):
-    """Penn Treebank as Mikolov et al. (2010) prepared it, words: ptb/ptb.{train,valid,test}.txt; 10,000 of them."""
+    """Penn Treebank as prepared by Mikolov et al. (2010), in ptb/ptb.{train,valid,test}.txt: 10,000 different words."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +177,8 @@ class TextFiles(Text):
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticText(Text):
-    """A Markov chain of order two: after any two tokens, one of `branches` follows, each half as likely as the one
-    before. Numbers of tokens: `train`, and `test` for each of the two held-out parts."""
+    """Generated text, a Markov chain of order two: after any two tokens, one of `branches` tokens follows, each half as
+    likely as the previous one. It has `train` tokens for training, and `test` tokens in each of two held-out parts."""
 
     vocabulary: int = integer(32, low=2, high=4096)
     branches: int = integer(4, low=1, high=16)

@@ -1,4 +1,4 @@
-"""Optimizers by name; trainers/optimizers does what they say."""
+"""The options of optimizers by name; trainers/optimizers implements them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SGD(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class DGCSGD(SGD):
-    """SGD for memory=dgc: the memory has the gradient's momentum, and the optimizer only that of weight decay."""
+    """SGD for memory=dgc: the memory applies momentum to gradients, and the optimizer only to weight decay."""
 
     nesterov: bool = boolean(False)
     weight_decay: float = number(1e-4, 0.0)
@@ -33,7 +33,7 @@ class DGCSGD(SGD):
 
 @dataclasses.dataclass(frozen=True)
 class Signum(Checked):
-    """The sign of the momentum of the mean gradient (Bernstein et al., ICML 2018)."""
+    """Signum: steps along the sign of the momentum of the mean gradient (Bernstein et al., ICML 2018)."""
 
     lr: float = number(1e-3, 0.0)
     momentum: float = number(0.9, 0.0, 0.9999)

@@ -45,7 +45,7 @@ class Data(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Partition(Checked):
-    """How the training samples are divided among the workers.
+    """Options on the division of the training samples among the workers.
 
     Args:
         scheme: `iid` (at random), `contiguous` (as the training set is ordered), `label` (sorted by class) or

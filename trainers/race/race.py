@@ -1,4 +1,4 @@
-"""The race of runs that need the same machine: one heat, or several if not all runs fit into memory at once."""
+"""A race of runs that need the same cores or GPUs: one heat, or several if not all runs fit into memory together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interval of a mean of times that depend on their neighbours, by batch means with constant memory.
+"""The confidence interval of the mean of correlated times, by the method of batch means in constant memory.
 
 Consecutive times form batches of equal size. The means of long batches hardly depend on each other, so Student's
 interval over the batches holds: A. M. Law, W. D. Kelton, Simulation Modeling and Analysis, section 9.5.3. The number of
@@ -33,7 +33,7 @@ class BatchMeans:
         self._open_sum, self._open_count = 0.0, 0
 
     def add(self, value: float) -> None:
-        """Take the next value."""
+        """Add the next value of the series."""
         self._open_sum += value
         self._open_count += 1
         if self._open_count == self._size:

@@ -12,7 +12,7 @@ from gradsweep.csv_columns import LOCAL_EPOCH_COLUMNS, LOCAL_MODEL_COLUMNS
 
 @dataclasses.dataclass(frozen=True)
 class LocalModels:
-    """The evaluation of the workers' own models after an epoch: (workers,) each, known to all workers.
+    """The figures of the workers' own models after an epoch: arrays (workers,), known to all workers.
 
     `loss` and `accuracy` are over the whole test set, NaN if they were not evaluated; `distance` is
     ||x_i - mean x|| of the parameters.

@@ -95,9 +95,10 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _try_all(workers: int) -> tuple[list[tuple[Any, Mixing]], list[str]]:
-    """Build all topologies that need no file, with their defaults.
+    """Build all topologies that need no file, with their default options.
 
-    Returns those that so many workers can have, and for the others what is wrong and what is valid instead.
+    Returns:
+        The topologies that this number of workers can have, and error messages about the others.
     """
     possible: list[tuple[Any, Mixing]] = []
     refusals: list[str] = []
