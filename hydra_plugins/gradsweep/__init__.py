@@ -1,6 +1,6 @@
 """The Hydra plugins of Gradsweep: Hydra 1.3 finds launchers and sweepers in this namespace only.
 
-Thin: points are composed here; what is done with them is in sweep/.
+This file only composes the points of a grid; sweep/ checks and runs them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def run_points(
     *,
     whole: bool = True,
 ) -> list[Run | None]:
-    """Run points as the sweep in `directory`, or as a part of it; see sweep.launch.execute.
+    """Run the points of a grid, or of one batch of a search, as the sweep in `directory` (sweep.launch.execute).
 
     Args:
-        session: of the command.
-        compose_them: gives their configs as sweep.config.composer has them, or raises.
+        session: the state of the command.
+        compose_them: composes the configs of the points (sweep.config.composer).
         overrides: of each point, as typed.
-        whole: they are all points of the sweep.
+        whole: these are all points of the sweep; else they are a batch of a search.
     """
     from sweep.config import directories  # not at the top: Hydra imports this file for every command
     from sweep.launch import probe
@@ -76,7 +76,7 @@ def run_points(
 
 
 def find_session(task_function: TaskFunction) -> Session:
-    """Return the session of the command for which Hydra calls a single run; for other callers a new session."""
+    """Return the session that multirun.py has attached to Hydra's task function; for other callers a new session."""
     from sweep.launch.session import Session
 
     session = getattr(getattr(task_function, "__self__", None), "session", None)
@@ -84,7 +84,7 @@ def find_session(task_function: TaskFunction) -> Session:
 
 
 class NothingLeft(Callback):
-    """Records which directories Hydra is about to make, so that a refused command can remove them."""
+    """Records which directories Hydra is about to create, so that they can be removed if the command is refused."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         self._note(config, "run")
@@ -101,16 +101,16 @@ class NothingLeft(Callback):
 
 
 class GridSweeper(BasicSweeper):
-    """A sweeper of all combinations of values, except that sweep.zip keeps values together.
+    """Hydra's sweeper for grids: all combinations of values, except that the keys in sweep.zip change together.
 
-    Points are composed once, by the launcher, which checks all before it starts any.
+    The launcher composes each point once, and checks all points before it starts any.
     """
 
     def __init__(self, params: dict[str, Any] | None = None) -> None:
         super().__init__(max_batch_size=None, params=params)
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Refuse launchers of other packages, which do not start MPI, before anything is made."""
+        """Refuse launchers of other packages, which do not start MPI, before any directory is created."""
         from sweep.config.schema import refuse_foreign_launcher
 
         refuse_foreign_launcher(config.hydra)
@@ -128,14 +128,14 @@ class GridSweeper(BasicSweeper):
 
 
 class SweepLauncher(Launcher):
-    """A launcher that passes the points of a grid to sweep.launch, each with its own launcher's options."""
+    """Hydra's launcher: passes the points of a grid, each with its own launcher's options, to sweep.launch."""
 
     def __init__(self, **options: Any) -> None:
         """Ignore the options of conf/hydra/launcher: each point has its own (sweep/settings/launcher.py)."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Refuse, before the sweeper makes anything, options that only our grids understand, if the sweeper is
-        another one."""
+        """Refuse options that only `GridSweeper` supports if another sweeper is used, before it creates any
+        directory."""
         from sweep.config.hydra_patches import tolerate_last_failure
         from sweep.config.idle_options import refuse_unread
         from sweep.config.optuna_defaults import refuse_search_of_nothing
@@ -162,11 +162,12 @@ class SweepLauncher(Launcher):
         logging.getLogger("optuna").setLevel(logging.WARNING)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run a batch; return the values of sweep.metric in its order for an optimising sweeper (ours ignores them).
+        """Run a batch of points; return the value of sweep.metric for each point, in order, for a sweeper that
+        optimises.
 
-        A run without one, as it has failed, returns NaN: its neighbours' results are not lost to an exception. So does
-        a point that was taken out of the grid. A sweeper that accepts failures (max_failure_rate) learns of them
-        as Hydra does, by an exception for each.
+        The value is NaN for a failed run and for a point that was left out of the grid: an exception would lose the
+        results of the other runs. But if the sweeper has a max_failure_rate, reading the value raises an exception, as
+        with Hydra's own launchers. `GridSweeper` ignores the values.
         """
         from sweep.config.composer import Composer
         from sweep.settings.metrics import read_value
@@ -196,7 +197,7 @@ class SearchEnded(UsageError):
 
 
 class NoValue(JobReturn):
-    """The result of a failed run: like Hydra's, it raises an error when its value is read, but prints nothing."""
+    """The result of a failed run. Like Hydra's, it raises an error when its value is read, but it prints nothing."""
 
     @property
     def return_value(self) -> Any:

@@ -1,4 +1,4 @@
-"""An attempt at a run: writes its start, enforces its limits, and decides at its end on the run's status."""
+"""An attempt at a run: records its start, enforces its limits, and decides on the run's status when it ends."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ ReportedEnd = Callable[[], tuple[str, str, str | None] | None]
 class Attempt(abc.ABC):
     """An attempt at a run; subclasses start its processes.
 
-    If the run's config or the copy of the code has changed, the attempt has failed when it is made: see `status`.
+    If the run's config or the snapshot has changed, the new attempt has failed at once: check `status`.
 
     Args:
-        cores: that its processes may run on.
-        lease: the cores and GPUs that it has for itself.
-        allocation: of the SLURM job around us, in which it is computed.
-        await_reported_end: asked about an end that nothing else explains.
+        cores: the cores that its processes may run on.
+        lease: the cores and GPUs that no other run may use.
+        allocation: the SLURM allocation in which this process runs, if any.
+        await_reported_end: returns SLURM's explanation of an end that nothing else explains.
 
     Raises:
-        OSError: its directory cannot be made.
+        OSError: the attempt's directory cannot be created.
     """
 
     saves = False
@@ -92,7 +92,7 @@ class Attempt(abc.ABC):
 
     @abc.abstractmethod
     def poll(self) -> str | None:
-        """Return the final status if the attempt has ended, else None; ask it to end if it exceeds its limits."""
+        """Return the final status, or None while the attempt runs; ask the attempt to end if it exceeds its limits."""
 
     @abc.abstractmethod
     def _send(self, number: signal.Signals) -> None:
@@ -110,7 +110,7 @@ class Attempt(abc.ABC):
     def stop(self, status: str, reason: str, grace_s: float = GRACE_S) -> None:
         """End the attempt and wait until none of its processes is left.
 
-        It is asked to end, and killed after `grace_s` or when the user is in a hurry.
+        Its processes are asked to end, and killed after `grace_s` or when the user has pressed Ctrl-C twice.
         """
 
     def _write_start(self, pid: int | None, **more: Any) -> None:
@@ -147,7 +147,7 @@ class Attempt(abc.ABC):
         return len(self.cores) if self.allocation is None else self.allocation.cpus
 
     def _build_watch(self) -> Watch | None:
-        """Return a watch on the files that show a run's progress; None without a limit."""
+        """Return a watch on the files that show the run's progress; None without a limit (sweep.hang_minutes)."""
         if self.task.limits.hang_s is None:
             return None
         files = [self.run.path(name) for name in (run_directory.STEPS, run_directory.EPOCHS, run_directory.CHECKPOINT)]
@@ -192,7 +192,7 @@ class Attempt(abc.ABC):
             self._capture.close()
 
     def _finish(self, code: int) -> None:
-        """Clean up, and write the end of the attempt, as its files and the exit status of the MPI launcher show it."""
+        """Clean up, and write the status of the ended attempt, judged by its files and by mpirun's exit status."""
         self._tidy()
         self.exit_code = code
         ended = result_check.judge_result(self.run, self.number)

@@ -1,4 +1,4 @@
-"""Builds the tasks that executors are given from the configs of runs."""
+"""Builds the tasks of an executor from the configs of runs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from sweep.settings.resolved_point import ResolvedPoint
 
 
 class TaskBuilder:
-    """Builds the tasks of an open sweep's runs; all tasks from one process use the same code.
+    """Builds the tasks of an open sweep's runs; all tasks that it builds use the same code.
 
     Args:
         directory: of the sweep.
-        keep_code: runs start from a copy of the code, which is made if it does not exist yet (sweep.snapshot).
-        about: the description of the sweep; None: its sweep.yaml.
+        keep_code: runs start from a snapshot, which is created if it does not exist yet (sweep.snapshot).
+        about: the description of the sweep; None: it is read from sweep.yaml.
 
     Raises:
-        UsageError: the copy cannot be written.
+        UsageError: the snapshot cannot be written.
     """
 
     def __init__(self, directory: Path, *, keep_code: bool, about: Mapping[str, Any] | None = None) -> None:
@@ -36,7 +36,7 @@ class TaskBuilder:
 
     @functools.cached_property
     def _about(self) -> Mapping[str, Any]:
-        """The description of the sweep, read from sweep.yaml for the first task, after the machine was calibrated."""
+        """The description of the sweep, read from sweep.yaml only at the first task, when the calibration is in it."""
         return read_description(self._directory) if self._given is None else self._given
 
     def __call__(self, run: Run, point: ResolvedPoint) -> RunTask:

@@ -1,4 +1,4 @@
-"""One attempt at a run as one mpirun: starts it, watches it, and leaves no process behind."""
+"""An attempt at a run with an mpirun of its own: starts it, watches it, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from sweep.system.slurm_allocation import Allocation
 
 
 class MpirunAttempt(Attempt):
-    """An attempt at a run that mpirun has started.
+    """An attempt at a run, which has its own mpirun.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: mpirun cannot be started.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The task to compute a run, as executors get it; a job of SLURM gets its fields as JSON."""
+"""The task to train a run: the input of executors; a SLURM job gets its fields as JSON."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class RunTask:
     """The task to train the run in `directory`.
 
     Attributes:
-        workers: ranks; with a dedicated server one more than the config's workers.
-        command: the MPI launcher with its arguments, with {workers} in place of the number.
-        environment: more variables for it.
+        workers: the number of ranks; with a dedicated server one more than the config's `workers`.
+        command: the MPI launcher with its arguments; {workers} stands for the number of ranks.
+        environment: additional environment variables of the MPI launcher.
         code: directory of the packages that the ranks run; None: the packages of this process.
         code_version: version of that code (sweep/provenance/code_snapshot.py).
         origin: command, commit and the like (sweep/provenance/record.py).
-        gpus: that the run needs for itself.
-        alone: nothing may run beside it, because memory ran out when something may have.
+        gpus: the number of GPUs that the run needs for itself.
+        alone: no other run may run at the same time, because an earlier attempt ran out of memory.
         launcher: the options of hydra/launcher for this run.
-        module: the module that Python runs as each rank, and its arguments before the directory.
-        network: the config's section of that name if the network is to be emulated.
+        module: the module that each rank runs (`python -m`), and its arguments before the run's directory.
+        network: the config's section `network` if the network is to be emulated.
     """
 
     directory: str
@@ -52,7 +52,7 @@ class RunTask:
 
     @property
     def cores(self) -> int:
-        """The number of cores that the run wants for itself."""
+        """The number of cores that the run needs for itself."""
         return self.workers * self.threads_per_worker
 
     def build_command(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tells when an attempt makes no progress: when no file of its run has changed for too long."""
+"""Detects an attempt that makes no progress: no file of its run has changed for too long."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gradsweep.disk.regular_files import stamp_file
 
 
 class Watch:
-    """Tells when files have not changed for too long.
+    """Detects that none of some files has changed for too long.
 
-    Only time between regular calls counts: after a launcher and its ranks have been stopped for an hour (Ctrl-Z),
-    nothing has hung. A wall clock that jumps does no harm: time is monotonic, and the times of files are only compared
-    for equality.
+    Of a long pause between two calls only a little counts: if launcher and ranks were stopped for an hour (Ctrl-Z), the
+    run has not hung. Jumps of the wall clock do no harm: the pauses are measured by a monotonic clock, and the times of
+    files are only compared for equality.
     """
 
     def __init__(self, files: Sequence[Path], hang_s: float) -> None:
@@ -25,7 +25,7 @@ class Watch:
         self._seen = [*map(stamp_file, files)]
 
     def has_hung(self) -> bool:
-        """Tell whether no file has changed for `hang_s` seconds; may be called as often as you like."""
+        """Tell whether no file has changed for `hang_s` seconds; cheap if called often."""
         now = time.monotonic()
         if (passed := now - self._looked) >= self.interval_s:
             self._looked = now

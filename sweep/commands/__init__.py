@@ -1,1 +1,1 @@
-"""The commands of `python -m sweep`, a module each: `add_arguments(parser)`, and `run(options)` -> exit status."""
+"""The commands of `python -m sweep`; each module has `add_arguments(parser)` and `run(options)` -> exit status."""

@@ -1,4 +1,4 @@
-"""Ask the launcher of a sweep (sweep/directory/requests.py), or take its place if there is none."""
+"""Send a request to the launcher of a sweep (sweep/directory/requests.py), or take its place if it has ended."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PATIENCE_S = 5.0
 
 
 def ask(directory: Path, request: Request) -> bool:
-    """Send a request to the launcher of a sweep, and wait until it has obeyed; return False if there is no launcher
-    (any more).
+    """Send a request to the launcher of a sweep, and wait until it is done; return False if no launcher runs (any
+    more).
 
     Raises:
         OSError: the directory cannot be written.

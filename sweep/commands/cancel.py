@@ -54,6 +54,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_standing(run: Run) -> tuple[str, object]:
-    """Return the status of a run and its reason."""
+    """Return the status of a run and the reason for this status."""
     state = run.state()
     return state["status"], state.get("reason")

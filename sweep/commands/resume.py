@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _resume(options: argparse.Namespace, session: Session) -> int:
-    """Compute the runs, or ask the sweep's launcher to do so; return the exit status."""
+    """Compute the missing runs, or ask the sweep's launcher to do so; return the exit status."""
     directory, words = find.find_sweep(options.words)
     runs = find.choose_runs(directory, words, [each.name for each in restore_runs.list_missing(directory)])
     everything = bool(options.all or words)
@@ -88,11 +88,11 @@ def _resume(options: argparse.Namespace, session: Session) -> int:
 
 
 def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> bool:
-    """Tell by a run's state whether a resume computes the run.
+    """Tell whether a resume computes a run, judged by the run's state.
 
     Args:
-        everything: also a run that was cancelled by its name.
-        failed: only a run that a fault has ended.
+        everything: also compute a run that a user has cancelled by name.
+        failed: only compute a run that a fault has ended: failed, timed out, lost, or ended with a recorded cause.
         lost: no process works on the run, even if its state says that it is running.
     """
     if completion.is_complete(run):
@@ -116,7 +116,7 @@ def is_left_out(run: Run) -> bool:
 
 
 def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
-    """Compute runs of an open sweep; return the exit status. Jobs that a scheduler still has are adopted."""
+    """Compute those of an open sweep's `runs` that are missing; return the exit status."""
     directory = sweep.directory
     try:
         chosen = {each.name for each in runs}
@@ -168,7 +168,7 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
 
 
 def _report_left_out(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], verbosity: Verbosity) -> None:
-    """Print how many runs stay cancelled, and if so, that no run is missing."""
+    """Print how many runs stay cancelled, and a line if there is nothing to resume."""
     chosen = set(wanted)
     left_out = [each for each in runs if each not in chosen and is_left_out(each)]
     lines = []

@@ -1,4 +1,4 @@
-"""Arguments of the command line, as Hydra's parsers take them."""
+"""Prepare the command line's arguments for Hydra's parsers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _CHOSEN = ("hydra.launcher", "hydra.sweeper")
 
 
 def quote_for_hydra(words: Sequence[str]) -> list[str]:
-    """Return words for Hydra: with quotes around ${ceil:${workers},8} and texts like 1e3, and ++ before free keys."""
+    """Return overrides for Hydra's parser: quote texts like 1e3 and ${ceil:${workers},8}; ++ for
+    launcher.additional."""
     nested = r"^([^=\s]+=)(\$\{[^{}\"']*(?:\$\{[^{}\"']*\}[^{}\"']*)+\})$"
     free = r"^(?=hydra\.launcher\.additional(\.|=\{))"
     return [quote_text(re.sub(free, "++", re.sub(nested, r'\1"\2"', word))) for word in words]
@@ -83,10 +84,11 @@ def quote_text(word: str) -> str:
 
 
 def refuse_misread(words: Sequence[str]) -> None:
-    """Refuse a text of the launcher that Hydra reads as a number (account=2024_08 becomes 202408) or as its options.
+    """Refuse a launcher's option whose text Hydra would read as a number, as in account=2024_08 (202408).
 
     Raises:
-        UsageError: the line says how to type it.
+        UsageError: there is such an option, or a launcher is chosen by hydra.launcher=NAME; the message says what to
+            type.
     """
     for word in words:
         key, equals, value = word.lstrip("+").partition("=")

@@ -1,4 +1,4 @@
-"""Config files that Hydra reads once instead of once for each composition.
+"""A cache for Hydra's config files, so that each is read once instead of once for each composed config.
 
 Gain: see `hydra_patches.map_choices_on_demand`.
 """
@@ -20,7 +20,7 @@ from sweep.config.hydra_patches import has_shape
 
 
 def cache_config_files(loader: ConfigLoader) -> ConfigLoader:
-    """Return a loader like this one that reads each config file once; if Hydra has changed, return this one."""
+    """Return a loader like `loader` that reads each config file once; return `loader` if this Hydra does not fit."""
     if type(loader) is not ConfigLoaderImpl or type(loader.repository) is not ConfigRepository or not _has_members():
         return loader
     copied = _Loader.__new__(_Loader)
@@ -35,7 +35,7 @@ def _has_members() -> bool:
 
 
 class CachedRepository(ConfigRepository):
-    """A repository of config files that are assumed not to change or appear while it exists.
+    """Hydra's repository of config files with a cache: files must not change or appear while it exists.
 
     Args:
         repository: Hydra's own, with a config search path that does not change any more.
@@ -75,6 +75,7 @@ class _Loader(ConfigLoaderImpl):
 
     @staticmethod
     def _embed_result_config(ret: ConfigResult, package_override: str | None) -> ConfigResult:
-        """Put a config into its package, and copy one without a package, which Hydra would change in place."""
+        """Put a config into its package (Hydra's term); copy a config without one, as Hydra would change the cached
+        one."""
         result = ConfigLoaderImpl._embed_result_config(ret, package_override)
         return copy.deepcopy(ret) if result is ret else result

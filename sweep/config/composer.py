@@ -1,8 +1,8 @@
-"""Compose many points quickly: Hydra composes each choice of groups once, and the values of each point are put into it.
+"""Compose many points quickly: Hydra composes each choice of groups once, then the values of each point are inserted.
 
-Hydra decides what a point's config is: it composes the groups, and its own function applies the values. Only sections
-that the values cannot change are taken over from point to point. Where that is not sure (see `_Word.plain_value` and
-`_Base.sure`), and wherever anything fails, Hydra composes the whole point.
+The configs are those that Hydra would compose: Hydra composes the groups, and its own function applies the values.
+Points share only sections that their values cannot change. Where this is not certain (`_Word.plain_value`,
+`_Base.sure`), and after any error, Hydra composes the whole point.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ _OUTSIDE = re.compile(r"hydra(?!\.launcher\b)|\boc\.|\$\{\s*\$\{|\$\{[^:}]*\$\{"
 
 
 def build_plain_config(config: DictConfig, launcher: DictConfig, shared: Sections | None = None) -> dict[str, Any]:
-    """Return the resolved config as plain data; of Hydra's own section, only the launcher's options are part of a
-    run."""
+    """Return the resolved config as plain data: without Hydra's own section, but with the options of `launcher`."""
     shared = shared or Sections()
     return {name: shared.share(name, _extract_section(config, launcher, name)) for name in _list_sections(config)}
 
@@ -54,7 +53,7 @@ def _extract_section(config: DictConfig, launcher: DictConfig, section: str) -> 
 
 @dataclasses.dataclass(frozen=True)
 class _Word:
-    """One override of a point."""
+    """An override of a point, parsed by Hydra."""
 
     line: str
     override: Override
@@ -70,7 +69,7 @@ class _Word:
 
     @property
     def plain_value(self) -> bool:
-        """Whether the word only sets the value of a key in a run's config."""
+        """Whether the override only sets the value of a key in a run's config."""
         override = self.override
         renames = "." not in self.key and (override.is_add() or override.is_force_add() or override.is_delete())
         return (
@@ -84,7 +83,7 @@ class _Word:
 
 
 class Composer:
-    """Composes the configs of points as plain data, in which equal sections are the same objects.
+    """Composes the configs of points as plain data; equal sections of different configs are the same object.
 
     Args:
         loader: Hydra's loader of configs.
@@ -126,8 +125,7 @@ class Composer:
         return composed
 
     def _group_alike(self, points: Sequence[Sequence[str]]) -> list[list[int]]:
-        """Group the numbers of points that choose the same members of groups, in the order of each group's first
-        point."""
+        """Return lists of points, by number, with the same choices of config groups, in order of their first points."""
         groups: dict[tuple[str, ...], list[int]] = {}
         for number, lines in enumerate(count_through("points read", points, silent=self.silent)):
             try:
@@ -146,7 +144,7 @@ class Composer:
         return self._words[line]
 
     def _parse(self, line: str) -> Override:
-        """Parse an override; Hydra's slow parser is used only for the first of a key's whole numbers."""
+        """Parse an override; if its value is an integer, Hydra's slow parser is used only once for each key."""
         key, _, value = line.partition("=")
         if _NUMBER.fullmatch(value) is None:
             return self._parser.parse_override(line)
@@ -155,8 +153,8 @@ class Composer:
         return dataclasses.replace(self._numbers[key], _value=int(value), input_line=line)
 
     def _build_base(self, points: Sequence[Sequence[str]]) -> _Base | None:
-        """Compose the config that these points, with equal choices of groups, share; return None if they may share
-        less."""
+        """Compose a config of the overrides that all points share; return None if the others may change more than
+        values."""
         if self.master.hydra.searchpath:  # groups that Hydra has not looked up yet may be there
             return None
         common = set(points[0]).intersection(*points[1:])
@@ -195,7 +193,7 @@ class Composer:
 
 
 class _Base:
-    """A composed config, from which the configs of points with other values are made."""
+    """A composed config, from which configs with other values are derived."""
 
     def __init__(self, config: DictConfig, common: frozenset[str], shared: Sections) -> None:
         self.config, self.common, self.shared = config, common, shared
@@ -225,7 +223,8 @@ class _Base:
 
     @contextmanager
     def _apply_temporarily(self, words: Sequence[_Word]) -> Iterator[DictConfig]:
-        """Yield the config with the values set: temporarily in itself, or in a copy if they change its structure."""
+        """Yield the config with the values set, which are reset afterwards; yield a copy if the values change its
+        structure."""
         if not all(self._is_leaf(word) for word in words):
             changed = copy.deepcopy(self.config)
             ConfigLoaderImpl._apply_overrides_to_config([word.override for word in words], changed)
@@ -240,7 +239,7 @@ class _Base:
                 OmegaConf.update(self.config, key, value)
 
     def _is_leaf(self, word: _Word) -> bool:
-        """Tell whether the word replaces a single value, so that restoring the old value undoes the change."""
+        """Tell whether the override replaces a single value, so that setting the old value undoes it."""
         override = word.override
         if override.is_add() or override.is_force_add() or override.is_delete() or word.section in self.interpolated:
             return False

@@ -1,4 +1,4 @@
-"""Take back the directories that Hydra makes for a command that is refused."""
+"""Remove the directories that Hydra has created for a command that is then refused."""
 
 from __future__ import annotations
 

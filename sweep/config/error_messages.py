@@ -1,4 +1,4 @@
-"""Explain errors in overrides and configs in one line each: key, value, what is valid."""
+"""Explain errors in overrides and configs in one line each: the key, its value, and the valid values."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
 
 
 def _prepend_words(line: str, arguments: Sequence[str]) -> str:
-    """Return the line with the words that contain Hydra's quotation in front, if the line names no key."""
+    """Prepend the overrides that contain what an error quotes from them, if its line names no override's key."""
     words = [word for word in arguments if "=" in word or word.startswith("~")]
     if any(word.partition("=")[0].lstrip("+") in line for word in words):
         return line
@@ -143,7 +143,7 @@ def _find_enclosing(key: str, arguments: Sequence[str]) -> tuple[str, str] | Non
 
 
 def _find_below(key: str, arguments: Sequence[str]) -> str | None:
-    """Return a word that sets a key inside a value that has no keys, such as `batch.size.x=3`."""
+    """Return an override that treats `key` as a section, such as `batch.size.x=3` for batch.size; None without one."""
     words = [word.lstrip("+") for word in arguments]
     return next((word for word in words if word.partition("=")[0].startswith((f"{key}.", f"{key}["))), None)
 
@@ -152,7 +152,7 @@ _KINDS: Mapping[Any, str] = {bool: "true or false", int: "an integer", float: "a
 
 
 def _describe_valid(key: str, arguments: Sequence[str], parent: Any = None) -> str | None:
-    """Describe the values that a key accepts; `parent` is its section in a config during composition, if any."""
+    """Describe the values that a key accepts; `parent` is the key's section in the config being composed, if known."""
     types = list(TYPES)
     group = key.partition(".")[0]
     if group in MEMBERS:

@@ -1,4 +1,4 @@
-"""Expand overrides into the points of a grid: keys given once, products, and keys whose values go together."""
+"""Expand overrides into the points of a grid: all combinations of values, except that zipped keys change together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def refuse_duplicates(words: Sequence[str]) -> None:
     """Refuse a key that a command line sets twice, except to replace a mapping (~key +key=...).
 
     Raises:
-        UsageError: names both.
+        UsageError: a key is set twice; the message names both words.
     """
     first: dict[str, str] = {}
     for word in words:
@@ -40,13 +40,13 @@ def expand_points(
     """Return the overrides of each point of a grid, the last key changing fastest.
 
     Args:
-        params: the grid of the config (hydra.sweeper.params), in which null takes a key out.
+        params: the grid in the config (hydra.sweeper.params); null removes a key from it.
         arguments: overrides of the command line, which replace those of `params` for the same key.
-        zipped: sweep.zip, the keys that go together.
-        parser: Hydra's parser, which knows the choices for glob().
+        zipped: sweep.zip, lists of keys whose values change together.
+        parser: Hydra's parser of overrides, with the choices that glob() needs.
 
     Raises:
-        UsageError: `params` is no mapping, `zipped` does not fit the keys, or a value is not for grids.
+        UsageError: `params` is no mapping, `zipped` does not fit the keys, or a value is valid only in searches.
         HydraException: an override is not in Hydra's grammar.
     """
     if not isinstance(params, Mapping):

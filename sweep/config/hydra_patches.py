@@ -1,7 +1,7 @@
 """All patches of Hydra, OmegaConf and Optuna, with their reasons and measured gains.
 
-A patch is applied only if the patched member exists and has the expected shape. Elsewhere the library stays as it is
-and does the same, in more time or in its own words. `cached_repository.py` derives from two of Hydra's classes, on the
+A patch is applied only if the patched function exists with the expected parameters. Without the patch the library works
+as well, but more slowly or with its own messages. `cached_repository.py` derives from two of Hydra's classes on the
 same condition.
 """
 
@@ -28,8 +28,8 @@ _NODE = ("name", "node", "group", "package", "provider")
 def share_config_store() -> bool:
     """Keep Hydra from copying all registered types each time it reads a group and for every point of a grid.
 
-    Hydra copies its repository in order not to change it while it resolves the search path. The store of types in it is
-    a singleton, is only read then, and hands out copies itself.
+    Hydra copies its repository because it changes it while it resolves the search path. The store of types in the
+    repository need not be copied: it is a singleton, which is only read then, and which returns copies.
 
     Gain: more than half of the time of `--help` and of composing a point by Hydra.
     """
@@ -41,7 +41,7 @@ def share_config_store() -> bool:
 def read_yaml_in_c() -> bool:
     """Have OmegaConf's YAML loader parse with libyaml, if PyYAML was built with it.
 
-    Gain: a third of the time of composing, which went into parsing the files of conf/ in Python.
+    Gain: a third of the time of composing, which the YAML parser in Python took for the files of conf/.
     """
     return yaml.__with_libyaml__ and _replace("omegaconf._utils", "get_yaml_loader", (), _make_yaml_loader_getter)
 
@@ -62,7 +62,7 @@ def _make_yaml_loader_getter(get_yaml_loader: Function) -> Function:
 
 
 def take_mode_from_flag() -> bool:
-    """Keep Hydra from composing the whole config to find hydra.mode if -m decides it: Hydra composes again later.
+    """Keep Hydra from composing the whole config only to read hydra.mode if the flag -m decides the mode anyway.
 
     Gain: not measured apart.
     """

@@ -1,8 +1,8 @@
-"""Refuse options that were typed and decide nothing, before anything starts.
+"""Refuse typed options that have no effect, before anything starts.
 
-`trainers/rules/idle_options.py` knows when an option of a run decides something. In a grid, a value is refused where it
-decides nothing at any of the points that have it: `algorithm=sgd,choco topology=ring,torus` is a grid, and
-`algorithm=sgd topology=torus` is not.
+`trainers/rules/idle_options.py` decides whether an option has an effect on a run. In a grid, a value is refused if it
+has no effect at any of its points: `algorithm=sgd,choco topology=ring,torus` is valid, and `algorithm=sgd
+topology=torus` is not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OF_GRIDS = (
 
 
 def refuse_without_grid(words: Iterable[str]) -> None:
-    """Refuse overrides that only a grid or a search can use, if the command is a single run.
+    """Refuse overrides that have an effect only in a grid or a search; called if the command is a single run.
 
     Raises:
         UsageError: names the first.
@@ -43,7 +43,7 @@ def refuse_without_grid(words: Iterable[str]) -> None:
 
 
 def refuse_unread(words: Iterable[str], *, grid: bool) -> None:
-    """Refuse words for Hydra that have no effect here.
+    """Refuse overrides of Hydra's own options that have no effect in Gradsweep.
 
     Raises:
         UsageError: names the first.
@@ -81,7 +81,8 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
 
 
 def _split_mappings(typed: Mapping[str, str]) -> dict[str, str]:
-    """Return the typed overrides with each option of a mapping (`scaling={rule:sqrt,by:batch}`) as its own override."""
+    """Return the overrides with each mapping (`scaling={rule:sqrt,by:batch}`) split into one override for each
+    option."""
     split = dict(typed)
     for key, value in typed.items():
         if value.startswith("{"):
@@ -95,8 +96,8 @@ def refuse_settings(
     """Refuse `typed` settings of a sweep that have no effect, and a pruning rule that can never end a run.
 
     Args:
-        configs: of the points that are left.
-        search: a search chooses points by earlier results, so that more may come.
+        configs: the configs of the remaining points.
+        search: a search chooses the points by earlier results, so more points may follow.
 
     Raises:
         UsageError: names the setting.

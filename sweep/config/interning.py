@@ -1,4 +1,4 @@
-"""Keep equal sections of many configs once: ten thousand points differ in a few values each."""
+"""Store equal sections of many configs once: ten thousand points of a grid differ in few values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Sections:
-    """A store that returns the same object for all equal sections of a name; nobody may change the objects."""
+    """A store that returns one object for all equal sections with the same name; the objects must not be changed."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Any] = {}
@@ -17,5 +17,6 @@ class Sections:
         return self._known.setdefault((name, repr(value)), value)  # repr: 1, 1.0 and True are not the same
 
     def share_changed(self, config: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a config with shared sections; sections that are objects of `before` are shared already."""
+        """Return a config with its sections shared; sections that are the same objects in `before` are already
+        shared."""
         return {key: value if before.get(key) is value else self.share(key, value) for key, value in config.items()}

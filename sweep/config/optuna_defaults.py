@@ -1,6 +1,6 @@
-"""Our defaults for searches by Optuna (hydra/sweeper=optuna), and checks of what is searched.
+"""Our defaults for searches by Optuna (hydra/sweeper=optuna), and a check of the search space.
 
-A file in conf/ cannot have the name of a config that a package has registered, so the registered config is changed.
+Optuna's plugin registers its config under a name that no file in conf/ may then have. So that config is changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Explain words that Hydra's grammar, or the type of a key, refuses, by what would be valid."""
+"""Explain overrides that Hydra's grammar or the type of a key refuses, and say what would be valid."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ _KINDS = (
 
 
 def find_valid_kind(message: str) -> str | None:
-    """Return the kind of value that a key accepts, from OmegaConf's message on a wrong type; None if it does not
-    say."""
+    """Extract the type of value that a key accepts from OmegaConf's error message; None if the message does not say."""
     return next((kind for part, kind in _KINDS if part in message), None)
 
 
 def explain_grammar(error: OverrideParseException, arguments: Sequence[str], valid: str | None = None) -> str:
-    """Return the error in an override, its position, and how to type the override if it is meant as text.
+    """Return a line with the error in an override, its position, and how to type the override if a text is meant.
 
     Args:
-        arguments: the command line, in which a space may have made two words of one.
-        valid: the words for what its key accepts, where that is known.
+        arguments: the command line; a space may have split the override into two of its words.
+        valid: a description of the values that the override's key accepts, if known.
     """
     from sweep.config import syntax_errors  # loaded for errors only
 
@@ -79,7 +78,7 @@ _NO_DEFAULT = re.compile(r"(?:Could not override|Could not delete) '(.*)'\.")
 def explain_override(
     message: str, arguments: Sequence[str], words_for: Callable[[str, Sequence[str]], str | None]
 ) -> str | None:
-    """Return a better message than Hydra's on an override that Hydra can parse; None if Hydra's is good."""
+    """Return a clearer message than Hydra's for a refused override that Hydra can parse; None if Hydra's is clear."""
     first = (message.splitlines() or [""])[0]
     if (match := _SWEPT.match(first)) is not None:
         key, _, value = match[1].partition("=")
@@ -106,7 +105,7 @@ def explain_override(
 
 
 def _lacks_name(word: str) -> bool:
-    """Tell whether a word chooses a member of a group by a value that is no text, as in compressor=null."""
+    """Tell whether an override chooses from a config group by a value that is no text, as in compressor=null."""
     override = parse(word)
     if override is None or "." in str(override.key_or_group):
         return False
@@ -117,7 +116,7 @@ def _lacks_name(word: str) -> bool:
 
 
 def _quote(key: str, value: str) -> str | None:
-    """Return the shell's word that sets `key` to this text; None if quotes do not help."""
+    """Return the word to type in a shell to set `key` to the text `value`; None if quotes do not help."""
     for quote in ('"', "'"):
         word = f"{key}={quote}{value}{quote}"
         parsed = parse(word)

@@ -1,4 +1,4 @@
-"""Types and resolvers that Hydra composes configs with."""
+"""Types and resolvers with which Hydra composes configs."""
 
 from __future__ import annotations
 
@@ -106,6 +106,7 @@ def refuse_foreign_launcher(settings: Any) -> None:
 
 
 def select_own_launchers(names: Sequence[str]) -> list[str]:
-    """Return those of the launchers that are files of conf/ or a user's; others are in Hydra's store of types."""
+    """Return the launchers that come from a file, ours or a user's; other packages register types with Hydra
+    instead."""
     foreign = {file.removesuffix(".yaml") for file in ConfigStore.instance().list(LAUNCHER)}
     return [name for name in names if name not in foreign]

@@ -1,4 +1,4 @@
-"""Find where and why a word violates Hydra's grammar."""
+"""Find where and why an override violates Hydra's grammar."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _GOES_ON = (",", "=", "[", "{", "(", ":")
 
 
 def find(word: str) -> str:
-    """Return the position in a word, from 1, where its grammar breaks, and the error; empty if unknown."""
+    """Return the position (from 1) of the syntax error in a word, and its explanation; empty if none is found."""
     place, why = next(_find_in_structure(word), None) or _find_by_grammar(word) or (None, "")
     return "" if place is None else f"character {place + 1}: {why}"
 
 
 def find_torn_words(words: Sequence[str], word: str) -> list[str]:
-    """Return the pieces of a word that spaces have split, such as `workers=2,` and `4`; a single piece means none."""
+    """Return the words into which spaces have split an override, such as `workers=2,` and `4`; else only `word`."""
     if word not in words:
         return [word]
     first = last = list(words).index(word)

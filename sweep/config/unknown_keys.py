@@ -1,4 +1,4 @@
-"""Explain keys that a config does not have: which one may be meant, and which choice has it."""
+"""Explain unknown keys: the similar keys that may be meant, and the choices of a group that have such a key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SHOWN = 3  # choices that have a key
 
 
 def explain_unknown(key: str, parent: Any) -> str:
-    """Explain an unknown key in the section `parent` of a config: a similar key, and the valid ones."""
+    """Explain an unknown key in the section `parent` of a config: name a similar key, and the valid keys."""
     if "/" in key:
         keys = list_groups()
         return f"unknown group; {did_you_mean(key, keys)}valid is {one_of(keys, LISTED_BY)}"
@@ -93,8 +93,8 @@ def _list_fields(cls: Any) -> list[str]:
 
 
 def _name_choices(section: str, name: str) -> str:
-    """Return the names of the choices that have a key, the shortest first (plain methods); empty if no choice has
-    it."""
+    """Return a phrase with a group's choices that have a key, shortest names (plain methods) first; empty without
+    any."""
     having = [member for member, cls in _find_members(section).items() if name in _list_fields(cls)]
     having.sort(key=lambda member: (len(member), member))
     if not having:

@@ -1,4 +1,4 @@
-"""Standard output: for people, with `--quiet` only what went wrong, with `--json` JSON lines for machines."""
+"""Standard output: for people; with `--quiet` only errors, with `--json` JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 
 class Stream:
-    """A stream whose errors (full disk, closed terminal) all count as a broken pipe for rich."""
+    """A stream that reports all its errors (full disk, closed terminal) to rich as a broken pipe."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -36,9 +36,10 @@ class Stream:
 
 
 class Output(Console):
-    """Standard output; if its reader has ended (`| head`), the sweep continues without output.
+    """A rich console on standard output; if the output's reader has ended (`| head`), the sweep continues without
+    output.
 
-    Live displays are for terminals: not where colours alone were asked for (FORCE_COLOR=1 in a CI's log).
+    Live displays need a terminal; FORCE_COLOR=1, as in the log of a CI, turns on colours only.
     """
 
     def __init__(self, stderr: bool = False, quiet: bool = False) -> None:
@@ -74,5 +75,5 @@ class Verbosity:
         return Output(quiet=self.is_terse)
 
     def errors(self) -> Output:
-        """Return the console for failures and for how to resume: standard error if standard output has JSON lines."""
+        """Return the console for failures and the resume command: standard error if standard output has JSON lines."""
         return Output(stderr=self.json)

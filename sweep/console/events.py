@@ -44,13 +44,13 @@ class Events:
             _print(self._out, record)
 
     def write_left(self, launcher: str, runs: int, missing: int, pid: int | None) -> None:
-        """Write that the sweep continues without its command: in this process, or in a scheduler's jobs."""
+        """Write that the command ends while its sweep continues: in a detached process (`pid`), or in SLURM's jobs."""
         directory = str(self.path.parent.absolute())
         self.write(SWEEP_LEFT, directory=directory, launcher=launcher, runs=runs, missing=missing, pid=pid)
 
 
 def print_event(event: str, **fields: Any) -> None:
-    """Print an event of a command that computes nothing and has no event file."""
+    """Print an event on standard output only, for a command that computes nothing and so writes no events.jsonl."""
     _print(Output(), {"event": event, "time": files.now(), **fields})
 
 

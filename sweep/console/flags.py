@@ -1,4 +1,4 @@
-"""--quiet, --json, --trust and --probe=SECONDS: words of a command line that Hydra knows nothing of."""
+"""The flags --quiet, --json, --trust and --probe=SECONDS, which Hydra must not see."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Flags:
 def take_flags(arguments: MutableSequence[str]) -> Flags:
     """Remove the flags from a command line and return them.
 
-    They must not be among a run's overrides, which its directory is named by.
+    They must not remain among a run's overrides, because these name its directory.
     """
     typed = set()
     for flag in (QUIET, JSON, TRUST):

@@ -46,11 +46,11 @@ def print_log_end(console: Console, path: Path) -> None:
 
 
 def report_left(sweep: Path, what: str, purposes: Mapping[str, str], verbosity: Verbosity, more: str = "") -> None:
-    """Print that a sweep continues without this command, and the command to follow it.
+    """Print that a sweep continues after this command, and the commands to follow it.
 
     Args:
-        what: becomes of it.
-        purposes: of commands of `python -m sweep`.
+        what: says how the sweep continues.
+        purposes: maps each command of `python -m sweep` to print to its purpose.
         more: a last line.
     """
     if verbosity.json:  # its event says all that
@@ -64,7 +64,7 @@ def report_left(sweep: Path, what: str, purposes: Mapping[str, str], verbosity: 
 
 
 def build_rerun_command(directory: Path) -> str:
-    """Return this command line with sweep.resume=, for a sweep that only this command can complete."""
+    """Return this process's command line with sweep.resume=, for a sweep whose points only this command knows."""
     value = os.path.relpath(directory)
     words = [word for word in record.read_command_line() if not word.startswith("sweep.resume=")]
     if not re.fullmatch(r"[A-Za-z0-9_./+-]+", value):  # Hydra's grammar wants quotes around the rest

@@ -1,4 +1,4 @@
-"""sweep.on_end: a program that is started when a sweep has ended. Arguments, no shell."""
+"""sweep.on_end: the program, with its arguments, that is started without a shell when a sweep has ended."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ PLACEHOLDERS = ("directory", "status", "done", "failed", "exit_status")
 
 
 def check_words(key: str, words: Sequence[object]) -> None:
-    """Raise UsageError for a value that is no word of a command: Hydra accepts a list as an element of a list of
-    texts."""
+    """Raise UsageError if an element is not a text, such as a list: Hydra does not check the elements' types."""
     for word in words:
         if not isinstance(word, str) or "\0" in word:
             raise bad_value(key, repr(list(words)), "a list of words without NUL")

@@ -1,4 +1,4 @@
-"""The progress of a step that takes long with many points, on standard error, as standard output may be piped."""
+"""Print the progress of a step that takes long with many points, on standard error: standard output may be piped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Count:
     """The progress of a step: how many of its items are done.
 
     Args:
-        what: is done, such as "points checked".
+        what: the items and their state, such as "points checked".
         silent: print nothing.
     """
 

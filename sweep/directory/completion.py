@@ -1,4 +1,4 @@
-"""Runs of a sweep that are complete, and those that a resume still has to compute."""
+"""Tells which runs of a sweep are complete, and which a resume still has to compute."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SETTINGS = ("sweep", "mpi", "launcher")  # sections of a config that say how it 
 
 
 def load_config(run: Run) -> dict[str, Any]:
-    """Return the config that was written for a run.
+    """Return the content of a run's config.yaml.
 
     Raises:
-        UsageError: it cannot be read, or is no longer the one that the run's signature stands for.
+        UsageError: the file cannot be read, or no longer has the run's signature.
     """
     path = run.path(run_directory.CONFIG)
     again = "valid is what the sweep has written; its command with sweep.resume= writes it again"
@@ -42,15 +42,15 @@ def load_config(run: Run) -> dict[str, Any]:
 
 
 def is_complete(run: Run) -> bool:
-    """Tell whether a run was computed to its end and its result is there, or it was pruned."""
+    """Tell whether a run has finished with a complete result, or was pruned."""
     status = run.status()
     return status in run_directory.COMPLETE and (status not in run_directory.RESULTS or run.result() is not None)
 
 
 def list_missing(runs: Iterable[Run], reconcile: Callable[[Run], None] = reconcile_abandoned) -> list[Run]:
-    """Return the runs, each once, that are incomplete after `reconcile` has corrected their states.
+    """Return the incomplete runs, each once, after `reconcile` has corrected their states.
 
-    The caller must hold the sweep's lock: so a run that is marked as running has lost its launcher.
+    The caller must hold the sweep's lock: then no launcher works on a run whose state says that it is running.
     """
     wanted: dict[Path, Run] = {}
     for run in runs:
@@ -63,5 +63,5 @@ def list_missing(runs: Iterable[Run], reconcile: Callable[[Run], None] = reconci
 
 
 def list_unfinished(runs: Iterable[Run]) -> list[Run]:
-    """Return the runs, each once, that are incomplete according to their files; states are not corrected."""
+    """Return the runs, each once, that are incomplete according to their files; do not correct their states."""
     return [run for run in dict.fromkeys(runs) if not is_complete(run)]

@@ -1,4 +1,4 @@
-"""sweep.yaml: the description of a sweep, with each command that has filled it."""
+"""sweep.yaml: the description of a sweep, with each command that has started or resumed it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def describe_command(
     race: Mapping[str, Any] | None = None,
     is_same: bool = False,
 ) -> None:
-    """Record in sweep.yaml the command that fills or resumes the sweep in `directory`.
+    """Record in sweep.yaml the command that starts or resumes the sweep in `directory`.
 
     Args:
-        overrides: of its points, all of which are recorded; empty: it resumes what is there.
+        overrides: the overrides of all its points; empty for `python -m sweep resume`.
         swept: keys whose values differ between the points of the command so far.
-        race: the section of that name, of a command with points.
-        is_same: the points are more of the command that sweep.yaml tells of already.
+        race: the section `race` of the points' configs; None for `python -m sweep resume`.
+        is_same: these are further points of the last command in sweep.yaml.
     """
     path = directory / run_directory.SWEEP
     known = _read_yaml(path)
@@ -56,7 +56,7 @@ def describe_command(
 
 
 def add_to_description(directory: Path, **facts: Any) -> None:
-    """Add facts to the last command in sweep.yaml of `directory`, whose lock this process holds."""
+    """Add facts to the last command's entry in sweep.yaml of `directory`; this process must hold the sweep's lock."""
     path = directory / run_directory.SWEEP
     known = _read_yaml(path)
     _list_commands(known)[-1].update(facts)
@@ -64,19 +64,20 @@ def add_to_description(directory: Path, **facts: Any) -> None:
 
 
 def read_description(directory: Path) -> dict[str, Any]:
-    """Return sweep.yaml's entry of the last command that filled `directory`; empty if the file is damaged."""
+    """Return sweep.yaml's entry of the last command that started or resumed the sweep; empty if the file is damaged."""
     known = _read_yaml(directory / run_directory.SWEEP)
     return {**known, **_list_commands(known)[-1]}
 
 
 def read_fact(directory: Path, key: str) -> Any:
-    """Return a fact of the last command in sweep.yaml that has it; None if none has, or the file is damaged."""
+    """Return the value of `key` from the latest entry in sweep.yaml that has it; None without one."""
     commands = _list_commands(_read_yaml(directory / run_directory.SWEEP))
     return next((command[key] for command in reversed(commands) if key in command), None)
 
 
 def explain_torn(directory: Path) -> str | None:
-    """Return a line if an earlier version has not created all runs of the sweep in `directory`; else None."""
+    """Return a warning if an earlier version of Gradsweep was ended before it created all runs of a sweep; else
+    None."""
     try:
         text = regular_files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
     except OSError:
@@ -103,11 +104,11 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _list_commands(known: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return sweep.yaml's entries of all commands that have filled the sweep; the first entry is at its top level."""
+    """Return sweep.yaml's entries of all commands that have started or resumed the sweep, the first one first."""
     resumed = known.get("resumed")
     return [known, *(each for each in resumed if isinstance(each, dict))] if isinstance(resumed, list) else [known]
 
 
 def _keep_texts(value: object) -> list[str]:
-    """Return the texts in a list from others' files; none if it is no list."""
+    """Return the texts in a list from a file that may be damaged; an empty list if `value` is no list."""
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -1,8 +1,8 @@
-"""Requests of other shells to the process that runs a sweep: a JSON file each, in the sweep's directory.
+"""Requests of other shells to the process that runs a sweep, each as a JSON file in the sweep's directory.
 
-A request is written at once, under a name that no other has, and the launcher removes it when it has done it.
-The sender waits for that, or for the launcher's end: then it may take the sweep over itself.
-Opening a sweep removes the requests to an earlier launcher.
+A request is written atomically under a unique name, and the launcher removes it when it is done. The sender waits for
+the removal, or for the launcher's end, after which it may take over the sweep. Opening a sweep removes the requests to
+an earlier launcher.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Request:
     """A request to the launcher of a sweep.
 
     Args:
-        kind: of KINDS.
-        runs: names of the runs that it is about; None: all that are not finished.
-        by: who asks, for people.
+        kind: one of KINDS.
+        runs: names of the runs to cancel or resume; None: all unfinished runs.
+        by: the sender, for messages to people.
     """
 
     kind: str
@@ -40,8 +40,7 @@ class Request:
 
 
 def send_request(directory: Path, request: Request) -> Path:
-    """Write a request to the launcher of the sweep in `directory`; return the file, which the launcher removes when
-    done.
+    """Write a request to the launcher of a sweep; return its file, which the launcher removes when the request is done.
 
     Raises:
         OSError: the directory cannot be written.
@@ -65,12 +64,12 @@ def remove_request(path: Path) -> None:
 
 
 def describe_sender() -> str:
-    """Return the text for `Request.by` that names this process."""
+    """Return the name of this process for `Request.by`."""
     return f"pid {os.getpid()} on {socket.gethostname()}"
 
 
 def clear_requests(directory: Path) -> None:
-    """Remove all requests; the caller has just locked the sweep."""
+    """Remove all requests, which were sent to an earlier launcher; the caller has just locked the sweep."""
     for path in _list_files(directory):
         remove_request(path)
     with contextlib.suppress(OSError):  # it has gone, or has other files
@@ -78,7 +77,7 @@ def clear_requests(directory: Path) -> None:
 
 
 class Inbox:
-    """The requests as the launcher reads them. `read_new` may be called at any rate and looks once in `every_s`
+    """The launcher's reader of requests. `read_new` may be called often; it looks for files once in `every_s`
     seconds."""
 
     def __init__(self, directory: Path, every_s: float = EVERY_S) -> None:
@@ -88,9 +87,10 @@ class Inbox:
         self._latest: Path | None = None
 
     def read_new(self) -> Iterator[Request | str]:
-        """Yield the requests since the last call, and a line for each file that is no request.
+        """Yield the requests since the last call, and an error line for each file that is no request.
 
-        A request is removed when the next one is asked for, which is when it has been done, unless it is held.
+        The caller must carry out a request before it takes the next one, because the file is removed then, except after
+        `hold`.
         """
         now = time.monotonic()
         if now < self._next:
@@ -127,7 +127,8 @@ def read_request(path: Path) -> Request | None:
 
 
 def _list_files(directory: Path) -> list[Path]:
-    """Return the files of requests. The folder is opened, because a network file system may cache its list of files."""
+    """Return the files of requests; open the folder for it, because a network file system may cache the list of
+    files."""
     try:
         with os.scandir(directory / FOLDER) as entries:
             there = [entry for entry in entries if entry.is_file()]

@@ -1,4 +1,4 @@
-"""Recorded runs of a sweep whose directories are not there: listed, and laid out from the record."""
+"""Lists the recorded runs of a sweep whose directories are missing, and creates these directories from the records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweep.directory.run_layout import RunLocation
 
 
 def list_records(places: Iterable[RunLocation]) -> list[planned_runs.Recorded]:
-    """Return the records that are made of runs before their directories exist."""
+    """Return the records of runs (gradsweep/planned_runs.py), which are written before the runs' directories."""
     return [
         planned_runs.entry(each.run.name, each.signature, each.point.overrides, each.point.config) for each in places
     ]
@@ -27,7 +27,7 @@ def are_recorded(sweep: Path, locations: Iterable[RunLocation]) -> bool:
 
 
 def lay_out_missing(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
-    """Create the missing directories of those recorded runs whose names are requested, and return these runs.
+    """Create the missing directories of recorded runs, if `is_wanted` accepts their names, and return these runs.
 
     The caller must hold the sweep's lock.
     """
@@ -41,7 +41,7 @@ def lay_out_missing(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
 
 
 def list_missing(sweep: Path) -> list[planned_runs.Recorded]:
-    """Return the recorded runs of a sweep that have no directory, under any name."""
+    """Return the recorded runs of a sweep without a directory; a renamed directory counts, by its signature."""
     there = run_directory.runs_of(sweep)
     absent = planned_runs.missing(sweep, {run.name for run in there})
     if absent:  # seldom: then it is worth reading all states

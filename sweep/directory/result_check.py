@@ -1,7 +1,7 @@
-"""Check that a run with a result is complete: that its files have all rows that the result names.
+"""Check that a run with a result.json is whole: that its CSVs have all rows that the result implies.
 
-Files, or the directory, may be removed while ranks write there: the ranks go on, and their result names rows that
-are not there any more. The check is cheap: it reads the first and the last row of a CSV and counts lines.
+If somebody removes files while ranks write to them, the ranks continue, and rows are missing at the end. The check is
+cheap: it reads the first and the last row of a CSV and counts lines.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ End = tuple[str, str | None, str | None]
 
 
 def judge_result(run: Run, attempt: int | None = None) -> End | None:
-    """Return the status of a run by its result; None without a result.
+    """Return the status, reason and cause of a run by its result.json; None without a result.
 
-    The result of a run that is not whole is moved into the directory of the attempt, with the checkpoint, so that a
-    resume begins anew.
+    If the run is not whole, its result and checkpoint are moved into the attempt's directory, so that a resume starts
+    from the beginning.
 
     Args:
-        attempt: whose record must be there; None: it is not known which attempt made the result.
+        attempt: the number of the attempt that wrote the result, whose provenance.json must exist; None: unknown.
     """
     result = run.result()
     if result is None:
@@ -43,13 +43,13 @@ def judge_result(run: Run, attempt: int | None = None) -> End | None:
 
 
 def is_whole(run: Run) -> bool:
-    """Tell whether a run has a result and all files and rows that the result names."""
+    """Tell whether a run has a result and all files and rows that the result implies."""
     result = run.result()
     return result is not None and explain_lacking(run, result) is None
 
 
 def explain_lacking(run: Run, result: Mapping[str, Any], attempt: int | None = None) -> str | None:
-    """Return what a run with this result lacks, in words; None if the run is whole."""
+    """Return a text on the files or rows that a run with this result lacks; None if the run is whole."""
     try:
         return _explain_lacking(run, result, attempt)
     except (OSError, ValueError, csv.Error) as error:

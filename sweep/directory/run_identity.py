@@ -1,4 +1,4 @@
-"""The identity of a run: the signature of its config, and its directory's name from the swept keys."""
+"""The identity of a run: its config's signature, and the name of its directory, made from the swept keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweep.provenance.secrets import hide_in_word
 class Point:
     """A point of a grid: its resolved config, its swept keys with typed values, and all its overrides.
 
-    Where what was typed is a secret by its name, `overrides` has not got it.
+    In `overrides`, the values of secrets (keys such as X_TOKEN) are hidden.
     """
 
     config: dict[str, Any]
@@ -44,10 +44,10 @@ def name_points(
     overrides: Sequence[Mapping[str, str]],
     among: Sequence[Mapping[str, str]] | None = None,
 ) -> list[Point]:
-    """Return the points of a grid with names from the keys whose values differ; a single run is named by its overrides.
+    """Return the points of a grid, with the swept keys that name their runs; a single run is named by its overrides.
 
     Args:
-        among: overrides of these points and of those of the same sweep that came before them; None: there were none.
+        among: the overrides of these points and of the sweep's earlier points; None: there are no earlier points.
     """
     shown = find_swept_keys(among or overrides) or [
         key for typed in overrides[:1] for key in typed if key.partition(".")[0] not in NOT_IN_SIGNATURE
@@ -63,8 +63,8 @@ def name_points(
 def select_deciding_overrides(config: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, str]:
     """Return those overrides of a run that have an effect on the run.
 
-    A part that is none in the resolved `config`, such as the topology of a run that is not decentralised, is none
-    here, too, and has no options.
+    If a group is `none` in the resolved `config`, such as the topology of a run that is not decentralised, it is `none`
+    in the returned overrides, and overrides of its options are dropped.
     """
     found = {}
     for key, value in typed.items():
@@ -78,7 +78,7 @@ def select_deciding_overrides(config: Mapping[str, Any], typed: Mapping[str, str
 
 
 def read_signature(run: Run) -> str | None:
-    """Return the complete signature of an existing run; None if it is unknown or the run's state cannot be written."""
+    """Return the full signature of an existing run, from state.json or config.yaml; None if neither gives it."""
     known = run.state().get("signature")
     if isinstance(known, str):
         return known

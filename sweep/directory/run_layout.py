@@ -23,7 +23,7 @@ from sweep.directory.run_state import write_state
 def lay_out(sweep: Path, points: Sequence[Point], folder: str = run_directory.RUNS) -> list[Run]:
     """Create a run directory in `folder` for every point, with config.yaml and state.json; return the runs in order.
 
-    Directories of earlier runs with the same signature are kept as they are; equal points share one.
+    A directory of an earlier run with the same signature is kept unchanged; points with equal signatures share one.
     """
     return create_runs(locate_runs(sweep, points, folder))
 
@@ -44,7 +44,7 @@ def create_runs(places: Sequence[RunLocation], *, silent: bool = False) -> list[
 
 @dataclasses.dataclass(frozen=True)
 class RunLocation:
-    """The directory of a point's run, existing or not."""
+    """A point with its run directory, which may not exist yet."""
 
     point: Point
     run: Run
@@ -56,7 +56,7 @@ class RunLocation:
 def locate_runs(
     sweep: Path, points: Sequence[Point], folder: str = run_directory.RUNS, *, silent: bool = False
 ) -> list[RunLocation]:
-    """Return the run directory of every point: the run with its signature, or a new name. Write nothing."""
+    """Return every point's run directory: the existing one with its signature, or a new name; write nothing."""
     existing = {
         known: run for run in run_directory.runs_of(sweep, folder) if (known := read_signature(run)) is not None
     }
@@ -111,7 +111,7 @@ def _write_config(run: Run, config: Mapping[str, Any]) -> None:
 
 
 def _set_directory_aside(run: Run) -> None:
-    """Rename the remains of a directory that was removed while a process wrote to it."""
+    """Rename a directory that somebody removed while a process wrote to it, so that only some files are left."""
     if run.directory.is_dir():
         files.remove_partial(run.directory)
     if run.directory.is_dir() and read_signature(run) is None and any(run.directory.iterdir()):

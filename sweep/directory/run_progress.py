@@ -10,7 +10,7 @@ from gradsweep.run_directory import EPOCHS, STEPS, Run
 
 
 class RunProgress:
-    """The last rows of a run's CSVs; None if there are no rows yet, or they are damaged.
+    """A run's progress by the last rows of its CSVs; values are None without rows or if they are damaged.
 
     Raises:
         OSError: a file cannot be read.
@@ -25,14 +25,14 @@ class RunProgress:
         self.iterations_per_second = self.steps / time_s if self.steps and time_s else None
 
     def plan_steps(self, epochs: int | None, max_steps: int | None) -> float | None:
-        """Return the total number of steps of the run; None if it is not known yet."""
+        """Return the run's total number of steps, including those still to do; None if it is not known yet."""
         planned = [] if max_steps is None else [float(max_steps)]
         if self._steps_then and self.finished_epochs and epochs:
             planned.append(self._steps_then / self.finished_epochs * epochs)
         return min(planned, default=None)
 
     def compute_share(self, epochs: int | None, max_steps: int | None) -> float | None:
-        """Return the completed share of the steps, from 0 to 1; None if it is not known yet."""
+        """Return the fraction of the run's steps that are done, from 0 to 1; None if it is not known yet."""
         planned = self.plan_steps(epochs, max_steps)
         return min(1.0, self.steps / planned) if self.steps and planned else None
 

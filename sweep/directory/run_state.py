@@ -1,4 +1,4 @@
-"""state.json, the status of a run. Its launcher writes it, or the run's job in an allocation."""
+"""state.json, the status of a run. The sweep's launcher writes it, or the run's SLURM job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def write_state(run: Run, **changes: Any) -> None:
 
 
 def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | None, cause: str | None = None) -> None:
-    """Write the end of a run's latest attempt, whose processes have all ended."""
+    """Write the end of a run's latest attempt into state.json; all its processes must have ended."""
     files.remove_partial(run.directory)  # of a rank that was killed
     attempts = run.state()["attempts"] or [{"number": max([1, *run.attempt_numbers()])}]
     for path in run.attempt(attempts[-1].get("number", 1)).glob("stacks-*.txt"):
@@ -32,9 +32,10 @@ def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | N
 
 
 def finish_by_files(run: Run, *, is_running: bool) -> bool:
-    """Write the end of a run without processes, from its result or from the state that its ranks saved as they stopped.
+    """Write the final status of a run without processes, by its result.json, or by the state that its ranks saved.
 
-    Return whether there is either. What was saved counts only with `is_running`: the latest attempt has no end yet.
+    Return whether there is a result or a saved state. A saved state counts only if `is_running`: state.json has no end
+    of the latest attempt yet.
     """
     ended = judge_result(run)
     if ended is not None:
@@ -48,16 +49,17 @@ def finish_by_files(run: Run, *, is_running: bool) -> bool:
 
 
 def read_stopped(run: Run) -> dict[str, Any] | None:
-    """Return what the ranks of the latest attempt wrote when they saved and stopped; None if they did not."""
+    """Return the record that the ranks of the latest attempt wrote when they saved their state and stopped; None
+    without."""
     attempts = run.state()["attempts"]
     number = attempts[-1].get("number") if attempts else max(run.attempt_numbers(), default=None)
     return None if number is None else files.read_json(run.attempt(number) / run_directory.STOPPED)
 
 
 def reconcile_abandoned(run: Run) -> None:
-    """Correct the state of a run that no launcher watches by its files: a result counts.
+    """Correct the state of a run that no launcher watches: it is done if it has a result, else preempted or failed.
 
-    What is left running of its attempts is ended, also of one whose launcher died before it wrote of it.
+    Remaining processes of its attempts are killed, even if the launcher died before it recorded the attempt.
     """
     state = run.state()
     if state["status"] in run_directory.COMPLETE:
@@ -80,7 +82,7 @@ def exclude(run: Run) -> None:
 
 
 def include(run: Run, **changes: Any) -> None:
-    """Change fields of state.json, and record that the run is wanted (again), to be trained."""
+    """Change fields of state.json, and record that the run is to be trained: undo `exclude`."""
     state = run.state()
     if state.get("reason") == run_directory.ONLY_RACED:
         changes = {"reason": None, **changes}

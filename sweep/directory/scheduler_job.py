@@ -1,4 +1,4 @@
-"""Files that tell of a scheduler's jobs: job.json of each run, waiting.json of the sweep."""
+"""Files on a scheduler's jobs: job.json of each run, and waiting.json of the sweep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_job(run: Run) -> Job | None:
 
 
 def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]]) -> None:
-    """Write for other shells which runs' jobs wait, by name, and why a scheduler does not start them yet."""
+    """Write waiting.json for other shells: the job of each run that waits, by the run's name, and why it waits."""
     with contextlib.suppress(OSError):  # a full disk
         if waiting:
             files.write_json(directory / WAITING, {"pid": os.getpid(), "runs": dict(waiting)}, durable=False)
@@ -35,8 +35,7 @@ def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]])
 
 
 def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
-    """Return the waiting jobs that the sweep's current launcher has written; empty if an earlier launcher wrote
-    them."""
+    """Return the waiting jobs from waiting.json; empty if not the sweep's current launcher has written the file."""
     try:
         noted = files.read_json(directory / WAITING) or {}
     except OSError:

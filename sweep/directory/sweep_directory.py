@@ -1,4 +1,4 @@
-"""The directory of a sweep, locked for one process at a time, and its description."""
+"""The directory of a sweep, which one process at a time locks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Sweep:
     """An open sweep directory, locked so that no other process starts runs in it."""
 
     def __init__(self, directory: Path, *, fresh: bool) -> None:
-        """Open `directory`; with `fresh`, a name that another sweep took in the same second gets a number.
+        """Open and lock `directory`; if it is `fresh` and another sweep took its name in the same second, append a
+        number.
 
         Raises:
             UsageError: the directory cannot be written or another process holds it.
@@ -88,13 +89,14 @@ class Sweep:
         return UsageError(disk_errors.describe(error) or line)
 
     def _sign(self) -> None:
-        """Write the holder of the lock into the lock's file."""
+        """Write into the lock's file that this process holds the lock."""
         by = {"host": socket.gethostname(), "pid": os.getpid(), "since": files.now()}
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, json.dumps(by).encode() + b"\n", 0)
 
     def close(self) -> None:
-        """Release the lock; if nothing was written, remove the new directories."""
+        """Release the lock; if the sweep has no sweep.yaml and no runs, remove the lock's file and the new, empty
+        directory."""
         is_nothing = not any((self.directory / name).exists() for name in (run_directory.SWEEP, run_directory.RUNS))
         if is_nothing:
             with contextlib.suppress(OSError):
@@ -105,7 +107,7 @@ class Sweep:
                 self.directory.rmdir()
 
     def forget(self) -> None:
-        """Close and remove a sweep that was refused before its start. An older sweep stays."""
+        """Close and remove a new sweep that was refused before its start; keep a sweep that existed before."""
         if not self._before.isdisjoint((run_directory.SWEEP, run_directory.RUNS)):
             return
         for name in {*OURS, LOCK} - self._before:
@@ -126,7 +128,7 @@ class Sweep:
         """Return a sweep that another process has opened and handed over with its `descriptor`.
 
         Raises:
-            OSError: that is not the open lock file of `directory`, or the other process has ended.
+            OSError: `descriptor` is not the open lock file of `directory`, or the other process has ended.
         """
         sweep = cls.__new__(cls)
         sweep.directory, sweep._made, sweep._before = directory, False, set(OURS)
@@ -150,8 +152,8 @@ class Sweep:
 
         Args:
             swept: keys whose values differ between the points of the command so far.
-            race: the section of that name, as the command has it.
-            again: the points are more of the command that sweep.yaml tells of already.
+            race: the section `race` of the command's configs.
+            again: these are further points of the last command in sweep.yaml.
         """
         typed = dict.fromkeys(override for each in locations for override in each.point.overrides)
         planned_runs.note(self.directory, restore_runs.list_records(locations))

@@ -1,4 +1,4 @@
-"""Runs that no launcher works on, cancelled all the same."""
+"""Cancel runs on which no launcher works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drive queued runs to their end: polling, retries, pruning, requests of other shells."""
+"""The main loop of a sweep: submits runs, polls them until they end, retries, prunes, and handles requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sweep.system.signals import Interrupted, collect_signal
 
 @dataclasses.dataclass(frozen=True)
 class WaitingRetry:
-    """A run that waits for its retry."""
+    """A failed run that waits until it is retried."""
 
     at: float  # by time.monotonic()
     task: RunTask
@@ -43,10 +43,10 @@ class Drive:
 
     Args:
         directory: of the sweep, whose lock this process holds.
-        points: of all runs that were asked for, those that are complete too; runs that other shells ask for are added.
-        make_task: makes the task that the executor is given.
+        points: the points of all requested runs, including complete ones; requests of other shells add further runs.
+        make_task: makes the task of a run for the executor.
         verbosity: how much is printed.
-        events: where events are written for machines.
+        events: writes events for machines.
         resume_command: the command line that computes what is missing after an interruption.
     """
 
@@ -81,7 +81,7 @@ class Drive:
         """Compute the missing runs.
 
         Args:
-            handle_requests: does what other shells have asked for; called at any rate.
+            handle_requests: carries out the requests of other shells; called often.
 
         Raises:
             Interrupted: by a signal; everything that was started has been ended.
@@ -113,7 +113,8 @@ class Drive:
             self._give_up("the launcher failed")
 
     def _list_others(self, todo: Set[Run]) -> list[Run]:
-        """Return all other runs of the sweep if pruning compares with them: a sweeper submits several batches."""
+        """Return the sweep's runs that are not in `todo`, such as those of earlier batches, for pruning; empty without
+        pruning."""
         runs = [] if self.settings.prune is None else run_directory.runs_of(self.directory)
         return [run for run in runs if run not in todo]
 
@@ -123,7 +124,7 @@ class Drive:
         self._queue({run: self.make_task(run, point) for run, point in points.items()})
 
     def ask_to_end(self, runs: Mapping[Run, Job], reason: str) -> None:
-        """Ask for the end of these runs and drop their retries; their jobs report when they have ended."""
+        """Ask the jobs of these runs to end, and drop the runs' retries; a job reports when it has ended."""
         for run in runs:
             self._drop_retry(run, run_directory.CANCELLED, reason)
         self.executor.ask_to_end(list(runs.values()), reason)
@@ -181,7 +182,7 @@ class Drive:
                     time.sleep(POLL_S)
 
     def _queue_retries(self, retries: Mapping[Run, WaitingRetry]) -> None:
-        """Queue runs again; if a scheduler refuses them, their states stay those of the failure."""
+        """Queue failed runs again; if a scheduler refuses them, they stay failed."""
         try:
             self._queue({run: retry.task for run, retry in retries.items()})
         except UsageError as refused:
@@ -192,7 +193,7 @@ class Drive:
             self.failed += len(retries)
 
     def _decide_on_end(self, run: Run, job: Job) -> None:
-        """Decide whether a finished job is retried, ends the sweep, or neither."""
+        """Decide whether a job that has ended is retried, ends the whole sweep, or neither."""
         if job.status not in (run_directory.FAILED, run_directory.TIMEOUT):
             return
         again = None if self.ending else self.retries.plan_retry(job)

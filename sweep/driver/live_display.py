@@ -1,4 +1,4 @@
-"""The live part of a terminal: a line for each active run, and the progress of the whole sweep."""
+"""The live display on a terminal: a line for each active run, and the progress of the whole sweep."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WIDE, USUAL, NARROW = 100, 76, 50
 
 
 def build_picture(tracker: Tracker, width: int, height: int, now: float) -> RenderableType:
-    """Return the live part of the screen with at most `height` lines and `width` columns."""
+    """Return the live display with at most `height` lines and `width` columns."""
     room = height - FRAME
     parts: list[RenderableType] = []
     running = tracker.list_running()
@@ -74,7 +74,8 @@ def _build_table(ended: list[Row], running: list[Row], width: int, now: float) -
 
 
 def _build_labels(labels: Sequence[str], width: int) -> tuple[str, list[str]]:
-    """Return a heading and the lines below it: run names, or if these do not fit, values below their keys."""
+    """Return a column's heading and its cells: run names; if these are too wide, only values, with their keys as
+    heading."""
     if all(cell_len(label) <= width for label in labels):
         return "run", list(labels)
     keys = {",".join(re.findall(r"(?:^|,)([^,=]+)=", label)) for label in labels}
@@ -94,7 +95,7 @@ def _build_cells(row: Row, headings: Sequence[str], now: float) -> list[str]:
 
 
 def _build_bar(row: Row, width: int, now: float) -> ProgressBar:
-    """Return a progress bar that pulses until the first epoch has shown how many steps there are."""
+    """Return the progress bar of a run, which pulses until the first epoch has shown the total number of steps."""
     share = row.share
     return ProgressBar(
         total=1.0 if share is not None else None,
@@ -109,7 +110,7 @@ def _build_bar(row: Row, width: int, now: float) -> ProgressBar:
 
 
 def _build_totals(tracker: Tracker, width: int, now: float) -> list[RenderableType]:
-    """Return a progress bar of all runs with their time, and below it the counts by status."""
+    """Return a progress bar of the whole sweep with the remaining time, and below it the number of runs by status."""
     counts = tracker.count_statuses()
     queued, running = counts.pop(run_directory.PENDING, 0), counts.pop(run_directory.RUNNING, 0)
     over, total = sum(counts.values()), tracker.total

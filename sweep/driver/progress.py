@@ -1,4 +1,4 @@
-"""Progress of a running sweep: a live picture on a terminal, plain lines elsewhere, events for machines."""
+"""Reports the progress of a running sweep: a live display on a terminal, else plain lines; events for machines."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ SILENT = (run_directory.DONE, run_directory.CANCELLED, run_directory.PRUNED)
 
 
 class Progress:
-    """A context that shows the jobs of a sweep until its end; `refresh` may be called at any rate.
+    """A context manager that shows the progress of a sweep's jobs until it is left; `refresh` may be called often.
 
-    On a terminal: what has failed or been tried again stays in lines, below them a picture of what is running.
-    Elsewhere: a line for each run that ends.
+    On a terminal, failures and retries are permanent lines above a live display of the running runs. If stdout is no
+    terminal, each run that ends is a line.
 
     Args:
         jobs: all jobs of the sweep, in order.
-        configs: of each job's run.
-        finished: runs that needed nothing to be done.
-        console: where to.
-        quiet: failures only.
-        events: where the same is written for machines.
+        configs: the config of each job's run.
+        finished: the number of runs that were complete before.
+        console: the console to print to.
+        quiet: print failures only.
+        events: writes the same as events for machines.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Progress:
             self._live.__exit__(kind, error, trace)
 
     def add_job(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
-        """Show another job, in place of an earlier job of the same run; `config` is for a run without a config."""
+        """Show another job, in place of the same run's earlier job; `config` is needed if there was none."""
         self._report(self.tracker.update(time.monotonic()))
         self.tracker.add_job(job, config)
 
@@ -82,10 +82,10 @@ class Progress:
         """Report an event of a run other than its start and end.
 
         Args:
-            kind: `retried` (its job has failed, another is to come: it does not count as failed), `preempted` (its
-                job will begin once more), or another one, which is only reported; the event's name is `run_` and this.
+            kind: the event's name without `run_`. After `retried` the run does not count as failed, because another job
+                follows; after `preempted` the same job will begin again; other kinds are only reported.
             text: a line for people.
-            attempt: its number; None: the latest.
+            attempt: the number of the attempt; None: the latest one.
         """
         self._report(self.tracker.update(time.monotonic()))
         row = self.tracker.rows.get(run.directory)
@@ -106,9 +106,9 @@ class Progress:
             row.waiting = False
 
     def refresh(self, *, force: bool = False) -> None:
-        """Detect runs that have begun or ended since the last call; redraw the picture when due.
+        """Report runs that have begun or ended since the last call; redraw the live display when due.
 
-        After the context has been left, runs that have ended since are reported to machines only.
+        After the context has been left, runs that end are only reported as events.
         """
         now = time.monotonic()
         if now < self._look and not force:
@@ -162,8 +162,8 @@ class Progress:
         )
 
     def _format_end(self, change: Change, left: int) -> str:
-        """Return the line of a run that has ended; the lines of `left` others, which ended together with it, follow
-        later."""
+        """Return the line of a run that has ended; `left` more runs, which ended at the same poll, are not counted in
+        it yet."""
         job, row = change.job, change.row
         counts = self.tracker.count_statuses()
         over = self.tracker.total - counts[run_directory.PENDING] - counts[run_directory.RUNNING] - left

@@ -1,4 +1,4 @@
-"""The progress of a sweep: a row for each run, which runs have begun and ended, and the remaining time."""
+"""Tracks the progress of a sweep: one row for each run, the runs that begin and end, and the remaining time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STARTED, ENDED = "started", "ended"
 
 @dataclasses.dataclass(eq=False)
 class Row:
-    """One run: its newest job, and the progress that its CSVs show."""
+    """One run: its latest job, and its progress as read from its CSVs."""
 
     job: Job
     epochs: int
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def cores(self) -> int:
-        """The cores that the run occupies or asks for."""
+        """The number of cores that the run occupies, or will need."""
         return len(getattr(self.job, "cores", None) or ()) or self.job.task.cores
 
     def measure_seconds(self, now: float) -> float | None:
@@ -88,9 +88,9 @@ class Tracker:
 
     Args:
         jobs: one for each run that is to be computed, in order.
-        configs: of the same runs.
-        finished: so many other runs are complete already.
-        now: seconds of any clock that does not jump, as in all calls.
+        configs: the configs of the same runs.
+        finished: the number of other runs, which were complete before.
+        now: the time in seconds, by the same monotonic clock in all calls.
     """
 
     def __init__(self, jobs: Sequence[Job], configs: Sequence[Mapping[str, Any]], finished: int, now: float) -> None:
@@ -104,7 +104,7 @@ class Tracker:
             self.add_job(job, config)
 
     def add_job(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
-        """Follow another job, in place of an earlier job of the same run; `config` is for a run without a config."""
+        """Follow another job, in place of the same run's earlier job; `config` is needed if there was none."""
         directory = job.task.run.directory
         if (before := self.rows.get(directory)) is not None:
             row = Row(job, before.epochs, before.max_steps, before.evaluate_every)
@@ -116,7 +116,7 @@ class Tracker:
     def update(self, now: float) -> list[Change]:
         """Return which runs have begun and ended since the last call, in the order in which their jobs were added.
 
-        A run that did both is in the list twice: its start, then its end.
+        A run that has begun and ended since is in the list twice.
         """
         changes = []
         for directory, row in list(self._open.items()):
@@ -159,11 +159,11 @@ class Tracker:
         return self.finished + len(self.rows)
 
     def list_waits(self) -> list[str]:
-        """Return what waiting runs wait for other than their turn; each reason once."""
+        """Return the reasons why runs wait, each once, except that it is not their turn."""
         return list(dict.fromkeys(row.job.waits_for for row in self.rows.values() if row.job.waits_for))
 
     def has_shared_cores(self) -> bool:
-        """Tell whether other programs may use a run's cores."""
+        """Tell whether other programs may use the cores of any of the runs."""
         return any(row.job.shared_cores for row in self.rows.values())
 
     def count_statuses(self) -> collections.Counter[str]:
@@ -176,8 +176,9 @@ class Tracker:
     def estimate_remaining_s(self, now: float) -> float | None:
         """Return the seconds until all runs are done; None if they cannot be estimated yet.
 
-        What is left to compute, in core-seconds as runs of the same number of cores (or the next most similar one)
-        have taken, at the rate of core-seconds a second so far: gaps that gangs leave are in it.
+        The remaining work is divided by the rate so far, in core-seconds per second, which includes idle cores. The
+        work of a run is the mean core-seconds of finished runs with the same, or else the most similar, number of
+        cores.
         """
         active = [row for row in self._open.values() if row.began is not None]
         queued = collections.Counter(
@@ -211,13 +212,13 @@ class Tracker:
 
 
 def _has_begun(job: Job) -> bool:
-    """Tell whether an ended job had begun, also if both happened between two polls."""
+    """Tell whether an ended job had begun, even if no poll has seen it running."""
     has_attempt = getattr(job, "attempt", None) is not None
     return has_attempt or job.status not in (run_directory.PENDING, run_directory.CANCELLED)
 
 
 def _average_cost(known: Mapping[int, tuple[float, int]], cores: int) -> float:
-    """Return the mean core-seconds of the runs most similar in size."""
+    """Return the mean core-seconds of finished runs with the most similar number of cores."""
     nearest = min(known, key=lambda size: abs(math.log(size / cores)))
     total, count = known[nearest]
     return total / count

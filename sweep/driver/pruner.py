@@ -1,7 +1,7 @@
-"""Ends runs early because others of the sweep do better (sweep.prune).
+"""Ends runs early if other runs of the sweep are better (sweep.prune).
 
-The rule is Optuna's; what it is fed with is epochs.csv of finished and running runs, so any launcher and any sweeper
-will do.
+Optuna decides, by the values in epochs.csv of finished and running runs. So pruning works with any launcher and any
+sweeper.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sweep.settings.sweep import SweepSettings
 
 
 class Pruner:
-    """Ends runs that the rule calls hopeless; `poll` may be called at any rate.
+    """Ends runs that Optuna's MedianPruner would prune; `poll` may be called often.
 
-    Finished `others`, runs of the sweep beside those of `points`, are compared with as well.
+    `others` are further runs of the sweep, besides those of `points`: the finished ones are compared with, too.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Pruner:
                 self._report_value(run)
 
     def poll(self, jobs: Iterable[Job]) -> list[Job]:
-        """Read new epochs, end hopeless runs, and return the jobs of these."""
+        """Read new epochs, ask runs that are to be pruned to end, and return the jobs that have ended so."""
         if self._study is None:
             return []
         ended = []
@@ -79,7 +79,7 @@ class Pruner:
         return ended
 
     def _report_epochs(self, run: Run) -> str | None:
-        """Report all new epochs of a run to the study; return why the run is hopeless, or None."""
+        """Report all new epochs of a run to Optuna's study; return why the run is to be pruned, or None."""
         size = _read_size(run.path(run_directory.EPOCHS))
         if size == self._sizes.get(run.directory):
             return None
@@ -100,7 +100,7 @@ class Pruner:
         return reason
 
     def _report_value(self, run: Run) -> None:
-        """Report the final value of a done run to the study."""
+        """Report the final value of a done run to Optuna's study."""
         value = read_value(run, self.metric)
         self._over.add(run.directory)
         if not math.isnan(value) and run.directory in self._trials:
@@ -108,7 +108,7 @@ class Pruner:
 
 
 def revive_pruned(runs: Iterable[Run]) -> None:
-    """Mark pruned runs as pending, because sweep.prune is now off."""
+    """Mark pruned runs as pending, so that they are computed after all because sweep.prune is now off."""
     for run in runs:
         if run.status() == run_directory.PRUNED:
             write_state(run, status=run_directory.PENDING, reason=None)

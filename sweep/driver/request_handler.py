@@ -1,4 +1,4 @@
-"""Requests of other shells to the launcher of a sweep: cancel runs, or resume them."""
+"""Carries out requests of other shells to the launcher of a sweep: to cancel runs, or to resume them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sweep.planning.load_point import load_point
 
 
 class RequestHandler:
-    """Reads requests and carries them out; may be called at any rate."""
+    """Reads requests and carries them out; an instance may be called often."""
 
     def __init__(self, drive: Drive) -> None:
         self.drive = drive
@@ -47,7 +47,7 @@ class RequestHandler:
 
     @contextlib.contextmanager
     def _report_disk_errors(self) -> Iterator[None]:
-        """Print errors of the disk within the block instead of raising them, so that other runs continue."""
+        """Print errors of the disk in this block instead of raising them, so that the sweep continues."""
         try:
             yield
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Decide which failures are tried again, and when."""
+"""Decide which failed runs are retried, and when."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Retry:
 
 
 class Retries:
-    """The retries by this process; attempts before a resume do not count."""
+    """Decides on the retries of runs; counts only retries by this process, not those before a resume."""
 
     def __init__(self, settings: SweepSettings) -> None:
         self.limit, self.backoff_s = settings.retries, settings.backoff_s
@@ -51,8 +51,8 @@ class Retries:
 def is_worth_retrying(run: Run, cause: str) -> bool:
     """Tell whether another attempt may succeed.
 
-    A run whose time was over may if there is a checkpoint to go on from. One that ended without an error may if it had
-    trained: a failure before that is most often a wrong command for MPI.
+    A run that exceeded its time limit is retried if there is a checkpoint to continue from. A run that ended without an
+    error message is retried if it had trained a step: otherwise the command for MPI is most often wrong.
     """
     if cause == failure_causes.TIME:
         return any(run.path(run_directory.CHECKPOINT).glob("step-*"))

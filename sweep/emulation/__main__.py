@@ -1,7 +1,7 @@
-"""`python -m sweep.emulation ASKED MPIRUN ...`: an MPI job on emulated hosts; its exit status is the job's.
+"""`python -m sweep.emulation ASKED MPIRUN ...`: run an MPI job on emulated hosts; the exit status is the job's.
 
-ASKED is JSON from `sweep.emulation.build_command`. SIGUSR1, SIGUSR2 and SIGTERM go on to mpirun.
-Where the cluster cannot be made it ends with 1, and a failure-*.json in the attempt's directory says why.
+ASKED is JSON from `sweep.emulation.build_command`. SIGUSR1, SIGUSR2 and SIGTERM are passed on to mpirun. If the cluster
+cannot be built, the exit status is 1, and a failure-*.json in the attempt's directory gives the reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sweep.system.job_environment import AS_ROOT
 
 
 class Job:
-    """An MPI job in the namespaces of an emulated cluster, run by their first process."""
+    """An MPI job on an emulated cluster; its instance is in the first process of the cluster's namespaces."""
 
     def __init__(self, asked: dict[str, Any], words: Sequence[str]) -> None:
         self.cluster = Cluster.from_config(asked["network"], asked["ranks"])
@@ -116,19 +116,18 @@ class Job:
 
 
 def _keep_if_equal(asked: float, there: float) -> float | None:
-    """Return the requested value; None if the cluster has a different one."""
+    """Return the requested value if the cluster has the same one; else None."""
     return asked if asked == there else None
 
 
 def _count_cores() -> float:
-    """Return the total CPU time per second of all hosts, in cores: the run's leased cores, within a container's
-    limit."""
+    """Return how many cores all hosts have together: the run's leased cores, or a container's lower CPU limit."""
     leased = float(len(os.sched_getaffinity(0)))
     return min(leased, cgroups.read_cpu_limit() or leased)
 
 
 class Signals:
-    """Passes signals on to mpirun; earlier signals are passed on as soon as mpirun runs."""
+    """Passes signals on to mpirun; those that arrive before mpirun runs are passed on when it runs."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -149,14 +148,14 @@ class Signals:
 
     @staticmethod
     def _send(pid: int, number: int) -> None:
-        """Send a signal without Popen, which could consume the status of an mpirun that has just ended before
-        `Job.run` reads it."""
+        """Send a signal by `os.kill`: Popen's method would poll first, and so take an ended mpirun's status from
+        `Job.run`."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def report_failure(attempt: Path, reason: str) -> int:
-    """Write the reason of a failure into the file that the launcher reads; return the exit status."""
+    """Write the reason of a failure into a failure-*.json for the launcher; return the exit status of this program."""
     reason = f"the network could not be emulated: {reason}"
     print(reason, file=sys.stderr)
     report = {"rank": None, "reason": reason, "cause": START, "time": files.now()}

@@ -25,15 +25,15 @@ def find_program(program: str) -> str | None:
 
 
 class BuiltCluster:
-    """A cluster in this process's namespaces, with the kernel's bridge as its switch.
+    """An emulated cluster in this process's namespaces; its switch is the kernel's bridge.
 
     Args:
-        place: an empty directory of a file system that ends with the namespaces.
-        cores: that the cluster may use.
+        place: an empty directory in a file system that is removed with the namespaces.
+        cores: the cores that the cluster may use.
 
     Attributes:
-        cluster: without the latencies and losses that cannot be had, after `start_delay`.
-        problems: texts on what could not be had, and why.
+        cluster: the hosts and links; after `start_delay` without latencies and losses that cannot be emulated.
+        problems: texts on what could not be emulated, and why.
 
     Raises:
         RuntimeError: a command or the kernel refuses; `str()` says what.
@@ -73,9 +73,9 @@ class BuiltCluster:
 
 
 def set_receive_cores(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
-    """Set the cores that process the received packets of existing interfaces; needs root.
+    """Choose the cores that process the packets received by existing interfaces (RPS); needs root.
 
-    For kernels that cannot set them when an interface is made (no attribute `MASK`).
+    Only for kernels without the setting `ip_tc_commands.MASK`, by which new interfaces get these cores.
 
     Raises:
         OSError: the kernel refuses.
@@ -114,7 +114,7 @@ def name_module(name: str) -> str:
 
 
 def _explain_missing(said: str, line: str) -> str:
-    """Return which kernel module a line of `ip` or `tc` lacks, judged by its message; empty if none."""
+    """Return a hint at the kernel module that a line of `ip` or `tc` lacks, judged by its error message; else empty."""
     kind = next((begin for what, begin in MODULES.items() if "nknown" in said and what in said), None)
     kernel_module = next((word for word in ("netem", "tbf", "veth", "bridge") if word in line.split()), None)
     return "" if kind is None or kernel_module is None else f"; it lacks the {name_module(kind + kernel_module)}"
@@ -124,7 +124,7 @@ def run_batch(program: str, lines: Sequence[str]) -> None:
     """Execute lines of commands with `ip` or `tc` in this network namespace.
 
     Raises:
-        RuntimeError: a line fails; names it and the reason.
+        RuntimeError: a line fails; the message names it and the reason.
     """
     path = find_program(program)
     if path is None:

@@ -1,4 +1,4 @@
-"""Test before the start what this machine can emulate, once per process, in a process of its own."""
+"""Test in a separate process, once per process and before any run starts, what this machine can emulate."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores:
 
     Args:
         network: the section of the config, as `sweep.emulation.find_emulation` has it.
-        ranks: of the run.
-        command: that starts them (mpi.command), with its program's full path.
-        cores: that runs may have at the same time.
+        ranks: the number of the run's ranks.
+        command: mpi.command, which starts the ranks, with its program's full path.
+        cores: the number of cores that all running runs may have together.
 
     Raises:
-        UsageError: says what is missing, and which package or setting would help.
+        UsageError: it cannot; the message says what is missing, and which package or setting would help.
     """
     name = network["name"]
     missing = [program for program in PROGRAMS if find_program(program) is None]
@@ -65,14 +65,14 @@ def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores:
 
 
 def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) -> None:
-    """Refuse more hosts than a machine's cores, memory and switch allow.
+    """Refuse more hosts than the machine's cores and memory and the emulated switch allow.
 
     Args:
-        cores: that runs may have at the same time.
-        memory: that they may have, in bytes.
+        cores: the number of cores that all running runs may have together.
+        memory: the bytes of memory that all running runs may have together.
 
     Raises:
-        UsageError: with the limit and its reason.
+        UsageError: too many hosts; the message has the limit and its reason.
     """
     hosts, ranks_a_host = count_hosts(network, ranks), int(network["workers_per_host"])
     limits = [
@@ -102,7 +102,7 @@ def _build_refusal(name: str, problem: str) -> UsageError:
 
 @functools.cache
 def _is_open_mpi(program: str) -> bool:
-    """Tell whether a launcher is Open MPI's, in a version with the necessary options."""
+    """Tell whether an MPI launcher is Open MPI's, in a version with the necessary options."""
     text = read_text(program, "--version", timeout=SECONDS)
     version = next((word for word in text.split() if word[:1].isdigit()), "0")
     return "(Open MPI)" in text and int(version.split(".")[0]) >= 5
@@ -110,7 +110,7 @@ def _is_open_mpi(program: str) -> bool:
 
 @functools.cache
 def try_emulation() -> dict[str, Any]:
-    """Try to build a cluster; return `problem` if that failed, else `netem`."""
+    """Try to build a cluster; return why that failed (`problem`), or whether the kernel has netem (`netem`)."""
     command = [sys.executable, "-m", "sweep.emulation.capability_check"]
     try:
         with tempfile.TemporaryDirectory(prefix="gradsweep-") as scratch:

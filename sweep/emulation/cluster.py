@@ -1,4 +1,4 @@
-"""The hosts of an emulated cluster and their links, in numbers. Pure."""
+"""The hosts of an emulated cluster and their links as numbers: computes only, without side effects."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Host:
     """An emulated host: a network namespace with one interface, `eth0`.
 
     Attributes:
-        number: from 0; the last number is that of the switch's own port, from where the ranks are started.
-        bandwidth: of its link, each way, in bit/s.
-        latency: its own, one way, in s.
+        number: counted from 0; the last number is the switch itself, from which the ranks are started.
+        bandwidth: the bandwidth of its link in each direction, in bit/s.
+        latency: the host's own one-way latency, in s; `Cluster.compute_latency` combines those of two hosts.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Host:
 
     @property
     def port(self) -> str:
-        """The name of the link's end at the switch."""
+        """The name of the switch's interface at the host's link."""
         return f"port{self.number}"
 
     @property
@@ -55,12 +55,12 @@ class Host:
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """All hosts that the ranks need: rank r is on host r // workers_per_host.
+    """The hosts of an emulated cluster: rank r is on host r // workers_per_host.
 
     Attributes:
-        bandwidth: of a host's link where the host has none of its own, in bit/s.
-        latency: likewise, one way between two hosts, in s; where all hosts have the same latency, that one.
-        loss: share of the packets between hosts that the switch drops.
+        bandwidth: the default bandwidth of a host's link, in bit/s.
+        latency: the default one-way latency between two hosts, in s; if all hosts have the same latency, that one.
+        loss: the fraction of the packets between hosts that the switch drops.
     """
 
     hosts: tuple[Host, ...]
@@ -84,7 +84,7 @@ class Cluster:
 
     @property
     def switch(self) -> Host:
-        """The switch's own address, which is on a link without limits."""
+        """The switch itself as a host, from which ranks are started; its link has no limits."""
         return Host(len(self.hosts))
 
     def compute_latency(self, one: Host, other: Host) -> float:
@@ -93,12 +93,12 @@ class Cluster:
 
     @property
     def farthest(self) -> tuple[Host, Host]:
-        """Two hosts with the largest distance."""
+        """The two hosts with the largest latency between them."""
         one, other = sorted(self.hosts, key=lambda host: -host.latency)[:2]
         return one, other
 
     def replace_latency(self, latency: float, loss: float) -> Cluster:
-        """Return this cluster with one latency in s for all hosts, and with another share of lost packets."""
+        """Return this cluster with the same latency (s) for all hosts, and with another fraction of lost packets."""
         hosts = tuple(dataclasses.replace(host, latency=latency) for host in self.hosts)
         return dataclasses.replace(self, hosts=hosts, latency=latency, loss=loss)
 
@@ -114,12 +114,12 @@ class Cluster:
 
 
 def count_hosts(network: Mapping[str, Any], ranks: int) -> int:
-    """Return how many hosts this number of ranks fills."""
+    """Return the number of hosts for this number of ranks."""
     return -(-ranks // int(network["workers_per_host"]))
 
 
 def _read_link(section: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the bandwidth in bit/s and the latency in s; trainers/options/networks.py has checked them."""
+    """Return a section's bandwidth in bit/s and latency in s, which trainers/options/networks.py has checked."""
     rate, time = units.bits_per_second(section["bandwidth"]), units.seconds(section["latency"])
     assert rate is not None and time is not None, section
     return rate, time
@@ -127,12 +127,12 @@ def _read_link(section: Mapping[str, Any]) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """A token bucket (tc-tbf) for a link.
+    """The parameters of a token bucket (tc-tbf), which limits a link's rate.
 
     Attributes:
-        rate: bit/s.
-        burst: bytes that an idle link sends at once.
-        limit: bytes that may wait; more are dropped.
+        rate: the link's bandwidth, in bit/s.
+        burst: the size of the bucket, in bytes: so much an idle link sends at once.
+        limit: the size of the queue, in bytes; packets beyond it are dropped.
     """
 
     rate: float
@@ -141,12 +141,13 @@ class Shape:
 
     @classmethod
     def from_rate(cls, rate: float, packet: int) -> Shape:
-        """Return a bucket for packets of up to `packet` bytes; it would cut larger packets up, at ten times the CPU
+        """Return a bucket that holds packets of up to `packet` bytes: it would split larger ones, at ten times the CPU
         time.
 
-        The bucket also has room for 150 us of the rate, by which a timer may be late. 100 ms of the rate or 4 MB may
-        wait, as in a switch with deep buffers: packets are lost only if many hosts send to one. Our own switch
-        (switch.c) holds no more than its sockets do (`delay.explain_small_buffer`).
+        The bucket also holds what the link sends in 150 us, because timers may be late by that time. The queue holds
+        what the link sends in 100 ms, at least 4 MB, as in a switch with deep buffers: packets are lost only if many
+        hosts send to one. In our own switch (switch.c) the sockets' buffers may be smaller
+        (`delay.explain_small_buffer`).
         """
         return cls(rate, round(packet * 1.1 + rate / 8 * 150e-6), min(round(max(rate / 8 * 0.1, 4e6)), MOST_WAITING))
 
@@ -160,6 +161,6 @@ def compute_packet_bytes(cluster: Cluster) -> int:
 
 
 def compute_bulk_bytes(cluster: Cluster) -> int:
-    """Return the bytes that the slowest link sends in 500 us, within the sizes that the kernel takes at once."""
+    """Return how many bytes the slowest link sends in 500 us, but at least two frames and at most 64 KiB."""
     slowest = min(host.bandwidth for host in cluster.hosts)
     return int(min(max(slowest / 8 * 500e-6, 2 * MTU), 65536))

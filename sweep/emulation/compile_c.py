@@ -1,4 +1,4 @@
-"""Compile our C programs once for a user; they are kept by the hash of source and machine."""
+"""Compile our C programs once per user; the cache names them by a hash of the source and the machine."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def find_compiler() -> str | None:
 
 
 def compile_program(name: str, scratch: Path) -> Path:
-    """Compile `name`.c to a program or a library, unless that was done before; return its path.
+    """Compile `name`.c to a program or a library, unless the cache has it; return its path.
 
     Args:
-        scratch: a directory for it where the user's cache cannot be written.
+        scratch: a directory for the result if the user's cache cannot be written.
 
     Raises:
         NotCompiled: there is no compiler, or it fails.

@@ -1,4 +1,4 @@
-"""Measure how long packets take between two hosts, and delay them until they take as long as the network asks for."""
+"""Measure the latency between emulated hosts, and delay packets so that it becomes the requested latency."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ MOST_HELD = 64 << 20
 
 
 class Netem:
-    """The kernel's netem at the switch's ports: the same delay for all pairs of hosts.
+    """Delays packets by the kernel's netem at the switch's ports, equally for all pairs of hosts.
 
     Attributes:
-        own: s that the machine takes by itself, by the last call of `set_delay`.
+        own: the latency in s without an added delay, as given to the last call of `set_delay`.
     """
 
     name = "netem"
@@ -46,22 +46,22 @@ class Netem:
         run_batch("tc", ip_tc_commands.build_switch_shapes(self.cluster, self.cluster.latency))
 
     def set_delay(self, own: float, loss: float) -> None:
-        """Delay packets so that, with the machine's `own` time (s), hosts have their latency; drop a share of the
-        packets."""
+        """Add the delay that, with the latency `own` (s) of the machine itself, gives the requested latency; set the
+        loss."""
         self.own = own
         run_batch("tc", ip_tc_commands.build_delay_change(self.cluster, max(0.0, self.cluster.latency - own), loss))
 
     def remove(self) -> None:
-        """Give the ports back to the kernel's bridge."""
+        """Remove netem from the ports."""
         run_batch("tc", ip_tc_commands.build_switch_shapes(self.cluster))
 
 
 class Switch:
-    """Our switch (switch.c), in place of the kernel's bridge.
+    """Delays packets by our own switch (switch.c) in place of the kernel's bridge; each pair of hosts has its delay.
 
     Raises:
-        NotCompiled: it cannot be compiled.
-        RuntimeError: it does not start.
+        NotCompiled: the switch cannot be compiled.
+        RuntimeError: the switch does not start.
     """
 
     name = "switch"
@@ -101,9 +101,9 @@ Delayer = Netem | Switch
 
 
 def explain_small_buffer(cluster: Cluster, held: int) -> str | None:
-    """Return a line if our switch can buffer fewer bytes for a port than may wait there; else None.
+    """Return a warning if our switch's buffer for a port (`held` bytes) is smaller than the emulated queue; else None.
 
-    The kernel gives it as much as it asks for only if the user has the right.
+    The kernel limits the buffers of sockets (rmem_max, wmem_max) unless the user is root.
     """
     packet = compute_packet_bytes(cluster)
     wanted = min(MOST_HELD, max(Shape.from_rate(host.bandwidth, packet).limit for host in cluster.hosts))
@@ -116,12 +116,13 @@ def explain_small_buffer(cluster: Cluster, held: int) -> str | None:
 
 
 def build_table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
-    """Return the input of switch.c: lost packets of 2^32, then ns from each port to each; the last port belongs to no
-    host.
+    """Return the table for switch.c: the loss times 2^32, then the delay in ns from each port to each port, row by row.
+
+    The last port belongs to no host: from it ranks are started, without delay.
 
     Args:
-        own: s that the machine takes by itself.
-        loss: share of the packets between hosts.
+        own: the latency in s without an added delay.
+        loss: the fraction of the packets between hosts to drop.
     """
     places = (*cluster.hosts, cluster.switch)
 
@@ -134,13 +135,13 @@ def build_table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
 
 
 def start_delay(built: BuiltCluster, has_netem: bool) -> tuple[Delayer | None, float | None]:
-    """Start the delay and loss of packets, if the network has any; return it and the time of a small message.
+    """Start to delay and drop packets, if the network asks for it; return the delayer and the measured latency.
 
-    Latencies and losses that cannot be had are noted in `built.problems` and taken out of `built.cluster`.
+    Latencies and losses that cannot be emulated are noted in `built.problems` and removed from `built.cluster`.
 
     Returns:
-        The delayer (None: none is needed, or can be had), and the one-way time in s that was measured between two hosts
-        as far apart as any; None with a single host, and where the latency is long.
+        The delayer (None: not needed or not possible), and the measured one-way time in s of a small message between
+        the two farthest hosts (None with a single host, and if the latency is too long to measure).
     """
     if len(built.cluster.hosts) < 2:
         return None, None
@@ -195,7 +196,7 @@ def _start_delayer(built: BuiltCluster, has_netem: bool) -> Delayer | None:
 
 
 def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
-    """Return the typical seconds of a small message from one host to another: half a round trip of TCP."""
+    """Return the typical latency in s of a small message from one host to another: half of a round trip by TCP."""
 
     def answer() -> None:
         namespaces.enter(built.find_namespace(other))
@@ -226,7 +227,8 @@ def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
 
 
 def compute_typical(times: Sequence[float]) -> float:
-    """Return the smallest median of consecutive blocks, which excludes short work of other programs."""
+    """Return the smallest of the medians of consecutive blocks, so that short disturbances by other programs do not
+    count."""
     blocks = [times[start : start + BLOCK] for start in range(0, max(1, len(times) - BLOCK + 1), BLOCK)]
     return min(map(statistics.median, blocks))
 

@@ -1,4 +1,4 @@
-"""Build the commands and settings by which `ip`, `tc`, the kernel and mpirun make a cluster, as texts."""
+"""Build, as texts, the commands for `ip` and `tc`, the kernel settings and mpirun's arguments of a cluster."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def build_host_settings(cluster: Cluster, cores: Iterable[int]) -> Settings:
 
 
 def build_host_links(cluster: Cluster, host: Host, switch_namespace: str) -> list[str]:
-    """Build lines for `ip -batch` in a host's namespace: its link to the switch, and its neighbours."""
+    """Build lines for `ip -batch` in a host's namespace: the link to the switch, and the other hosts' MAC addresses."""
     packet = compute_packet_bytes(cluster)
     cut = "gso_max_segs 1" if cluster.loss else f"gso_max_size {packet}"
     others = [other for other in (*cluster.hosts, cluster.switch) if other != host]
@@ -76,12 +76,13 @@ def build_host_links(cluster: Cluster, host: Host, switch_namespace: str) -> lis
 
 
 def build_host_shapes(cluster: Cluster, host: Host) -> list[str]:
-    """Build lines for `tc -batch` in a host's namespace, for what the host sends."""
+    """Build lines for `tc -batch` in a host's namespace, which limit the rate at which the host sends."""
     return [f"qdisc replace dev eth0 root handle 1: {_format_bucket(cluster, host)}"]
 
 
 def build_switch_links(cluster: Cluster) -> list[str]:
-    """Build lines for `ip -batch` in the switch's namespace, after the hosts: its own link and the kernel's bridge."""
+    """Build lines for `ip -batch` in the switch's namespace, once the hosts exist: its own link and the kernel's
+    bridge."""
     here = cluster.switch
     return [
         "link set lo up",
@@ -101,10 +102,10 @@ def build_port_links(cluster: Cluster, change: str) -> list[str]:
 
 
 def build_switch_shapes(cluster: Cluster, delay: float | None = None) -> list[str]:
-    """Build lines for `tc -batch` in the switch's namespace, for what each host is sent.
+    """Build lines for `tc -batch` in the switch's namespace, which limit the rate at which each host receives.
 
     Args:
-        delay: that the kernel's netem adds, in s; None: no netem.
+        delay: the delay that the kernel's netem adds, in s; None: no netem.
     """
     lines = []
     for host in cluster.hosts:
@@ -119,7 +120,7 @@ def build_switch_shapes(cluster: Cluster, delay: float | None = None) -> list[st
 
 
 def build_delay_change(cluster: Cluster, delay: float, loss: float = 0.0) -> list[str]:
-    """Build lines for `tc -batch` in the switch's namespace that change netem's delay, in s, and its losses."""
+    """Build lines for `tc -batch` in the switch's namespace, which change netem's delay (s) and fraction of losses."""
     return [f"qdisc change dev {host.port} root handle 1: {_format_netem(delay, loss)}" for host in cluster.hosts]
 
 
@@ -139,20 +140,21 @@ def build_hosts_file(cluster: Cluster) -> str:
 
 
 def build_hostfile(cluster: Cluster) -> str:
-    """Build Open MPI's file of hosts."""
+    """Build the hostfile of Open MPI."""
     return "".join(f"{host.name} slots={cluster.workers_per_host}\n" for host in cluster.hosts)
 
 
 def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, prefix: str, plain: str) -> str:
-    """Build a shell script that stands in for ssh: `agent [options] HOST COMMAND...` runs a command on a host.
+    """Build a shell script to replace ssh (Open MPI's launch agent): `agent [options] HOST COMMAND...` runs a command
+    on a host.
 
     Args:
-        cores: leased to the run. A host gets its own where there are enough; else it gets none, as the first rank of
-            each host would take the first of the shared ones.
-        threads: of each rank.
-        place: directory of the files of the hosts' namespaces: NAME.net and NAME.uts.
-        prefix: of Open MPI, which does not quote it: a space in it would end a word.
-        plain: another name of the prefix, without spaces.
+        cores: the cores leased to the run. If there are enough, ranks are pinned to cores of their host only; else they
+            are not pinned, because the first rank of every host would be pinned to the same core.
+        threads: the number of threads of each rank.
+        place: the directory with the files NAME.net and NAME.uts of the hosts' namespaces.
+        prefix: Open MPI's installation directory. Open MPI does not quote it, so a space in it would split a word.
+        plain: another path of the same directory, without spaces.
     """
     wanted = cluster.workers_per_host * threads
     lines = []
@@ -182,10 +184,10 @@ def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str
 
 
 def build_mpi_arguments(hostfile: str, agent_file: str, preload: str | None) -> list[str]:
-    """Build the arguments of mpirun that come before the user's: one daemon a host, and TCP between all ranks.
+    """Build mpirun's arguments that precede the user's: they demand one daemon per host, and TCP between all ranks.
 
     Args:
-        preload: a library for the ranks alone; None: none.
+        preload: a library to preload into the ranks only; None: none.
     """
     daemons = {"plm": "ssh", "plm_ssh_agent": agent_file, "prte_if_include": SUBNET}
     ranks = {

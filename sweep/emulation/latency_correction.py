@@ -1,7 +1,7 @@
-"""Correct the delay by the latency of the ranks' own messages, which is longer than that of a bare connection.
+"""Correct the delay of packets by the latency of MPI messages, which is longer than that of a plain TCP connection.
 
-A rank sends a line with the seconds that messages take too long (below 0: too short) through a socket in the file
-system, which all hosts share, and continues after the answer that the delay is changed.
+A rank sends a line with the excess of its messages' latency in seconds (negative: too short), and continues when the
+answer says that the delay is changed. It uses a Unix socket, as all hosts share the file system.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ ANSWER = b"done\n"
 
 
 class LatencyCorrection(threading.Thread):
-    """Applies corrections from ranks until the process ends.
+    """The thread that receives corrections from ranks and applies them, until the process ends.
 
     Args:
-        path: of the socket.
-        cluster: its loss stays the same.
-        children: held while this thread waits for the status of processes.
+        path: the path of the Unix socket.
+        cluster: has the latencies, and the loss, which is kept.
+        children: the lock to hold while this thread runs child processes and waits for them.
 
     Raises:
-        OSError: the socket cannot be made.
+        OSError: the socket cannot be created.
     """
 
     def __init__(self, path: Path, delayer: Delayer, cluster: Cluster, children: threading.Lock) -> None:
@@ -51,7 +51,7 @@ class LatencyCorrection(threading.Thread):
                     link.sendall(ANSWER)
 
     def _correct(self, excess: float) -> None:
-        """Add `excess` seconds to the correction, which keeps the delay between none and twice the latency."""
+        """Reduce the delay by another `excess` seconds, but keep it between 0 and twice the requested latency."""
         if not math.isfinite(excess):
             return
         latency = self.cluster.compute_latency(*self.cluster.farthest)

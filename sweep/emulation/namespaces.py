@@ -1,6 +1,6 @@
-"""Run a job in temporary namespaces, by system calls; all that is made in them ends with their first process.
+"""Run a job in temporary namespaces, by system calls; all that is created in them ends with their first process.
 
-Python's own `os.unshare` and `os.setns` came with 3.12.
+Python has `os.unshare` and `os.setns` only from 3.12 on.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def contain(body: Callable[[Callable[[], None]], int]) -> NoReturn:
     """Call `body` in the first process of new namespaces, and then end this process with the same status.
 
     Args:
-        body: gets a function to call once it listens to signals, right before the job begins: from then on they are
-            passed on to it. It returns the job's exit status, negative for the signal that has ended the job: this
-            process then ends by the same signal.
+        body: starts the job. Its argument is a function to call when `body` has installed its signal handlers, right
+            before the job begins: from then on this process passes signals on. It returns the job's exit status, or -n
+            if signal n ended the job: this process then ends by the same signal.
 
     Raises:
-        OSError: the kernel refuses; `strerror` says what.
+        OSError: the kernel refuses; `strerror` names the kind of namespaces.
     """
     separate()
     theirs, ours = os.pipe()  # messages of the first process
@@ -115,7 +115,8 @@ def _leave(code: int) -> NoReturn:
 
 
 def separate() -> None:
-    """Create process namespaces for this process's children, and user namespaces if only those are allowed.
+    """Create a PID namespace for this process's children; without the right to do so, create it in a new user
+    namespace.
 
     Raises:
         OSError: the kernel refuses.
@@ -141,15 +142,15 @@ def separate() -> None:
 
 
 def _die_with_parent(alive: int) -> None:
-    """Have this process killed with the outer one, whose end of `alive` then closes: getppid() does not show it
-    here."""
+    """Let the kernel kill this process when its parent ends; exit if the parent has ended already, which closes
+    `alive`."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if select.select([alive], [], [], 0)[0]:
         os._exit(1)
 
 
 def isolate(place: Path) -> None:
-    """Move this process to new namespaces for mounts, network, names and IPC, with an empty file system in `place`.
+    """Move this process to new mount, network, UTS and IPC namespaces, and mount an empty file system at `place`.
 
     Raises:
         OSError: the kernel refuses.
@@ -162,7 +163,7 @@ def isolate(place: Path) -> None:
 
 
 def create_host(name: str, net: Path, uts: Path) -> None:
-    """Enter a new network and name namespace; the files `net` and `uts` keep both after this process has ended."""
+    """Enter a new network and a new UTS namespace; the files `net` and `uts` keep them after this process has ended."""
     _unshare(CLONE_NEWNET | CLONE_NEWUTS, "network namespaces")
     set_name(name)
     for path, kind in ((net, "net"), (uts, "uts")):
@@ -191,10 +192,9 @@ def bind(source: Path, target: Path) -> None:
 
 
 def start(function: Callable[[], Value]) -> Callable[[], Value]:
-    """Start a function in a process of its own; return a function that waits for its end and returns its value, sent as
-    JSON.
+    """Start a function in a new process; return a function that waits for its end and returns its value (by JSON).
 
-    The result raises RuntimeError with what the function raised.
+    The returned function raises RuntimeError with the error that `function` raised.
     """
     out, into = os.pipe()
     child = os.fork()

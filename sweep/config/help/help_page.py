@@ -1,4 +1,4 @@
-"""The help of multirun.py: groups, aliases, and options with their comments in conf/.
+"""The help of multirun.py: config groups, aliases, and options with their comments from conf/.
 
 Each option shows its composed value: `compressor=topk --help` shows the options of compressor=topk, and --help those of
 the default choices.
@@ -38,7 +38,7 @@ def print_help(hydra: Hydra, config_name: str | None, args_parser: Any, args: An
 
 
 def compose_help(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Sequence[str]) -> str:
-    """Return the whole help, or the options of those groups whose choice in `config` differs from the `usual` one."""
+    """Return the whole help; if groups are chosen on the command line, only the options of these choices."""
     words = {group.lstrip("+"): value for group, _, value in (word.partition("=") for word in typed)}
     folders = [Path(source.path) for source in config.hydra.runtime.config_sources if source.schema == "file"]
     choices = {str(group): str(name) for group, name in config.hydra.runtime.choices.items() if name is not None}
@@ -97,7 +97,7 @@ def _find_meaning(path: Path | None) -> str:
 
 
 def _find_base(path: Path | None) -> str:
-    """Return the name in the same group for which a file is an alias; empty if it is none, as for an experiment."""
+    """Return the name for which an alias's file stands (in the same group); empty if the file is no alias."""
     first = (_read(path).get("defaults") or [""])[0]
     if not isinstance(first, str) or first.startswith("/") or _is_global(path):
         return ""
@@ -128,7 +128,7 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Page:
-    """The help on a file of conf/: its comments, and its options with the values of a config."""
+    """The help on one file of conf/: its comments, and its options with their values in a config."""
 
     folders: Sequence[Path]
     group: str
@@ -136,7 +136,7 @@ class _Page:
     values: Mapping[str, Any]
 
     def split_names(self, typed: str) -> list[_Page]:
-        """Return the pages of all names in `compressor=qsgd,svd`, with the files' values; without such a list this
+        """Return a page for each name in a list such as `qsgd,svd`, with the values in its file; without a list this
         page."""
         names = typed.split(",") if "," in typed else []
         return [dataclasses.replace(self, name=name, values={}) for name in names] or [self]

@@ -1,4 +1,4 @@
-"""Complete words for the shell after a comma, and leave out words that a user should not type."""
+"""Shell completion: completes lists after each comma, and omits words that a user should not type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def complete(query: Callable[[str], list[str]], line: str) -> list[str]:
 
 
 def _drop_foreign(words: list[str]) -> list[str]:
-    """Remove the classes of config sections, which Hydra takes for groups, and launchers of other packages."""
+    """Remove our registered types, which Hydra takes for config groups, and launchers of other packages."""
     kept = [word for word in words if not word.startswith("schema")]
     mark = f"{schema.LAUNCHER}="
     launchers = [word.removeprefix(mark) for word in kept if word.startswith(mark)]
