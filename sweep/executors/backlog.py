@@ -1,10 +1,12 @@
 """Chooses the run that starts next: the first in the queue, or a smaller one if that does not delay the first.
 
-EASY backfill (Lifka, 1995): the first run in the queue has a reservation, the time at which enough will be free for it
-by the estimates for the running ones. A later run may start before it if it will have ended by then, or if it leaves
-enough of every resource at that time. Without estimates for the running ones all start in order.
+EASY backfill (Lifka, 1995): the first run in the queue has a reservation, the time at which enough resources will be
+free for it, by the estimated ends of the running runs. A later run may start before the first one if it will have ended
+at that time, or if it leaves enough of every resource for the first one. Without estimates for the running runs, all
+runs start in order.
 
-Amounts are numbers of cores, GPUs and places; a place is one of the runs that may run at the same time.
+Amounts are numbers of cores, GPUs and places. Each run occupies one place, so the number of places limits how many runs
+run at the same time.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ UNLIMITED = 1 << 30
 
 
 def count_places(max_parallel: int | None, cores: int, share_cores: bool) -> int:
-    """Return how many runs may be active at the same time: as many as cores if all share the cores."""
+    """Return how many runs may run at the same time: `max_parallel`, or if all runs share the cores, one per core."""
     if max_parallel is not None:
         return max_parallel
     return cores if share_cores else UNLIMITED
@@ -45,9 +47,9 @@ class Entry(Generic[Item]):
     """A run in the queue.
 
     Attributes:
-        wants: its amounts.
-        seconds: how long it will take; None: unknown.
-        promised: the latest time at which it could have started, by its first reservation at the head.
+        wants: the amounts that the run needs.
+        seconds: the estimated duration; None: unknown.
+        promised: the earliest start that any of its reservations has given; after this time no run may overtake it.
     """
 
     item: Item
@@ -57,7 +59,7 @@ class Entry(Generic[Item]):
 
 
 class Backlog(Generic[Item]):
-    """The queue of runs, in the order in which they were added, so that no run waits for ever."""
+    """The queue of runs, in the order in which they were added; with backfill, but so that no run waits forever."""
 
     def __init__(self) -> None:
         self._entries: list[Entry[Item]] = []
@@ -79,12 +81,12 @@ class Backlog(Generic[Item]):
         self._entries.remove(entry)
 
     def backfill(self, free: Amounts, running: Sequence[tuple[Amounts, float | None]], now: float) -> list[Entry[Item]]:
-        """Return the entries that may all start now although the first entry cannot.
+        """Return entries that may all start now, before the first entry, for which too little is free.
 
         Args:
-            free: what could be leased now; the head wants more.
-            running: the amounts of each running run, and when it will end by its estimate.
-            now: seconds, on the clock of the ends.
+            free: the free amounts; the first entry needs more.
+            running: for each running run its amounts, and its estimated end (None: unknown).
+            now: the time in seconds, by the same clock as the ends.
         """
         head = self.head
         if head is None or not any(free) or (reserved := reserve(head.wants, free, running, now)) is None:
@@ -108,7 +110,7 @@ class Backlog(Generic[Item]):
 def reserve(
     wants: Amounts, free: Amounts, running: Sequence[tuple[Amounts, float | None]], now: float
 ) -> tuple[float, Amounts] | None:
-    """Return when the wanted amounts will be free, and what will be free besides them then; None if that is unknown."""
+    """Return when the wanted amounts will be free, and which amounts will then be free besides; None if unknown."""
     ends = sorted((math.inf if end is None else max(end, now), has) for has, end in running)
     start = math.inf
     for end, has in ends:

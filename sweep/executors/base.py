@@ -25,7 +25,7 @@ POLL_S = 0.03  # between two polls, which then take a thousandth of a core
 class Job:
     """A run that is queued, running or finished.
 
-    `status` is this job's, and final once it is neither pending nor running: a retry is another job.
+    A retry is another job, so a `status` other than pending and running is final.
     """
 
     def __init__(self, executor: RunExecutor, task: RunTask) -> None:
@@ -62,12 +62,12 @@ class Job:
 
 
 class RunExecutor(abc.ABC):
-    """Computes tasks; the results are in the run directories, and `poll` updates the jobs.
+    """Trains the runs of tasks: their results are in the run directories, and `poll` updates their jobs.
 
     Args:
-        folder: of the sweep.
-        estimate: lets short runs start before a large one that has to wait, and makes shares of equal length.
-        arrange: orders the runs that are submitted together; None: they start as they come.
+        folder: the sweep's directory.
+        estimate: estimates the duration of a run, for backfill and for dividing runs among SLURM jobs.
+        arrange: orders the runs of one submission; None: they start in the order of submission.
     """
 
     can_leave = False
@@ -81,10 +81,11 @@ class RunExecutor(abc.ABC):
         world has died: each with the attempt that has ended, and why. The reader empties the list."""
 
     def reconcile(self, run: Run) -> None:
-        """Write the status of a run that an earlier launcher may have left, before any run is submitted.
+        """Correct the status of a run that an earlier launcher may have left unfinished; called before runs are
+        submitted.
 
         Raises:
-            UsageError: the status cannot be found out, or a job of SLURM computes the run.
+            UsageError: the status cannot be determined, or a SLURM job computes the run.
         """
         reconcile_abandoned(run)
 
@@ -94,10 +95,10 @@ class RunExecutor(abc.ABC):
 
     @abc.abstractmethod
     def submit_runs(self, tasks: Sequence[RunTask]) -> list[Job]:
-        """Queue runs and return their jobs in order; jobs that a scheduler has already are adopted.
+        """Queue runs and return their jobs, in order; if a scheduler already has a job of a run, that job is adopted.
 
         Raises:
-            UsageError: a run wants more than there is; nothing was queued.
+            UsageError: a run needs more cores or GPUs than there are; nothing was queued.
         """
 
     @property
@@ -107,19 +108,19 @@ class RunExecutor(abc.ABC):
 
     @abc.abstractmethod
     def poll(self) -> None:
-        """Detect which jobs have begun and ended, and start the next jobs; may be called at any rate."""
+        """Detect which jobs have begun or ended, and start the next ones; may be called often."""
 
     @abc.abstractmethod
     def cancel(self, jobs: Sequence[Job], reason: str, grace_s: float = GRACE_S) -> None:
         """End these jobs, all at once, and wait until none of their processes is left."""
 
     def ask_to_end(self, jobs: Sequence[Job], reason: str) -> None:
-        """Ask for the end of these jobs without waiting for a scheduler; if it does not answer, it is asked again."""
+        """Ask these jobs to end, without waiting for a scheduler's answer; without an answer, later polls ask again."""
         self.cancel(jobs, reason)
 
     @abc.abstractmethod
     def preempt_all(self) -> None:
-        """Make running jobs save and end, and cancel queued jobs."""
+        """Make running jobs save their state and end, and cancel queued jobs."""
 
     @abc.abstractmethod
     def cancel_all(self, reason: str) -> None:
@@ -127,6 +128,6 @@ class RunExecutor(abc.ABC):
 
 
 def write_job_state(job: Job) -> None:
-    """Write state.json for a job that has no attempt to do so."""
+    """Write the status of a job into the run's state.json, for a job without an attempt, which otherwise writes it."""
     with contextlib.suppress(OSError):  # a full disk: a resume finds the run pending, which is as good
         write_state(job.task.run, status=job.status, reason=job.reason)

@@ -1,6 +1,6 @@
-"""Runs on this machine: a queue with slots.
+"""The executor for this machine: a queue of runs, which start when slots are free.
 
-A run waits until as many cores and GPUs as it needs are free, and has them for itself until it ends.
+A run waits until the cores and GPUs that it needs are free, and has them for itself until it ends.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class SlotJob(Job):
 
 
 class SlotExecutor(RunExecutor):
-    """Computes runs in order, as many at a time as there are free slots (backlog.py, slots.py).
+    """Trains runs in order on this machine, as many at the same time as have free slots (backlog.py, slots.py).
 
     Args:
-        folder: of the sweep; only files of its runs are written.
-        cores: the cores to share out; default: those that this process may run on.
-        max_parallel: runs at the same time at most; None: limited by the slots only, or with `share_cores` by the
-            number of cores.
-        gpus: returns the GPUs to share out; called when a run wants one.
-        most: cores at the same time at most, whichever of `cores` are free; None: all.
-        share_cores: runs may use all cores, and start whether these are free or not.
-        slots: what to share out instead of the machine's slots that all sweeps share.
-        refuse: raises UsageError for a run that must not be computed here.
+        folder: the sweep's directory; only files of its runs are written.
+        cores: the cores for the runs; default: those that this process may run on.
+        max_parallel: the largest number of runs at the same time; None: limited by the slots only, or with
+            `share_cores` by the number of cores.
+        gpus: returns the GPUs for the runs; called when a run needs one.
+        most: the largest number of cores in use at the same time; None: all `cores`.
+        share_cores: every run may use all cores, and starts even if these are not free.
+        slots: the slots to use instead of those that all sweeps on this machine share.
+        refuse: raises UsageError for a run that must not be trained here.
 
     Raises:
         UsageError: the directory of the slots cannot be used.
@@ -88,11 +88,12 @@ class SlotExecutor(RunExecutor):
 
     @property
     def places(self) -> int:
-        """The maximal number of simultaneous runs."""
+        """The largest number of runs at the same time."""
         return count_places(self.max_parallel, self.slots.total, self.slots.share_cores)
 
     def compute_wants(self, task: RunTask) -> Amounts:
-        """Return the cores, GPUs and places that a run needs: all cores and places if it must run alone."""
+        """Return the cores, GPUs and places that a run needs: all cores and places if no other run may run beside
+        it."""
         alone = task.alone
         cores = 0 if self.slots.share_cores else self.slots.total if alone else min(task.cores, self.slots.total)
         return (cores, task.gpus, self.places if alone and self.places != UNLIMITED else 1)
@@ -151,7 +152,7 @@ class SlotExecutor(RunExecutor):
         return self.places - sum(job.wants[2] for job in self.running)
 
     def _try_to_start(self, entry: Entry[SlotJob], *, first: bool) -> bool:
-        """Start a run if it gets slots; return whether it did."""
+        """Start a run if it gets slots; return whether it has started."""
         job = entry.item
         lease = self.slots.lease(job.wants[0], job.wants[1], first=first, run=job.task.run.name)
         if lease is None:
@@ -165,7 +166,7 @@ class SlotExecutor(RunExecutor):
         return True
 
     def _start(self, job: SlotJob, lease: Lease) -> None:
-        """Start an attempt at a run on its leased slots; if that is impossible, the job has failed."""
+        """Start an attempt at a run on its leased slots; if that is impossible, mark the job as failed."""
         try:
             job.attempt = self._start_attempt(job, lease)
             job.status = run_directory.RUNNING
@@ -178,7 +179,7 @@ class SlotExecutor(RunExecutor):
         return MpirunAttempt(job.task, lease.cores, lease)
 
     def _notice_disturbance(self, job: SlotJob) -> None:
-        """Record whether another sweep may use the job's cores, so that the job's times are not comparable."""
+        """Record if another sweep may use the job's cores, because the job's times are then not comparable."""
         if job.lease is not None and not job.shared_cores and self.slots.is_disturbed(job.lease):
             job.shared_cores = True
             if job.attempt is not None:

@@ -1,7 +1,7 @@
 """A directory of lock files that all sweeps of a user on this machine share.
 
-A lock (file_lock.py) belongs to an open file and all copies of its descriptor: the kernel releases it when the last
-process that has one has ended, so nothing has to be tidied up after a kill.
+A lock (file_lock.py) belongs to an open file and to all copies of its descriptor. The kernel releases it when the last
+process with a copy has ended, so a killed process leaves no lock behind.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def find_default_path() -> Path:
 
 
 class LockDirectory:
-    """A directory of lock files, each with a note on its holder.
+    """A directory of lock files; each file has a note on the lock's holder.
 
     Args:
-        path: of the directory, which is made if it is missing; default: `find_default_path()`.
+        path: the directory, which is created if it is missing; default: `find_default_path()`.
 
     Raises:
-        UsageError: it is not a directory that this user alone can change.
+        UsageError: the path is not a directory that only this user can change.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -82,8 +82,8 @@ class LockDirectory:
 
     @contextlib.contextmanager
     def hold_master(self, patience_s: float = 0.0) -> Iterator[bool]:
-        """Hold the master lock within this block, so that no other process takes locks; yield False if another
-        process has it."""
+        """Hold the master lock within this block, so that no other process takes locks; yield False if another one has
+        it."""
         try:
             lock = file_lock.take(self._build_path(_MASTER), wait_s=patience_s)
         except BlockingIOError:
@@ -97,12 +97,12 @@ class LockDirectory:
         have ended.
 
         Args:
-            shared: others may hold it as well, if they share it, too.
+            shared: other processes may hold the lock at the same time if they take it as shared, too.
             new: the file must not exist yet.
 
         Raises:
-            BlockingIOError: another process holds it.
-            OSError: the file cannot be made or opened.
+            BlockingIOError: another process holds the lock.
+            OSError: the file cannot be created or opened.
         """
         return file_lock.take(self._build_path(name), shared=shared, new=new)
 
@@ -110,7 +110,7 @@ class LockDirectory:
         """Tell whether any process holds a lock; only valid in a block of `hold_master`.
 
         Args:
-            shared: the lock is one of those that several may hold.
+            shared: the lock is one that several processes may hold.
         """
         return file_lock.is_held(self._build_path(name), shared=shared)
 

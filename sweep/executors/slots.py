@@ -1,11 +1,11 @@
 """Leases the cores and GPUs of this machine to one run at a time, among all sweeps of a user.
 
-Each core and each GPU has a lock file in a directory that these sweeps share (lock_directory.py). A lease is all that a
-run wants or nothing, and is taken under a master lock, so that no two sweeps wait for each other's halves. mpirun
-inherits its descriptors: cores are free when the last process that has them is gone.
+Each core and each GPU has a lock file in a directory that these sweeps share (lock_directory.py). A lease takes all
+slots that a run needs, or none, under a master lock: so no two sweeps can deadlock, each with half of what it needs.
+mpirun inherits the locks' descriptors: a core is free when the last process with its lock has ended.
 
-A run that waits at the head of its sweep's queue leaves a ticket. Runs that come later, from any sweep, leave cores
-alone that older tickets want, so that a large run gets its cores though another sweep keeps starting small ones.
+A run that waits at the head of its sweep's queue writes a ticket. Later runs of any sweep do not take cores that older
+tickets need. So a large run gets its cores even if another sweep starts one small run after the other.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SHARING = "sharing-"
 
 
 class Slots:
-    """Cores that only this process shares out, such as those of an allocation, with the leases on them.
+    """Cores that only this process leases to runs, such as those of a SLURM allocation, and the current leases.
 
     Args:
-        cores: their numbers.
-        others_may_run: programs that are no runs of this process may be on these cores.
+        cores: the numbers of the cores.
+        others_may_run: programs other than this process's runs may use these cores.
     """
 
     share_cores = False
@@ -75,17 +75,18 @@ class Slots:
         self.available = (self.total - len(self.leased_cores), 0)
 
     def withdraw_ticket(self) -> None:
-        """Remove this sweep's ticket, by which other sweeps see that a run waits, if there are tickets."""
+        """Remove this sweep's ticket, if any, which tells other sweeps that a run waits."""
 
     def list_others(self) -> list[str]:
-        """Return the other processes that hold this sweep's slots, or have waited for them longer than this sweep.
+        """Return the other processes that hold slots which this sweep may use, or that wait for slots with an older
+        ticket.
 
         Each is a text for people: `pid 4711 (output/...)`.
         """
         return []
 
     def is_disturbed(self, lease: Lease) -> bool:
-        """Tell whether another sweep that shares cores is now running on those of `lease`."""
+        """Tell whether a sweep with shared cores (sweep.share_cores) now uses the cores of `lease`."""
         return False
 
 
@@ -93,12 +94,12 @@ class LockedSlots(Slots):
     """The cores and GPUs that this process may use on this machine, shared with other sweeps by locks.
 
     Args:
-        cores: their numbers; default: those that this process may run on.
-        gpus: as CUDA_VISIBLE_DEVICES names them.
-        most: cores at the same time at most, whichever are free; None: all.
-        share_cores: every lease has all cores, which others may have as well; GPUs are not shared.
-        place: directory of the locks; default: that of all sweeps of this user.
-        sweep: name of the sweep, shown to people whose sweep waits for it.
+        cores: the numbers of the cores; default: those that this process may run on.
+        gpus: the GPUs, as CUDA_VISIBLE_DEVICES names them.
+        most: the largest number of cores leased at the same time; None: all.
+        share_cores: every lease has all cores, and so may other leases; GPUs are not shared.
+        place: the directory of the locks; default: the one that all sweeps of this user share.
+        sweep: the name of the sweep, shown to people whose own sweep waits for it.
 
     Raises:
         UsageError: the directory of the locks cannot be used.
@@ -128,8 +129,8 @@ class LockedSlots(Slots):
         """Lease cores (at most all that exist) and GPUs; return None if too few are free.
 
         Args:
-            first: the run is the first of its sweep's queue, and leaves a ticket if it has to wait. Others leave none,
-                and do not take what tickets of other sweeps want.
+            first: the run is the first of its sweep's queue, and writes a ticket if it has to wait. Other runs write no
+                ticket, and do not take slots that other sweeps' tickets need.
             run: its name, shown to people whose sweep waits.
         """
         cores = 0 if self.share_cores else min(cores, self.total)
@@ -261,7 +262,7 @@ class LockedSlots(Slots):
         return [f"pid {pid} ({sweep})" for pid, sweep in sorted(sweeps - {(str(os.getpid()), self.sweep)})]
 
     def _renew_locks(self) -> None:
-        """If the directory of the locks was removed, take the locks of all leases again in a new directory."""
+        """If somebody has removed the locks' directory, create it again and take the locks of all leases in it."""
         if not self._locks.is_gone:
             return
         self.withdraw_ticket()

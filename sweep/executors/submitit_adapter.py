@@ -40,10 +40,10 @@ class RunFailed(Exception):
 
 
 def compute(task: RunTask) -> dict[str, Any]:
-    """Train a run in this process's place, on all of its cores, and return the result.
+    """Train a run on all cores of this process, wait until it ends, and return its result.
 
     Raises:
-        RunFailed: with the reason that state.json gives.
+        RunFailed: the run has no result; the message is the reason in state.json.
     """
     attempt = MpirunAttempt(task, sorted(os.sched_getaffinity(0)))
     try:
@@ -58,7 +58,7 @@ def load_result(run: Run) -> dict[str, Any]:
     """Return the result of a finished run.
 
     Raises:
-        RunFailed: it has none.
+        RunFailed: the run has no result.
     """
     result = run.result()
     if result is None:
@@ -77,7 +77,7 @@ class SubmititJob(core.Job[dict[str, Any]]):
         super().__init__(job.executor.folder, job.task.run.name)
 
     def _register_in_watcher(self) -> None:
-        """Do nothing: submitit's watchers ask a scheduler, but here the executor knows the states."""
+        """Do nothing: submitit's watchers would query a scheduler, but the executor knows the states of its jobs."""
 
     @property
     def state(self) -> str:
@@ -127,7 +127,8 @@ class SubmititJob(core.Job[dict[str, Any]]):
 
 
 class SubmititSlots(core.Executor):
-    """Submits to a `SlotExecutor` what submitit gets: `compute` with a task, or a task alone."""
+    """Submitit's executor `slots`: passes submissions, which are `compute` with a task or only a task, to a
+    `SlotExecutor`."""
 
     job_class = SubmititJob
 

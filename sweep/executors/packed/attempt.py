@@ -1,4 +1,4 @@
-"""An attempt at a run in a world of many."""
+"""An attempt at a run in an MPI world that trains many runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_DESCRIPTORS = 250  # of one message; the kernel takes 253
 
 
 class PackedAttempt(Attempt):
-    """An attempt at a run in a world with other runs."""
+    """An attempt at a run in an MPI world that trains other runs, too."""
 
     saves = True
 
@@ -114,7 +114,7 @@ class PackedAttempt(Attempt):
             finish_attempt(self.run, run_directory.PREEMPTED, reason, None)
 
     def _append_world_log(self, world: PackedWorld) -> None:
-        """Append mpirun's output at the end of the world to the run's log."""
+        """Append the last lines of mpirun's own output to the run's log, because the whole world has ended."""
         lines = files.tail(world.directory / run_directory.STDERR, LOG_LINES)
         with contextlib.suppress(OSError), (self.directory / run_directory.STDERR).open("a", encoding="utf-8") as log:
             log.writelines(f"{line}\n" for line in lines)
@@ -149,7 +149,7 @@ class PackedAttempt(Attempt):
             self._send(signal.SIGUSR1)
 
     def doom(self, status: str, reason: str) -> None:
-        """Set the status with which the attempt will end, as `terminate` does, before its whole world is ended."""
+        """Set the status with which the attempt will end, without a signal: its whole world is about to be ended."""
         self._stopping = self._stopping or (status, reason, None)
 
     def stop(self, status: str, reason: str, grace_s: float = GRACE_S) -> None:

@@ -1,7 +1,7 @@
 """Train many runs in one MPI world: Python, torch and MPI start once (`sweep.pack`, docs/guide/packing.md).
 
-Cores are leased as for runs with an mpirun of their own. A rank that dies takes its world down: its run has failed, and
-the runs beside it begin again from their checkpoints in another world.
+Cores are leased as for runs with an mpirun of their own. If a rank dies, its world ends: its run has failed, and the
+world's other runs continue from their checkpoints in another world.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER = "worlds"  # in the sweep's directory: what mpirun and idle ranks have p
 
 
 class PackedExecutor(SlotExecutor):
-    """Computes runs on this machine's slots; runs with equal start conditions share one MPI world."""
+    """Trains runs on this machine's slots; runs with equal MPI settings, threads and code share an MPI world."""
 
     def __init__(self, *arguments: Any, fork_servers: ForkServers | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -61,7 +61,7 @@ class PackedExecutor(SlotExecutor):
         return PackedWorld(task, size, directory, self.slots.cores, seen, fork_server, runs=runs)
 
     def _list_alike(self, key: tuple[Any, ...]) -> list[RunTask]:
-        """Return the running and waiting tasks that share a world; those with their own network share none."""
+        """Return the running and waiting tasks with this world key; runs on emulated networks share no world."""
         jobs = itertools.chain(self.running, (entry.item for entry in self.backlog))
         return [job.task for job in jobs if job.task.network is None and build_world_key(job.task) == key]
 

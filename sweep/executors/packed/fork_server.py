@@ -1,6 +1,6 @@
-"""Starts and talks to processes that load torch once and fork the ranks of worlds (docs/guide/packing.md).
+"""Starts fork servers, processes that load torch once and then fork the ranks of worlds (docs/guide/packing.md).
 
-Such a process is trainers/packed/fork_server.py.
+The program of such a process is trainers/packed/fork_server.py.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ MOST_RUNS = 12  # in an order, which has to fit into MESSAGE_BYTES of trainers/p
 
 
 def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Tell whether ranks can be forked: mpirun starts them, without GPUs, and GRADSWEEP_FORK is not 0."""
+    """Tell whether ranks can be forked: mpirun starts them, they use no GPUs, and GRADSWEEP_FORK is not 0."""
     return os.path.basename(command[0]) in LAUNCHERS and not has_gpu_driver() and environment.get(VARIABLE) != "0"
 
 
 class ForkServer:
-    """A running fork server, for worlds whose ranks need the same environment and threads before torch loads.
+    """A running fork server, for worlds with the same environment and threads, which must be set before torch loads.
 
     Args:
-        variables: the environment of the runs' `mpi` section.
-        threads: of each rank.
+        variables: the environment in the runs' section `mpi`.
+        threads: the number of threads of each rank.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the fork server cannot be started.
     """
 
     script = ROOT / "trainers" / "packed" / "fork_server.py"
@@ -70,7 +70,7 @@ class ForkServer:
         return code is not None and code < 0
 
     def can_serve(self, variables: Mapping[str, str], threads: int, code: str | None) -> bool:
-        """Tell whether the ranks of such runs can be forked from this server."""
+        """Tell whether this server can fork the ranks of runs with this environment, number of threads and code."""
         return (
             self.process.poll() is None
             and self.key == (dict(variables), threads)
@@ -78,7 +78,7 @@ class ForkServer:
         )
 
     def wait(self) -> None:
-        """Wait until the fork server has loaded torch, has ended, or has taken too long."""
+        """Wait until the fork server has loaded torch or has ended, but not too long."""
         self._control.settimeout(PATIENCE_S)
         with contextlib.suppress(OSError):
             self._control.recv(16)
@@ -90,9 +90,9 @@ class ForkServer:
         Args:
             task: a run of the world.
             scratch: the world's directory, which only this user can enter.
-            size: of the world, in ranks.
-            runs: directories of the runs that it is likely to train; the kernels of some, spread over the list, are
-                loaded before the ranks are forked.
+            size: the number of the world's ranks.
+            runs: directories of the runs that the world will probably train. The server loads the kernels of a sample
+                of them before it forks the ranks.
 
         Raises:
             OSError: the socket cannot be opened.
@@ -110,7 +110,7 @@ class ForkServer:
         return [sys.executable, "-I", "-S", proxy, os.path.join(scratch, SOCKET)]
 
     def stop_serving(self, scratch: str) -> None:
-        """Fork no more ranks for this world."""
+        """Stop forking ranks for the world with this directory."""
         self._send_order({"do": "forget", "world": scratch})
 
     def _send_order(self, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
@@ -143,7 +143,7 @@ class ForkServers:
             raise
 
     def find_or_start(self, task: RunTask) -> ForkServer | None:
-        """Return a fork server for the ranks of such runs; None if the ranks cannot be forked."""
+        """Return a fork server for the ranks of this run and its like; None if the ranks cannot be forked."""
         if not can_fork(task.command, task.environment):
             return None
         wanted = (task.environment, task.threads_per_worker, task.code)

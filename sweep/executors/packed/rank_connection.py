@@ -1,7 +1,7 @@
-"""Connects the ranks of a world (world.py) with its launcher, and carries orders and answers between them.
+"""Connects the ranks of a world (world.py) with the launcher, and transmits orders and answers.
 
 Ranks connect through a Unix socket in a directory that only this user can enter, or from other nodes through a port.
-Both sides prove that they know a key. Messages are JSON, and nothing that they contain is executed.
+Both sides prove that they know a secret key. Messages are JSON, and nothing that they contain is executed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Rank:
     """A rank of the world that has connected.
 
     Attributes:
-        run: number of the run that it trains.
-        warm: it has trained before, so torch is loaded.
-        terminated: it has reported that a signal from outside ends it.
-        remote: it may be on another node: it gets no descriptors, and signals are sent as messages.
+        run: the number of the run that the rank trains.
+        warm: the rank has trained before, so it has loaded torch.
+        terminated: the rank has reported that somebody else's signal ends it.
+        remote: the rank may be on another node, so it gets no descriptors, and signals are sent to it as messages.
     """
 
     connection: connection.Connection
@@ -50,8 +50,7 @@ class Rank:
     remote: bool = False
 
     def send_order(self, order: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send an order with open files to the rank; if the rank has died, this is noticed when its messages are
-        read."""
+        """Send the rank an order and open files; raise no error if the rank has died, because `receive` raises it."""
         descriptors = [] if self.remote else descriptors
         text = json.dumps({**order, "descriptors": len(descriptors)}).encode()
         with contextlib.suppress(OSError):
@@ -94,18 +93,19 @@ def check_socket_path() -> None:
 class RankListener:
     """Accepts connections of ranks through a Unix socket, or from several nodes through a port.
 
-    Where ranks are on several nodes, a connection without the key is closed, and delays no others. Messages are not
-    encrypted, like those of MPI.
+    If ranks are on several nodes, a connection without the key is closed, and does not delay others. Like MPI's
+    messages, these are not encrypted.
 
     Args:
-        directory: a new one, made with rights for this user only; for several nodes one that all of them see.
-            control.json in it tells ranks where to connect, can be read by this user only, and is removed by `close`.
-        threads: of each rank, written into control.json because it has to be set before torch is loaded.
+        directory: a new directory, which only this user can enter; with several nodes, on a file system that all nodes
+            share. control.json in it tells ranks where to connect; only this user can read it, and `close` removes it.
+        threads: the number of threads of each rank. It is in control.json because ranks must set it before they load
+            torch.
         size: of the world, in ranks.
         remote: the ranks are on several nodes.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the socket cannot be opened.
     """
 
     def __init__(self, directory: str, threads: int, size: int, *, remote: bool = False) -> None:

@@ -1,7 +1,7 @@
 """A running MPI world whose ranks train many runs, one after the other and side by side (docs/guide/packing.md).
 
-The world is an mpirun that has started ranks of trainers/packed/worker.py. Each rank connects to a socket here, and
-gets orders. Nothing here blocks for long: `poll` moves everything on.
+The world is an mpirun with ranks of trainers/packed/worker.py. Each rank connects to a socket of the launcher, which
+sends it orders. Nothing in this file blocks for long: `poll` does all the work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAVE_S = 10.0  # for the runs beside one that has failed to save
 
 
 class PackedRun(Protocol):
-    """An attempt at a run in a world; either `on_end` or `on_world_end` is called, once."""
+    """A world's interface to an attempt at a run. Of `on_end` and `on_world_end`, the world calls exactly one, once."""
 
     task: RunTask
     directory: Path
@@ -40,23 +40,24 @@ class PackedRun(Protocol):
     """Whether it may be the reason why a world has died: it is then alone in its next world."""
 
     def describe_place(self) -> dict[str, Any]:
-        """Return the cores and GPUs of the run's ranks, as part of an order."""
+        """Return the cores and GPUs of the run's ranks, for the order to train the run."""
 
     def list_descriptors(self) -> list[int]:
-        """Return the open files that the run's ranks get: stdout, stderr, and the locks to hold during the training."""
+        """Return the open files to send to the run's ranks: stdout, stderr, and the lease's locks, to hold while they
+        train."""
 
     def on_handed_over(self) -> None:
-        """Close the files that were handed over to the ranks, which now begin to train the run."""
+        """Close this process's copies of the files that were sent to the ranks, which now begin to train the run."""
 
     def write_output(self, stream: int, data: bytes) -> None:
-        """Write what a rank without descriptors has printed to its stdout (0) or stderr (1)."""
+        """Write to the run's logs what a remote rank has printed to stdout (`stream` 0) or stderr (1)."""
 
     def on_end(self, exit_code: int) -> None:
-        """Conclude the attempt: the ranks have finished the run."""
+        """Conclude the attempt, because the ranks have finished the run."""
 
     def on_world_end(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
-        """Conclude the attempt: the world has ended because of this run (`blamed`), because of another, or unknown
-        (None)."""
+        """Conclude the attempt, because the world has ended: `blamed` tells whether this run is the cause (None:
+        unknown)."""
 
 
 @dataclasses.dataclass
@@ -69,7 +70,7 @@ class Group:
     failed_at: float | None = None
 
     def note_end(self, rank: Rank, failed: str | None) -> bool:
-        """Record the outcome of the run in a rank; after all ranks have one, free them and return True."""
+        """Record the outcome of the run in one rank; once all ranks have reported, free them and return True."""
         self.ends[rank.number] = failed
         if failed and self.failed_at is None:
             self.failed_at = time.monotonic()
@@ -81,20 +82,20 @@ class Group:
 
 
 class PackedWorld:
-    """One mpirun, its ranks, and the runs that they train or are to train.
+    """A running MPI world: one mpirun, its ranks, and the runs that they train or will train.
 
     Args:
         task: a run whose MPI settings, threads and code are those of the world.
-        size: in ranks.
-        directory: for the output that belongs to no run.
-        cores: that the ranks may use.
-        variables: more variables for them.
-        fork_server: forks the ranks; None: each starts by itself.
-        allocation: of the SLURM job around us, in which they are started.
-        runs: directories of the runs that it is likely to train.
+        size: the number of ranks.
+        directory: the directory for output that belongs to no run.
+        cores: the cores that the ranks may use.
+        variables: additional environment variables of the ranks.
+        fork_server: forks the ranks; None: each rank is started without one.
+        allocation: the SLURM allocation in which the ranks are started, if any.
+        runs: directories of the runs that the world will probably train.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the world cannot be started.
     """
 
     def __init__(
@@ -219,7 +220,7 @@ class PackedWorld:
     def _watch_failures(self) -> None:
         """End the world if a run has failed in only some of its ranks: the others would wait for these forever.
 
-        The runs beside it are asked to save first.
+        The world's other runs are asked to save their state first.
         """
         failed = [group for group in self.groups.values() if group.failed_at is not None]
         now, first = time.monotonic(), min((group.failed_at or 0.0 for group in failed), default=0.0)
@@ -273,7 +274,8 @@ class PackedWorld:
                 rank.send_signal(number)
 
     def stop(self, member: PackedRun) -> bool:
-        """Ask the ranks to save and end a run; if the run has not begun, forget it and return False."""
+        """Ask the ranks to save a run's state and end it; if it has not begun, remove it from the queue and return
+        False."""
         for number, group in self.groups.items():
             if group.member is member:
                 self._send_order(number, "stop")
@@ -283,7 +285,7 @@ class PackedWorld:
         return False
 
     def is_active_for(self, member: PackedRun) -> bool:
-        """Tell whether time limits apply to a run: its training has begun, or the world is starting for it."""
+        """Tell whether time limits apply to a run: it is being trained, or no rank of the world has connected yet."""
         return not self.ranks or any(group.member is member for group in self.groups.values())
 
     def end_for(self, member: PackedRun) -> None:

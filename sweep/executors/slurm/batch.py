@@ -1,7 +1,7 @@
-"""Submits runs that ask for the same as one job array: its batch script, and the file that lists its runs.
+"""Submits runs with equal requests as one job array: writes its batch script, and a file that lists its runs.
 
-SWEEP/slurm/batch-0001.json says which run each task of the array computes, or with sweep.pack which runs. It is written
-before sbatch is called: if the launcher dies meanwhile, the next one finds the array by its name. The jobs read it.
+SWEEP/slurm/batch-0001.json lists the run of each task of the array, or with sweep.pack its runs; the jobs read it. It
+is written before sbatch is called: if the launcher dies in between, the next launcher finds the array by its name.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ UNHEARD = f"trap '' USR1 USR2; export {CAME}"  # from here until the job's Pytho
 
 @dataclasses.dataclass
 class Batch:
-    """A job array.
+    """A job array of runs, as its file describes it.
 
     Attributes:
         path: of the file that describes it.
-        tasks: for each task of the array the names of its runs.
-        resources: what was asked for.
-        packed: each task trains many runs in MPI worlds; else it has one run.
-        id: SLURM's; None until it is known.
-        folder: of the sweep, in which the runs are.
+        tasks: the names of the runs of each task of the array.
+        resources: the requested resources.
+        packed: each task trains many runs in MPI worlds; else each task has one run.
+        id: SLURM's id of the array; None until it is known.
+        folder: the folder of the sweep that has the runs' directories.
     """
 
     path: Path
@@ -69,7 +69,7 @@ class Batch:
         files.write_json(self.path, {"format": run_directory.FORMAT, **about})
 
     def note_id(self, id: str) -> None:
-        """Record SLURM's id of the array, here and in job.json of each of its runs."""
+        """Record SLURM's id of the array, in the batch's file and in job.json of each of its runs."""
         self.id = id
         self.write()
         folder = self.path.parent.parent / self.folder
@@ -94,8 +94,7 @@ def read_batch(path: Path) -> Batch | None:
 
 
 def find_batch_task(run: Run) -> tuple[Path, int] | None:
-    """Return the file of the batch with which a run was last submitted, and the run's task in it; None if it never
-    was."""
+    """Return the batch file with which a run was last submitted, and the index of its task; None if never submitted."""
     job = files.read_json(run.path(run_directory.JOB)) or {}
     batch, index = job.get("batch"), job.get("index")
     if job.get("cluster") != "slurm" or not isinstance(index, int) or not re.fullmatch(r"batch-\d+", str(batch)):
@@ -106,13 +105,13 @@ def find_batch_task(run: Run) -> tuple[Path, int] | None:
 def group_tasks(
     tasks: Sequence[RunTask], most: int, share_out: ShareOut | None = None
 ) -> Iterator[tuple[dict[str, Any], list[list[RunTask]]]]:
-    """Yield arrays of runs with equal requests: the request, and the shares of at most `most` tasks.
+    """Yield job arrays of runs with equal requests: the request, and the runs of each of at most `most` tasks.
 
     Args:
-        share_out: divides runs into shares, which are trained in MPI worlds; None: each run is a share.
+        share_out: divides runs among tasks, which train them in MPI worlds; None: each run has its own task.
 
     Raises:
-        UsageError: an option out of range.
+        UsageError: an option is out of range.
     """
     groups: dict[str, tuple[dict[str, Any], list[RunTask]]] = {}
     for task in tasks:
@@ -134,10 +133,10 @@ def group_tasks(
 
 
 def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTask]], *, packed: bool = False) -> Batch:
-    """Submit runs as one array; each task computes one of the `shares`.
+    """Submit runs as one job array; task i trains the runs in `shares[i]`.
 
     Raises:
-        SlurmSilent: sbatch refused it, or SLURM does not answer; its files are removed.
+        SlurmSilent: sbatch has refused the array, or SLURM does not answer; the array's files are removed.
     """
     folder = sweep.absolute() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +185,7 @@ def _create_batch(folder: Path, request: dict[str, Any], shares: Sequence[Sequen
 
 
 def _build_script(batch: Batch, request: Mapping[str, Any], code: str | None) -> str:
-    """Return the batch script, in which the job's Python replaces the shell, so that signals come to it."""
+    """Return the batch script, in which the job's Python replaces the shell (exec), so that it receives the signals."""
     packages = build_python_environment(code)["PYTHONPATH"].split(":")[0]
     ours = [
         f"cd -- {shlex.quote(os.getcwd())} || exit 1",  # the setup may have gone elsewhere

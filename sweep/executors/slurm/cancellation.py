@@ -1,4 +1,4 @@
-"""Has SLURM end jobs in the background, because scancel hangs if slurmctld does not answer."""
+"""Cancels SLURM jobs in the background, because scancel hangs if slurmctld does not answer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sweep.executors.slurm.queue import SlurmSilent, scancel
 
 
 class Cancellations:
-    """Runs one scancel after the other until SLURM has accepted the end of all jobs.
+    """Runs scancel again and again until SLURM has accepted the cancellation of all requested jobs.
 
     Args:
-        again_s: between two attempts if SLURM does not answer.
+        again_s: the seconds between two attempts if SLURM does not answer.
     """
 
     def __init__(self, again_s: float) -> None:
@@ -26,14 +26,13 @@ class Cancellations:
         self._answers: SimpleQueue[SlurmSilent | None] = SimpleQueue()  # of a scancel that has ended; None: accepted
 
     def request(self, ids: Iterable[str]) -> None:
-        """Request the end of jobs; the id of an array stands for all of its tasks."""
+        """Add jobs to cancel; the id of an array stands for all of its tasks."""
         for id in ids:
             self._due.setdefault(id, 0.0)
         self.poll()
 
     def poll(self) -> bool:
-        """Run the scancel that is due, and return whether SLURM has just accepted a request; may be called at any
-        rate."""
+        """Run scancel if it is due, and return whether SLURM has just accepted a cancellation; may be called often."""
         accepted = not self._answers.empty() and self._note_answer(self._answers.get())
         now = time.monotonic()
         if not self._asked and (due := [id for id, at in self._due.items() if at <= now]):
@@ -50,7 +49,8 @@ class Cancellations:
             self._answers.put(None)
 
     def _note_answer(self, refusal: SlurmSilent | None) -> bool:
-        """Forget the jobs that SLURM ends, or retry them later if it refused; return whether it accepted."""
+        """Forget the jobs whose cancellation SLURM has accepted, or retry later after a `refusal`; return whether it
+        accepted."""
         asked, self._asked = self._asked, []
         if refusal is None:
             self._due = {id: at for id, at in self._due.items() if id not in asked}

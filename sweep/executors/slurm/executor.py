@@ -1,7 +1,7 @@
-"""Computes runs as jobs of SLURM: submits them, watches their files, and adopts jobs of earlier launchers.
+"""Trains runs as SLURM jobs: submits them, watches the runs' files, and adopts jobs of earlier launchers.
 
-A job writes the state of its runs itself (sweep/executors/slurm_job/). The executor watches the times of these files,
-and asks SLURM only about jobs that write none: those that wait, and those that have fallen silent.
+A job writes state.json of its runs itself (sweep/executors/slurm_job/). The executor watches the modification times of
+these files, and asks SLURM only about jobs that do not write: waiting jobs, and those without a sign of life.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ ENDING_S = 90.0  # SLURM's KillWait and an epilog
 
 
 class SlurmRunExecutor(RunExecutor):
-    """Computes runs in job arrays of SLURM.
+    """Trains runs in job arrays of SLURM.
 
     Args:
-        folder: of the sweep; batches and the jobs' own output go to its folder slurm/.
-        poll_s: between two questions to SLURM, at least.
-        packed: a job computes many runs (shares.py).
+        folder: the sweep's directory; batch files and the jobs' own output are written to slurm/ in it.
+        poll_s: the least number of seconds between two queries to SLURM.
+        packed: each job trains many runs (shares.py).
     """
 
     can_leave = True
@@ -143,7 +143,7 @@ class SlurmRunExecutor(RunExecutor):
         self._publish_waiting()
 
     def _publish_waiting(self) -> None:
-        """Write for other shells which runs wait for SLURM, and why."""
+        """Write waiting.json for other shells: which runs wait for SLURM, and why."""
         waiting = [job for job in self.jobs if job.status == run_directory.PENDING]
         noticed = {job.task.run.name: (job.slurm_id, job.why) for job in waiting}
         if noticed != self._noticed:
@@ -167,9 +167,10 @@ class SlurmRunExecutor(RunExecutor):
         self._publish_waiting()
 
     def _find_silent(self, jobs: Sequence[SlurmJob], now: float) -> list[SlurmJob]:
-        """Return the jobs whose state only SLURM knows: they wait, are to end, or have not shown life for long.
+        """Return the jobs about which SLURM must be asked: they wait, are to end, or have given no sign of life for
+        long.
 
-        Any of its runs is a sign of life of a job of many runs.
+        For a job with many runs, a sign of life of any of them is enough.
         """
         last = now - SILENT * self.poll_s
         running = [job for job in jobs if job.status == run_directory.RUNNING and job.cancel_reason is None]
@@ -204,7 +205,7 @@ class SlurmRunExecutor(RunExecutor):
             job.finish(status, state.get("reason"), last.get("cause"))
 
     def _ask_slurm(self, jobs: Sequence[SlurmJob]) -> None:
-        """Ask SLURM about jobs, and conclude those that it no longer has; without an answer do nothing."""
+        """Ask SLURM about jobs, and record the end of those that it no longer has; do nothing without an answer."""
         now = time.monotonic()
         try:
             listed = queue.list_jobs()
@@ -244,7 +245,7 @@ class SlurmRunExecutor(RunExecutor):
             self._report_requeued(job, job.ended_as[1])
 
     def _report_requeued(self, job: SlurmJob, reason: str | None) -> None:
-        """Report in `news`, once, that a job was preempted and is queued again."""
+        """Add to `news`, once for each preemption, that a job was preempted and is queued again."""
         if not job.reported:
             job.reported = True
             self.news.append((job, job.number, f"{reason or 'sent away'}; queued again"))
@@ -274,7 +275,8 @@ class SlurmRunExecutor(RunExecutor):
         )
 
     def _select_to_cancel(self, jobs: Sequence[Job], reason: str, within_s: float) -> list[SlurmJob]:
-        """Return the jobs to end through SLURM; a run whose job others need is removed from the job, `within_s`."""
+        """Return the jobs to cancel by scancel; if a run's job has other runs, too, only remove the run from that
+        job."""
         asked = [job for job in jobs if isinstance(job, SlurmJob) and not job.ended]
         for job in asked:
             job.cancel_reason = reason
@@ -286,7 +288,8 @@ class SlurmRunExecutor(RunExecutor):
         return [job for job in asked if job.task.run not in out]
 
     def _merge_arrays(self, ids: Sequence[str]) -> list[str]:
-        """Return ids for scancel; if all remaining tasks of an array are among the jobs, that of the array."""
+        """Return ids for scancel: one id for an array if all its remaining tasks are in `ids`, else the ids of the
+        tasks."""
         arrays: dict[str, list[str]] = {}
         for id in dict.fromkeys(ids):
             arrays.setdefault(id.partition("_")[0], []).append(id)

@@ -1,4 +1,4 @@
-"""A run as a job of SLURM, in the launcher that waits for it."""
+"""The launcher's view of a run that is computed by a SLURM job."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sweep.executors.slurm.submitted_jobs import reconcile_vanished
 
 
 class SlurmJob(Job):
-    """A run in a job of SLURM.
+    """A run that is computed by a SLURM job; `SlurmRunExecutor` updates it.
 
     Attributes:
-        slurm_id: of that job.
-        why: what it waits for, in SLURM's words.
-        ended_as: status and reason that the job has written at its end; SLURM may queue it again.
+        slurm_id: the id of the SLURM job.
+        why: the reason why the job waits, in SLURM's words.
+        ended_as: the status and reason that the job wrote when it ended; not final, as SLURM may queue the job again.
     """
 
     def __init__(self, executor: RunExecutor, task: RunTask, slurm_id: str) -> None:
@@ -38,7 +38,7 @@ class SlurmJob(Job):
         return self.cancel_reason is not None and self.status == run_directory.PENDING
 
     def conclude(self, listed: ListedJob | None) -> None:
-        """Record the end of the job, after SLURM has forgotten it or lists it as ended."""
+        """Record the end of the job, which SLURM no longer lists (`listed` is None) or lists as ended."""
         run = self.task.run
         if self.ended_as is not None and (listed is None or listed.state in ("COMPLETED", "FAILED")):
             self.status, self.reason = self.ended_as

@@ -1,4 +1,5 @@
-"""Runs SLURM's commands: lists jobs, reads accounting, ends jobs. Without an answer they raise SlurmSilent."""
+"""Runs SLURM's commands: lists jobs, reads accounting, cancels jobs. They raise SlurmSilent if SLURM does not
+answer."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _SHOWN = ("SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")  # a user's defaults, wh
 
 
 class SlurmSilent(Exception):
-    """SLURM gave no answer, or refused; `str()` is its message in one line."""
+    """SLURM did not answer, or refused; `str()` is its message in one line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +62,10 @@ class ListedJob:
 
 
 def build_environment(environment: Mapping[str, str], asked: Collection[str] = ()) -> dict[str, str]:
-    """Return the environment for SLURM's commands, without variables of an allocation and of output formats.
+    """Return the environment for SLURM's commands: without the variables of an allocation and of output formats.
 
-    SBATCH_ACCOUNT and the like are a user's own and stay, unless this process is in an allocation, or the script has
-    `asked` for the option, which sbatch would override.
+    A user's SBATCH_ACCOUNT and the like are kept. They are removed if this process is in an allocation, or if the batch
+    script has the option (`asked`), because for sbatch the variable would take precedence.
     """
     own = {f"SBATCH_{option.upper()}" for option in _DEFAULTS if option not in asked}
     kept = {} if "SLURM_JOB_ID" in environment else {name: environment[name] for name in own & environment.keys()}
@@ -76,7 +77,7 @@ def run_command(*command: str, timeout: float = 60, asked: Collection[str] = ())
     """Run one of SLURM's commands and return its output.
 
     Args:
-        asked: options in the script for sbatch.
+        asked: the options in sbatch's batch script.
 
     Raises:
         SlurmSilent: there is no such program, it failed, or it did not answer for `timeout` seconds.
@@ -127,7 +128,7 @@ def list_jobs() -> dict[str, ListedJob]:
 
 
 def read_accounting(ids: Sequence[str]) -> dict[str, ListedJob]:
-    """Return accounting's records of jobs that squeue no longer lists; empty without accounting."""
+    """Return sacct's records of jobs that squeue no longer lists; empty without accounting."""
     try:
         lines = run_command("sacct", "-n", "-X", "-P", "-j", ",".join(ids), "-o", "JobID,JobName,State").splitlines()
     except SlurmSilent:
@@ -155,7 +156,7 @@ def scancel(ids: Sequence[str], *options: str) -> None:
 
 
 def read_array_limit() -> int:
-    """Return the maximal number of tasks in an array, which is MaxArraySize.
+    """Return the largest number of tasks of a job array (MaxArraySize).
 
     Raises:
         SlurmSilent: there was no answer.

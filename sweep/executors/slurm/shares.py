@@ -1,8 +1,8 @@
-"""Divides runs among jobs that compute many (sweep.pack on SLURM), and removes runs from such jobs.
+"""Divides runs among SLURM jobs that each train many runs (sweep.pack), and removes runs from such jobs.
 
-A run belongs to the task of the array that its job.json names. The job reads that file before it begins a run and while
-it trains it, so to change the file is to remove the run from the job. No message between launcher and job is needed,
-which could be lost while the job waits or is queued again.
+A run belongs to the array's task that its job.json names. The job reads that file before it begins the run and while it
+trains it. So the launcher removes a run from a job by a change of the file, without a message to the job, which could
+be lost while the job waits or is queued again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ KEEPING = (*OPEN, run_directory.CANCELLED)
 
 
 def share_out(tasks: Sequence[RunTask], estimate: Estimate | None = None) -> list[list[RunTask]]:
-    """Divide runs with equal requests into shares of similar length, at most `hydra.launcher.allocations`.
+    """Divide runs with equal requests among at most `hydra.launcher.allocations` jobs of similar duration.
 
-    The longest run is given out first, each to the share that has least (Graham, 1969); in a share, runs have the order
-    of `tasks`. A run without an estimate counts as the longest with one.
+    Longest run first, each run goes to the job with the shortest total so far (Graham, 1969); within a job, runs keep
+    the order of `tasks`. A run without an estimate counts as long as the longest run with one.
     """
     seconds = [estimate(task) if estimate else None for task in tasks]
     longest = max((each for each in seconds if each is not None), default=1.0)
@@ -56,7 +56,7 @@ def explain_removal(run: Run) -> str:
 
 
 def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
-    """Return those runs whose jobs compute other runs too, so that these jobs must not be ended."""
+    """Return those runs whose jobs also have runs that are not in `asked`, so that these jobs must not be cancelled."""
     places: dict[tuple[Path, int], list[Run]] = {}
     for run in asked:
         if (place := find_batch_task(run)) is not None:
@@ -75,7 +75,7 @@ def find_in_shared_jobs(asked: Sequence[Run]) -> list[Run]:
 
 
 def remove_from_jobs(runs: Collection[Run], reason: str, within_s: float) -> None:
-    """Remove runs from their jobs, which end those in training; wait at most `within_s` for the end."""
+    """Remove runs from their jobs, which end them if they are in training; wait at most `within_s` seconds for that."""
     for run in runs:
         job = files.read_json(run.path(run_directory.JOB)) or {}
         files.write_json(run.path(run_directory.JOB), {**job, "id": None, "batch": None, "out": reason})

@@ -1,4 +1,4 @@
-"""Finds the SLURM jobs of submitted runs, and writes the status of a run whose job has ended."""
+"""Finds the SLURM jobs of submitted runs, and writes the status of runs whose jobs ended without writing it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweep.executors.slurm.queue import ENDED, GONE, ListedJob
 
 
 class SubmittedJobs:
-    """The jobs with which runs were submitted. SLURM is asked once, and again after `forget`.
+    """Finds the SLURM jobs of submitted runs. It asks SLURM once, and again after `forget`.
 
     Methods raise SlurmSilent if SLURM does not answer.
     """
@@ -52,14 +52,14 @@ class SubmittedJobs:
         return batch.format_task_id(index)
 
     def find_living(self, run: Run) -> str | None:
-        """Return the job that computes or will compute a run; None without such a job."""
+        """Return the id of the job that computes or will compute a run; None without such a job."""
         if run.status() in (run_directory.DONE, run_directory.DIVERGED, run_directory.FAILED, run_directory.TIMEOUT):
             return None
         id = self.find_id(run)
         return id if id is not None and id in self.list_jobs() and self.list_jobs()[id].alive else None
 
     def reconcile(self, run: Run) -> None:
-        """Write the status of a run whose job has ended."""
+        """Write the status of a run whose job has ended without writing it."""
         state = run.state()
         if state["status"] not in (run_directory.PENDING, run_directory.RUNNING):
             return
@@ -71,13 +71,14 @@ class SubmittedJobs:
 
 
 def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = None) -> str | None:
-    """Write the status of a run whose job ended without doing so, from the run's result or from SLURM.
+    """Write the status of a run whose job ended without writing it, judged by the run's files and SLURM's state of the
+    job.
 
     Args:
-        reason: why it was cancelled, if more is known than SLURM says.
+        reason: why the job was cancelled, if the caller knows it.
 
     Returns:
-        The cause that SLURM's state of the job stands for.
+        The cause (gradsweep/failure_causes.py) that SLURM's state of the job implies.
     """
     state = run.state()
     status, cause, why = ENDED.get(listed.state, GONE) if listed is not None else GONE
@@ -111,7 +112,7 @@ def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = 
 
 
 def _has_served(run: Run, listed: ListedJob | None) -> bool:
-    """Tell whether the job of a run that did not begin had begun other runs."""
+    """Tell whether the job of a run that has not begun did begin other runs."""
     place = find_batch_task(run)
     batch = None if place is None else read_batch(place[0])
     if place is None or batch is None or not batch.packed or place[1] >= len(batch.tasks):
@@ -122,7 +123,7 @@ def _has_served(run: Run, listed: ListedJob | None) -> bool:
 
 
 def _read_last_words(run: Run, listed: ListedJob) -> str:
-    """Return the last line of a job's output, or why the job could not begin."""
+    """Return a phrase with the last line of a job's output, or the reason why the job could not begin."""
     folder = run.directory.parent.parent / FOLDER
     lines = files.tail(folder / f"{listed.id}.log", 1)
     if lines:

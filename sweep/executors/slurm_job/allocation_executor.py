@@ -1,4 +1,4 @@
-"""Computes many runs in MPI worlds in an allocation of SLURM, whose cores need no locks."""
+"""Trains many runs in MPI worlds in a SLURM allocation; its cores need no locks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sweep.system.slurm_allocation import Allocation
 
 
 class AllocatedExecutor(PackedExecutor):
-    """Trains runs one after another, or as many side by side as the launcher's options allow.
+    """Trains the runs of a SLURM job, as many side by side as the launcher's options allow.
 
     Args:
-        folder: for the output that belongs to no run.
-        claim: called right before a run begins; returns True if it may, False if it is not to be computed here (any
-            more), None if this is not known yet.
-        release: called when a job has ended.
+        folder: the directory for output that belongs to no run.
+        claim: called right before a run begins; returns True if it may begin, False if it is not (or no longer) to be
+            trained by this job, None if this is not known yet.
+        release: called when a run's job has ended.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class AllocatedExecutor(PackedExecutor):
         self.allocation, self._claim, self._release = allocation, claim, release
 
     def compute_wants(self, task: RunTask) -> Amounts:
-        """Return a run's cores: all cores of its tasks (hydra.launcher.cpus)."""
+        """Return the cores, GPUs and places that a run needs: its ranks have hydra.launcher.cpus cores each."""
         options = parse_slurm_options(task.launcher)
         cores, gpus, places = super().compute_wants(task)
         return max(cores, min(self.slots.total, task.workers * (options.cpus or 1))), gpus, places

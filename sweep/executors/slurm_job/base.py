@@ -1,4 +1,4 @@
-"""The base of the jobs that SLURM starts: locks their runs, shows that they are alive, and notes preemptions."""
+"""The base class of our programs in SLURM jobs: locks runs, gives signs of life, and records preemptions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PATIENCE_S = 60.0  # for a job that was preempted to release the lock of its run
 
 
 class AllocatedJob(abc.ABC):
-    """Computes runs in the allocation of a SLURM job, which may be preempted and queued again.
+    """Trains runs in the allocation of a SLURM job, which may be preempted and queued again.
 
     Args:
-        allocation: what SLURM gives.
-        signals: which are listened to already.
-        options: of the runs' launcher.
+        allocation: the job's allocation.
+        signals: records the signals to this process; it already listens.
+        options: the options of hydra/launcher for these runs.
     """
 
     def __init__(self, allocation: Allocation, signals: JobSignals, options: SlurmOptions) -> None:
@@ -40,7 +40,7 @@ class AllocatedJob(abc.ABC):
 
     @abc.abstractmethod
     def compute(self) -> int:
-        """Compute the runs as far as this job goes, and return the exit status."""
+        """Train the runs until they or this job must end, and return the exit status."""
 
     def _lock(self, path: Path, patience_s: float = PATIENCE_S) -> FileLock | None:
         """Return the lock of a run or an allocation; None if another job still holds it after `patience_s`."""
@@ -62,7 +62,7 @@ class AllocatedJob(abc.ABC):
                     os.utime(run.path(run_directory.STATE))
 
     def _reconcile(self, run: Run) -> None:
-        """Write the status of a run from an earlier job: that of its result, else preempted or lost."""
+        """Write the status of a run that an earlier job has begun: that of its result, else preempted or lost."""
         state = run.state()
         last = state["attempts"][-1] if state["attempts"] else {}
         is_running = last.get("status") == run_directory.RUNNING
@@ -89,7 +89,7 @@ class AllocatedJob(abc.ABC):
         print(f"{run.name}: {reason}", file=sys.stderr)
 
     def _requeue(self, runs: Iterable[Run], exit_code: int | None) -> bool:
-        """Make SLURM queue this job again; if SLURM refuses, record that for the preempted runs, and return False."""
+        """Make SLURM queue this job again; if SLURM refuses, mark the preempted `runs` as failed, and return False."""
         refused = self.allocation.requeue()
         if refused is None:
             return True
@@ -102,13 +102,13 @@ class AllocatedJob(abc.ABC):
 
 
 def explain_lock(path: Path, what: str = "it") -> str:
-    """Return a line which says that another job holds the lock of a run or an allocation."""
+    """Return a line for people: another job has locked `what` (a run or an allocation)."""
     file = file_lock.to_remove(path)
     return f"another job computes {what}" + ("" if file is None else f"; if that job is gone, remove {file}")
 
 
 def count_preemptions(run: Run, job: str) -> int:
-    """Return how often a job was preempted during a run; of each start by SLURM only the last attempt counts."""
+    """Return how often a job was preempted while it trained a run, counted once for each start of the job by SLURM."""
     attempts = run.state()["attempts"]
     last = {attempt.get("restarts"): attempt.get("status") for attempt in attempts if attempt.get("job") == job}
     return sum(status == run_directory.PREEMPTED for status in last.values())

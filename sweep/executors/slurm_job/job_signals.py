@@ -1,4 +1,4 @@
-"""The signals that tell a job of SLURM to save, to move or to end, and why they came."""
+"""The signals that tell a SLURM job to save its runs, to continue in another job, or to end; and their reasons."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JobSignals:
 
     @property
     def must_stop(self) -> bool:
-        """Whether the runs are to be saved, without an automatic continuation."""
+        """Whether the runs are to be saved and ended, without being continued by another job."""
         return signal.SIGUSR1 in self.came
 
     @property
@@ -49,7 +49,8 @@ class JobSignals:
         return signal.SIGTERM in self.came or signal.SIGINT in self.came
 
     def accept_preemption_notice(self, allocation: Allocation) -> None:
-        """Treat a TERM that announces a preemption as a USR2: some sites send only TERM and then wait."""
+        """Treat SIGTERM as SIGUSR2 if it announces a preemption, because some sites send only SIGTERM before they
+        kill."""
         if self.must_end and self._why_ended is None:
             described = allocation.query_job()
             if is_preempted(described) and described.get("JobState") == "RUNNING":
@@ -58,9 +59,9 @@ class JobSignals:
                 self._why_ended = _explain_end(described)
 
     def explain_end(self, allocation: Allocation) -> tuple[str, str | None]:
-        """Return why all processes must end, in words, and the cause; None if a user wanted it.
+        """Return why all processes must end, in words, and the cause (None: a user has cancelled the job).
 
-        SLURM does not say yet whether it queues the job again.
+        At this time SLURM does not yet tell whether it will queue the job again.
         """
         if self._why_ended is None:
             self._why_ended = _explain_end(allocation.query_job())

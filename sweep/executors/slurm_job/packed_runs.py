@@ -1,7 +1,7 @@
-"""A job of SLURM for many runs (sweep.pack), which it trains in MPI worlds.
+"""The program of a SLURM job that trains many runs (sweep.pack) in MPI worlds.
 
-Each run is claimed right before it begins: it must still be this allocation's (shares.py), and its lock is kept while
-it is trained. Runs that were preempted or have not begun go on when SLURM has queued the job again.
+Right before a run begins, the job claims it: the run must still belong to this job (shares.py), and the job holds its
+lock while it trains it. Preempted runs, and those that have not begun, are trained when SLURM starts the job again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ CHECK_S = 1.0  # between two checks whether runs were removed from this job
 
 
 class PackedRunsJob(AllocatedJob):
-    """Trains those runs of an array of SLURM that belong to one task of it.
+    """Trains the runs of one task of a SLURM job array.
 
     Args:
         batch: the file that describes the array.
-        index: of the task.
-        share: names of its runs.
+        index: the index of the task.
+        share: the names of the task's runs.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PackedRunsJob(AllocatedJob):
             return self._conclude()
 
     def _list_left(self) -> list[Run]:
-        """Return the runs that this job still has to compute, as far as is known before it claims them."""
+        """Return the runs that this job probably still has to train: another job may hold the lock of some."""
         mine = [run for run in self.runs if belongs_to(run, self.batch, self.index)]
         for run in mine:
             attempts = run.state()["attempts"]
@@ -90,7 +90,7 @@ class PackedRunsJob(AllocatedJob):
         return [run for run in mine if run.status() in OPEN and not completion.is_complete(run)]
 
     def _claim(self, run: Run) -> bool | None:
-        """Lock a run, and return whether it may begin here: no other job has it, and runs may still begin."""
+        """Lock a run, and return True if this job may begin it, False if it must not, None if that is not known yet."""
         if self._lost_node or self._why is not None:
             return None
         if not belongs_to(run, self.batch, self.index):

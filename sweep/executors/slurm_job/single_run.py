@@ -1,4 +1,4 @@
-"""A job of SLURM for one run, which it starts by mpirun or srun. The job writes the run's state.json."""
+"""The program of a SLURM job for one run: starts it by mpirun or srun, and writes its state.json."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPREAD_S = 1.0
 
 
 class SingleRunJob(AllocatedJob):
-    """Computes one run in this job's allocation."""
+    """Trains one run in this job's allocation."""
 
     def __init__(self, task: RunTask, allocation: Allocation, signals: JobSignals) -> None:
         super().__init__(allocation, signals, parse_slurm_options(task.launcher))
@@ -86,8 +86,8 @@ class SingleRunJob(AllocatedJob):
             time.sleep(POLL_S)
 
     def _await_end_by_slurm(self) -> tuple[str, str, str | None] | None:
-        """Return how SLURM ends the job, or None if it does not: mpirun may hear of the end before this process
-        does."""
+        """Return the status, reason and cause if SLURM ends the job, else None; wait a little, as mpirun may know it
+        first."""
         deadline = time.monotonic() + SPREAD_S
         while not self.signals.must_end and time.monotonic() < deadline:
             time.sleep(POLL_S / 2)
