@@ -1,4 +1,5 @@
-"""The end of a command that has computed runs: the report, the failures, the last event, how to resume."""
+"""The end of a command that has computed runs: writes the report and the last event, shows failures, says how to
+resume."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ REPORT = "report.html"
 
 
 def conclude(session: Session) -> int:
-    """Report on the runs of a session and show failures; return the exit status, 0 or 1."""
+    """Write the report and the last event of a session's sweep, show failures, and return the exit status, 0 or 1."""
     if session.events is None or not session.runs:
         return 0
     try:
@@ -53,7 +54,8 @@ def _show(session: Session, events: SweepEvents) -> bool:
 
 
 def write_report(directory: Path, verbosity: Verbosity) -> bool:
-    """Write the report of a sweep in another process, unless it is up to date; return whether it now is."""
+    """Write a sweep's report in another process, unless the report is up to date; return whether it is up to date
+    now."""
     if _is_report_current(directory):
         print_line(verbosity.info(), f"nothing has changed since {os.path.relpath(directory / REPORT)}")
         return True
@@ -84,7 +86,7 @@ def _is_report_current(directory: Path) -> bool:
 
 
 def report_interrupted(interrupted: Interrupted, session: Session) -> None:
-    """Print the command that resumes the session's sweep, unless it was printed or nothing was written."""
+    """Print the command that resumes the session's sweep, unless it was printed already or nothing was written."""
     directory = session.directory
     if interrupted.reported or directory is None or not (directory / run_directory.SWEEP).is_file():
         return

@@ -1,8 +1,8 @@
-"""Leave a sweep to a process of its own session (sweep.wait=false), which runs sweep/launch/detached.py.
+"""Hand over a sweep to a detached process, which runs sweep/launch/detached.py (sweep.wait=false).
 
-This process checks and lays out everything, starts `python -m sweep.launch.detached DIR DESCRIPTOR`, and ends. The
-descriptor is that of the locked file: both processes hold the lock, so it is never free in between. The names of the
-runs travel through standard input; settings are read from their config.yaml.
+This process checks the points, creates their directories, starts `python -m sweep.launch.detached DIR DESCRIPTOR`, and
+ends. The descriptor is that of the lock's file: both processes hold the lock, so it is never free in between. The
+detached process gets the names of the runs through standard input, and reads settings from their config.yaml.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ DETACHED = "sweep.launch.detached"
 
 
 def start_detached(session: Session, sweep: Sweep, points: Mapping[Run, ResolvedPoint]) -> None:
-    """Start another process that computes these runs of an open sweep, and print how to follow it.
+    """Start a detached process that computes these runs of an open sweep, and print how to follow the sweep.
 
     Raises:
-        UsageError: there is no code to start from.
-        SystemExit: it could not begin; the reason has been printed.
+        UsageError: the snapshot cannot be written.
+        SystemExit: the process could not begin; the reason has been printed.
     """
     missing = completion.list_unfinished(points)
     settings = points[missing[0]].settings

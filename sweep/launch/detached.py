@@ -1,4 +1,4 @@
-"""The process that drives a sweep without the shell that started it; sweep/launch/detach.py starts it."""
+"""The detached process of a sweep, which continues if its shell ends; sweep/launch/detach.py starts it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sweep.system.signals import Interrupted, raise_on_signals
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compute the sweep whose lock this process has inherited; return the exit status of a sweep."""
+    """Compute the runs of the sweep whose lock this process has inherited; return the exit status."""
     words = list(arguments)
     session = Session(take_flags(words))
     directory, descriptor = Path(words[0]), int(words[1])

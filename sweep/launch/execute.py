@@ -1,4 +1,4 @@
-"""A sweep from the points of its grid to its end."""
+"""All steps of a sweep, from the points of its grid to its end."""
 
 from __future__ import annotations
 
@@ -47,18 +47,17 @@ def execute(
     """Run the points of a grid: check all, create their directories, compute the missing runs.
 
     Args:
-        session: of the command; later batches of a search come with the same.
-        configs: of the points, composed; all of one sweep, so with equal sections `sweep`, and `mpi` but for its
-            transport.
+        session: the state of the command; all batches of a search have the same session.
+        configs: the composed configs of the points, with equal sections `sweep` and, except for the transport, `mpi`.
         overrides: key and value of each point's overrides, as typed.
-        resolve: checks one config and fills in what it leaves open.
-        idle: tells what was typed and decides nothing, which is refused (`sweep/config/idle_options.py`).
-        fresh: the directory's name was made up for this sweep, so it may be changed.
-        whole: these are all points of the sweep; others do not come in further calls.
+        resolve: checks a config and replaces open values, such as null, by those that they mean.
+        idle: finds typed options without effect, which are refused (`sweep/config/idle_options.py`).
+        fresh: the directory's name was generated for this sweep, so another name will do as well.
+        whole: these are all points of the sweep; else they are a batch of a search, and further calls may follow.
 
     Returns:
-        The run of each point, in order; equal points share one. None for a point that was taken out of the grid,
-        and for all with sweep.dry_run.
+        The run of each point, in order; points with equal signatures share a run. None for a point that was left out of
+        the grid, and for all points with sweep.dry_run.
 
     Raises:
         UsageError: a point cannot work; nothing was started.
@@ -129,7 +128,7 @@ def _check_directory(points: Points, overrides: Sequence[Mapping[str, str]], dir
     """Check that a new command may compute its points in `directory`.
 
     Raises:
-        UsageError: sweep.resume or sweep.name does not fit it, or another sweep is in it.
+        UsageError: sweep.resume or sweep.name does not fit the directory, or it has another sweep.
     """
     settings = points.settings
     is_sweep = (directory / run_directory.SWEEP).exists()
@@ -148,7 +147,8 @@ def _check_directory(points: Points, overrides: Sequence[Mapping[str, str]], dir
 
 
 def _note_left_out(session: Session, points: Points, total: int) -> None:
-    """Print how many points are left out and why, and record it in sweep.yaml with earlier batches' points."""
+    """Print how many points are left out and why, and record it in sweep.yaml, together with those of earlier
+    batches."""
     if not points.taken_out:
         return
     assert session.directory is not None
@@ -159,7 +159,8 @@ def _note_left_out(session: Session, points: Points, total: int) -> None:
 
 
 def _load_torch_early(session: Session, points: Points) -> AbstractContextManager[None]:
-    """Load torch, within the block, in the process that will fork the ranks of packed runs."""
+    """Return a context in which a fork server loads torch, so that it can then fork the ranks of packed runs at
+    once."""
     config = points.points[0].config
     if not (points.settings.pack and points.settings.wait and config["launcher"]["cluster"] == "local"):
         return nullcontext()

@@ -1,6 +1,6 @@
-"""The steps between runs that are laid out and the first one that is submitted: the same for every way to compute them.
+"""The steps before the first run is submitted, the same for runs here, in a detached process, or on SLURM.
 
-`take_to_end.py` then has a Drive compute them, here or in a detached process, or submits them and ends.
+Then `take_to_end.py` lets a Drive compute the runs, or only submits them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from sweep.settings.resolved_point import ResolvedPoint
 def open_runs(
     directory: Path, points: Mapping[Run, ResolvedPoint], console: Console, fork_servers: ForkServers | None = None
 ) -> tuple[TaskBuilder, RunExecutor]:
-    """Take over earlier results, calibrate the machine, and return the builder of tasks and the executor.
+    """Copy earlier results of the same runs, calibrate the machine, and return the task builder and the executor.
 
-    This process holds the lock of the sweep in `directory`. `points`, at least one, may be added to later.
+    This process must hold the lock of the sweep in `directory`. `points` must not be empty, and the caller may add
+    further points to it later.
 
     Raises:
-        UsageError: the copy of the code cannot be written.
+        UsageError: the snapshot cannot be written.
     """
     first = next(iter(points.values()))
     settings = first.settings
@@ -74,7 +75,7 @@ def open_runs(
 
 
 def calibrate() -> dict[str, Any]:
-    """Measure a core, which is leased for the measurement if it is free; return the result of `measure_core`."""
+    """Measure the speed of a core, which is leased meanwhile if one is free; return the result of `measure_core`."""
     with ExitStack() as stack:
         lease = None
         with suppress(UsageError):  # a caller that needs slots reports it

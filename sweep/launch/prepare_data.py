@@ -1,4 +1,4 @@
-"""Prepare the data sets of runs before any rank needs them, in a process of `trainers`."""
+"""Prepare the data sets of runs before any rank needs them, by a process of `python -m trainers.data`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sweep.system.job_environment import build_python_environment
 
 
 def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
-    """Start a process that prepares the runs' data sets, once, and compares them with the runs' options.
+    """Prepare each data set of the runs in another process, and check that the runs' options fit the data.
 
     Raises:
-        UsageError: files are missing, or a run's options do not fit its data; the line says which.
+        UsageError: files are missing, or a run's options do not fit its data; the message says which.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8") as asked:  # ten thousand configs are not to be held once more
         with disk_errors.add_file_name(tempfile.gettempdir()):

@@ -1,7 +1,7 @@
-"""Probes: what a grid's points would train on is measured, one point after the other, and nothing is trained.
+"""Probes: measure the network of each point of a grid, one point after the other, without training.
 
-A probe has the directory of a run, config.yaml and state.json with it, but in probes/ and without a sweep.yaml: what
-looks at sweeps and their runs does not see it.
+A probe has a directory like a run, with config.yaml and state.json, but in probes/ and without a sweep.yaml, so that
+commands for sweeps and runs do not list it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def probe_points(
     Raises:
         UsageError: a point cannot be probed; nothing was started.
         Interrupted: by a signal; everything that was started has been ended.
-        SystemExit: a probe has failed; that has been printed.
+        SystemExit: a probe has failed; the failure has been printed.
     """
     points = _check(configs, overrides, resolve, whole, session.flags.is_terse)
     seconds, verbosity = session.flags.probe_s, session.choose_verbosity(points.settings)
@@ -96,10 +96,10 @@ def _check(
     whole: bool,
     silent: bool,
 ) -> Points:
-    """Check the points of a grid as `check_points` does, and that a probe of them is possible.
+    """Check the points of a grid as `check_points` does, and check that they can be probed.
 
     Raises:
-        UsageError: one cannot be probed.
+        UsageError: a point cannot be probed.
     """
     from sweep.planning.points import check_points  # with Hydra
 
@@ -121,7 +121,7 @@ def _check(
 
 
 def _run_probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bool:
-    """Run a probe to its end and show the measurements; return whether there are any."""
+    """Run a probe to its end and print its measurements; return whether it has measured anything."""
     try:
         with signals.defer_interrupts():
             (job,) = executor.submit_runs([task])
@@ -149,6 +149,6 @@ def _run_probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bo
 
 
 def build_command(seconds: float, overrides: Sequence[str]) -> list[str]:
-    """Return the command line of multirun.py that probes the points of `overrides`."""
+    """Return the command line of multirun.py that probes the network of the points given by `overrides`."""
     program = ROOT / "multirun.py"
     return [sys.executable, str(program), f"{flags.PROBE}={seconds:g}", "-m", *overrides]

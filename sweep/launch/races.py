@@ -1,4 +1,4 @@
-"""The races of a sweep, after its runs or instead of them."""
+"""Runs the races of a sweep, after the trainings or instead of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
 
     Args:
         directory: of the sweep, whose lock this process holds.
-        points: of its runs, as far as they were parsed before.
+        points: the points of the sweep's runs, as far as they have been parsed.
 
     Raises:
         Interrupted: by a signal; what was measured until then is kept.
@@ -103,9 +103,9 @@ def _run_races(
 
 
 def _choose_settings(directory: Path, points: Mapping[Run, ResolvedPoint]) -> RaceSettings:
-    """Return how to race: as the command's points say, or else as the last command with points did.
+    """Return the race settings: those of `points`, or else those of the sweep's last command with points.
 
-    Configs of complete runs are those of the command that computed them; versions that recorded no more go by these.
+    If an earlier version of Gradsweep has not recorded them, they are read from the config of a run.
     """
     if points:
         return next(iter(points.values())).race
@@ -129,10 +129,10 @@ def _run_race(
     reports: SweepEvents,
     inbox: Inbox,
 ) -> str:
-    """Run one race, and repeat it without runs that fail in it; return the status in which it has ended.
+    """Run a race, and repeat it without the runs that make it fail; return its final status.
 
     Args:
-        point: of the baseline.
+        point: the point of the baseline's run.
     """
     about = {"race": group.directory.name, "runs": [run.name for run in group.racers]}
     reports.events.write(RACE_STARTED, **about, workers=point.config["workers"], seconds=race.seconds)
@@ -177,9 +177,9 @@ def _run_race(
 
 
 def describe_precision(figures: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many blocks the runs of a race have taken, and how precise the worst ratio is.
+    """Return a phrase with the number of blocks of a race, and the precision of its least precise ratio.
 
-    A run that was measured alone has no ratio, but a throughput.
+    If a run was measured alone, without others to compare, it has a throughput instead of a ratio.
     """
     precisions = [each["precision"] for each in figures]  # null: of a ratio without an interval
     worst = "without an interval" if None in precisions else f"to ±{100 * max(precisions):.2g} %"
@@ -188,7 +188,8 @@ def describe_precision(figures: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cancel_if_asked(executor: RunExecutor, job: Job, inbox: Inbox) -> None:
-    """End a race if another shell has asked to cancel the whole sweep; other requests wait for the command's end."""
+    """End a race if another shell has requested to cancel the whole sweep; keep other requests until the command
+    ends."""
     for request in inbox.read_new():
         if isinstance(request, Request) and request.kind == CANCEL and request.runs is None:
             executor.cancel([job], f"cancelled by {request.by}")
@@ -199,12 +200,12 @@ def _cancel_if_asked(executor: RunExecutor, job: Job, inbox: Inbox) -> None:
 def lay_out_race(group: RaceGroup, point: ResolvedPoint, race: RaceSettings, without: Mapping[str, str]) -> Run:
     """Create the race's directory, which looks like that of a run with the baseline's config; return it.
 
-    Of an earlier race only result.json goes: what was measured stays until the ranks replace it. What is there and is
-    no directory or file of ours is renamed.
+    Only result.json of an earlier race is removed; its measurements stay until the ranks replace them. Anything in the
+    way that is not a directory or a regular file is renamed.
 
     Args:
-        point: of the baseline.
-        without: runs that do not race after all, by name, and why.
+        point: the point of the baseline's run.
+        without: the names of runs that are left out of the race, each with the reason.
     """
     run = Run(group.directory)
     if not run.directory.parent.is_dir():

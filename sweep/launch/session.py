@@ -1,4 +1,4 @@
-"""The state of one command: it is made if the command begins and handed down from there."""
+"""The state of one command, created when the command begins, and passed to all its steps."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """The words of a command, and the command's progress with its sweep.
+    """The state of one command: its flags, its sweep, and what it has done so far.
 
     Attributes:
-        directory: of the sweep, once the command has opened it.
-        new_directory: the name that was made up for a new sweep, so that another would do as well.
-        is_growing: the points come batch after batch from a sweeper: only this command knows those to come.
-        typed: overrides of all points so far.
-        left_out: points that were taken out of the batches so far.
-        runs: all that the command was asked for and that it has begun to compute.
-        is_racing: a race is under way.
+        directory: the sweep's directory, once the command has opened it.
+        new_directory: the generated name of a new sweep's directory; None if the user has given the name.
+        is_growing: a search's sweeper delivers the points in batches, so only this command can complete the sweep.
+        typed: the overrides of all points so far.
+        left_out: the points of the batches so far that were left out.
+        runs: the requested runs, once the command has begun to compute them.
+        is_racing: a race is running.
         failed_races: the number of races without a result.
-        events: what it reports of the sweep, once it computes something.
-        fork_servers: that load torch before the runs of a packed sweep are submitted.
+        events: writes the sweep's first and last event, once the command computes something.
+        fork_servers: the fork servers of a packed sweep, which load torch before its runs are submitted.
     """
 
     def __init__(self, flags: Flags | None = None) -> None:
@@ -51,9 +51,10 @@ class Session:
             file_owners.trust_everybody()
 
     def choose_directory(self, resume: str | None, fresh: str, name: str | None) -> str:
-        """Return the directory to resume, or a new one named by the time; it resolves hydra.sweep.dir.
+        """Return the directory of the sweep to resume, or a new one; Hydra calls this as the resolver of
+        hydra.sweep.dir.
 
-        `resume=last` is the sweep that was started or resumed last below the same root as `fresh`.
+        `fresh` is named by the time. `resume=last` is the sweep last started or resumed below the same root as `fresh`.
         """
         root = root_of(Path(fresh))
         if resume == "last":
@@ -64,7 +65,7 @@ class Session:
         return self.new_directory
 
     def choose_verbosity(self, settings: SweepSettings | None = None) -> Verbosity:
-        """Return the verbosity by --quiet and --json, or by the settings sweep.quiet and sweep.json."""
+        """Return the verbosity that --quiet and --json demand, or the settings sweep.quiet and sweep.json."""
         from sweep.console.console import Verbosity  # with rich, which --help does without
 
         quiet, json = self.flags.quiet, self.flags.json
@@ -73,7 +74,7 @@ class Session:
         return Verbosity(quiet or settings.quiet, json or settings.json)
 
     def open_events(self, directory: Path, settings: SweepSettings) -> SweepEvents:
-        """Return the events of the sweep; the first call writes that the command has begun."""
+        """Return the writer of the sweep's events; the first call creates it, which writes the first event."""
         from sweep.launch.sweep_events import SweepEvents
 
         if self.events is None:
@@ -81,7 +82,8 @@ class Session:
         return self.events
 
     def build_resume_command(self, directory: Path) -> str:
-        """Return the command that computes the missing runs: this command if only it knows all points."""
+        """Return the command line that computes the missing runs; in a search it is this command again, with
+        sweep.resume."""
         from sweep.console.messages import build_command, build_rerun_command
 
         return build_rerun_command(directory) if self.is_growing else build_command("resume", directory)

@@ -1,4 +1,4 @@
-"""A command's report on its sweep as a whole: the first and the last event, sweep.on_end, the best run."""
+"""Reports on a sweep as a whole: its first and last event, sweep.on_end, and the best run."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class SweepEvents:
         )
 
     def end(self, runs: Sequence[Run], exit_status: int) -> None:
-        """Write the last event, on the runs that this process was asked for, and start sweep.on_end; only the first
-        call counts."""
+        """Write the last event, with the counts of `runs` by status, and start sweep.on_end; further calls do
+        nothing."""
         if self._has_ended:
             return
         self._has_ended = True

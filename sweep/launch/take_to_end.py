@@ -1,4 +1,4 @@
-"""Compute the runs of an open sweep: here, in a detached process, or in jobs that need no launcher that waits."""
+"""Compute the runs of an open sweep: in this process, in a detached process, or in SLURM jobs without a launcher."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sweep.system.signals import Interrupted
 
 
 def run_or_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint], *, wait: bool) -> None:
-    """Compute the runs of an open sweep, and race them; without `wait`, leave them to SLURM or another process."""
+    """Compute and race the runs of an open sweep; without `wait`, leave that to SLURM jobs or a detached process."""
     is_local = next(iter(points.values())).config["launcher"]["cluster"] == "local"
     if next(iter(points.values())).race.mode == ONLY and (wait or not is_local):  # a race needs a launcher that waits
         session.runs.extend(points)
@@ -41,7 +41,7 @@ def run_or_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint
 
 
 def submit_and_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]) -> None:
-    """Submit those runs of an open sweep that are missing and have no job, and print how to follow them.
+    """Submit the missing runs of an open sweep to SLURM, except those that have a job, and print how to follow them.
 
     Raises:
         UsageError: SLURM refuses or does not answer.
@@ -61,11 +61,11 @@ def submit_and_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedP
 
 
 def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]) -> None:
-    """Compute those of these runs that are missing, and wait for their ends.
+    """Compute the missing ones among these runs, and wait until they have ended.
 
     Raises:
         UsageError: a scheduler refuses the runs.
-        Interrupted: by a signal; what was started has been ended, or SLURM's jobs go on.
+        Interrupted: by a signal; all started processes have been ended, but SLURM's jobs may continue.
     """
     settings = next(iter(points.values())).settings
     events = session.open_events(sweep.directory, settings)

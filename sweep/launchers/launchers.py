@@ -1,6 +1,6 @@
-"""Check by the options of hydra/launcher that runs can start, and build their executor.
+"""Check that runs can start with their options of hydra/launcher, and build their executor.
 
-The options are in sweep/settings/{local,slurm}_launcher.py. The modules of executors are loaded when one is built.
+The options are in sweep/settings/{local,slurm}_launcher.py. An executor's modules are only loaded to build it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def check_run(options: Options, config: Mapping[str, Any], settings: SweepSettings) -> None:
-    """Check that a run and its sweep can start; a run on this machine with too few cores is marked oversubscribed.
+    """Check that a run can start. Too few cores on this machine are no error: the run is then marked oversubscribed.
 
     Raises:
-        UsageError: there are not so many GPUs, the path of a packed sweep's socket is too long, the network cannot be
+        UsageError: the machine has too few GPUs, the path of a packed sweep's socket is too long, the network cannot be
             emulated, or SLURM's options exclude each other.
     """
     network = find_emulation(config)
@@ -62,12 +62,12 @@ def build_executor(
     arrange: Arrange | None = None,
     fork_servers: ForkServers | None = None,
 ) -> RunExecutor:
-    """Return the executor for the runs of a sweep; that of this machine refuses runs that SLURM still has.
+    """Return the executor for a sweep's runs; the one for this machine refuses runs that still have a SLURM job.
 
     Args:
-        estimate: of the times of runs, where it is given and knows them.
-        arrange: orders the runs that are submitted together.
-        fork_servers: that may have been started early, for packed runs.
+        estimate: estimates the duration of a run.
+        arrange: orders the runs of one submission.
+        fork_servers: the fork servers for packed runs, which may have been started early.
     """
     if isinstance(options, SlurmOptions):
         from sweep.executors.slurm.executor import SlurmRunExecutor
@@ -92,16 +92,16 @@ def build_executor(
 
 
 class SubmittedRuns:
-    """Checks which runs of a sweep SLURM may still have; SLURM is asked once."""
+    """Finds runs that may still have a SLURM job; asks SLURM only once."""
 
     def __init__(self) -> None:
         self._jobs: SubmittedJobs | None = None
 
     def refuse(self, run: Run) -> None:
-        """Refuse to compute a run on this machine while a job of SLURM computes it.
+        """Refuse to compute a run on this machine while a SLURM job computes it.
 
         Raises:
-            UsageError: with that job.
+            UsageError: there is such a job; the message names it.
         """
         if not run.path(run_directory.JOB).exists() or run.status() in run_directory.COMPLETE or not which("squeue"):
             return

@@ -1,4 +1,4 @@
-"""Ask SLURM about the jobs of runs, and have it end jobs. Its modules are loaded if a run has a job."""
+"""Query SLURM about the jobs of runs, and cancel jobs. The modules for SLURM are loaded only if a run has a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CANCELLED_S = 100.0  # SLURM's KillWait and an epilog
 
 
 def find_jobs(runs: Iterable[Run]) -> dict[Run, Job]:
-    """Return the latest jobs of runs; SLURM is asked for those that a dead launcher could not record.
+    """Return the latest jobs of runs; ask SLURM for the ids that a launcher did not record because it died.
 
     Raises:
         UsageError: SLURM does not answer.
@@ -39,7 +39,7 @@ def find_jobs(runs: Iterable[Run]) -> dict[Run, Job]:
 
 
 def find_living_jobs(jobs: Iterable[Job], *, believed: bool = True) -> dict[Job, str | None]:
-    """Return those jobs that wait, with the reason, or run (None); without an answer, all jobs if `believed`."""
+    """Return the jobs that wait (with the reason) or run (None); if SLURM does not answer, all jobs if `believed`."""
     asked = list(jobs)
     ids = [id for cluster, id in asked if cluster == SLURM]
     listed = query_slurm(ids) if ids else {}
@@ -49,7 +49,7 @@ def find_living_jobs(jobs: Iterable[Job], *, believed: bool = True) -> dict[Job,
 
 
 def query_slurm(ids: Sequence[str]) -> dict[str, str | None] | None:
-    """Return those jobs that wait, with the reason, or run (None); None without an answer."""
+    """Return the jobs that wait (with the reason) or run (None); None if SLURM does not answer."""
     from sweep.executors.slurm import queue
 
     try:
@@ -61,7 +61,8 @@ def query_slurm(ids: Sequence[str]) -> dict[str, str | None] | None:
 
 
 def cancel_jobs(jobs: Mapping[Run, Job], reason: str) -> None:
-    """End the jobs of runs, and wait until they are gone or SLURM takes too long; jobs with other runs continue.
+    """Cancel the jobs of runs, and wait until they have ended, but not too long; jobs that have other runs, too,
+    continue.
 
     Raises:
         UsageError: SLURM does not answer or refuses.

@@ -1,6 +1,6 @@
 """Conditions on the config of a point, for sweep.exclude and sweep.include: "workers > 4 and compressor == svd".
 
-The syntax is Python's, of which a few kinds of nodes are understood and walked; nothing is ever evaluated by Python.
+The syntax is a small part of Python's. Expressions are parsed by Python, but never evaluated by it.
 
     workers, model.depth            the value of a key; a group (compressor) stands for the name of its member
     4, 0.5, "text", [2, 4], true, null
@@ -8,8 +8,8 @@ The syntax is Python's, of which a few kinds of nodes are understood and walked;
     == != < <= > >= in, not in      may be chained: 2 <= workers < 8
     and, or, not, + - * / // %
 
-A comparison with a key that a point does not have (compressor.levels, of a compressor without levels), or whether null
-is more or less than something, is false.
+A comparison is false if the point does not have its key, as compressor.levels for a compressor without levels; so is
+one that asks whether null is less or greater than a value.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Condition:
     """One expression of `sweep.exclude` or `sweep.include`.
 
     Args:
-        setting: the key it was given to, for errors.
+        setting: the key that has the expression, for error messages.
         text: the expression.
-        configs: of all points, some of which have each key that is named.
-        members: names of the members of each group.
+        configs: the configs of all points; each key in the expression must exist in some of them.
+        members: the names of the members of each group.
 
     Raises:
-        UsageError: it is no expression, or names a key that no point has; the line says at which column.
+        UsageError: the text is no expression, or names a key that no point has; the message gives the column.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Condition:
         """Tell whether the condition is true for a config.
 
         Raises:
-            UsageError: it compares or computes what has no order, or is no number.
+            UsageError: it compares values without an order, or computes with values that are no numbers.
         """
         value = self._test(config)
         return value is True
@@ -102,7 +102,7 @@ class Condition:
         return UsageError(f"{self.setting}={self.text!r}: column {start}: {what}")
 
     def _compile_truth(self, node: ast.expr) -> Callable[[Mapping[str, Any]], Any]:
-        """Return a function that maps a config to true, false, or MISSING, which counts as false."""
+        """Return a function that maps a config to the truth of an expression; MISSING counts as false."""
         if isinstance(node, ast.BoolOp):
             parts = [self._compile_truth(each) for each in node.values]
             combine = all if isinstance(node.op, ast.And) else any
@@ -157,8 +157,8 @@ class Condition:
         return compare
 
     def _compile_value(self, node: ast.expr, beside: Sequence[str] = ()) -> Callable[[Mapping[str, Any]], Any]:
-        """Return a function that maps a config to an operand's value; `beside` are the keys that it is compared
-        with."""
+        """Return a function that maps a config to an operand's value; `beside` are the keys with which it is
+        compared."""
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             items = [self._compile_value(item, beside) for item in node.elts]
             return lambda config: [item(config) for item in items]
@@ -267,7 +267,7 @@ def _look_up_value(config: Mapping[str, Any], path: str) -> Any:
 class PointFilter:
     """Applies `sweep.include` and `sweep.exclude` to the points of a grid.
 
-    A point stays if any of the expressions of `include` holds, or there are none, and none of `exclude` does.
+    A point stays if any expression of `include` holds, or `include` is empty, and no expression of `exclude` holds.
 
     Raises:
         UsageError: an expression is wrong.

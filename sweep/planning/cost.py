@@ -1,4 +1,4 @@
-"""The estimated cost of the runs of a grid: time, cores, nodes, and the finished runs that it rests on."""
+"""The estimated cost of a grid's runs: time, core-hours and node-hours, and the finished runs used for the estimate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAST = "≥"
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The total estimate of some runs, over those with known duration. Times in seconds."""
+    """The estimated cost of some runs together, without those of unknown duration. Times are in seconds."""
 
     runs: int
     unknown: int
@@ -49,8 +49,8 @@ class Cost:
         """Return the total cost of runs, given in the order of their starts.
 
         Args:
-            cores: of this machine to share out; None: a scheduler has them.
-            max_parallel: runs at the same time at most.
+            cores: the number of this machine's cores for the runs; None: a scheduler has the cores.
+            max_parallel: the largest number of runs at the same time.
         """
         known = [(row, row.estimate) for row in wanted if row.estimate is not None]
         estimates = [estimate for _, estimate in known]
@@ -105,7 +105,7 @@ def _format_range(counts: Sequence[int]) -> str:
 
 
 def simulate_wall_s(runs: Sequence[tuple[int, float]], cores: int, max_parallel: int | None) -> float:
-    """Return when the last of these runs (cores, seconds) ends, if each starts as soon as its cores are free."""
+    """Return the seconds until the last of these runs (cores, seconds) ends, if each starts once its cores are free."""
     now, free, ends = 0.0, cores, list[tuple[float, int]]()
     for wanted, seconds in runs:
         wanted = min(wanted, cores)

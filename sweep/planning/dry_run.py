@@ -1,4 +1,4 @@
-"""sweep.dry_run: print what a command would do."""
+"""sweep.dry_run: print what a command would do, and start nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def build_rows(points: Points, directory: Path, estimator: Estimator, *, silent:
 
 
 def find_reusable(points: Points, directory: Path, signatures: Sequence[str]) -> dict[str, Run]:
-    """Return by signature the finished runs of earlier sweeps that sweep.reuse would copy."""
+    """Return the finished runs of earlier sweeps that sweep.reuse would copy, by signature."""
     if not points.settings.reuse:
         return {}
     about = record.describe_machine() | {"mpi": record.describe_mpi(points.mpi.resolve_command())}
@@ -84,7 +84,7 @@ def find_reusable(points: Points, directory: Path, signatures: Sequence[str]) ->
 
 
 def _name_taken_out(points: Points) -> list[invalid_points.TakenOut]:
-    """Return the points that are left out, named by those of their overrides that differ."""
+    """Return the points that are left out; name them by their overrides of swept keys."""
     every = [*points.overrides, *(each.overrides for each in points.taken_out)]
     swept = run_identity.find_swept_keys(every)
     return [
@@ -101,7 +101,7 @@ def estimate_points(points: Points, directory: Path, *, silent: bool = False) ->
 
 
 def find_races(points: Points, rows: Sequence[Row], directory: Path) -> list[RaceGroup]:
-    """Return the races that the command would run, if all its runs come to their end."""
+    """Return the races that the command would run if all its runs succeed."""
     configs = {Run(row.directory): row.config for row in rows if row.directory is not None}
     return [] if points.points[0].race.mode == OFF else find_missing_races(directory, configs)
 

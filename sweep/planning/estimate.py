@@ -1,4 +1,4 @@
-"""Estimate how long a run may take from runs that are finished; nothing is measured or written for it."""
+"""Estimate the duration of a run from finished runs, without any new measurement."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LIKENESS = {
 
 @dataclasses.dataclass(frozen=True)
 class Parallelism:
-    """How many ranks of a run compute at a time."""
+    """The number of a run's ranks, and how many of them can compute at the same time."""
 
     ranks: int
     at_once: float
@@ -54,7 +54,7 @@ class Parallelism:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], cores: int | None, device: str = "cpu") -> Parallelism:
-        """Return the parallelism of a run on so many cores (None: enough); `device` is what device=auto resolves to."""
+        """Return the parallelism of a run on `cores` cores (None: enough); device=auto means `device`."""
         ranks, threads = int(config["workers"]), int(config["threads_per_worker"])
         asked = config.get("device", "auto")
         if cores is None or (device if asked == "auto" else asked) != "cpu":
@@ -64,7 +64,7 @@ class Parallelism:
 
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
-    """The times of a finished run in seconds, from which other runs' times are estimated."""
+    """The times in seconds of a finished run, from which those of other runs are estimated."""
 
     keys: tuple[str, ...]  # what it has in common with others, by LIKENESS
     workers: int
@@ -76,11 +76,11 @@ class FinishedRun:
     device: str = "cpu"
 
     def scale_to(self, crew: Parallelism, shared: bool, own: Parallelism | None = None) -> FinishedRun:
-        """Return the estimated times of a run with the same work on another number of ranks or cores.
+        """Return the estimated times of the same training on another number of ranks or cores, given by `crew`.
 
         Args:
-            shared: a step's samples are shared out to the ranks, instead of so many for each.
-            own: the parallelism of this run where its files do not tell.
+            shared: the batch size is that of all ranks together (batch.per=global), else that of each rank.
+            own: the parallelism of this run if its files lack it.
         """
         own = self.parallelism or own or crew
         work, crowd = own.at_once / crew.at_once, crew.ranks_per_core / own.ranks_per_core
@@ -111,10 +111,9 @@ class Estimate:
 
 
 class Estimator:
-    """Estimates durations from the finished runs of a sweep, of the sweeps in the same folder, and of those below
-    output/.
+    """Estimates durations from the finished runs of a sweep, of sweeps in the same folder, and of sweeps below output/.
 
-    It reads them when it is first asked.
+    It reads these runs at the first estimate.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -143,10 +142,11 @@ class Estimator:
         return found
 
     def estimate(self, config: Mapping[str, Any]) -> Estimate | None:
-        """Return an estimate from the finished runs most similar to this one; None if there is none.
+        """Estimate the duration of a run with this config from the most similar finished runs; None without any.
 
-        A run counts that has the same model and data. One that max_steps has cut short tells nothing of whole epochs.
-        Runs with another number of workers are scaled, those with the nearest number; so are those on other cores.
+        Similar runs have at least the same model and data; among them, those with the nearest number of workers are
+        used. The times of runs on another number of workers or cores are scaled. Runs that max_steps has ended early
+        are not used for the times of whole epochs.
         """
         if not self.finished:
             return None
@@ -166,7 +166,8 @@ class Estimator:
         return None
 
     def _scale(self, config: Mapping[str, Any], run: FinishedRun) -> tuple[FinishedRun, float]:
-        """Return the times of a finished run scaled to this one, and the ratio of their ranks per core."""
+        """Return the times of a finished run, scaled to a run with this config, and the ratio of their ranks per
+        core."""
         cores = self._count_cores(config["launcher"])
         crew = Parallelism.from_config(config, cores, run.device)
         own = run.parallelism or Parallelism.from_config({**config, "workers": run.workers}, cores, run.device)
@@ -175,7 +176,7 @@ class Estimator:
         ), crew.ranks_per_core / own.ranks_per_core
 
     def _count_cores(self, launcher: Mapping[str, Any]) -> int | None:
-        """Return the most cores that a run will have; None if a scheduler gives it the cores that it requests."""
+        """Return how many of this machine's cores a run can have; None if a scheduler gives it what it requests."""
         if launcher.get("cluster") != "local":
             return None
         given = json.dumps(launcher.get("cores"))
@@ -239,14 +240,14 @@ def _read_finished(run: Run) -> FinishedRun | None:
 
 
 def _count_used_cores(run: Run) -> int | None:
-    """Return how many cores of its machine a run has used; None if its state does not say."""
+    """Return on how many cores a run was trained; None if its state does not say."""
     attempts = run.state()["attempts"]
     held = attempts[-1].get("cores") if attempts else None
     return len(held) if isinstance(held, list) and held else None
 
 
 def _measure_wall_s(run: Run) -> float:
-    """Return the seconds from start to end of a run with a single attempt; 0 for a run with several."""
+    """Return the seconds from start to end of a run with a single attempt; 0 if it had several attempts."""
     attempts = run.state()["attempts"]
     if len(attempts) != 1 or not attempts[0].get("started") or not attempts[0].get("ended"):
         return 0.0

@@ -1,4 +1,4 @@
-"""Points of a grid that cannot work: they are left out of the sweep or refuse it (sweep.invalid)."""
+"""Decides whether points that cannot work are left out of a grid, or make Gradsweep refuse it (sweep.invalid)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from sweep.settings.sweep import REFUSE, SKIP
 
 @dataclasses.dataclass(frozen=True)
 class TakenOut:
-    """A point that is left out of the grid, by sweep.exclude or sweep.include or because it is `impossible`."""
+    """A point that is left out of the grid, by sweep.exclude or sweep.include, or because it cannot work
+    (`impossible`)."""
 
     overrides: Mapping[str, str]
     why: str
@@ -27,15 +28,15 @@ def find_refusal(
     worked: Sequence[Mapping[str, str]],
     overrides: Sequence[Mapping[str, str]],
 ) -> UsageError | None:
-    """Return the error by which invalid points refuse the whole grid; None if only these points are left out.
+    """Return the error with which invalid points refuse the whole grid; None if only these points are left out.
 
-    With `corners` a value belongs to points that work and to points that do not: each works by itself, and only some
-    pairs of them do not. A value that works nowhere is a mistake.
+    With sweep.invalid=corners, an invalid point is left out if each of its values occurs in some valid point, so that
+    only the combination is invalid. A value that no valid point has is considered a mistake, and refuses the grid.
 
     Args:
-        refused: by the numbers of points that cannot work, why, in order.
-        worked: overrides of those that can, as far as they decide anything of them.
-        overrides: of all points, by number.
+        refused: the errors of the invalid points, by their numbers in the grid, in order.
+        worked: the overrides of the valid points, without those that have no effect.
+        overrides: the overrides of all points, by number.
     """
     if not refused:
         return None
@@ -49,9 +50,11 @@ def find_refusal(
 
 
 def find_refusal_of_batch(way: str, refused: Mapping[int, UsageError], worked: bool, begun: bool) -> UsageError | None:
-    """Return the error that refuses a search's batch; None if its sweeper is told which points have no result.
+    """Return the error that refuses a batch of a search; None if the search continues, without results for invalid
+    points.
 
-    Only where none of it `worked`, nor any of a batch before (`begun`), the search is refused.
+    Unless sweep.invalid=refuse, the batch is refused only if no point of it is valid (`worked`), nor was any point of
+    earlier batches (`begun`).
     """
     if not refused or (way != REFUSE and (begun or worked)):
         return None
@@ -65,7 +68,7 @@ def summarise(taken_out: Sequence[TakenOut]) -> list[dict[str, Any]]:
 
 
 def describe_left_out(taken_out: Sequence[TakenOut], points: int, most: int | None = None) -> list[str]:
-    """Return lines on the points that are left out, with `most` reasons; sweep.yaml has all of them."""
+    """Return lines on the points that are left out, with at most `most` reasons; sweep.yaml has all of them."""
     lines = []
     impossible = [each for each in taken_out if each.impossible]
     if others := len(taken_out) - len(impossible):

@@ -1,4 +1,4 @@
-"""The point of a run that was laid out earlier, read from its config.yaml and checked."""
+"""Loads the point of an existing run from its config.yaml, and checks it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load_point(run: Run) -> ResolvedPoint:
     """Return the point of a run, built from its config.yaml.
 
     Raises:
-        UsageError: the file cannot be read, was changed in what the signature stands for, or cannot be started.
+        UsageError: the file cannot be read, no longer has the run's signature, or its launcher cannot start the run.
     """
     return check_point(run, load_config(run))
 
@@ -25,10 +25,10 @@ def load_point(run: Run) -> ResolvedPoint:
 def check_point(run: Run, config: Mapping[str, Any]) -> ResolvedPoint:
     """Parse the config of a run and check that its launcher can start it.
 
-    How a run is started is not part of its signature, so the file may have been edited.
+    The check is needed because the launcher's options are not part of the signature, so a user may have edited them.
 
     Raises:
-        UsageError: it cannot be started; the line names the file.
+        UsageError: the run cannot be started; the message names the file.
     """
     try:
         point = parse_point(config)

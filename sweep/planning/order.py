@@ -1,13 +1,13 @@
-"""The order in which the runs of a sweep start: what is compared starts close in time, the rest longest first.
+"""The order in which a sweep's runs start: runs to compare start one after the other, all else longest first.
 
-A machine may be slower in an hour than it is now, and nothing on it shows why. Runs that are compared with each other
-therefore start one after the other: seed by seed, and with each seed all methods in a random order, so that no method
-is always first. Runs that are not compared, such as those of other numbers of workers, follow each other longest first,
-so that the cores are busy to the end. For the same reason the very last runs, as many as run side by side anyway, start
-longest first.
+A machine's speed may change within an hour for no visible reason. So runs that are compared with each other start one
+after the other: seed by seed, and for each seed all methods in a random order, so that no method is always first.
+Groups of runs that are not compared with each other, such as those with different numbers of workers, start longest
+first, so that the cores are busy to the end. For the same reason the very last runs, as many as run side by side
+anyway, start longest first.
 
-The random order is that of the runs' signatures, which are hashes. So it differs from seed to seed, and a dry run, the
-sweep itself and its resume have the same.
+The random order is that of the runs' signatures, which are hashes. So it differs between seeds, but is the same in a
+dry run, in the sweep itself and in its resume.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def arrange_runs(runs: Sequence[tuple[Mapping[str, Any], float | None]]) -> list
     """Return the indices of runs in the order in which they should start.
 
     Args:
-        runs: of one sweep; the config and the estimated seconds (None: unknown) of each.
+        runs: the config and the estimated seconds (None: unknown) of each run of a sweep.
     """
     if not runs:
         return []
@@ -47,7 +47,7 @@ def arrange_runs(runs: Sequence[tuple[Mapping[str, Any], float | None]]) -> list
 
 
 def count_shared_cores(config: Mapping[str, Any]) -> int | None:
-    """Return how many of this machine's cores a sweep can have at a time; None if a scheduler has the cores."""
+    """Return how many of this machine's cores a sweep can use at the same time; None if a scheduler has the cores."""
     launcher = config["launcher"]
     return cores.choose_cores(launcher.get("cores"))[1] if launcher["cluster"] == "local" else None
 

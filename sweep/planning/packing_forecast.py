@@ -22,14 +22,14 @@ from sweep.system import cores
 
 @dataclasses.dataclass(frozen=True)
 class Pack:
-    """A forecast MPI world, on this machine or in an allocation of its own."""
+    """A forecast MPI world, on this machine or in its own SLURM allocation."""
 
     ranks: int
     runs: int
 
 
 def forecast_packs(runs: Sequence[Row], settings: SweepSettings) -> list[Pack]:
-    """Return the MPI worlds in which runs would be trained without failures; runs on emulated networks have none."""
+    """Return the MPI worlds in which runs would be trained if none fails; runs on emulated networks are not packed."""
     packed = {str(row.directory): row for row in runs if not find_emulation(row.config)}
     tasks = [_make_task(directory, row) for directory, row in packed.items()]
     if not tasks:
@@ -39,7 +39,7 @@ def forecast_packs(runs: Sequence[Row], settings: SweepSettings) -> list[Pack]:
 
 
 def _make_task(directory: str, row: Row) -> RunTask:
-    """Return as much of the task of a run as decides which runs share a world."""
+    """Return an incomplete task of a run, with the fields that decide which runs share a world."""
     mpi, config = MpiSettings(**row.config["mpi"]), row.config
     return RunTask(
         directory,
@@ -52,7 +52,7 @@ def _make_task(directory: str, row: Row) -> RunTask:
 
 
 def _forecast_worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[Pack]:
-    """Return one world for each kind of runs."""
+    """Return the worlds on this machine: one for each set of runs that can share a world."""
     total = cores.choose_cores(tasks[0].launcher.get("cores"))[1]
     most = count_places(settings.max_parallel, total, settings.share_cores)
     room = 0 if settings.share_cores else total
@@ -66,7 +66,7 @@ def _forecast_worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[
 
 
 def _forecast_allocations(tasks: Sequence[RunTask], rows: Mapping[str, Row]) -> list[Pack]:
-    """Return one world for each job, of which a kind of runs may have several; `rows` are by directory."""
+    """Return the worlds on SLURM: one for each job; `rows` maps each run's directory to its row."""
     from sweep.executors.slurm.batch import group_tasks
     from sweep.executors.slurm.shares import share_out  # with submitit
     from sweep.settings.slurm_launcher import parse_slurm_options

@@ -1,4 +1,4 @@
-"""The points of a sweep, checked before anything starts."""
+"""Checks the points of a sweep before anything starts."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ def check_points(
     """Leave points out by sweep.exclude, sweep.include and sweep.invalid, check the others, and name their runs.
 
     Args:
-        idle: tells what was typed and decides nothing; None: that is not refused.
+        idle: finds typed options without effect, which are refused; None: they are not refused.
         whole: these are all points of the sweep; else they are a batch of a search.
-        begun: it has had a batch before in which points could work; then none of this one's need to.
-        earlier: overrides of the points of earlier batches.
+        begun: the search has had an earlier batch with valid points, so all points of this batch may be invalid.
+        earlier: the overrides of the points of earlier batches.
         silent: do not report progress.
 
     Raises:
-        UsageError: a point cannot work that is not to be left out, none is left, or they differ in what all runs of a
-            sweep have in common.
+        UsageError: a point that must not be left out cannot work, no point is left, or the points differ in a setting
+            that all runs of a sweep share.
     """
     if not configs:
         raise UsageError("the grid has no points: valid is at least one value for every key")
@@ -111,10 +111,10 @@ def _build_points(
     settings: SweepSettings,
     race: RaceSettings,
 ) -> list[ResolvedPoint]:
-    """Return points with names and launchers' options, after the launcher's check that it can start them.
+    """Return the resolved points with their names and launcher's options; check that the launcher can start them.
 
     Raises:
-        UsageError: the launcher cannot start a point as its options say, or the MPI library lacks its transport.
+        UsageError: the launcher cannot start a point with its options, or the MPI library lacks its transport.
     """
     parsed: dict[int, Options] = {}  # by the section, of which equal ones are one object
     started_by: dict[int, MpiSettings] = {}  # likewise
@@ -142,7 +142,7 @@ def _build_points(
 
 
 def _check_alike(configs: Sequence[Mapping[str, Any]]) -> None:
-    """Raise UsageError for points whose common settings of a sweep differ."""
+    """Raise UsageError if the points differ in settings that all runs of a sweep must share."""
     for config in configs:
         for place in ("sweep", "race", "mpi"):
             if config.get(place) != configs[0].get(place):
@@ -161,8 +161,8 @@ def _resolve(
     invalid: str,
     silent: bool,
 ) -> tuple[dict[int, dict[str, Any]], dict[int, UsageError]]:
-    """Return the valid points, resolved, and by number why others are invalid; with `refuse`, stop at the first of
-    these."""
+    """Return the resolved valid points, and the errors of invalid ones, both by number; with `refuse` stop at an
+    error."""
     shared = Sections()
     resolved: dict[int, dict[str, Any]] = {}
     refused: dict[int, UsageError] = {}
@@ -181,8 +181,8 @@ def _resolve(
 def _choose(
     sweep: SweepSettings, configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str, str]]
 ) -> tuple[list[int], list[TakenOut]]:
-    """Return the numbers of the points that sweep.include and sweep.exclude leave in a grid, and those of the
-    others."""
+    """Return the numbers of the points that sweep.include and sweep.exclude keep, and the points that they leave
+    out."""
     choice = PointFilter(sweep.read_expressions("include"), sweep.read_expressions("exclude"), configs, schema.MEMBERS)
     numbers: list[int] = []
     taken_out: list[TakenOut] = []

@@ -1,4 +1,4 @@
-"""Which runs of a sweep race against each other."""
+"""Decides which runs of a sweep race against each other."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ class RaceGroup:
     """The runs that take part in one race.
 
     Attributes:
-        directory: of the race.
-        racers: the runs that race, and for each all runs of which it has the throughput; the first is the baseline.
+        directory: the race's directory.
+        racers: maps each run that races to the runs with the same cost per step, to which its throughput applies, too
+            (with itself). The first racer is the baseline.
     """
 
     directory: Path
@@ -56,11 +57,11 @@ class RaceGroup:
     def build_plan(
         self, seconds: float, precision: float, without: Mapping[str, str], untuned: str | None = None
     ) -> dict[str, Any]:
-        """Return the content of plan.json.
+        """Return the content of the race's plan.json.
 
         Args:
-            without: runs that do not race after all, by name, and why.
-            untuned: why the exchange of the baseline is not tuned; None: it is.
+            without: the names of runs that are left out of the race, each with the reason.
+            untuned: why the baseline's exchange is not tuned; None: it is tuned.
         """
         racers = {run: served for run, served in self.racers.items() if run.name not in without}
         return {
@@ -74,23 +75,24 @@ class RaceGroup:
         }
 
     def is_raced(self) -> bool:
-        """Tell whether the race has come to its end, and its measurements are there."""
+        """Tell whether the race has ended and its measurements exist."""
         race = Run(self.directory)
         return self.is_planned() and race.result() is not None and bool(read_json(race.path(RATIOS)))
 
     def is_planned(self) -> bool:
-        """Tell whether the directory has a race of exactly these runs, whichever of equal costs race for others."""
+        """Tell whether plan.json has exactly these groups of runs with equal costs; which run of a group races may
+        differ."""
         planned = _as_mapping((read_json(self.directory / RACE_PLAN) or {}).get("racers"))
         known = {frozenset(map(str, _as_list(names))) for names in planned.values()}
         return known == {frozenset(run.name for run in runs) for runs in self.racers.values()}
 
 
 def explain_untuned(race: RaceSettings, config: Mapping[str, Any], overrides: Sequence[str]) -> str | None:
-    """Return why the exchange of a race's baseline stays as configured; None if a trial finds its setting.
+    """Return why the exchange of a race's baseline is not tuned; None if a trial is to find its fastest setting.
 
     Args:
-        config: of the baseline.
-        overrides: that were typed for it.
+        config: the config of the baseline's run.
+        overrides: the typed overrides of that run.
     """
     if not race.tune:
         return "race.tune=false"
@@ -120,22 +122,22 @@ def refuse_nothing_to_race(points: Sequence[ResolvedPoint], *, search: bool = Fa
 
 
 def describe_races(count: int, settings: RaceSettings) -> str:
-    """Return a line on the races that a sweep would run, with their time if each has one heat."""
+    """Return a line on the races that a sweep would run, with their duration if each race has one heat."""
     when = "instead of training" if settings.mode == ONLY else "after training"
     most = f"at most {settings.seconds:g} s a heat"
     return f"{when}: {plural(count, 'race')} of {most}, in all {duration(count * settings.seconds)}, and their set-up"
 
 
 def find_missing_races(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> list[RaceGroup]:
-    """Return the races for these runs of a sweep that must be run, or run again."""
+    """Return those races of a sweep's runs that have not been run, or must be run again."""
     return [group for group in group_runs(sweep, configs) if not group.is_raced()]
 
 
 def find_disturbed(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> list[RaceGroup]:
-    """Return the races that measure again what others have disturbed of the throughput of these runs.
+    """Return the races that measure disturbed throughputs again (sweep.remeasure).
 
-    These are the disturbed races themselves, and for each disturbed run that has not raced a race of it alone. What a
-    race has left out is not tried again.
+    These are the disturbed races, and for each disturbed run that has not raced a race of this run alone. A run that
+    was left out of its race is not measured again.
     """
     results = {run: run.result() or {} for run in configs if run.status() == DONE}
     yardsticks = {run: [result.get("yardstick")] for run, result in results.items()}
@@ -161,9 +163,9 @@ def find_disturbed(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> lis
 
 
 def group_runs(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> list[RaceGroup]:
-    """Return the races for these runs of a sweep; runs that are not comparable with others are in none.
+    """Group the runs of a sweep into races; runs that are not comparable with any other run are in no race.
 
-    Of runs with equal costs one races that is done, or else one that has not failed or diverged.
+    Of runs with equal costs only one races: preferably one that is done, or else one that has not failed or diverged.
     """
     races = []
     for place, racers in _group(configs).items():
@@ -174,13 +176,14 @@ def group_runs(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> list[Ra
 
 
 def _rank(run: Run) -> int:
-    """Return a smaller number for a run that is more likely to take its steps to the end of a race."""
+    """Return a sort key, smaller for a run that is less likely to fail during a race."""
     status = run.status()
     return 0 if status == DONE else 2 if status in (FAILED, DIVERGED, TIMEOUT) else 1
 
 
 def _group(configs: Mapping[K, Mapping[str, Any]]) -> dict[str, list[tuple[K, ...]]]:
-    """Return by place the keys of each race, the baseline's first; of configs with equal costs only one races."""
+    """Return the races of configs: for each race a list of tuples of keys with equal costs, the baseline's tuple
+    first."""
     groups: dict[str, dict[str, list[K]]] = {}
     for key, config in configs.items():
         place = canonical({section: config.get(section) for section in SHARED})
@@ -195,7 +198,7 @@ def _group(configs: Mapping[K, Mapping[str, Any]]) -> dict[str, list[tuple[K, ..
 
 
 def _describe_costs(config: Mapping[str, Any]) -> str:
-    """Return the text of all options on which the cost of a step depends: the config without other keys."""
+    """Return a text of all options on which the cost of a step depends, to compare configs by."""
     kept = {key: dict(value) if isinstance(value, Mapping) else value for key, value in config.items()}
     for key in FREE:
         section, _, option = key.partition(".")
@@ -207,10 +210,10 @@ def _describe_costs(config: Mapping[str, Any]) -> str:
 
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:
-    """Return a mapping of a JSON file; empty if it is something else."""
+    """Return a value from a JSON file if it is a mapping, else an empty mapping."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return a list of a JSON file; empty if it is something else."""
+    """Return a value from a JSON file if it is a list, else an empty list."""
     return value if isinstance(value, list) else []

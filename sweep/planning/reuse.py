@@ -1,7 +1,8 @@
-"""Finished runs of earlier sweeps, taken over instead of computed again.
+"""Copies finished runs of earlier sweeps instead of computing them again (sweep.reuse).
 
-A run is taken where it is the same run, made by the same code with the same packages on the same kind of machine: its
-throughput stands in the same table as that of its new neighbours. What it was made on, its own attempts have recorded.
+A run is copied if it has the same signature and was trained by the same code with the same packages on the same kind of
+machine, because its throughput will be compared with that of the new sweep's other runs. Its attempts have recorded all
+that.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ Expected = Mapping[str, Any]
 
 
 def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
-    """Return the record that an attempt at the run of `point` would write now, as far as it is known beforehand.
+    """Return the provenance that an attempt at this point's run would record now, as far as it is known beforehand.
 
-    `about` are packages, machine and MPI here, as sweep.yaml has them. On which node of a cluster it will be is not
-    known: the nodes must have been asked for in the same way.
+    `about` is sweep.yaml's entry with packages, machine and MPI. The node of a cluster is not known beforehand:
+    instead, the requests for nodes must be equal.
     """
     options = point.options
     alike = {key: about.get(key) for key in (*PROGRAMS, *(MACHINE if options.IS_LOCAL else ()))}
@@ -47,7 +48,7 @@ def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
 
 
 def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version: str) -> list[Run]:
-    """Copy other sweeps' results of the same runs and code into the sweep in `directory`; return these runs."""
+    """Copy results of equal runs from other sweeps into the sweep in `directory`; return the runs that got a result."""
     wanted = {str(run.state()["signature"]): run for run in points if not completion.is_complete(run)}
     about = read_description(directory)
     asked = {signature: build_expected(points[run], about) for signature, run in wanted.items()}
@@ -58,10 +59,10 @@ def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version:
 
 
 def find_finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> dict[str, Run]:
-    """Return by signature the finished runs that a sweep in `directory` can copy.
+    """Return the finished runs that a sweep in `directory` can copy, by signature.
 
-    They are looked for in the sweeps beside it and below output/ (sweep_locations.py), the latest sweep first; `wanted`
-    says by signature what the attempts that made the run must have recorded.
+    They are searched in the sweeps beside it and below output/ (sweep_locations.py), the latest sweep first. `wanted`
+    maps a signature to the provenance that the run's attempts must have recorded.
     """
     left = dict(wanted)
     beginnings = {signature[:SIGNATURE_DIGITS] for signature in wanted}
@@ -86,13 +87,14 @@ def find_finished(directory: Path, wanted: Mapping[str, Expected], version: str)
 
 
 def _was_made_as(run: Run, expected: Expected) -> bool:
-    """Tell whether all attempts that contribute to the run have the expected record, on all of their nodes."""
+    """Tell whether all attempts that contributed to the run have recorded the expected provenance, for all their
+    nodes."""
     records = [node for record in run.records() for node in run_directory.nodes_of(record)]
     return bool(records) and all(record.get(key) == value for record in records for key, value in expected.items())
 
 
 def _is_copyable(run: Run) -> bool:
-    """Tell whether all files to copy are regular files: a shared directory may have links or devices in their place."""
+    """Tell whether all files to copy are regular files; in a shared directory they could be links or devices."""
     paths = [path for name in FILES if os.path.lexists(path := run.path(name))]
     return all(
         map(is_regular, [*paths, *(run.attempt(number) / run_directory.PROVENANCE for number in run.contributors())])
@@ -100,7 +102,7 @@ def _is_copyable(run: Run) -> bool:
 
 
 def _copy_result(earlier: Run, run: Run) -> None:
-    """Copy the result and the provenance of its attempts, then the state.
+    """Copy a run's result and the provenance of its attempts, then its state.
 
     The state comes last, because it makes the run complete.
     """

@@ -1,4 +1,4 @@
-"""What becomes of one point of a grid, as a dry run shows it."""
+"""A row of a dry run: what the command would do with one point of a grid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sweep.planning.estimate import Estimate
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One point, in the order of starts; points that are not run are last."""
+    """A row of a dry run, on one point. Rows are in the order of starts; points without a run to compute are last."""
 
     number: int | None
     """Its place in the order; None for what is not run."""
@@ -63,5 +63,5 @@ class Row:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The launcher's options for this run."""
+        """The launcher's options of this run."""
         return {key: value for key, value in self.config.get("launcher", {}).items() if key != "cluster"}

@@ -1,9 +1,10 @@
-"""Measure how fast this machine is at this moment, so that the times of two sweeps can be compared.
+"""Measure the present speed of this machine, so that the times of two sweeps can be compared.
 
     python -m sweep.provenance.calibration
 
-One core is measured in a process of its own: libraries read how many threads they may use when they are loaded. Each
-number is the best of several, as other programs can only slow a machine down; `steadiness` tells how much they did.
+One core is measured in a separate process, because libraries read the number of threads when they are loaded. Each
+number is the best of several measurements, as other programs can only slow down a machine; `steadiness` tells how much
+they did.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ ROUNDS = 20_000  # of the loop
 
 
 def calibrate_own(cores: Sequence[int]) -> dict[str, Any]:
-    """Measure the first of `cores`, which no other process is using.
+    """Measure the first of `cores`, which only this process uses.
 
-    Without any, the kernel picks the core, and whether that was free is unknown.
+    If `cores` is empty, the kernel chooses the core, and it is unknown whether that core was free.
 
     Returns:
         As `measure_core`.
@@ -50,14 +51,15 @@ def measure_core(
     """Measure one core in another process, in less than half a second.
 
     Args:
-        cores: on one of which the process runs.
-        descriptors: locks of a lease, which the process inherits.
+        cores: the process may run on these cores, and uses one of them.
+        descriptors: the open files of a lease's locks, which the process inherits.
 
     Returns:
-        `copy_gb_s`: 10^9 bytes read and written per second by a copy in main memory; `matmul_gflop_s`: of float32
-        matrices; `loop_mops`: 10^6 rounds per second of a loop in Python; `steadiness`: the best time over the median,
-        of the measurement where they differ most (1: nothing disturbed it); `core_was_free`: no run had the core;
-        `host`, `cores` on one of which it was measured, `time`. Empty where it could not be measured.
+        `copy_gb_s`: 10^9 bytes per second read and written by a copy in main memory; `matmul_gflop_s`: 10^9 operations
+        per second in a product of float32 matrices; `loop_mops`: 10^6 iterations per second of a loop in Python;
+        `steadiness`: the best time divided by the median time, of the measurement for which this is lowest (1:
+        undisturbed); `core_was_free`: whether no run had the core; `host`; `cores`: as the argument; `time`. Empty if
+        the measurement has failed.
     """
     command = [sys.executable, "-m", "sweep.provenance.calibration", *map(str, cores)]
     environment = {**os.environ, **build_python_environment(), **dict.fromkeys(THREAD_VARIABLES, "1")}
@@ -81,7 +83,7 @@ def measure_core(
 
 
 def time_repeatedly(work: Callable[[], object]) -> list[float]:
-    """Call `work` once untimed, then for `BUDGET_S`; return the seconds of each call, ascending."""
+    """Call `work` once untimed, then repeatedly for `BUDGET_S` seconds; return the seconds of each call, sorted."""
     work()
     times: list[float] = []
     deadline = time.perf_counter() + BUDGET_S
@@ -100,7 +102,8 @@ def _run_loop() -> int:
 
 
 def measure() -> dict[str, float]:
-    """Return the rates of this process's core, and their steadiness; see `measure_core`."""
+    """Measure the core on which this process runs; return the rates and the steadiness as `measure_core` describes
+    them."""
     import numpy as np  # here: a caller of `measure_core` need not load it
 
     source, target = np.ones(COPIED, np.uint8), np.zeros(COPIED, np.uint8)

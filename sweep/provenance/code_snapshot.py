@@ -1,10 +1,10 @@
-"""Copy the code that a sweep is submitted with, so that all its runs start from that copy.
+"""Snapshots: copies of the code at the start of a sweep, from which all its runs start.
 
-A run may wait for hours, and edits meanwhile must not change it. So ranks import a copy of our packages as they were
-when the sweep was started: tracked files with their uncommitted changes, and new files that git does not ignore.
+A run may wait for hours, and edits of the code must not change it meanwhile. So ranks import a copy of our packages as
+they were when the sweep was started: tracked files with uncommitted changes, and new files that git does not ignore.
 
-Copies are named by the hash of their content and kept beside the sweeps, so that sweeps of the same code share one. A
-copy also has the compiled kernels (numba keeps them beside their source), which are then compiled once for all sweeps.
+Copies are named by the hash of their content and are kept next to the sweeps, so that sweeps with the same code share a
+copy. A copy also has the compiled kernels, which numba keeps next to their source: so they are compiled only once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of renameat2
 
 @dataclasses.dataclass(frozen=True)
 class Code:
-    """The files of our packages at one time."""
+    """The state of our packages' code: the list of files, and hashes of their contents."""
 
     root: Path
     files: tuple[str, ...]
@@ -63,7 +63,7 @@ class Code:
 
 
 def read(root: Path = ROOT) -> Code:
-    """Read the present code in `root`."""
+    """List and hash the present files of our packages in `root`."""
     files = sorted(set(_list_files(root)))  # during a merge git lists some files twice
     hashes = snapshot_integrity.hash_files(root, files)
     computing = [(name, content) for name, content in hashes.items() if name.startswith(COMPUTING)]
@@ -77,7 +77,7 @@ def read(root: Path = ROOT) -> Code:
 
 @functools.cache
 def read_current() -> Code:
-    """Return the code that this process runs, as it was at the first call."""
+    """Return the code that this process runs, as read at the first call."""
     return read()
 
 
@@ -98,16 +98,16 @@ def _list_files(root: Path) -> Iterable[str]:
 
 
 def find_store(sweep: Path) -> Path:
-    """Return the directory for copies of a sweep's code: next to the dates for output/<date>/<time>, else in the
-    sweep."""
+    """Return the directory for a sweep's snapshots: for output/<date>/<time> in output/, else in the sweep's
+    directory."""
     return (sweep_locations.root_of(sweep) if sweep_locations.is_dated(sweep) else sweep) / STORE
 
 
 def take(code: Code, store: Path) -> Path:
-    """Return the directory in `store` with a copy of `code`, made if it is missing or damaged.
+    """Return the directory in `store` with a copy of `code`, which is created if it is missing or damaged.
 
     Raises:
-        UsageError: the store cannot be written or belongs to another user, or the code changes while it is copied.
+        UsageError: the store cannot be written or belongs to another user, or the code has changed while it was copied.
     """
     copy = store / code.digest[:DIGITS]
     try:
@@ -130,7 +130,8 @@ def take(code: Code, store: Path) -> Path:
 
 
 def explain_unfit(code: str | None) -> str | None:
-    """Return why an attempt cannot start from `code`: a copy has changed and cannot be repaired. None: it can."""
+    """Return why an attempt cannot start from `code`: the snapshot was changed and cannot be repaired; None if it
+    can."""
     if code is None or (copy := Path(code)).parent.name != STORE:
         return None
     if (wrong := snapshot_integrity.find_flaw(copy, copy.name, guarded=False)) is None:  # `take` has checked its owner
@@ -143,7 +144,7 @@ def explain_unfit(code: str | None) -> str | None:
 
 
 def _close_to_others(store: Path) -> bool:
-    """Remove other users' right to write to `store`; return whether its file system can do that.
+    """Remove other users' right to write to `store`; return whether that is effective on its file system.
 
     Raises:
         UsageError: the store belongs to a user who is not trusted.
@@ -167,7 +168,7 @@ def _withdraw_writing(path: Path) -> None:
 
 
 def _find_earlier(store: Path, guarded: bool) -> Path | None:
-    """Return the latest undamaged copy of other code, whose compiled files can be used; None without one."""
+    """Return the latest undamaged copy of other code, from which compiled files can be reused; None without one."""
     copies = [path for path in store.iterdir() if path.is_dir() and not path.name.startswith(".")]
     for path in sorted(copies, key=lambda path: path.stat().st_mtime, reverse=True):
         with contextlib.suppress(UsageError):
@@ -177,7 +178,7 @@ def _find_earlier(store: Path, guarded: bool) -> Path | None:
 
 
 def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
-    """Create a copy; return the new path of the directory that had this name before, or None."""
+    """Create the directory `copy`; return the new path of a directory that had this name before, or None."""
     earlier = _find_earlier(copy.parent, guarded)
     with tempfile.TemporaryDirectory(dir=copy.parent, prefix=f".{copy.name}.", ignore_cleanup_errors=True) as place:
         partial = Path(place)
@@ -198,8 +199,8 @@ def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
 
 
 def _put(partial: Path, copy: Path) -> str | None:
-    """Rename a new copy to its final name; return the new path of the directory of that name, which runs may be
-    loading."""
+    """Rename a new copy to its final name. A directory with this name, from which runs may be importing, is renamed
+    first; return its new path."""
     if not os.path.lexists(copy):
         partial.rename(copy)
         return None
@@ -222,8 +223,10 @@ def _exchange(first: Path, second: Path) -> bool:
 
 
 def _bring_compiled(source: Path, target: Path) -> None:
-    """Link files that Python and numba have compiled: both check time and size of the source, and replace whole
-    files."""
+    """Hard-link files that Python and numba have compiled.
+
+    This is safe: both check time and size of the source, and replace files instead of changing them.
+    """
     with contextlib.suppress(OSError):  # it is compiled again where this fails
         for path in source.iterdir():
             if not (target / path.name).exists():

@@ -1,4 +1,4 @@
-"""Refuse files of other users, whose content would run as us."""
+"""Refuse code and configs of other users, because their content would run with our rights."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _trusts_everybody = False
 
 
 def trust_everybody() -> None:
-    """Accept files of all users as code and configs of this process, as --trust requests."""
+    """From now on accept code and configs of all users (--trust)."""
     global _trusts_everybody
     _trusts_everybody = True
 
 
 def is_trusted(owner: int) -> bool:
-    """Tell whether a user's files may decide what this process runs: ours, root's, and with --trust everybody's."""
+    """Tell whether this process may use a user's code and configs: our own, root's, and with --trust everybody's."""
     return _trusts_everybody or owner in (ROOT, os.geteuid())
 
 
 def find_stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
-    """Return the first path with an untrusted owner, and the owner; for a link, both the link and its target count."""
+    """Return the first path with an untrusted owner, and the owner; of a link, the link and its target are both
+    checked."""
     for path in paths:
         for look in (os.lstat, os.stat):
             try:
@@ -49,10 +50,10 @@ def name_user(number: int) -> str:
 
 
 def refuse_strangers(sweep: Path, runs: Iterable[Run] = ()) -> None:
-    """Refuse to continue a sweep of an untrusted user.
+    """Refuse to continue a sweep with files of an untrusted user.
 
     Args:
-        runs: runs of the sweep whose files decide what is started.
+        runs: the sweep's runs that would be started by their files.
 
     Raises:
         UsageError: a file belongs to a user who is not trusted.

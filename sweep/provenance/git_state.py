@@ -1,4 +1,4 @@
-"""Describe the state of a checkout by git: the commit, changes since, and files that git does not know."""
+"""Describe the state of a git checkout: the commit, uncommitted changes, and untracked files."""
 
 from __future__ import annotations
 

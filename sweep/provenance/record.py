@@ -1,4 +1,4 @@
-"""Describe the code, packages and machine of a sweep, so that it can be compared with another."""
+"""Describe the code, packages and machine of a sweep, so that sweeps can be compared."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ ENVIRONMENT = (
 
 
 def read_command_line() -> list[str]:
-    """Return the command as typed, with `python` for this interpreter, and without secrets."""
+    """Return this process's command line as typed, with `python` for the interpreter's path, and without secrets."""
     return ["python", *map(hide_in_word, sys.orig_argv[1:])]
 
 
 def list_packages() -> dict[str, str]:
-    """Return the versions of those installed packages on which results depend."""
+    """Return the versions of the installed packages on which results depend."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -72,7 +72,7 @@ def list_gpus() -> list[str]:
 
 
 def select_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to record: those of ENVIRONMENT whose names are not those of secrets."""
+    """Return the environment variables to record: those selected by ENVIRONMENT, without secrets."""
     return {
         name: value for name, value in sorted(variables.items()) if name.startswith(ENVIRONMENT) and not is_secret(name)
     }
@@ -111,10 +111,11 @@ def describe_mpi(program: Sequence[str]) -> str:
 
 
 def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launcher: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a sweep's description for its runs, with only the hash of the difference to the commit.
+    """Return the provenance that a sweep's description gives to its runs, with the hash of the diff instead of the
+    diff.
 
     Args:
-        launcher: where the run is computed, by its launcher's options.
+        launcher: describes where the run is computed (`describe_location` of the launcher's options).
     """
     checkout = {key: value for key, value in (described.get("git") or {}).items() if key != "diff"}
     return {
@@ -126,15 +127,15 @@ def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launche
 
 
 def describe_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any]:
-    """Return the description of this process's node, for runs submitted from another node.
+    """Describe the node of this process, for runs that were submitted from another node.
 
     Args:
         program: the MPI launcher, with its arguments.
-        cores: cores that only this process may use; empty: they are not known by number.
+        cores: the numbers of cores that only this process may use; empty: unknown.
     """
     return {"mpi": describe_mpi(program), "calibration": calibration.calibrate_own(cores)}
 
 
 def describe_attempt(origin: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return the description of an attempt at its start: `origin` of its run, this machine, and its environment."""
+    """Return an attempt's provenance at its start: the run's `origin`, this machine, and the recorded environment."""
     return {**origin, **describe_machine(), "environment": select_environment(variables)}

@@ -1,6 +1,6 @@
-"""Hide secrets, which are known by their names, and refuse them where they would be written to a sweep's files.
+"""Hide secrets, which are recognised by their names, and refuse them in options that are written to a sweep's files.
 
-Ranks inherit the environment of the command, and with it its secrets.
+Ranks need no such options: they inherit the secrets in the command's environment.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ HIDDEN = "***"
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a name is that of a secret: WANDB_API_KEY or db-password are, TOKENIZERS_PARALLELISM is not."""
+    """Tell whether a variable with this name is a secret: WANDB_API_KEY and db-password are, TOKENIZERS_PARALLELISM is
+    not."""
     return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
 
 
 def hide(text: str) -> str:
-    """Return a text without the values of its named secrets: without the abc of `X_TOKEN=abc` and `X_TOKEN: abc`.
+    """Return a text without the values of secrets, such as abc in `X_TOKEN=abc` and `X_TOKEN: abc`.
 
-    A value that the shell looks up (`X_TOKEN=$(cat file)`) is not secret.
+    A value that the shell is to compute (`X_TOKEN=$(cat file)`) is not secret.
     """
 
     def hide_value(match: re.Match[str]) -> str:
@@ -58,7 +59,7 @@ def refuse_names(key: str, names: Iterable[str]) -> None:
 
 
 def refuse_texts(key: str, texts: Iterable[object]) -> None:
-    """Raise UsageError if a text has a named secret."""
+    """Raise UsageError if a text contains a secret, such as `X_TOKEN=abc`."""
     for text in texts:
         if isinstance(text, str) and (shown := hide(text)) != text:
             shown = shown if shown.isprintable() else repr(shown)

@@ -1,4 +1,4 @@
-"""Describe the nodes of a SLURM job: all nodes describe themselves at the same time, before any rank starts.
+"""Describe the nodes of a SLURM job: before any rank starts, each node runs a program that describes it.
 
 srun ... python -m sweep.provenance.slurm_nodes MPI_PROGRAM
 """
@@ -24,14 +24,14 @@ RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops", "steadiness")  # of a calib
 
 
 def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, Any]:
-    """Return the descriptions of a job's nodes, for runs submitted from another node.
+    """Describe the nodes of a SLURM job, for runs that were submitted from another node.
 
     Args:
         program: the MPI launcher, with its arguments.
 
     Returns:
-        `mpi` and `calibration` of this node. On several nodes also `other_nodes`: for each, by its name, the figures of
-        its calibration, and whatever else differs from this node; None for a node that has not answered.
+        `mpi` and `calibration` of this node. With several nodes also `other_nodes`: maps the name of each other node to
+        its calibration and to all else that differs from this node, or to None if it has not answered.
     """
     others = allocation.list_other_nodes()
     asked = _ask(program, others)
@@ -48,7 +48,7 @@ def describe_job(program: Sequence[str], allocation: Allocation) -> dict[str, An
 
 
 def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes] | None:
-    """Start the program by which nodes describe themselves; return None without nodes or srun."""
+    """Start, by srun, the program that describes each of these nodes; return None without nodes or srun."""
     if not nodes:
         return None
     size = [f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]
@@ -67,7 +67,7 @@ def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes
 
 
 def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[str, dict[str, Any]]:
-    """Return the answers that nodes have sent in time, by node name."""
+    """Return the descriptions that nodes have sent within `patience_s` seconds, by node name."""
     with asked:
         try:
             output, _ = asked.communicate(timeout=patience_s)
@@ -89,7 +89,7 @@ def _collect_answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[
 
 
 def _find_differences(node: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a node's record that differ from this node's, and the figures of its calibration."""
+    """Return the entries of a node's description that differ from this node's, and its calibration."""
     measured = node.get("calibration") or {}
     alike = {"host", "calibration", *(key for key in node if node[key] == here.get(key))}
     different = {key: value for key, value in node.items() if key not in alike}

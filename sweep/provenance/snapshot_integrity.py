@@ -1,4 +1,4 @@
-"""Check that a copy of the code is unchanged, down to the last file, and that no other user could change it."""
+"""Check that no file of a snapshot has been changed, and that no other user can change it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def hash_files(root: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def compute_digest(hashes: Iterable[tuple[str, str]]) -> str:
-    """Return the SHA-256 over the names and contents of files, in hex."""
+    """Return the SHA-256 over the names and hashes of files, in hex."""
     whole = hashlib.sha256()
     for name, content in hashes:
         whole.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
@@ -34,16 +34,16 @@ def compute_digest(hashes: Iterable[tuple[str, str]]) -> str:
 
 
 def find_flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
-    """Return the damage of a copy, in words; None if it is undamaged.
+    """Return a text on the damage of a snapshot; None if it is undamaged.
 
-    Files that Python and numba have compiled have no known hash. They are trusted where no other user could write them.
+    Files that Python and numba have compiled have no known hash; they are trusted if no other user could write them.
 
     Args:
-        beginning: of the digest of its code.
+        beginning: the first digits of the digest of the snapshot's code.
         guarded: also check the owners of the files, and who may write to them.
 
     Raises:
-        UsageError: something in it belongs to a user who is not trusted.
+        UsageError: a file in it belongs to an untrusted user.
     """
     files: list[File] = []
     try:
@@ -70,13 +70,12 @@ def find_flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
 
 @functools.lru_cache(maxsize=4)
 def _digest_once(copy: Path, files: tuple[File, ...]) -> str:
-    """Return the digest of the files' contents, which are read again only if times or sizes have changed."""
+    """Return the digest of a snapshot's files; they are read again only if their times or sizes have changed."""
     return compute_digest(hash_files(copy, [file[0] for file in files]).items())
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Yield the paths of a tree, root first, with their state and whether only the owner can reach them; follow no
-    links."""
+    """Yield `root` and all paths below it, with their `lstat` and whether only the owner can reach them."""
     left = [(root, os.lstat(root), False)]
     while left:
         path, state, closed = left.pop()

@@ -1,6 +1,6 @@
-"""The options of conf/hydra/launcher, by launcher.
+"""The options of conf/hydra/launcher: chooses their class by the launcher.
 
-The options of a point are the section `launcher` of its config.yaml, which is not part of its signature.
+A run's config.yaml has them in its section `launcher`, which is not part of the signature.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def parse_options(launcher: Mapping[str, Any]) -> Options:
     """Return the checked options of a config's section `launcher`.
 
     Raises:
-        UsageError: an unknown cluster or key, another launcher's options, or a value out of range.
+        UsageError: the cluster or a key is unknown, an option is another launcher's, or a value is out of range.
     """
     given = dict(launcher)
     cluster = given.pop("cluster", None)

@@ -1,4 +1,4 @@
-"""The limits of an attempt: time, time without progress, and room for its logs."""
+"""The limits of an attempt: its duration, its time without progress, and the size of its logs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ MEGABYTE = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The limits of an attempt, as plain fields for JSON.
+    """The limits of an attempt; the fields are plain values, for JSON.
 
     Attributes:
-        hang_s: seconds without a change in any file of the run after which it is ended; None: never.
-        time_s: seconds after which an attempt is asked to save and to end; None: never.
-        log_bytes: of stdout.log and of stderr.log, each.
+        hang_s: an attempt is ended after so many seconds without a change in any of the run's files; None: never.
+        time_s: an attempt is asked to save and to end after so many seconds; None: never.
+        log_bytes: the largest size of stdout.log and of stderr.log, each.
     """
 
     hang_s: float | None = None

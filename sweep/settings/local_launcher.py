@@ -14,15 +14,18 @@ from sweep.system import cores, gpus
 
 @dataclasses.dataclass(frozen=True)
 class LocalOptions:
-    """`hydra/launcher=local`: slots on this machine.
+    """The options of `hydra/launcher=local`, which trains on slots of this machine.
 
     Attributes:
-        cores: to share out: numbers of cores, or how many at a time; None: all that this process may use.
-        gpus: to share out, as CUDA_VISIBLE_DEVICES names them; None: those in that variable, else what nvidia-smi sees.
-        gpus_per_worker: that a run has for itself; None: see `sweep.system.gpus.count_wanted`.
+        cores: the cores for the runs: their numbers, or how many are used at the same time; None: all that this process
+            may use.
+        gpus: the GPUs for the runs, as CUDA_VISIBLE_DEVICES names them; None: those in that variable, else all that
+            nvidia-smi lists.
+        gpus_per_worker: the number of GPUs that a run has for itself, per worker; None: see
+            `sweep.system.gpus.count_wanted`.
 
     Raises:
-        UsageError: a value that this machine does not have.
+        UsageError: this machine does not have these cores or GPUs.
     """
 
     cores: int | list[int] | str | None = None
@@ -50,11 +53,11 @@ class LocalOptions:
             raise bad_value("hydra.launcher.gpus", self.gpus, valid)
 
     def describe_location(self) -> dict[str, Any]:
-        """Return the record of where a run is computed, for its provenance."""
+        """Return the run's location for its provenance, which is only the cluster's name."""
         return {"cluster": "local"}
 
     def list_gpus(self) -> list[str]:
-        """Return the GPUs to share out."""
+        """Return the GPUs for the runs, as CUDA_VISIBLE_DEVICES names them."""
         if self.gpus is not None:
             return [str(name) for name in self.gpus]
         inherited = gpus.list_inherited()
@@ -64,7 +67,7 @@ class LocalOptions:
         """Return how many GPUs a run gets for itself.
 
         Raises:
-            UsageError: more than there are.
+            UsageError: the run needs more GPUs than there are.
         """
         if config.get("device", "cpu") == "cpu":
             return 0  # no need to ask nvidia-smi, which may take seconds

@@ -19,7 +19,7 @@ MEDIAN = "median"
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A number in result.json: whether higher or lower is better, and its column in epochs.csv, if any."""
+    """A metric: its key in result.json, whether higher or lower is better, and its column in epochs.csv, if any."""
 
     goal: str
     column: str | None = None
@@ -44,7 +44,7 @@ METRICS = {
 
 
 def check_pruning(metric: str, prune: str | None) -> None:
-    """Raise UsageError for incompatible settings."""
+    """Raise UsageError if sweep.prune is invalid, or cannot be used with this metric or without Optuna."""
     if prune not in (None, MEDIAN):
         raise bad_value("sweep.prune", prune, f"{MEDIAN} or null")
     if prune is None:
@@ -57,7 +57,8 @@ def check_pruning(metric: str, prune: str | None) -> None:
 
 
 def read_value(run: Run, metric: str) -> float:
-    """Return the metric of a run, or NaN; for a pruned run that of its last epoch, as in Optuna."""
+    """Return the metric of a run, NaN without a value; for a pruned run the one after its last epoch, as Optuna
+    does."""
     if run.status() == run_directory.PRUNED:
         by_epoch = read_epochs(run, metric)
         return by_epoch[max(by_epoch)] if by_epoch else math.nan
@@ -66,7 +67,7 @@ def read_value(run: Run, metric: str) -> float:
 
 
 def read_epochs(run: Run, metric: str) -> dict[int, float]:
-    """Return the metric after each epoch of a run so far, by the epoch's number."""
+    """Return the metric after each epoch that a run has finished, by the epoch's number."""
     column = METRICS[metric].column
     values = {}
     for row in csv.DictReader(io.StringIO(complete_text(run.path(run_directory.EPOCHS)))):

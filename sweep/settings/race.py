@@ -1,4 +1,4 @@
-"""The section `race` of a config: whether and how the throughput of a sweep's runs is raced."""
+"""The section `race` of a config: whether and how a sweep's runs race."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class RaceSettings:
 
     Attributes:
         mode: `auto` races after training, `only` instead of it, `off` not at all.
-        seconds: of a heat, at most.
-        precision: half the width of a ratio's 95 % interval, relative to the ratio, at which a heat ends.
-        tune: the baseline `none` races with the setting of its exchange that a trial finds to be the fastest.
+        seconds: the longest duration of a heat.
+        precision: a heat ends when half the width of each ratio's 95 % interval, relative to the ratio, is this small.
+        tune: whether the baseline `none` races with the fastest setting of its exchange, which a trial finds.
     """
 
     mode: str = choice(AUTO, *MODES)
@@ -35,10 +35,10 @@ WITHOUT = RaceSettings(OFF)
 
 
 def parse_race(config: Mapping[str, Any]) -> RaceSettings:
-    """Return the checked section `race` of a composed config; without `tune`, as in earlier versions, nothing is tuned.
+    """Return the checked section `race` of a composed config; without the key `tune` (earlier versions) it is false.
 
     Raises:
-        UsageError: a value out of range, or an unknown key.
+        UsageError: a value is out of range, or a key is unknown.
     """
     if "race" not in config:
         return WITHOUT

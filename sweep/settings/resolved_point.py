@@ -1,4 +1,4 @@
-"""A point whose config has been checked, in the form that planning, launch, driver and attempts hand on."""
+"""`ResolvedPoint`: a point with a checked config, as planning, launch, driver and attempts use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweep.settings.sweep import SweepSettings, parse_settings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResolvedPoint(Point):
-    """A point with the parsed sections of its config on how it is run."""
+    """A point with the parsed sections `sweep`, `mpi`, `race` and `launcher` of its config."""
 
     settings: SweepSettings
     mpi: MpiSettings
@@ -25,10 +25,10 @@ class ResolvedPoint(Point):
 
 
 def parse_point(config: Mapping[str, Any]) -> ResolvedPoint:
-    """Parse those sections of a run's config that say how it is run.
+    """Parse the sections `sweep`, `mpi`, `race` and `launcher` of a run's config, and return its point.
 
     Raises:
-        UsageError: a value out of range, or an MPI launcher that does not exist.
+        UsageError: a value is out of range, or the MPI launcher does not exist.
     """
     settings, mpi = parse_settings(config)
     return ResolvedPoint(

@@ -1,4 +1,4 @@
-"""Sections of a config into the dataclasses of their settings."""
+"""Converts sections of a config to the dataclasses of their settings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def parse_section(config: Mapping[str, Any], name: str, cls: type[T]) -> T:
-    """Return the section `name` of a config as a `cls`, with unchecked values.
+    """Return the section `name` of a config as an instance of `cls`, without a check of its values.
 
     Raises:
-        UsageError: the section is missing, or has a key that `cls` has not.
+        UsageError: the section is missing, or has a key that `cls` does not have.
     """
     section = config.get(name)
     if not isinstance(section, Mapping):

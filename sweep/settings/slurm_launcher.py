@@ -1,4 +1,4 @@
-"""The options of `hydra/launcher=slurm`, their checks, and the request for sbatch that they make."""
+"""The options of `hydra/launcher=slurm`, their checks, and the request to sbatch that results from them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EARLY_S = 60
 
 
 def _option(default: Any, words: str, test: Callable[[Any], bool]) -> Any:
-    """Return a dataclass field with this default; all other values must pass `test`."""
+    """Return a dataclass field with this default; `test` accepts other valid values, which `words` describes."""
 
     def passes(value: Any) -> bool:
         return (default is None and value is None) or test(value)
@@ -57,13 +57,13 @@ def _name(words: str = "a name") -> Any:
 
 
 def _is_printable(value: object) -> bool:
-    """Tell whether a value is one line: a line break would end the comment with sbatch's option in a script."""
+    """Tell whether a value is a single line, because a line break would end the #SBATCH line of a batch script."""
     return isinstance(value, (str, int, float)) and str(value) != "" and str(value).isprintable()
 
 
 def _is_name(value: object) -> bool:
-    """Tell whether a value is text, or an integer typed as text; not the 100000.0 that Hydra makes of an account
-    1e5."""
+    """Tell whether a value is a text or an integer; a float is refused, as Hydra reads an account named 1e5 as
+    100000.0."""
     return _is_printable(value) and not isinstance(value, (bool, float))
 
 
@@ -77,7 +77,8 @@ def _is_positive(value: object) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class SlurmOptions:
-    """A run's request to SLURM. Each value may depend on the run's config, as in `nodes=${ceil:${workers},8}`."""
+    """The options of `hydra/launcher=slurm`. A value may depend on the run's config, as in
+    `nodes=${ceil:${workers},8}`."""
 
     partition: str | None = _name()
     account: str | None = _name()
@@ -170,7 +171,7 @@ class SlurmOptions:
         """Check the options against the settings of the sweep.
 
         Raises:
-            UsageError: they do not fit.
+            UsageError: they exclude each other.
         """
         for key in ("allocations", "side_by_side"):
             if not settings.pack and getattr(self, key) != 1:
@@ -194,7 +195,7 @@ class SlurmOptions:
                 raise bad_value(f"sweep.{key}", value, valid)
 
     def describe_location(self) -> dict[str, Any]:
-        """Return the record of where a run is computed: `cluster`, and the requested properties of its nodes."""
+        """Return the run's location for its provenance: `cluster`, and the requested properties of its nodes."""
         return {"cluster": "slurm", **{key: getattr(self, key) for key in LOCATION_KEYS}}
 
     def count_gpus(self, config: Mapping[str, Any]) -> int:
@@ -203,19 +204,21 @@ class SlurmOptions:
 
     @property
     def delay_s(self) -> int:
-        """The seconds before the time limit at which a run is asked to save; fewer for a short limit."""
+        """How many seconds before the time limit a run is asked to save; by default 90, or fewer if the limit is
+        short."""
         return min(90, 15 * self.time) if self.signal_delay_s is None else self.signal_delay_s
 
     def build_request(self, ranks: int, threads: int, room: int = 1) -> dict[str, Any]:
-        """Return the request for sbatch as parameters of submitit's SlurmExecutor; runs with equal ones share an array.
+        """Return the request to sbatch as parameters of submitit's SlurmExecutor; runs with equal requests share a job
+        array.
 
         Args:
-            ranks: of the run.
-            threads: cores of a rank if `cpus` is null.
-            room: for so many such runs at the same time.
+            ranks: the number of the run's ranks.
+            threads: the number of cores of a rank if `cpus` is null.
+            room: how many such runs the job must be able to train at the same time.
 
         Raises:
-            UsageError: more nodes than ranks.
+            UsageError: `nodes` is larger than `ranks`.
         """
         if self.nodes > ranks:
             raise _bad_value("nodes", self.nodes, f"at most the number of ranks, {ranks}")

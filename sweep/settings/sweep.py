@@ -78,7 +78,7 @@ class SweepSettings:
 
     @property
     def most_failures(self) -> int | None:
-        """The number of final failures after which the sweep ends; None: it never does."""
+        """The number of final failures after which the sweep ends; None: no number ends it."""
         return 1 if self.fail_fast else self.max_failures
 
     def check(self) -> None:
@@ -103,7 +103,7 @@ class SweepSettings:
         """Return the expressions of `exclude` or `include`; a single one needs no list.
 
         Raises:
-            UsageError: there is something else.
+            UsageError: the value is not a text or a list of texts.
         """
         given = getattr(self, key)
         given = [given] if isinstance(given, str) else given
@@ -118,7 +118,7 @@ def parse_settings(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSetting
     """Return the checked sections `sweep` and `mpi` of a composed config.
 
     Raises:
-        UsageError: a value out of range, an MPI launcher that does not exist, or a transport that its library lacks.
+        UsageError: a value is out of range, the MPI launcher does not exist, or the MPI library lacks the transport.
     """
     sweep = parse_section(config, "sweep", SweepSettings)
     sweep.check()

@@ -1,4 +1,4 @@
-"""What carries the messages of Open MPI: the values of `mpi.transport`, and whether a library has them."""
+"""The transports of Open MPI's messages: the values of `mpi.transport`, and a check that a library has them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refuse_other_choice(transport: str, environment: Mapping[str, str]) -> None:
     """Refuse an environment (mpi.environment) that chooses another transport.
 
     Raises:
-        UsageError: with the variable.
+        UsageError: it does; the message names the variable.
     """
     chosen = TRANSPORTS[transport]
     for name in CHOOSING:
@@ -60,13 +60,13 @@ def refuse_other_choice(transport: str, environment: Mapping[str, str]) -> None:
 
 
 def refuse_lacking(transport: str, program: str) -> None:
-    """Refuse a transport that was asked for and that the MPI library lacks.
+    """Refuse a requested transport if the MPI library lacks it.
 
     Args:
-        program: full path of the MPI launcher.
+        program: the full path of the MPI launcher.
 
     Raises:
-        UsageError: says what the library has.
+        UsageError: it is lacking; the message says which transports the library has.
     """
     if transport in (AUTO, SHM):  # no question is asked for a default
         return
@@ -81,9 +81,9 @@ def refuse_lacking(transport: str, program: str) -> None:
 
 @functools.cache
 def _list_components(program: str) -> frozenset[str]:
-    """Return the components of the Open MPI of a launcher, such as pml:ucx; none where it is no Open MPI.
+    """Return the components, such as pml:ucx, of the Open MPI to which an MPI launcher belongs; empty for other MPIs.
 
-    Of srun, which is SLURM's, the Open MPI is that beside this Python, or on PATH.
+    For srun, which belongs to SLURM, the Open MPI is the one in the directory of this Python, or the one on PATH.
     """
     own = Path(program).name != "srun"
     found = shutil.which("ompi_info", path=os.path.dirname(program if own else sys.executable))

@@ -1,4 +1,4 @@
-"""Find the sweep and the runs in it that words on the command line name."""
+"""Find the sweep and the runs that words on the command line name."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def add_words(parser: argparse.ArgumentParser, runs: str) -> None:
 
 
 def find_sweep(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """Return the sweep that the first word names, else the last sweep; and the words that name runs.
+    """Return the sweep that the first word names, or else the latest sweep, and the words that name runs.
 
-    The directory of a run names both, and so does SWEEP/RUN.
+    The directory of a run, and SWEEP/RUN, name a sweep and a run.
 
     Raises:
         UsageError: there is no such sweep.
@@ -57,10 +57,10 @@ def find_last() -> Path:
 
 
 def choose_runs(directory: Path, words: Sequence[str], missing: Sequence[str] = ()) -> list[Run]:
-    """Return the runs that words name, in order of names; without words, all runs.
+    """Return the runs that words name, sorted by name; without words return all runs.
 
     Args:
-        missing: names of further runs, which have no directory.
+        missing: the names of recorded runs without a directory, which may also be named.
 
     Raises:
         UsageError: a word names no run, or is the beginning of several.
@@ -93,7 +93,7 @@ def match_names(word: str, names: Sequence[str]) -> list[str]:
     """Return the names of the runs that a word matches.
 
     Raises:
-        UsageError: no run is named so, or several begin so.
+        UsageError: no name is or begins with the word, or several names begin with it.
     """
     if word in names:
         return [word]

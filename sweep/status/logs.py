@@ -1,4 +1,4 @@
-"""Print the end of the logs of a run, and what is added (`logs` of `python -m sweep` and `python -m reports`)."""
+"""Print the last lines of a run's logs, then new lines (`logs` of `python -m sweep` and of `python -m reports`)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _follow(run: Run, printer: LogPrinter, only: int | None, directory: Path) -> None:
-    """Show new lines of the logs until there can be no more: the run is complete, or no process works on the sweep."""
+    """Show new lines of the logs until the run is complete, or until no process works on the sweep."""
     while True:
         over = run.status() in run_directory.COMPLETE or (read_lock_owner(directory) is None and not _is_scheduled(run))
         numbers = run.attempt_numbers()
@@ -76,8 +76,8 @@ _asked: dict[scheduler_job.Job, tuple[float, bool]] = {}
 
 
 def _is_scheduled(run: Run) -> bool:
-    """Tell whether a scheduler has the run; ask it only now and then, and if it does not answer, assume that a
-    running run is."""
+    """Tell whether a scheduler has a job of the run. Query it only now and then; if it does not answer, believe the
+    run's state."""
     job = scheduler_job.read_job(run)
     settled = run.status() in (run_directory.FAILED, run_directory.TIMEOUT, run_directory.CANCELLED)
     if job is None:
@@ -90,11 +90,11 @@ def _is_scheduled(run: Run) -> bool:
 
 
 class LogPrinter:
-    """Prints the logs of a run: the last lines of the first attempt, and then all new lines.
+    """Prints the logs of a run: first the last lines of an attempt, then all new lines, also of later attempts.
 
     Args:
         files: the names of an attempt's logs to show.
-        lines: the number of lines of each that are shown first.
+        lines: the number of last lines of each log to print first.
     """
 
     def __init__(self, run: Run, files: Sequence[str], lines: int) -> None:
@@ -106,7 +106,7 @@ class LogPrinter:
         self._fresh_line = True
 
     def print_new(self, number: int) -> None:
-        """Print what is new in the logs of an attempt."""
+        """Print the lines that an attempt has added to its logs since the last call."""
         first = self.number == 0
         self.number = max(self.number, number)
         for name in self.files:
@@ -145,7 +145,7 @@ class LogPrinter:
 
 
 def find_last_lines(path: Path, lines: int, most: int = 1 << 22) -> int:
-    """Return the position of a file's last lines, at most `most` bytes before its end."""
+    """Return the byte position at which a file's last `lines` lines begin, but at most `most` bytes before its end."""
     try:
         with open_regular(path) as file:
             end = file.seek(0, os.SEEK_END)

@@ -1,6 +1,6 @@
 """Read the status of all runs of a sweep from their files, quickly enough for ten thousand runs.
 
-Torn and missing files are reported. Nothing is written. A file is read again only if it has changed.
+Damaged and missing files are reported, nothing is written, and a file is read again only if it has changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ENDED_BY_SCHEDULER = (run_directory.PREEMPTED, run_directory.CANCELLED)
 
 @dataclasses.dataclass
 class View:
-    """The state of one run according to its files; values that the files lack are None."""
+    """The status and progress of one run, as read from its files; values that the files lack are None."""
 
     name: str
     status: str = run_directory.PENDING  # of run_directory.STATUSES, LOST or MISSING
@@ -63,7 +63,7 @@ class View:
 
 
 class Overview:
-    """The runs of a sweep; `refresh` reads their files again."""
+    """The status of all runs of a sweep; `refresh` updates it from their files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -107,7 +107,7 @@ class Overview:
         return {status: counted[status] for status in (*run_directory.STATUSES, LOST, MISSING) if counted[status]}
 
     def _find_missing(self, views: Mapping[str, View]) -> list[str]:
-        """Return the names of recorded runs that have no directory, under this or another name."""
+        """Return the names of recorded runs without a directory; a renamed directory counts."""
         changed = stamp_file(f"{self.directory}/{planned_runs.FILE}")
         if changed != self._recorded[0]:
             self._recorded = (
@@ -127,9 +127,9 @@ class Overview:
         return view
 
     def _find_lost(self) -> None:
-        """Find the runs whose launcher has ended without finishing them.
+        """Mark the runs whose launcher has ended without finishing them as lost.
 
-        For runs whose state only a scheduler knows, ask it.
+        Query the scheduler for runs whose state only it knows.
         """
         asked: dict[str, Job] = {}
         unclear = [view for view in self.views.values() if view.status == run_directory.RUNNING]
@@ -166,12 +166,14 @@ class Overview:
             view.waits_for = alive[again[view.name]] if view.queued else None
 
     def _choose_pause(self, ended: Iterable[Job]) -> float:
-        """Return the seconds between two queries of a scheduler about jobs, some of which are to end."""
+        """Return the seconds until the next query of the scheduler: fewer if one of the jobs `ended` is just
+        completing."""
         alive = self._alive[2]
         return ASK_SOON_S if any(alive.get(job) == COMPLETING for job in ended) else ASK_EVERY_S
 
     def _show_waiting(self) -> None:
-        """Show the launcher's knowledge about waiting jobs: the launcher asks their scheduler, so others need not."""
+        """Add the launcher's notes on waiting jobs (waiting.json), so that only the launcher queries their
+        scheduler."""
         noted = {} if self.holder is None else scheduler_job.read_waiting(self.directory, self.holder)
         for view in self.views.values():
             if self.holder is not None and view.status == run_directory.PENDING:
@@ -181,7 +183,8 @@ class Overview:
         return scheduler_job.read_job(Run(self.directory / run_directory.RUNS / view.name))
 
     def _is_driven(self, run: Run) -> bool:
-        """Tell whether the lock's holder has started a run: a process of an earlier launcher may hold the lock."""
+        """Tell whether the process that holds the sweep's lock has started this run; an earlier launcher may have done
+        it."""
         if self.holder is None:
             return False
         attempts = run.state()["attempts"]
@@ -196,7 +199,7 @@ class Overview:
 def read_view(above: str, name: str) -> View:
     """Read the state of a run from its files; `above` is the path of its parent directory, with a slash.
 
-    It uses strings and descriptors: Path objects and text files would take longer than reading.
+    For speed it uses strings and descriptors: Path objects and text files would take longer than the reading itself.
     """
     view, run = View(name), f"{above}{name}/"
     state = _read_object(run, run_directory.STATE, view, needed=True) or {}
@@ -226,7 +229,8 @@ def read_view(above: str, name: str) -> View:
 
 
 def _read_object(run: str, name: str, view: View, needed: bool) -> dict[str, Any] | None:
-    """Read a JSON object of the run; record if the file is missing or damaged."""
+    """Read the JSON object in a file of the run; note in `view` if the file is damaged, or missing although
+    `needed`."""
     try:
         value = json.loads(regular_files.read_bytes(run + name))
     except FileNotFoundError:
@@ -259,7 +263,8 @@ def _read_rows(run: str, view: View) -> None:
 
 
 def _read_setting(config: str, key: str) -> int | None:
-    """Return a number at the top level of one of our config.yaml files, without parsing all of it."""
+    """Return an integer at the top level of a config.yaml, which Gradsweep has written, without parsing the whole
+    file."""
     match = re.search(rf"^{key}: (\d+)$", config, re.MULTILINE)
     return int(match[1]) if match else None
 
@@ -273,7 +278,8 @@ def _to_whole(value: object) -> int | None:
 
 
 def _compute_seconds(attempt: Mapping[str, Any]) -> float | None:
-    """Return the duration of an attempt, so far if it is running; 0 if the clock was set back."""
+    """Return the seconds from an attempt's start to its end, or until now if it is running; 0 if the clock was set
+    back."""
     try:
         started = datetime.datetime.fromisoformat(str(attempt["started"]))
         ended = datetime.datetime.fromisoformat(str(attempt.get("ended") or files.now()))

@@ -48,7 +48,7 @@ def format_run(view: View) -> str:
 
 
 def format_remark(view: View) -> str:
-    """Return the explanation of a run's status."""
+    """Return a remark that explains a run's status, such as the reason of a failure."""
     is_queued_again = view.queued and view.waits_for != COMPLETING
     words = [view.reason or "", "queued again" if is_queued_again else "", *view.damaged]
     if view.iterations_per_second is not None and view.few_steps:
@@ -67,12 +67,12 @@ def format_headline(overview: Overview) -> str:
 
 
 def describe_races(overview: Overview) -> list[str]:
-    """Return a few words on each race under way."""
+    """Return a phrase for each race that is running."""
     return [f"race under way: {one_line(name)}" for name in overview.racing]
 
 
 def describe_holder(overview: Overview) -> str:
-    """Return the name of the process that runs the sweep, and which race is under way."""
+    """Return a phrase that names the process that runs the sweep, and the race that is running, if any."""
     if overview.holder is not None:
         by = f"run by {describe_lock_owner(overview.holder)} since {one_line(str(overview.holder.get('since')))}"
         return "; ".join([by, *describe_races(overview)])

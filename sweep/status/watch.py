@@ -66,7 +66,7 @@ def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
 
 
 class Lines:
-    """Prints a line for each ended run and each race that has begun, for a log or a pipe."""
+    """Prints a line for each run that ends and each race that begins, for output that is no terminal."""
 
     def __init__(self, console: Console, overview: Overview) -> None:
         self.console, self.overview = console, overview
@@ -93,7 +93,7 @@ class Lines:
 
 
 class Table:
-    """Shows on a terminal as many runs as fit."""
+    """Shows the sweep on a terminal as a table that is updated, with as many runs as fit."""
 
     def __init__(self, console: Console, overview: Overview) -> None:
         self.console, self.overview = console, overview
@@ -110,7 +110,7 @@ class Table:
         self.live.update(self.render(self.console.height), refresh=True)
 
     def render(self, height: int) -> RenderableType:
-        """Draw the runs in `height` lines, or in more lines if `height` is too small for any run."""
+        """Draw the table in `height` lines, or in more lines if otherwise no run would fit."""
         above = [run_lines.format_headline(self.overview), run_lines.describe_holder(self.overview), ""]
         room = max(3, height - len(above) - 2)
         shown = "\n".join([*above, *run_lines.format_table(select_visible(list(self.overview.views.values()), room))])
@@ -118,7 +118,7 @@ class Table:
 
 
 def select_visible(views: Sequence[View], room: int) -> list[View]:
-    """Return the runs to show if there is `room` for so many, in this order: running, lost, ended, waiting."""
+    """Return the at most `room` runs to show; in order of preference: running, lost, ended, waiting."""
     ranks = {run_directory.RUNNING: 0, LOST: 1, run_directory.PENDING: 3}
     first = sorted(views, key=lambda view: (ranks.get(view.status, 2), view.status in run_directory.COMPLETE))[:room]
     chosen = {view.name for view in first}

@@ -1,4 +1,4 @@
-"""Read how much CPU time and memory the control groups of this process allow, as set by a container's options."""
+"""Read the CPU and memory limits of this process's control groups, which a container's options set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def read_cpu_limit(root: Path = Path("/")) -> float | None:
     """Return the CPU limit of this process in cores (`docker run --cpus=2`); None without a limit.
 
     Args:
-        root: of the file system to look in.
+        root: the root of the file system with proc and sys.
     """
     return _find_least_limit("cpu", _read_cpu_time, root)
 
@@ -19,7 +19,7 @@ def read_memory_limit(root: Path = Path("/")) -> int | None:
     """Return the memory limit of this process in bytes (`docker run --memory=4g`); None without a limit.
 
     Args:
-        root: of the file system to look in.
+        root: the root of the file system with proc and sys.
     """
     least = _find_least_limit("memory", _read_bytes, root)
     return None if least is None else int(least)

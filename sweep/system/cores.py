@@ -1,4 +1,4 @@
-"""Choose the cores that a sweep may share out: those that this process may use, or the user's part of them."""
+"""Choose the cores for a sweep's runs: all that this process may use, or those that hydra.launcher.cores selects."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MOST = 1 << 16  # cores that a range may name
 
 
 def choose_cores(value: object) -> tuple[list[int], int]:
-    """Return the cores to share out, and how many may be used at a time, by `hydra.launcher.cores`.
+    """Return the cores for runs, and how many of them may be in use at the same time, as `hydra.launcher.cores` says.
 
     Args:
-        value: None: all, but at the same time no more than a container's quota of CPU time; a number: so many at the
-            same time, whichever are free; a list of cores, or a text such as `0-3,8`.
+        value: None: all cores, but at the same time no more than a container's CPU limit; an integer: any cores, but at
+            most so many at the same time; else a list of core numbers, or a text such as `0-3,8`.
 
     Raises:
         UsageError: the value is none of these, or names cores that this process may not use.
@@ -54,7 +54,7 @@ def _parse_cores(value: object) -> list[int] | None:
 
 
 def format_cores(cores: Iterable[int]) -> str:
-    """Return the text of core numbers in taskset's format: 0-3,8."""
+    """Return core numbers as a text in taskset's format, such as 0-3,8."""
     groups = (list(group) for _, group in groupby(enumerate(sorted(cores)), lambda pair: pair[1] - pair[0]))
     runs = ((group[0][1], group[-1][1]) for group in groups)
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

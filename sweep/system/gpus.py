@@ -1,4 +1,4 @@
-"""Find the GPUs that a sweep may share out, and count those that a run wants. Loads no torch, to start quickly."""
+"""Find the GPUs for a sweep's runs, and count those that a run needs; without torch, to start quickly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_name(text: str) -> bool:
 
 
 def list_inherited() -> list[str] | None:
-    """Return the GPUs in CUDA_VISIBLE_DEVICES up to the first invalid word, as CUDA does; None if it is not set."""
+    """Return the GPUs in CUDA_VISIBLE_DEVICES up to the first invalid one, as CUDA does; None if it is not set."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return None
@@ -35,7 +35,8 @@ def list_inherited() -> list[str] | None:
 
 
 def parse_listing(text: str) -> list[str]:
-    """Return the GPUs in the output of `nvidia-smi -L`: their numbers, and for partitioned GPUs the parts."""
+    """Return the GPUs in the output of `nvidia-smi -L`: their numbers, but for a partitioned GPU (MIG) its parts'
+    UUIDs."""
     gpus: list[str] = []
     whole = None
     for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
@@ -57,7 +58,8 @@ def list_installed() -> tuple[str, ...]:
 
 
 def build_environment(gpus: tuple[str, ...]) -> dict[str, str]:
-    """Return a run's variables for leased GPUs; numbers are nvidia-smi's unless the user has set CUDA_ variables."""
+    """Return the variables that give a run its leased GPUs, numbered as by nvidia-smi unless the user has set CUDA_
+    variables."""
     own = "CUDA_VISIBLE_DEVICES" in os.environ or "CUDA_DEVICE_ORDER" in os.environ
     order = {} if own else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **order} if gpus else {}
@@ -68,9 +70,9 @@ def count_wanted(config: Mapping[str, Any], per_worker: int | None, there: int) 
 
     Args:
         config: the run's config.
-        per_worker: the number that the user has asked for; None: one, unless `gpus` or `gpus_per_node` make ranks share
-            them. Without device=cuda, ranks also share them where there are fewer.
-        there: the number of GPUs.
+        per_worker: the requested number of GPUs for each worker. None: one, but ranks share GPUs if `gpus` or
+            `gpus_per_node` say so, and, unless device=cuda, if there are too few GPUs.
+        there: the number of GPUs for all runs.
     """
     device = config.get("device", "cpu")
     workers = int(config["workers"])

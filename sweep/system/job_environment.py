@@ -1,4 +1,5 @@
-"""Build the environment of an MPI job: without that of another MPI job or an allocation, and with our packages."""
+"""Build the environment of an MPI job: without variables of a surrounding MPI job, and with the path of our
+packages."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ _KEPT = ("OMPI_ALLOW_RUN_AS_ROOT", "HYDRA_FULL_ERROR", "SLURM_CONF")
 def clean_environment(environment: Mapping[str, str], *, allocated: bool = False) -> dict[str, str]:
     """Return `environment` without the variables of a surrounding MPI job or SLURM allocation.
 
-    With these variables an mpirun behaves as inside of another one or of an allocation: it binds its ranks to the wrong
-    cores or refuses to start. The user's own OMPI_MCA_ settings stay, unless an mpirun set them.
+    With these variables mpirun would act as if inside of another mpirun or of an allocation: it would bind its ranks to
+    wrong cores or refuse to start. The user's own OMPI_MCA_ settings are kept, but not those that an mpirun has set.
 
     Args:
-        allocated: keep the variables of the SLURM allocation, in which the job is to run.
+        allocated: keep the variables of the SLURM allocation, because the job is to run in it.
     """
     is_rank = any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"))
     kept = _KEPT if is_rank else (*_KEPT, "OMPI_MCA_")
@@ -45,10 +46,10 @@ def clean_environment(environment: Mapping[str, str], *, allocated: bool = False
 
 
 def build_python_environment(code: str | None = None) -> dict[str, str]:
-    """Build the variables by which our programs find our packages, and no files of the working directory.
+    """Build the variables by which Python finds our packages, but no modules in the working directory.
 
     Args:
-        code: directory of the packages; None: that of this process.
+        code: the directory of the packages; None: that of this process's packages.
     """
     packages = [code or str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, packages)), "PYTHONSAFEPATH": "1"}
@@ -57,9 +58,10 @@ def build_python_environment(code: str | None = None) -> dict[str, str]:
 def build_job_environment(
     variables: Mapping[str, str], code: str | None, scratch: str, allocation: Allocation | None = None
 ) -> dict[str, str]:
-    """Return the environment of an MPI job: with its own `variables` and directory for temporary files.
+    """Return the environment of an MPI job, with additional `variables`, and with `scratch` for temporary files.
 
-    Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
+    Each job needs its own directory: Open MPI creates one named by mpirun's pid in it, and fails if a killed mpirun
+    with the same pid has left one.
     """
     given = {"TMPDIR": scratch} if allocation is None else allocation.build_environment(scratch)
     clean = clean_environment(os.environ, allocated=allocation is not None)

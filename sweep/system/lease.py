@@ -1,4 +1,4 @@
-"""The cores and GPUs that a run may use."""
+"""A lease: the cores and GPUs that a run may use."""
 
 from __future__ import annotations
 
@@ -19,5 +19,6 @@ class Lease:
 
     @property
     def descriptors(self) -> list[int]:
-        """The open files of the locks: the locks also last as long as a child process with these files lives."""
+        """The open files of the locks, for child processes: a lock is held until all processes with its file have
+        ended."""
         return [lock.descriptor for lock in self.locks]

@@ -2,14 +2,14 @@
 
     python -I -S log_capture.py LIMIT SCRATCH PIPE FILE [PIPE FILE ...]
 
-LIMIT is in bytes, of each file; pipes and files are open descriptors. The program ends when all other ends of the pipes
-are closed, and then removes the directory SCRATCH. It outlives a killed launcher, so that the last output of ranks is
-not lost, and it reads on when the disk is full, so that no rank waits for its log. It loads the standard library only,
-to start quickly.
+LIMIT is the limit of each file in bytes; PIPE and FILE are open descriptors. When the write ends of all pipes are
+closed, the program removes the directory SCRATCH and ends. It outlives a killed launcher, so that the last output of
+ranks is not lost. If the disk is full it continues to read, so that no rank blocks on its log. It imports only the
+standard library, to start quickly.
 
-Output beyond the limit is cut out of the middle, between lines where some are near: the first half of the limit stays,
-and at least about a quarter of it of the latest output. A line says how much is missing. The file never grows beyond
-the limit; it grows, and at times gets shorter.
+If the output exceeds the limit, its middle is removed, at line breaks if possible. The file keeps the beginning, of
+half the limit, and the latest output, of at least about a quarter of the limit; a line between them says how much is
+missing. So the file becomes shorter at times, and is never larger than the limit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ BLOCK = 1 << 16
 
 
 class Log:
-    """A log file, written from its beginning.
+    """A log file with a limited size.
 
     Args:
-        file: descriptor, open for reading and writing.
-        limit: in bytes.
+        file: the file's descriptor, open for reading and writing.
+        limit: the largest size of the file, in bytes.
     """
 
     def __init__(self, file: int, limit: int) -> None:
@@ -39,7 +39,7 @@ class Log:
         self.lost = 0  # bytes that could not be written
 
     def add(self, data: bytes) -> None:
-        """Write `data`, and remove older output if the limit is reached."""
+        """Append `data`; if the limit is reached, first remove output from the middle of the file."""
         view = memoryview(data)
         while view:
             if self.size >= self.limit:

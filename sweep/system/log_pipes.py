@@ -20,16 +20,17 @@ PATIENCE_S = 5.0
 
 
 class Capture:
-    """The running log program; close it after the attempt, so that all output is in the files.
+    """The running program that writes an attempt's logs. After the attempt, `close` waits until all output is written.
 
     Args:
-        attempt: directory of the attempt.
-        limit: bytes of each file.
-        scratch: a directory that the program removes when the attempt has ended, also where the launcher is gone.
-        cores: cores for the program: the attempt's own, so that a flood of output slows only its own run.
+        attempt: the directory of the attempt.
+        limit: the largest size of each log, in bytes.
+        scratch: a directory that the program removes when the attempt has ended, even if the launcher was killed.
+        cores: the cores of the program: those of the attempt, so that a flood of output slows only the attempt's own
+            run.
 
     Raises:
-        OSError: the files cannot be made or the program cannot be started.
+        OSError: the files cannot be created, or the program cannot be started.
     """
 
     def __init__(self, attempt: Path, limit: int, scratch: str, cores: Sequence[int]) -> None:
@@ -64,12 +65,14 @@ class Capture:
             os.sched_setaffinity(self.process.pid, cores)
 
     def close_inputs(self) -> None:
-        """Close our ends of the pipes after the processes have theirs: the program ends when all ends are closed."""
+        """Close this process's write ends of the pipes, once the attempt's processes have them: the program ends when
+        all write ends are closed."""
         while self.inputs:
             os.close(self.inputs.pop())
 
     def close(self) -> None:
-        """Wait until all output is in the files; an unknown process may still have the pipes open."""
+        """Wait until all output is in the files, at most `PATIENCE_S`: an unknown process may still have the pipes
+        open."""
         self.close_inputs()
         try:
             self.process.wait(PATIENCE_S)

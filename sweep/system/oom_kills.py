@@ -1,4 +1,5 @@
-"""Tell whether the kernel has killed a process for want of memory, by its counter: a killed process cannot say why."""
+"""Tell, by the kernel's counter, whether it has killed a process because memory ran out: such a process leaves no
+message."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ RECENT_S = 10.0
 
 
 def find_counter_file(cgroups: str, root: Path = ROOT) -> Path | None:
-    """Return the file with our cgroup's `oom_kill`; None if it cannot be read.
+    """Return the file with the counter `oom_kill` of this process's cgroup; None if it cannot be read.
 
     Args:
-        cgroups: what is in /proc/self/cgroup: lines of `number:controllers:path`.
+        cgroups: the content of /proc/self/cgroup: lines `number:controllers:path`.
     """
     for line in cgroups.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -42,7 +43,7 @@ def _read(path: Path) -> str:
 
 
 class OomKills:
-    """Watches the counter of this process's cgroup; without a counter no kill is ever reported."""
+    """Watches the counter `oom_kill` of this process's cgroup; without a counter it never reports a kill."""
 
     def __init__(self) -> None:
         self._file = find_counter_file(_read(Path("/proc/self/cgroup")))
@@ -54,7 +55,7 @@ class OomKills:
         return int(match[1]) if match else 0
 
     def look(self) -> None:
-        """Read the counter; may be called at any rate."""
+        """Sample the counter; may be called often."""
         now = time.monotonic()
         if self._file is not None and (not self._samples or now - self._samples[-1][0] >= 1):
             self._samples.append((now, self._count()))
@@ -62,5 +63,5 @@ class OomKills:
                 self._samples.popleft()
 
     def has_recent(self) -> bool:
-        """Tell whether the counter has increased recently."""
+        """Tell whether the counter has increased within the last `RECENT_S` seconds."""
         return bool(self._samples) and self._count() > self._samples[0][1]

@@ -1,4 +1,4 @@
-"""Start programs, and find and end those of an attempt by a mark in their environment, whatever their parent is."""
+"""Start programs; find and kill an attempt's processes by a variable in their environment, whatever their parent is."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def read_text(*command: str, timeout: float) -> str:
 
 
 def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
-    """Return the ids of this user's processes that were started for an attempt or a world, whoever their parent is."""
+    """Return the pids of this user's processes of an attempt or a world: those with its directory in the variable
+    `mark`."""
     needle = f"{mark}={directory}".encode()
     pids = []
     for entry in Path("/proc").iterdir():
@@ -71,10 +72,10 @@ def start_program(
     stderr: int = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a program in its own session, on `cores` if given; the program ends with this process.
+    """Start a program in its own session, bound to `cores` if any; the program is ended when this process ends.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the program cannot be started.
     """
     parent = os.getpid()
     try:
@@ -95,15 +96,16 @@ def start_program(
 def choose_scratch() -> str:
     """Return an unused path for the temporary files of one mpirun.
 
-    Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
+    Each mpirun needs its own: Open MPI creates a directory named by mpirun's pid in it, and fails if a killed mpirun
+    with the same pid has left one.
     """
     return f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
 
 
 def prepare_child(cores: Sequence[int], parent: int) -> None:
-    """Bind a child process to the leased cores, if any, and to the launcher's end, before it becomes the program.
+    """In a new child process: bind it to `cores`, if any, and let the kernel end it (SIGTERM) when its parent ends.
 
-    mpirun ends its ranks on SIGTERM; a rank in turn dies with its mpirun (see trainers/mpi/process.py).
+    mpirun ends its ranks on SIGTERM, and a rank ends if its mpirun has ended (see trainers/mpi/process.py).
     """
     if cores:
         os.sched_setaffinity(0, cores)

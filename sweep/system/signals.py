@@ -1,4 +1,4 @@
-"""Turn the signals that end programs into an exception, so that everything is tidied up."""
+"""Turn the signals that end a program into an exception, so that it can clean up."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Interrupted(SystemExit):
 
 
 def is_hurried() -> bool:
-    """Tell whether the user has asked twice, so that the program must not wait for anything."""
+    """Tell whether the user has sent a second signal (Ctrl-C), so that the program must not wait for anything."""
     return _received > 1
 
 
 @contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Turn the first SIGINT, SIGTERM or SIGHUP into `Interrupted`; a second one hurries the clean-up (`is_hurried`).
+    """Within this block, turn the first SIGINT, SIGTERM or SIGHUP into `Interrupted`; a second one sets `is_hurried`.
 
-    Where the user has not been told of it when the block is left, nothing was started, and a line says so. A terminal
-    that is closed sends SIGHUP, and some send it twice: only SIGINT and SIGTERM hurry.
+    If nothing has reported the interruption when the block is left, nothing was started, and a line says so. A second
+    SIGHUP does not count, because some terminals send it twice when they are closed.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -64,7 +64,7 @@ def raise_on_signals() -> Iterator[None]:
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Defer `Interrupted` within this block to calls of `raise_deferred` and to the end of the block."""
+    """Within this block, raise `Interrupted` only in calls of `raise_deferred` and at the end of the block."""
     global _deferring
     _deferring = True
     try:
@@ -75,7 +75,7 @@ def defer_interrupts() -> Iterator[None]:
 
 
 def raise_deferred() -> None:
-    """Raise the deferred interrupt, if any.
+    """Raise `Interrupted` if a signal has come since `defer_interrupts` began.
 
     Raises:
         Interrupted: a signal has come.
@@ -88,7 +88,7 @@ def raise_deferred() -> None:
 
 @contextmanager
 def collect_signal(number: signal.Signals) -> Iterator[list[int]]:
-    """Collect a signal each time that it arrives, so that it does not end the program."""
+    """Within this block, append a signal to the yielded list each time it arrives, instead of being ended by it."""
     received: list[int] = []
     before = signal.signal(number, lambda came, frame: received.append(came))
     try:

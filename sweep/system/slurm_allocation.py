@@ -1,4 +1,4 @@
-"""The surrounding SLURM allocation: its resources for a run, and its end."""
+"""The SLURM allocation in which this process runs: its resources, its time limit and preemption."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ BESIDE = ("srun", "--overlap", "--mem=0", "--mpi=none", "--quiet")
 
 @dataclasses.dataclass(frozen=True)
 class Allocation:
-    """A job of SLURM, or a task of an array.
+    """The allocation of a SLURM job, or of a task of a job array.
 
     Attributes:
-        job: its id, such as 123_4.
-        nodes: their number.
-        cpus: the CPUs of all nodes together.
-        confined: whether SLURM confines us to cores of our own.
-        shared: whether other jobs may use our cores, by the environment of the first node: SLURM gave a part of
-            the node but confines no job to its part (task/none).
-        restarts: how often SLURM has queued the job again.
+        job: the job's id, such as 123_4.
+        nodes: the number of nodes.
+        cpus: the number of CPUs of all nodes together.
+        confined: whether SLURM confines the job's processes to its own cores.
+        shared: whether other jobs may use the job's cores, judged on the first node: the job has only a part of the
+            node, but SLURM confines no job to its part (task/none).
+        restarts: how often SLURM has started the job again.
     """
 
     job: str
@@ -63,14 +63,14 @@ class Allocation:
 
     @property
     def cores(self) -> list[int]:
-        """The cores for the ranks; empty if other jobs may use them too, or on several nodes."""
+        """The cores for the ranks; empty if other jobs may use the cores, too, or if there are several nodes."""
         return sorted(os.sched_getaffinity(0)) if self.confined and self.nodes == 1 and not self.shared else []
 
     def build_environment(self, scratch: str) -> dict[str, str]:
-        """Return variables for the program that starts the ranks.
+        """Return additional environment variables for the MPI launcher.
 
         Args:
-            scratch: an empty directory on this node, for temporary files where the job has one node.
+            scratch: an empty directory on this node, for temporary files if the job has only one node.
         """
         given = {"TMPDIR": scratch} if self.nodes == 1 else {}
         if "SLURM_CPUS_PER_TASK" in os.environ:  # srun no longer takes it over from the allocation
@@ -78,7 +78,7 @@ class Allocation:
         return given
 
     def build_record(self) -> dict[str, Any]:
-        """Return an attempt's record of the allocation."""
+        """Return the fields on the allocation for an attempt's entry in state.json."""
         return {"job": self.job, "nodes": self.hosts, "restarts": self.restarts}
 
     def query_job(self) -> dict[str, str]:
@@ -88,23 +88,23 @@ class Allocation:
     def is_oversubscribed(self) -> bool:
         """Tell whether SLURM may give our cores to other jobs too; False without an answer.
 
-        It may do so for a partition (OverSubscribe=FORCE), whatever was asked for, or for this job.
+        SLURM may do so for the whole partition (OverSubscribe=FORCE), whatever the job requests, or for this job.
         """
         return self.query_job().get("OverSubscribe") == "YES"
 
     def is_overcounted(self) -> bool:
         """Tell whether SLURM assigns more CPUs of this node than exist (config_overrides); False without an answer.
 
-        Jobs that it keeps apart are then on the same cores.
+        Then jobs to which SLURM assigns different CPUs may be on the same cores.
         """
         here = os.environ.get("SLURMD_NODENAME")
         counted = _query("node", here).get("CPUTot", "") if here else ""
         return counted.isdigit() and int(counted) > (os.cpu_count() or 1)
 
     def find_lost_nodes(self, timeout: float = 30) -> list[str]:
-        """Return the other nodes on which no program can be started any more; empty if this is unknown.
+        """Return the job's other nodes on which no program can be started any more; empty if this is unknown.
 
-        SLURM takes minutes to notice a lost node (SlurmdTimeout), while an mpirun that has lost one ends at once.
+        SLURM itself takes minutes to notice a lost node (SlurmdTimeout), but an mpirun that has lost one ends at once.
         """
         others = self.list_other_nodes(timeout)
         here = os.environ.get("SLURMD_NODENAME", "")
@@ -121,7 +121,7 @@ class Allocation:
         return [node for node in nodes.split() if node != os.environ.get("SLURMD_NODENAME")]
 
     def requeue(self, timeout: float = 20) -> str | None:
-        """Make SLURM end this job and queue it again; return why it refused, else None."""
+        """Make SLURM end this job and queue it again; return the reason if SLURM refuses, else None."""
         try:
             done = subprocess.run(["scontrol", "requeue", self.job], capture_output=True, text=True, timeout=timeout)
         except (OSError, subprocess.SubprocessError) as error:
@@ -148,7 +148,7 @@ def _try_nodes(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
 
 
 def _count_physical(cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Return how many physical cores these hyperthreads have."""
+    """Return to how many physical cores these hyperthreads belong."""
     siblings = set()
     for core in cores:
         try:
@@ -167,12 +167,12 @@ def parse_cpu_counts(text: str) -> list[int]:
 
 
 def is_preempted(described: Mapping[str, str]) -> bool:
-    """Tell whether SLURM has chosen a job to make room for others."""
+    """Tell whether SLURM has preempted a job; `described` are the job's fields (`query_job`)."""
     return described.get("PreemptTime", "None") not in ("None", "")
 
 
 def compute_seconds_left(described: Mapping[str, str]) -> float | None:
-    """Return the seconds until a job's time limit; None if it is not known."""
+    """Return the seconds until a job's time limit, from the job's fields; None if it is not known."""
     try:
         end = datetime.datetime.fromisoformat(described["EndTime"])
     except (KeyError, ValueError):
