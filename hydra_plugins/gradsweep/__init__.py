@@ -117,8 +117,7 @@ class GridSweeper(BasicSweeper):
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
-        """Run the grid of `params` and `arguments` in one batch, so that an invalid point is found before the first
-        start."""
+        """Run the grid as one batch, so that invalid points are found before the first run starts."""
         from sweep.config import grid
 
         assert self.config is not None and self.launcher is not None and self.hydra_context is not None
@@ -134,8 +133,7 @@ class SweepLauncher(Launcher):
         """Ignore the options of conf/hydra/launcher: each point has its own (sweep/settings/launcher.py)."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Refuse options that only `GridSweeper` supports if another sweeper is used, before it creates any
-        directory."""
+        """Refuse options that only `GridSweeper` supports if another sweeper is used, before it starts."""
         from sweep.config.hydra_patches import tolerate_last_failure
         from sweep.config.idle_options import refuse_unread
         from sweep.config.optuna_defaults import refuse_search_of_nothing
@@ -162,8 +160,7 @@ class SweepLauncher(Launcher):
         logging.getLogger("optuna").setLevel(logging.WARNING)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run a batch of points; return the value of sweep.metric for each point, in order, for a sweeper that
-        optimises.
+        """Run a batch of points; return each point's value of sweep.metric, for a sweeper that optimises.
 
         The value is NaN for a failed run and for a point that was left out of the grid: an exception would lose the
         results of the other runs. But if the sweeper has a max_failure_rate, reading the value raises an exception, as

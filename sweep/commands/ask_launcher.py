@@ -18,8 +18,7 @@ PATIENCE_S = 5.0
 
 
 def ask(directory: Path, request: Request) -> bool:
-    """Send a request to the launcher of a sweep, and wait until it is done; return False if no launcher runs (any
-    more).
+    """Send a request to a sweep's launcher, and wait until it is done; return False if no launcher runs.
 
     Raises:
         OSError: the directory cannot be written.

@@ -75,7 +75,6 @@ class _Loader(ConfigLoaderImpl):
 
     @staticmethod
     def _embed_result_config(ret: ConfigResult, package_override: str | None) -> ConfigResult:
-        """Put a config into its package (Hydra's term); copy a config without one, as Hydra would change the cached
-        one."""
+        """Put a config into its package (Hydra's term); copy one without a package, as Hydra would change the cache."""
         result = ConfigLoaderImpl._embed_result_config(ret, package_override)
         return copy.deepcopy(ret) if result is ret else result

@@ -153,8 +153,7 @@ class Composer:
         return dataclasses.replace(self._numbers[key], _value=int(value), input_line=line)
 
     def _build_base(self, points: Sequence[Sequence[str]]) -> _Base | None:
-        """Compose a config of the overrides that all points share; return None if the others may change more than
-        values."""
+        """Compose the config of the points' common overrides; return None if the others may change more than values."""
         if self.master.hydra.searchpath:  # groups that Hydra has not looked up yet may be there
             return None
         common = set(points[0]).intersection(*points[1:])
@@ -223,8 +222,7 @@ class _Base:
 
     @contextmanager
     def _apply_temporarily(self, words: Sequence[_Word]) -> Iterator[DictConfig]:
-        """Yield the config with the values set, which are reset afterwards; yield a copy if the values change its
-        structure."""
+        """Yield the config with the values set, and reset them afterwards; yield a copy if its structure changes."""
         if not all(self._is_leaf(word) for word in words):
             changed = copy.deepcopy(self.config)
             ConfigLoaderImpl._apply_overrides_to_config([word.override for word in words], changed)

@@ -81,8 +81,7 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
 
 
 def _split_mappings(typed: Mapping[str, str]) -> dict[str, str]:
-    """Return the overrides with each mapping (`scaling={rule:sqrt,by:batch}`) split into one override for each
-    option."""
+    """Return the overrides with each mapping (`scaling={rule:sqrt,by:batch}`) split into one override an option."""
     split = dict(typed)
     for key, value in typed.items():
         if value.startswith("{"):

@@ -17,6 +17,5 @@ class Sections:
         return self._known.setdefault((name, repr(value)), value)  # repr: 1, 1.0 and True are not the same
 
     def share_changed(self, config: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a config with its sections shared; sections that are the same objects in `before` are already
-        shared."""
+        """Return a config with its sections shared; those that are the same objects in `before` are shared already."""
         return {key: value if before.get(key) is value else self.share(key, value) for key, value in config.items()}

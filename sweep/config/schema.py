@@ -106,7 +106,6 @@ def refuse_foreign_launcher(settings: Any) -> None:
 
 
 def select_own_launchers(names: Sequence[str]) -> list[str]:
-    """Return the launchers that come from a file, ours or a user's; other packages register types with Hydra
-    instead."""
+    """Return the launchers that come from files, ours or a user's; those of other packages are registered types."""
     foreign = {file.removesuffix(".yaml") for file in ConfigStore.instance().list(LAUNCHER)}
     return [name for name in names if name not in foreign]

@@ -93,8 +93,7 @@ def _list_fields(cls: Any) -> list[str]:
 
 
 def _name_choices(section: str, name: str) -> str:
-    """Return a phrase with a group's choices that have a key, shortest names (plain methods) first; empty without
-    any."""
+    """Return a phrase with the choices of a group that have a key, shortest names first; empty without any."""
     having = [member for member, cls in _find_members(section).items() if name in _list_fields(cls)]
     having.sort(key=lambda member: (len(member), member))
     if not having:

@@ -36,8 +36,7 @@ class Stream:
 
 
 class Output(Console):
-    """A rich console on standard output; if the output's reader has ended (`| head`), the sweep continues without
-    output.
+    """A rich console on standard output; if the reader has ended (`| head`), the sweep continues without output.
 
     Live displays need a terminal; FORCE_COLOR=1, as in the log of a CI, turns on colours only.
     """

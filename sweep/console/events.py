@@ -35,7 +35,7 @@ class Events:
         self._out: Console | None = Output() if echo else None
 
     def write(self, event: str, **fields: Any) -> None:
-        """Write an event with its time and `fields` at once. On a full disk the event is lost, and the sweep
+        """Write an event with its time and `fields` at once; if the disk is full, drop it, so that the sweep
         continues."""
         record = {"event": event, "time": files.now(), **fields}
         with contextlib.suppress(OSError):

@@ -76,8 +76,7 @@ def read_fact(directory: Path, key: str) -> Any:
 
 
 def explain_torn(directory: Path) -> str | None:
-    """Return a warning if an earlier version of Gradsweep was ended before it created all runs of a sweep; else
-    None."""
+    """Return a warning if an earlier version of Gradsweep has not created all runs of the sweep; else None."""
     try:
         text = regular_files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
     except OSError:

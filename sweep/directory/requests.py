@@ -77,8 +77,7 @@ def clear_requests(directory: Path) -> None:
 
 
 class Inbox:
-    """The launcher's reader of requests. `read_new` may be called often; it looks for files once in `every_s`
-    seconds."""
+    """Reads requests for the launcher; `read_new` may be called often, and looks once in `every_s` seconds."""
 
     def __init__(self, directory: Path, every_s: float = EVERY_S) -> None:
         self.directory, self.every_s = directory, every_s
@@ -127,8 +126,7 @@ def read_request(path: Path) -> Request | None:
 
 
 def _list_files(directory: Path) -> list[Path]:
-    """Return the files of requests; open the folder for it, because a network file system may cache the list of
-    files."""
+    """Return the files of requests; open the folder, because a network file system may cache its list of files."""
     try:
         with os.scandir(directory / FOLDER) as entries:
             there = [entry for entry in entries if entry.is_file()]

@@ -49,8 +49,7 @@ def finish_by_files(run: Run, *, is_running: bool) -> bool:
 
 
 def read_stopped(run: Run) -> dict[str, Any] | None:
-    """Return the record that the ranks of the latest attempt wrote when they saved their state and stopped; None
-    without."""
+    """Return the record that the ranks of the latest attempt wrote when they saved and stopped; None without."""
     attempts = run.state()["attempts"]
     number = attempts[-1].get("number") if attempts else max(run.attempt_numbers(), default=None)
     return None if number is None else files.read_json(run.attempt(number) / run_directory.STOPPED)

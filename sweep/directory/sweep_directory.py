@@ -41,8 +41,7 @@ class Sweep:
     """An open sweep directory, locked so that no other process starts runs in it."""
 
     def __init__(self, directory: Path, *, fresh: bool) -> None:
-        """Open and lock `directory`; if it is `fresh` and another sweep took its name in the same second, append a
-        number.
+        """Open and lock `directory`; append a number if it is `fresh` and another sweep has taken its name.
 
         Raises:
             UsageError: the directory cannot be written or another process holds it.
@@ -95,8 +94,7 @@ class Sweep:
         os.pwrite(self.descriptor, json.dumps(by).encode() + b"\n", 0)
 
     def close(self) -> None:
-        """Release the lock; if the sweep has no sweep.yaml and no runs, remove the lock's file and the new, empty
-        directory."""
+        """Release the lock; remove its file and the new directory if the sweep has no sweep.yaml and no runs."""
         is_nothing = not any((self.directory / name).exists() for name in (run_directory.SWEEP, run_directory.RUNS))
         if is_nothing:
             with contextlib.suppress(OSError):

@@ -113,8 +113,7 @@ class Drive:
             self._give_up("the launcher failed")
 
     def _list_others(self, todo: Set[Run]) -> list[Run]:
-        """Return the sweep's runs that are not in `todo`, such as those of earlier batches, for pruning; empty without
-        pruning."""
+        """Return the sweep's other runs, such as those of earlier batches, for pruning; empty without pruning."""
         runs = [] if self.settings.prune is None else run_directory.runs_of(self.directory)
         return [run for run in runs if run not in todo]
 

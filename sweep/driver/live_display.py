@@ -74,8 +74,7 @@ def _build_table(ended: list[Row], running: list[Row], width: int, now: float) -
 
 
 def _build_labels(labels: Sequence[str], width: int) -> tuple[str, list[str]]:
-    """Return a column's heading and its cells: run names; if these are too wide, only values, with their keys as
-    heading."""
+    """Return a column's heading and cells: run names, or if these are too wide, their values below their keys."""
     if all(cell_len(label) <= width for label in labels):
         return "run", list(labels)
     keys = {",".join(re.findall(r"(?:^|,)([^,=]+)=", label)) for label in labels}

@@ -162,8 +162,7 @@ class Progress:
         )
 
     def _format_end(self, change: Change, left: int) -> str:
-        """Return the line of a run that has ended; `left` more runs, which ended at the same poll, are not counted in
-        it yet."""
+        """Return the line of an ended run, whose count leaves out `left` more runs that ended at the same poll."""
         job, row = change.job, change.row
         counts = self.tracker.count_statuses()
         over = self.tracker.total - counts[run_directory.PENDING] - counts[run_directory.RUNNING] - left

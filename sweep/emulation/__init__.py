@@ -13,8 +13,7 @@ from typing import Any
 
 
 def find_emulation(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the section `network` of a run's config if it asks for emulation, that is, if it has a bandwidth; else
-    None."""
+    """Return the section `network` of a run's config if it asks for emulation by a bandwidth; else None."""
     network = config.get("network") or {}
     return dict(network) if "bandwidth" in network else None
 

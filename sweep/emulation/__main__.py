@@ -148,8 +148,7 @@ class Signals:
 
     @staticmethod
     def _send(pid: int, number: int) -> None:
-        """Send a signal by `os.kill`: Popen's method would poll first, and so take an ended mpirun's status from
-        `Job.run`."""
+        """Send a signal by `os.kill`: Popen's method could take the status of an ended mpirun from `Job.run`."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 

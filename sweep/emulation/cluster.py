@@ -48,8 +48,7 @@ class Host:
 
     @property
     def mac(self) -> str:
-        """The MAC address, whose last two bytes are the host's number, so that the switch can find hosts without
-        learning."""
+        """The MAC address; its last two bytes are the host's number, so that the switch need not learn addresses."""
         return f"02:00:0a:4d:{self.number >> 8:02x}:{self.number & 255:02x}"
 
 
@@ -141,8 +140,7 @@ class Shape:
 
     @classmethod
     def from_rate(cls, rate: float, packet: int) -> Shape:
-        """Return a bucket that holds packets of up to `packet` bytes: it would split larger ones, at ten times the CPU
-        time.
+        """Return a bucket that holds packets of up to `packet` bytes: larger ones are split, at ten times the CPU time.
 
         The bucket also holds what the link sends in 150 us, because timers may be late by that time. The queue holds
         what the link sends in 100 ms, at least 4 MB, as in a switch with deep buffers: packets are lost only if many

@@ -46,8 +46,7 @@ class Netem:
         run_batch("tc", ip_tc_commands.build_switch_shapes(self.cluster, self.cluster.latency))
 
     def set_delay(self, own: float, loss: float) -> None:
-        """Add the delay that, with the latency `own` (s) of the machine itself, gives the requested latency; set the
-        loss."""
+        """Delay packets by the requested latency minus `own`, the machine's latency in s; drop a fraction `loss`."""
         self.own = own
         run_batch("tc", ip_tc_commands.build_delay_change(self.cluster, max(0.0, self.cluster.latency - own), loss))
 
@@ -227,8 +226,7 @@ def measure_one_way(built: BuiltCluster, one: Host, other: Host) -> float:
 
 
 def compute_typical(times: Sequence[float]) -> float:
-    """Return the smallest of the medians of consecutive blocks, so that short disturbances by other programs do not
-    count."""
+    """Return the smallest median of consecutive blocks, which ignores short disturbances by other programs."""
     blocks = [times[start : start + BLOCK] for start in range(0, max(1, len(times) - BLOCK + 1), BLOCK)]
     return min(map(statistics.median, blocks))
 

@@ -81,8 +81,7 @@ def build_host_shapes(cluster: Cluster, host: Host) -> list[str]:
 
 
 def build_switch_links(cluster: Cluster) -> list[str]:
-    """Build lines for `ip -batch` in the switch's namespace, once the hosts exist: its own link and the kernel's
-    bridge."""
+    """Build lines for `ip -batch` in the switch's namespace: its own link, and the bridge with all hosts' links."""
     here = cluster.switch
     return [
         "link set lo up",
@@ -145,8 +144,7 @@ def build_hostfile(cluster: Cluster) -> str:
 
 
 def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, prefix: str, plain: str) -> str:
-    """Build a shell script to replace ssh (Open MPI's launch agent): `agent [options] HOST COMMAND...` runs a command
-    on a host.
+    """Build a shell script in place of ssh (Open MPI's launch agent): `agent [options] HOST COMMAND...`.
 
     Args:
         cores: the cores leased to the run. If there are enough, ranks are pinned to cores of their host only; else they

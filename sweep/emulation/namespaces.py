@@ -115,8 +115,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def separate() -> None:
-    """Create a PID namespace for this process's children; without the right to do so, create it in a new user
-    namespace.
+    """Create a PID namespace for this process's children, if necessary in a new user namespace.
 
     Raises:
         OSError: the kernel refuses.
@@ -142,8 +141,7 @@ def separate() -> None:
 
 
 def _die_with_parent(alive: int) -> None:
-    """Let the kernel kill this process when its parent ends; exit if the parent has ended already, which closes
-    `alive`."""
+    """Let the kernel kill this process when its parent ends; exit if `alive` shows that it has ended already."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if select.select([alive], [], [], 0)[0]:
         os._exit(1)

@@ -81,8 +81,7 @@ class RunExecutor(abc.ABC):
         world has died: each with the attempt that has ended, and why. The reader empties the list."""
 
     def reconcile(self, run: Run) -> None:
-        """Correct the status of a run that an earlier launcher may have left unfinished; called before runs are
-        submitted.
+        """Correct the status of a run that an earlier launcher may have left unfinished; call it before submitting.
 
         Raises:
             UsageError: the status cannot be determined, or a SLURM job computes the run.

@@ -92,8 +92,7 @@ class SlotExecutor(RunExecutor):
         return count_places(self.max_parallel, self.slots.total, self.slots.share_cores)
 
     def compute_wants(self, task: RunTask) -> Amounts:
-        """Return the cores, GPUs and places that a run needs: all cores and places if no other run may run beside
-        it."""
+        """Return the cores, GPUs and places that a run needs: all cores and places if it must run alone."""
         alone = task.alone
         cores = 0 if self.slots.share_cores else self.slots.total if alone else min(task.cores, self.slots.total)
         return (cores, task.gpus, self.places if alone and self.places != UNLIMITED else 1)

@@ -82,8 +82,7 @@ class LockDirectory:
 
     @contextlib.contextmanager
     def hold_master(self, patience_s: float = 0.0) -> Iterator[bool]:
-        """Hold the master lock within this block, so that no other process takes locks; yield False if another one has
-        it."""
+        """Hold the master lock within this block, so that no other process takes locks; yield False if one has it."""
         try:
             lock = file_lock.take(self._build_path(_MASTER), wait_s=patience_s)
         except BlockingIOError:
@@ -93,8 +92,7 @@ class LockDirectory:
             yield True
 
     def take(self, name: str, *, shared: bool = False, new: bool = False) -> FileLock:
-        """Take a lock and return it; after its `close`, it is free when all processes that inherited its descriptor
-        have ended.
+        """Take a lock and return it; once closed, it is free when all processes with its descriptor have ended.
 
         Args:
             shared: other processes may hold the lock at the same time if they take it as shared, too.

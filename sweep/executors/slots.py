@@ -78,8 +78,7 @@ class Slots:
         """Remove this sweep's ticket, if any, which tells other sweeps that a run waits."""
 
     def list_others(self) -> list[str]:
-        """Return the other processes that hold slots which this sweep may use, or that wait for slots with an older
-        ticket.
+        """Return the other processes that hold slots of this sweep, or that wait for slots with an older ticket.
 
         Each is a text for people: `pid 4711 (output/...)`.
         """

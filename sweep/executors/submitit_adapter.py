@@ -127,8 +127,7 @@ class SubmititJob(core.Job[dict[str, Any]]):
 
 
 class SubmititSlots(core.Executor):
-    """Submitit's executor `slots`: passes submissions, which are `compute` with a task or only a task, to a
-    `SlotExecutor`."""
+    """Submitit's executor `slots`: passes submitted tasks (`compute`, task) to a `SlotExecutor`."""
 
     job_class = SubmititJob
 

@@ -1,5 +1,4 @@
-"""The end of a command that has computed runs: writes the report and the last event, shows failures, says how to
-resume."""
+"""The end of a command that has computed runs: report, last event, failures, and how to resume."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ def _show(session: Session, events: SweepEvents) -> bool:
 
 
 def write_report(directory: Path, verbosity: Verbosity) -> bool:
-    """Write a sweep's report in another process, unless the report is up to date; return whether it is up to date
-    now."""
+    """Write a sweep's report in another process, unless it is up to date; return whether it is up to date now."""
     if _is_report_current(directory):
         print_line(verbosity.info(), f"nothing has changed since {os.path.relpath(directory / REPORT)}")
         return True

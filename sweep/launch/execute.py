@@ -147,8 +147,7 @@ def _check_directory(points: Points, overrides: Sequence[Mapping[str, str]], dir
 
 
 def _note_left_out(session: Session, points: Points, total: int) -> None:
-    """Print how many points are left out and why, and record it in sweep.yaml, together with those of earlier
-    batches."""
+    """Print how many points are left out and why; record that in sweep.yaml, with those of earlier batches."""
     if not points.taken_out:
         return
     assert session.directory is not None
@@ -159,8 +158,7 @@ def _note_left_out(session: Session, points: Points, total: int) -> None:
 
 
 def _load_torch_early(session: Session, points: Points) -> AbstractContextManager[None]:
-    """Return a context in which a fork server loads torch, so that it can then fork the ranks of packed runs at
-    once."""
+    """Return a context in which a fork server loads torch, so that it can then fork the ranks of packed runs."""
     config = points.points[0].config
     if not (points.settings.pack and points.settings.wait and config["launcher"]["cluster"] == "local"):
         return nullcontext()

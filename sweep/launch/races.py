@@ -188,8 +188,7 @@ def describe_precision(figures: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cancel_if_asked(executor: RunExecutor, job: Job, inbox: Inbox) -> None:
-    """End a race if another shell has requested to cancel the whole sweep; keep other requests until the command
-    ends."""
+    """End a race if another shell has asked to cancel the whole sweep; leave other requests for later."""
     for request in inbox.read_new():
         if isinstance(request, Request) and request.kind == CANCEL and request.runs is None:
             executor.cancel([job], f"cancelled by {request.by}")

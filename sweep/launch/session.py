@@ -51,8 +51,7 @@ class Session:
             file_owners.trust_everybody()
 
     def choose_directory(self, resume: str | None, fresh: str, name: str | None) -> str:
-        """Return the directory of the sweep to resume, or a new one; Hydra calls this as the resolver of
-        hydra.sweep.dir.
+        """Return the directory of the sweep to resume, or a new one; this is the resolver of hydra.sweep.dir.
 
         `fresh` is named by the time. `resume=last` is the sweep last started or resumed below the same root as `fresh`.
         """
@@ -82,8 +81,7 @@ class Session:
         return self.events
 
     def build_resume_command(self, directory: Path) -> str:
-        """Return the command line that computes the missing runs; in a search it is this command again, with
-        sweep.resume."""
+        """Return the command line that computes the missing runs; for a search it is this command's own."""
         from sweep.console.messages import build_command, build_rerun_command
 
         return build_rerun_command(directory) if self.is_growing else build_command("resume", directory)

@@ -39,8 +39,7 @@ class SweepEvents:
         )
 
     def end(self, runs: Sequence[Run], exit_status: int) -> None:
-        """Write the last event, with the counts of `runs` by status, and start sweep.on_end; further calls do
-        nothing."""
+        """Write the last event, with the counts of `runs` by status, and start sweep.on_end, both only once."""
         if self._has_ended:
             return
         self._has_ended = True

@@ -61,8 +61,7 @@ def query_slurm(ids: Sequence[str]) -> dict[str, str | None] | None:
 
 
 def cancel_jobs(jobs: Mapping[Run, Job], reason: str) -> None:
-    """Cancel the jobs of runs, and wait until they have ended, but not too long; jobs that have other runs, too,
-    continue.
+    """Cancel the jobs of runs, and wait for their end, but not too long; jobs that also have other runs continue.
 
     Raises:
         UsageError: SLURM does not answer or refuses.

@@ -157,8 +157,7 @@ class Condition:
         return compare
 
     def _compile_value(self, node: ast.expr, beside: Sequence[str] = ()) -> Callable[[Mapping[str, Any]], Any]:
-        """Return a function that maps a config to an operand's value; `beside` are the keys with which it is
-        compared."""
+        """Return a function that maps a config to an operand's value; it is compared with the keys `beside`."""
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             items = [self._compile_value(item, beside) for item in node.elts]
             return lambda config: [item(config) for item in items]

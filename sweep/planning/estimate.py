@@ -166,8 +166,7 @@ class Estimator:
         return None
 
     def _scale(self, config: Mapping[str, Any], run: FinishedRun) -> tuple[FinishedRun, float]:
-        """Return the times of a finished run, scaled to a run with this config, and the ratio of their ranks per
-        core."""
+        """Return a finished run's times, scaled to a run with this config, and the ratio of their ranks per core."""
         cores = self._count_cores(config["launcher"])
         crew = Parallelism.from_config(config, cores, run.device)
         own = run.parallelism or Parallelism.from_config({**config, "workers": run.workers}, cores, run.device)
@@ -185,8 +184,7 @@ class Estimator:
         return self._chosen[given]
 
     def estimate_seconds(self, config: Mapping[str, Any]) -> float | None:
-        """Return the estimated duration of a run with this config, from start to end; None if nothing similar has
-        finished."""
+        """Return the estimated duration of a run with this config; None if no similar run has finished."""
         estimate = self.estimate(config)
         return None if estimate is None else estimate.seconds
 

@@ -14,8 +14,7 @@ from sweep.settings.sweep import REFUSE, SKIP
 
 @dataclasses.dataclass(frozen=True)
 class TakenOut:
-    """A point that is left out of the grid, by sweep.exclude or sweep.include, or because it cannot work
-    (`impossible`)."""
+    """A point that is left out of the grid, by sweep.exclude or sweep.include or because it cannot work."""
 
     overrides: Mapping[str, str]
     why: str
@@ -50,8 +49,7 @@ def find_refusal(
 
 
 def find_refusal_of_batch(way: str, refused: Mapping[int, UsageError], worked: bool, begun: bool) -> UsageError | None:
-    """Return the error that refuses a batch of a search; None if the search continues, without results for invalid
-    points.
+    """Return the error that refuses a batch of a search; None if only its invalid points are left out.
 
     Unless sweep.invalid=refuse, the batch is refused only if no point of it is valid (`worked`), nor was any point of
     earlier batches (`begun`).

@@ -161,8 +161,7 @@ def _resolve(
     invalid: str,
     silent: bool,
 ) -> tuple[dict[int, dict[str, Any]], dict[int, UsageError]]:
-    """Return the resolved valid points, and the errors of invalid ones, both by number; with `refuse` stop at an
-    error."""
+    """Return the resolved valid points and the others' errors, by number; with `refuse` stop at the first error."""
     shared = Sections()
     resolved: dict[int, dict[str, Any]] = {}
     refused: dict[int, UsageError] = {}
@@ -181,8 +180,7 @@ def _resolve(
 def _choose(
     sweep: SweepSettings, configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str, str]]
 ) -> tuple[list[int], list[TakenOut]]:
-    """Return the numbers of the points that sweep.include and sweep.exclude keep, and the points that they leave
-    out."""
+    """Return the numbers of the points that sweep.include and sweep.exclude keep, and the points left out."""
     choice = PointFilter(sweep.read_expressions("include"), sweep.read_expressions("exclude"), configs, schema.MEMBERS)
     numbers: list[int] = []
     taken_out: list[TakenOut] = []

@@ -80,8 +80,7 @@ class RaceGroup:
         return self.is_planned() and race.result() is not None and bool(read_json(race.path(RATIOS)))
 
     def is_planned(self) -> bool:
-        """Tell whether plan.json has exactly these groups of runs with equal costs; which run of a group races may
-        differ."""
+        """Tell whether plan.json has the same groups of runs with equal costs, whichever run of each group races."""
         planned = _as_mapping((read_json(self.directory / RACE_PLAN) or {}).get("racers"))
         known = {frozenset(map(str, _as_list(names))) for names in planned.values()}
         return known == {frozenset(run.name for run in runs) for runs in self.racers.values()}
@@ -182,8 +181,7 @@ def _rank(run: Run) -> int:
 
 
 def _group(configs: Mapping[K, Mapping[str, Any]]) -> dict[str, list[tuple[K, ...]]]:
-    """Return the races of configs: for each race a list of tuples of keys with equal costs, the baseline's tuple
-    first."""
+    """Return, for each race, the tuples of keys whose configs have equal costs, the baseline's tuple first."""
     groups: dict[str, dict[str, list[K]]] = {}
     for key, config in configs.items():
         place = canonical({section: config.get(section) for section in SHARED})

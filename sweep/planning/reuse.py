@@ -87,8 +87,7 @@ def find_finished(directory: Path, wanted: Mapping[str, Expected], version: str)
 
 
 def _was_made_as(run: Run, expected: Expected) -> bool:
-    """Tell whether all attempts that contributed to the run have recorded the expected provenance, for all their
-    nodes."""
+    """Tell whether all attempts that contributed to the run have the expected provenance, on all their nodes."""
     records = [node for record in run.records() for node in run_directory.nodes_of(record)]
     return bool(records) and all(record.get(key) == value for record in records for key, value in expected.items())
 

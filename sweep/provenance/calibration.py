@@ -102,8 +102,7 @@ def _run_loop() -> int:
 
 
 def measure() -> dict[str, float]:
-    """Measure the core on which this process runs; return the rates and the steadiness as `measure_core` describes
-    them."""
+    """Measure the core on which this process runs; return the rates and the steadiness (see `measure_core`)."""
     import numpy as np  # here: a caller of `measure_core` need not load it
 
     source, target = np.ones(COPIED, np.uint8), np.zeros(COPIED, np.uint8)

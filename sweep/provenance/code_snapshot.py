@@ -98,8 +98,7 @@ def _list_files(root: Path) -> Iterable[str]:
 
 
 def find_store(sweep: Path) -> Path:
-    """Return the directory for a sweep's snapshots: for output/<date>/<time> in output/, else in the sweep's
-    directory."""
+    """Return the directory for a sweep's snapshots: in output/ for output/<date>/<time>, else in the sweep."""
     return (sweep_locations.root_of(sweep) if sweep_locations.is_dated(sweep) else sweep) / STORE
 
 
@@ -130,8 +129,7 @@ def take(code: Code, store: Path) -> Path:
 
 
 def explain_unfit(code: str | None) -> str | None:
-    """Return why an attempt cannot start from `code`: the snapshot was changed and cannot be repaired; None if it
-    can."""
+    """Return why an attempt cannot start from the snapshot `code`: it was changed beyond repair; None if it can."""
     if code is None or (copy := Path(code)).parent.name != STORE:
         return None
     if (wrong := snapshot_integrity.find_flaw(copy, copy.name, guarded=False)) is None:  # `take` has checked its owner
@@ -199,8 +197,10 @@ def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
 
 
 def _put(partial: Path, copy: Path) -> str | None:
-    """Rename a new copy to its final name. A directory with this name, from which runs may be importing, is renamed
-    first; return its new path."""
+    """Rename a new copy to its final name; return the new path of an older directory with this name, or None.
+
+    The older directory is not deleted, because runs may be importing from it.
+    """
     if not os.path.lexists(copy):
         partial.rename(copy)
         return None

@@ -28,8 +28,7 @@ def is_trusted(owner: int) -> bool:
 
 
 def find_stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
-    """Return the first path with an untrusted owner, and the owner; of a link, the link and its target are both
-    checked."""
+    """Return the first path with an untrusted owner, and the owner; check a link as well as its target."""
     for path in paths:
         for look in (os.lstat, os.stat):
             try:

@@ -111,8 +111,7 @@ def describe_mpi(program: Sequence[str]) -> str:
 
 
 def describe_run(described: Mapping[str, Any], overrides: Sequence[str], launcher: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the provenance that a sweep's description gives to its runs, with the hash of the diff instead of the
-    diff.
+    """Return the part of a sweep's description that its runs record, with a hash instead of the diff.
 
     Args:
         launcher: describes where the run is computed (`describe_location` of the launcher's options).

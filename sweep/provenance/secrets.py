@@ -22,8 +22,7 @@ HIDDEN = "***"
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a variable with this name is a secret: WANDB_API_KEY and db-password are, TOKENIZERS_PARALLELISM is
-    not."""
+    """Tell whether this is the name of a secret: WANDB_API_KEY and db-password are, TOKENIZERS_PARALLELISM is not."""
     return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
 
 

@@ -57,8 +57,7 @@ def check_pruning(metric: str, prune: str | None) -> None:
 
 
 def read_value(run: Run, metric: str) -> float:
-    """Return the metric of a run, NaN without a value; for a pruned run the one after its last epoch, as Optuna
-    does."""
+    """Return a run's metric, NaN without a value; for a pruned run the one of its last epoch, as Optuna does."""
     if run.status() == run_directory.PRUNED:
         by_epoch = read_epochs(run, metric)
         return by_epoch[max(by_epoch)] if by_epoch else math.nan

@@ -62,8 +62,7 @@ def _is_printable(value: object) -> bool:
 
 
 def _is_name(value: object) -> bool:
-    """Tell whether a value is a text or an integer; a float is refused, as Hydra reads an account named 1e5 as
-    100000.0."""
+    """Tell whether a value is a text or an integer: a float is refused, as Hydra reads an account 1e5 as 100000.0."""
     return _is_printable(value) and not isinstance(value, (bool, float))
 
 
@@ -77,7 +76,7 @@ def _is_positive(value: object) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class SlurmOptions:
-    """The options of `hydra/launcher=slurm`. A value may depend on the run's config, as in
+    """The options of `hydra/launcher=slurm`; each may depend on the run's config, as in
     `nodes=${ceil:${workers},8}`."""
 
     partition: str | None = _name()
@@ -204,13 +203,12 @@ class SlurmOptions:
 
     @property
     def delay_s(self) -> int:
-        """How many seconds before the time limit a run is asked to save; by default 90, or fewer if the limit is
-        short."""
+        """The seconds before the time limit at which a run is asked to save; by default 90, or fewer for a short
+        limit."""
         return min(90, 15 * self.time) if self.signal_delay_s is None else self.signal_delay_s
 
     def build_request(self, ranks: int, threads: int, room: int = 1) -> dict[str, Any]:
-        """Return the request to sbatch as parameters of submitit's SlurmExecutor; runs with equal requests share a job
-        array.
+        """Return the request to sbatch as parameters of submitit's SlurmExecutor; equal requests share a job array.
 
         Args:
             ranks: the number of the run's ranks.

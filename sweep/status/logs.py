@@ -76,8 +76,7 @@ _asked: dict[scheduler_job.Job, tuple[float, bool]] = {}
 
 
 def _is_scheduled(run: Run) -> bool:
-    """Tell whether a scheduler has a job of the run. Query it only now and then; if it does not answer, believe the
-    run's state."""
+    """Tell whether a scheduler has a job of the run; query it only now and then, else believe the run's state."""
     job = scheduler_job.read_job(run)
     settled = run.status() in (run_directory.FAILED, run_directory.TIMEOUT, run_directory.CANCELLED)
     if job is None:

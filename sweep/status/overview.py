@@ -166,14 +166,12 @@ class Overview:
             view.waits_for = alive[again[view.name]] if view.queued else None
 
     def _choose_pause(self, ended: Iterable[Job]) -> float:
-        """Return the seconds until the next query of the scheduler: fewer if one of the jobs `ended` is just
-        completing."""
+        """Return the seconds until the next query of the scheduler: fewer if one of the jobs is just completing."""
         alive = self._alive[2]
         return ASK_SOON_S if any(alive.get(job) == COMPLETING for job in ended) else ASK_EVERY_S
 
     def _show_waiting(self) -> None:
-        """Add the launcher's notes on waiting jobs (waiting.json), so that only the launcher queries their
-        scheduler."""
+        """Add what waiting.json says of waiting jobs, so that only the launcher queries their scheduler."""
         noted = {} if self.holder is None else scheduler_job.read_waiting(self.directory, self.holder)
         for view in self.views.values():
             if self.holder is not None and view.status == run_directory.PENDING:
@@ -183,8 +181,7 @@ class Overview:
         return scheduler_job.read_job(Run(self.directory / run_directory.RUNS / view.name))
 
     def _is_driven(self, run: Run) -> bool:
-        """Tell whether the process that holds the sweep's lock has started this run; an earlier launcher may have done
-        it."""
+        """Tell whether the process with the sweep's lock has started this run: an earlier launcher may have."""
         if self.holder is None:
             return False
         attempts = run.state()["attempts"]
@@ -229,8 +226,7 @@ def read_view(above: str, name: str) -> View:
 
 
 def _read_object(run: str, name: str, view: View, needed: bool) -> dict[str, Any] | None:
-    """Read the JSON object in a file of the run; note in `view` if the file is damaged, or missing although
-    `needed`."""
+    """Read the JSON object in a run's file; note in `view` if it is damaged, or missing although `needed`."""
     try:
         value = json.loads(regular_files.read_bytes(run + name))
     except FileNotFoundError:
@@ -263,8 +259,7 @@ def _read_rows(run: str, view: View) -> None:
 
 
 def _read_setting(config: str, key: str) -> int | None:
-    """Return an integer at the top level of a config.yaml, which Gradsweep has written, without parsing the whole
-    file."""
+    """Return an integer at the top level of a config.yaml of ours, without parsing the whole file."""
     match = re.search(rf"^{key}: (\d+)$", config, re.MULTILINE)
     return int(match[1]) if match else None
 
@@ -278,8 +273,7 @@ def _to_whole(value: object) -> int | None:
 
 
 def _compute_seconds(attempt: Mapping[str, Any]) -> float | None:
-    """Return the seconds from an attempt's start to its end, or until now if it is running; 0 if the clock was set
-    back."""
+    """Return an attempt's duration in s, until now if it is running; 0 if the clock was set back."""
     try:
         started = datetime.datetime.fromisoformat(str(attempt["started"]))
         ended = datetime.datetime.fromisoformat(str(attempt.get("ended") or files.now()))

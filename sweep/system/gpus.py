@@ -35,8 +35,7 @@ def list_inherited() -> list[str] | None:
 
 
 def parse_listing(text: str) -> list[str]:
-    """Return the GPUs in the output of `nvidia-smi -L`: their numbers, but for a partitioned GPU (MIG) its parts'
-    UUIDs."""
+    """Return the GPUs in the output of `nvidia-smi -L`: numbers, but for a partitioned GPU its parts' UUIDs."""
     gpus: list[str] = []
     whole = None
     for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
@@ -58,8 +57,10 @@ def list_installed() -> tuple[str, ...]:
 
 
 def build_environment(gpus: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables that give a run its leased GPUs, numbered as by nvidia-smi unless the user has set CUDA_
-    variables."""
+    """Return the CUDA variables that give a run its leased GPUs; GPUs are numbered as by nvidia-smi.
+
+    If the user has set CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER, these decide the numbering.
+    """
     own = "CUDA_VISIBLE_DEVICES" in os.environ or "CUDA_DEVICE_ORDER" in os.environ
     order = {} if own else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **order} if gpus else {}

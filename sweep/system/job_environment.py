@@ -1,5 +1,4 @@
-"""Build the environment of an MPI job: without variables of a surrounding MPI job, and with the path of our
-packages."""
+"""Build the environment of an MPI job: without that of a surrounding MPI job, and with the path of our packages."""
 
 from __future__ import annotations
 

@@ -19,6 +19,5 @@ class Lease:
 
     @property
     def descriptors(self) -> list[int]:
-        """The open files of the locks, for child processes: a lock is held until all processes with its file have
-        ended."""
+        """The locks' open files, for child processes: a lock is held until all processes with its file end."""
         return [lock.descriptor for lock in self.locks]

@@ -65,14 +65,12 @@ class Capture:
             os.sched_setaffinity(self.process.pid, cores)
 
     def close_inputs(self) -> None:
-        """Close this process's write ends of the pipes, once the attempt's processes have them: the program ends when
-        all write ends are closed."""
+        """Close this process's write ends of the pipes, as the program ends only when all write ends are closed."""
         while self.inputs:
             os.close(self.inputs.pop())
 
     def close(self) -> None:
-        """Wait until all output is in the files, at most `PATIENCE_S`: an unknown process may still have the pipes
-        open."""
+        """Wait at most `PATIENCE_S` until all output is in the files: an unknown process may keep the pipes open."""
         self.close_inputs()
         try:
             self.process.wait(PATIENCE_S)

@@ -1,5 +1,4 @@
-"""Tell, by the kernel's counter, whether it has killed a process because memory ran out: such a process leaves no
-message."""
+"""Tell by the kernel's counter whether it has killed a process because memory ran out, which leaves no message."""
 
 from __future__ import annotations
 

@@ -39,8 +39,7 @@ def read_text(*command: str, timeout: float) -> str:
 
 
 def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
-    """Return the pids of this user's processes of an attempt or a world: those with its directory in the variable
-    `mark`."""
+    """Return the pids of an attempt's or world's processes: its directory is in their environment variable `mark`."""
     needle = f"{mark}={directory}".encode()
     pids = []
     for entry in Path("/proc").iterdir():

@@ -136,8 +136,7 @@ class _Page:
     values: Mapping[str, Any]
 
     def split_names(self, typed: str) -> list[_Page]:
-        """Return a page for each name in a list such as `qsgd,svd`, with the values in its file; without a list this
-        page."""
+        """Return a page for each name in a list such as `qsgd,svd`, with its file's values; else this page."""
         names = typed.split(",") if "," in typed else []
         return [dataclasses.replace(self, name=name, values={}) for name in names] or [self]
 

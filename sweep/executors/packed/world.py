@@ -43,8 +43,7 @@ class PackedRun(Protocol):
         """Return the cores and GPUs of the run's ranks, for the order to train the run."""
 
     def list_descriptors(self) -> list[int]:
-        """Return the open files to send to the run's ranks: stdout, stderr, and the lease's locks, to hold while they
-        train."""
+        """Return the open files to send to the run's ranks: stdout, stderr, and the lease's locks."""
 
     def on_handed_over(self) -> None:
         """Close this process's copies of the files that were sent to the ranks, which now begin to train the run."""
@@ -56,8 +55,7 @@ class PackedRun(Protocol):
         """Conclude the attempt, because the ranks have finished the run."""
 
     def on_world_end(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
-        """Conclude the attempt, because the world has ended: `blamed` tells whether this run is the cause (None:
-        unknown)."""
+        """Conclude the attempt: the world has ended, and `blamed` tells whether due to this run (None: unknown)."""
 
 
 @dataclasses.dataclass
@@ -274,8 +272,7 @@ class PackedWorld:
                 rank.send_signal(number)
 
     def stop(self, member: PackedRun) -> bool:
-        """Ask the ranks to save a run's state and end it; if it has not begun, remove it from the queue and return
-        False."""
+        """Ask the ranks to save and end a run; if it has not begun, remove it from the queue and return False."""
         for number, group in self.groups.items():
             if group.member is member:
                 self._send_order(number, "stop")

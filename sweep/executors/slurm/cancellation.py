@@ -49,8 +49,7 @@ class Cancellations:
             self._answers.put(None)
 
     def _note_answer(self, refusal: SlurmSilent | None) -> bool:
-        """Forget the jobs whose cancellation SLURM has accepted, or retry later after a `refusal`; return whether it
-        accepted."""
+        """Forget the jobs that SLURM now cancels, or retry later after a `refusal`; return whether SLURM accepted."""
         asked, self._asked = self._asked, []
         if refusal is None:
             self._due = {id: at for id, at in self._due.items() if id not in asked}

@@ -167,8 +167,7 @@ class SlurmRunExecutor(RunExecutor):
         self._publish_waiting()
 
     def _find_silent(self, jobs: Sequence[SlurmJob], now: float) -> list[SlurmJob]:
-        """Return the jobs about which SLURM must be asked: they wait, are to end, or have given no sign of life for
-        long.
+        """Return the jobs about which to ask SLURM: they wait, are to end, or have shown no sign of life for long.
 
         For a job with many runs, a sign of life of any of them is enough.
         """
@@ -275,8 +274,7 @@ class SlurmRunExecutor(RunExecutor):
         )
 
     def _select_to_cancel(self, jobs: Sequence[Job], reason: str, within_s: float) -> list[SlurmJob]:
-        """Return the jobs to cancel by scancel; if a run's job has other runs, too, only remove the run from that
-        job."""
+        """Return the jobs to cancel by scancel; if a run's job also has other runs, only remove the run from it."""
         asked = [job for job in jobs if isinstance(job, SlurmJob) and not job.ended]
         for job in asked:
             job.cancel_reason = reason
@@ -288,8 +286,7 @@ class SlurmRunExecutor(RunExecutor):
         return [job for job in asked if job.task.run not in out]
 
     def _merge_arrays(self, ids: Sequence[str]) -> list[str]:
-        """Return ids for scancel: one id for an array if all its remaining tasks are in `ids`, else the ids of the
-        tasks."""
+        """Return ids for scancel: the id of an array if `ids` has all its remaining tasks, else those of the tasks."""
         arrays: dict[str, list[str]] = {}
         for id in dict.fromkeys(ids):
             arrays.setdefault(id.partition("_")[0], []).append(id)

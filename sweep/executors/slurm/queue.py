@@ -1,5 +1,4 @@
-"""Runs SLURM's commands: lists jobs, reads accounting, cancels jobs. They raise SlurmSilent if SLURM does not
-answer."""
+"""Runs SLURM's commands: lists jobs, reads accounting, cancels jobs. All raise SlurmSilent without an answer."""
 
 from __future__ import annotations
 

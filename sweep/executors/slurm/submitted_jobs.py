@@ -71,8 +71,7 @@ class SubmittedJobs:
 
 
 def reconcile_vanished(run: Run, listed: ListedJob | None, reason: str | None = None) -> str | None:
-    """Write the status of a run whose job ended without writing it, judged by the run's files and SLURM's state of the
-    job.
+    """Write the status of a run whose job ended without writing it, by the run's files and SLURM's state of the job.
 
     Args:
         reason: why the job was cancelled, if the caller knows it.

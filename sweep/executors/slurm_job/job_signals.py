@@ -49,8 +49,7 @@ class JobSignals:
         return signal.SIGTERM in self.came or signal.SIGINT in self.came
 
     def accept_preemption_notice(self, allocation: Allocation) -> None:
-        """Treat SIGTERM as SIGUSR2 if it announces a preemption, because some sites send only SIGTERM before they
-        kill."""
+        """Treat a SIGTERM that announces a preemption as SIGUSR2, because some sites send only SIGTERM."""
         if self.must_end and self._why_ended is None:
             described = allocation.query_job()
             if is_preempted(described) and described.get("JobState") == "RUNNING":

@@ -86,8 +86,7 @@ class SingleRunJob(AllocatedJob):
             time.sleep(POLL_S)
 
     def _await_end_by_slurm(self) -> tuple[str, str, str | None] | None:
-        """Return the status, reason and cause if SLURM ends the job, else None; wait a little, as mpirun may know it
-        first."""
+        """Return status, reason and cause if SLURM ends the job, else None; wait a little: mpirun may hear it first."""
         deadline = time.monotonic() + SPREAD_S
         while not self.signals.must_end and time.monotonic() < deadline:
             time.sleep(POLL_S / 2)
