@@ -43,7 +43,7 @@ def run_points(
     Args:
         session: the state of the command.
         compose_them: composes the configs of the points (sweep.config.composer).
-        overrides: of each point, as typed.
+        overrides: the overrides of each point, as typed.
         whole: these are all points of the sweep; else they are a batch of a search.
     """
     from sweep.config import directories  # not at the top: Hydra imports this file for every command

@@ -20,7 +20,7 @@ class TaskBuilder:
     """Builds the tasks of an open sweep's runs; all tasks that it builds use the same code.
 
     Args:
-        directory: of the sweep.
+        directory: the sweep's directory.
         keep_code: runs start from a snapshot, which is created if it does not exist yet (sweep.snapshot).
         about: the description of the sweep; None: it is read from sweep.yaml.
 

@@ -24,7 +24,7 @@ def explain_exit(attempt: Path, exit_code: int, *, out_of_memory: bool = False) 
 
     Args:
         attempt: its directory.
-        exit_code: of the MPI launcher, negative if a signal has ended it.
+        exit_code: the exit code of the MPI launcher, negative if a signal has ended it.
         out_of_memory: whether the kernel has lately killed a process because memory ran out.
     """
     reports = [report for path in attempt.glob("failure-*.json") if (report := files.read_json(path)) is not None]

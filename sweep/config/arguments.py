@@ -32,7 +32,7 @@ _CHOSEN = ("hydra.launcher", "hydra.sweeper")
 
 
 def quote_for_hydra(words: Sequence[str]) -> list[str]:
-    """Return overrides for Hydra's parser: quote texts like 1e3 and ${ceil:${workers},8}, add a missing ++."""
+    """Add what Hydra's grammar requires: quotes around texts like 1e3 and ${ceil:${workers},8}, ++ before free keys."""
     nested = r"^([^=\s]+=)(\$\{[^{}\"']*(?:\$\{[^{}\"']*\}[^{}\"']*)+\})$"
     free = r"^(?=hydra\.launcher\.additional(\.|=\{))"
     return [quote_text(re.sub(free, "++", re.sub(nested, r'\1"\2"', word))) for word in words]

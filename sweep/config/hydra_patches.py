@@ -81,7 +81,7 @@ def map_choices_on_demand() -> bool:
     """Build the map of all choices only for a defaults list with interpolations: most have none.
 
     Gain, with `parse_interpolations_once` and cached_repository.py: composing a point of 1000 took 2.47 ms, and then
-    1.73 ms (docs/benchmarks.md).
+    1.73 ms (docs/design/benchmarks.md).
     """
 
     def make(create_map: Function) -> Function:

@@ -39,10 +39,10 @@ class WaitingRetry:
 
 
 class Drive:
-    """Computes the runs of an open sweep to their end.
+    """The main loop of an open sweep: `run` computes its missing runs.
 
     Args:
-        directory: of the sweep, whose lock this process holds.
+        directory: the sweep's directory, whose lock this process holds.
         points: the points of all requested runs, including complete ones; requests of other shells add further runs.
         make_task: makes the task of a run for the executor.
         verbosity: how much is printed.

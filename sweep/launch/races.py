@@ -39,7 +39,7 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
     """Race those runs of a sweep that have not raced yet, and measure disturbed throughput again (sweep.remeasure).
 
     Args:
-        directory: of the sweep, whose lock this process holds.
+        directory: the sweep's directory, whose lock this process holds.
         points: the points of the sweep's runs, as far as they have been parsed.
 
     Raises:

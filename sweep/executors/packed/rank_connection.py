@@ -101,7 +101,7 @@ class RankListener:
             share. control.json in it tells ranks where to connect; only this user can read it, and `close` removes it.
         threads: the number of threads of each rank. It is in control.json because ranks must set it before they load
             torch.
-        size: of the world, in ranks.
+        size: the number of the world's ranks.
         remote: the ranks are on several nodes.
 
     Raises:

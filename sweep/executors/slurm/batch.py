@@ -44,7 +44,7 @@ class Batch:
     """A job array of runs, as its file describes it.
 
     Attributes:
-        path: of the file that describes it.
+        path: the file that describes the array.
         tasks: the names of the runs of each task of the array.
         resources: the requested resources.
         packed: each task trains many runs in MPI worlds; else each task has one run.
