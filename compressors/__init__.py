@@ -1,4 +1,4 @@
-"""Compressors by name.
+"""The registry of compressors: build them by name.
 
     compressor = compressors.build("qsgd", levels=7)
     key = compressors.Key(seed=0, worker=0, step=1, unit=0)
@@ -61,7 +61,7 @@ def registry() -> Mapping[str, type[Compressor]]:
 
 @functools.cache
 def aliases() -> Mapping[str, str]:
-    """Return the other names of methods, each with the name of its method."""
+    """Return the aliases of methods, each with the name of its method."""
     found: dict[str, str] = {}
     for name, member in registry().items():
         for alias in member.aliases:
@@ -85,7 +85,7 @@ def build(name: str, **values: Any) -> Compressor:
     """Return the compressor with this name, alias or preset, and with the given hyper-parameters.
 
     Raises:
-        InvalidParameter: the name is not known, a hyper-parameter is not known or out of range.
+        InvalidParameter: the name or a hyper-parameter is not known, or a value is out of range.
     """
     if name in presets():
         name, options = presets()[name]

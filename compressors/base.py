@@ -1,15 +1,14 @@
-"""The interface of a compressor: a tensor becomes bytes and the bytes become a tensor.
+"""The interface of a compressor, which encodes a tensor into bytes and decodes the bytes into a tensor.
 
-A compressor knows no network, no model and no file. Whoever calls it (an exchange) owns the
-buffers: `compress` can write straight into an outgoing message, `decompress_add` accumulates
-straight into the mean gradient.
+A compressor knows no network, no model and no file. Its caller (an exchange) owns the buffers: `compress` can write
+straight into an outgoing message, `decompress_add` accumulates straight into the mean gradient.
 
 Importing this module, or any module that defines a compressor, loads neither torch nor numba,
 so that configs can be checked at once; kernels are imported when the first tensor arrives.
 
     Compressor      one payload per worker and unit; the workers' payloads are decoded or summed
     Cooperative     a method that needs several rounds of communication for one mean (PowerSGD, gTop-k)
-    Law             what a method promises about Q, with its constants; the conformance suite holds it to that
+    Law             the promises of a method about Q, with their constants; the conformance suite checks them
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from gradsweep.options.parameters import Checked
 
 
 class CorruptPayload(ValueError):
-    """A payload cannot be what `compress` wrote for a tensor of this shape."""
+    """A payload that `compress` cannot have written for a tensor of the expected shape."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Law:
-    """What a method promises about Q for tensors of one shape; None and False promise nothing.
+    """The promises of a method about Q for tensors of one shape; None and False promise nothing.
 
-    E is over the method's own random numbers; where a method draws none, its promise holds for every x.
-    All of it up to the rounding of float32, for tensors whose elements are zero or between `smallest` and `largest` of
-    the method. Below 1.2e-38, in float32's denormals, rounding is absolute: 7e-46 for each operation.
+    E is over the method's own random numbers; if a method draws none, its promises hold for every x. All promises hold
+    up to the rounding of float32, for tensors whose elements are zero or between `smallest` and `largest` of the
+    method. Below 1.2e-38, in float32's denormals, rounding is absolute: 7e-46 for each operation.
     """
 
     unbiased: bool = False
@@ -62,10 +61,10 @@ class Compressor(Checked, Stateless, ABC):
     raises `parameters.InvalidParameter` with the range when the compressor is constructed.
     Tensors may have any shape (also zero elements) and any floating dtype, contiguous or not.
     NaN and Inf are never silently turned into numbers: they are carried through to the receiver
-    or raise FloatingPointError, and each class says which.
+    or raise FloatingPointError, as the docstring of each method says.
 
-    What a method remembers from step to step is kept per unit (`Key.unit`), outside of the fields
-    (see `unit_state.Stateful`): two compressors are equal when their hyper-parameters are.
+    The state of a method from step to step is kept per unit (`Key.unit`), outside of the fields
+    (see `unit_state.Stateful`): two compressors are equal if their hyper-parameters are.
     """
 
     name: ClassVar[str]
@@ -108,29 +107,28 @@ class Compressor(Checked, Stateless, ABC):
 
     @property
     def summable(self) -> bool:
-        """Payloads of several workers may be added by the network itself."""
+        """Whether the network itself may add the payloads of several workers."""
         return self.sum_dtype is not None
 
     @property
     def unbiased(self) -> bool:
-        """E[Q(x)] = x for every x (of a size that is worth compressing)."""
+        """Whether E[Q(x)] = x for every x (of a size that is worth compressing)."""
         return self.law((1024, 1024)).unbiased
 
     @abstractmethod
     def law(self, shape: Sequence[int]) -> Law:
-        """Return what is promised for tensors of `shape`."""
+        """Return the promises of the method for tensors of `shape`."""
 
     def is_exact(self, shape: Sequence[int], key: Key) -> bool:
-        """Tell whether Q(x) = x for tensors of `shape` in the step of `key`; a method that is not `lossless` may be
-        exact too."""
+        """Tell whether Q(x) = x for tensors of `shape` in the step of `key`, as may hold even without `lossless`."""
         return self.lossless
 
     @abstractmethod
     def payload_bound(self, shape: Sequence[int]) -> int:
-        """Return the most bytes that a tensor of `shape` can need."""
+        """Return the maximum number of bytes of a payload for tensors of `shape`."""
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
-        """Return the bytes of the payload of a tensor of `shape`; None if they depend on the tensor's values."""
+        """Return the number of bytes of a payload for tensors of `shape`; None if it depends on the tensor's values."""
         return self.payload_bound(shape)
 
     @abstractmethod
@@ -144,10 +142,9 @@ class Compressor(Checked, Stateless, ABC):
 
     @abstractmethod
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        """Compute out += weight * Q(x), in place, for the `x` of shape `out.shape` that gave `payload`, on any device.
+        """Compute out += weight * Q(x), in place and on any device; `payload` encodes an `x` with the shape of `out`.
 
-        `key` is the one that `compress` was given, but for its worker: that may be any, so that sums of
-        payloads can be decoded.
+        `key` is the key that `compress` was given, but its worker may be any, so that sums of payloads can be decoded.
 
         Raises:
             CorruptPayload: the payload's length or content cannot belong to that shape. `out` may
@@ -155,14 +152,15 @@ class Compressor(Checked, Stateless, ABC):
         """
 
     def decompress_to(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        """Compute out = weight * Q(x), in place, whatever it holds; else as `decompress_add`."""
+        """Compute out = weight * Q(x), overwriting `out` in place; else as `decompress_add`."""
         out.detach().zero_()
         self.decompress_add(payload, out, key, weight)
 
     def build_decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
         """Return a function that decodes many payloads into `out`: it adds them, or with `replace` overwrites `out`.
 
-        The result and the errors are the same to the bit. An override decodes faster.
+        Results and errors are the same as those of `decompress_add` or `decompress_to`. Subclasses override it to
+        decode faster.
         """
         decode = self.decompress_to if replace else self.decompress_add
 
@@ -178,7 +176,7 @@ class Compressor(Checked, Stateless, ABC):
         return out
 
     def kernel_modules(self) -> tuple[str, ...]:
-        """Return the names of the kernel modules that the method works with."""
+        """Return the names of the kernel modules that the method uses."""
         return ()
 
     def load_modules(self) -> None:
@@ -186,7 +184,7 @@ class Compressor(Checked, Stateless, ABC):
         return None
 
     def warm_up_libraries(self, device: torch.device | str) -> None:
-        """Call what a library prepares on `device` only when it is called, such as LAPACK."""
+        """Call libraries on `device` that prepare themselves in their first call, such as LAPACK."""
         return None
 
     # What methods can ask of the exchange that carries their payloads. The order of a step is: `observe_movement`,
@@ -194,10 +192,10 @@ class Compressor(Checked, Stateless, ABC):
     # decoded payloads has been formed, `finish`.
 
     def join(self, workers: int) -> None:
-        """Set how many workers' payloads are combined; called once, before the first step.
+        """Set the number of workers whose payloads are combined; called once, before the first step.
 
         Raises:
-            ValueError: that many cannot be; also called, on a copy, when a config is checked.
+            ValueError: the method cannot combine that many; configs are checked by calling this on a copy.
         """
         return None
 
@@ -205,7 +203,7 @@ class Compressor(Checked, Stateless, ABC):
         """Record how far a unit's parameters have moved; called before every step for methods with `needs_movement`.
 
         Args:
-            squared: ||x^k - x^(k-1)||^2 of its parameters over the last step.
+            squared: ||x^k - x^(k-1)||^2 of its parameters x over the last step.
             lr: the learning rate of the coming step.
         """
         return None
@@ -223,7 +221,7 @@ class Compressor(Checked, Stateless, ABC):
         return None
 
     def finish(self, mean: torch.Tensor, key: Key, workers: int) -> None:
-        """Change the decoded mean in place if the method requires this (a majority vote takes its sign)."""
+        """Change the decoded mean in place if the method requires this (a majority vote replaces it by its sign)."""
         return None
 
 
@@ -238,7 +236,8 @@ class Sum:
 class Swap:
     """A round of a cooperative method: send `payload` (1-D uint8) to `partner` and receive the partner's payload.
 
-    A partner of None sends and receives nothing in this round. The partner names this worker in return.
+    The partner has a swap with this worker in the same round. If `partner` is None, this worker sends and receives
+    nothing.
     """
 
     partner: int | None
@@ -249,8 +248,8 @@ class Swap:
 class Reduction:
     """The result of a cooperative method's rounds for one unit.
 
-    `mean`, decoded and multiplied by `weight`, is the mean over the workers, with the same bits on all of
-    them. `own` is what this worker contributed to it: what its memory need not keep.
+    `mean`, decoded and multiplied by `weight`, is the mean over the workers, with the same bits on all of them. `own`
+    is the contribution of this worker to it, which its memory need not keep.
     """
 
     own: torch.Tensor
@@ -260,9 +259,9 @@ class Reduction:
 
 @dataclasses.dataclass(frozen=True)
 class Cooperative(Compressor):
-    """A method whose mean takes several rounds of communication.
+    """A method that needs several rounds of communication for a mean.
 
-    `compress` is what the rounds give for a worker that is alone.
+    `compress` gives the result of the rounds for a single worker.
     """
 
     @abstractmethod
@@ -271,12 +270,13 @@ class Cooperative(Compressor):
     ) -> Generator[Sum | Swap, torch.Tensor, list[Reduction]]:
         """Reduce all units of `batch` together: yield each round's communication, and return a Reduction for each unit.
 
-        Every yield is a round, which all workers go through in the same order; a Swap is answered with the
-        partner's payload (an empty one for a partner of None). The tensors of `batch` are only read.
+        Each yield is a round, and all workers have the same rounds in the same order. The caller answers a Sum with the
+        summed tensor, and a Swap with the partner's payload (an empty one if there is no partner). The tensors of
+        `batch` are only read.
         """
 
     def reduce_alone(self, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
-        """Run all rounds for a single worker, and return their results."""
+        """Run all rounds as a single worker, and return the reduction of each unit."""
         rounds = self.rounds(batch, 0, 1)
         try:
             request = next(rounds)
@@ -293,5 +293,5 @@ def count_elements(shape: Sequence[int]) -> int:
 
 
 def compute_packed_size(count: int, width: int) -> int:
-    """Return the bytes of `count` codes of `width` bits, packed without gaps."""
+    """Return the number of bytes of `count` codes of `width` bits, packed without gaps."""
     return (count * width + 7) // 8

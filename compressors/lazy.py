@@ -1,4 +1,4 @@
-"""torch and numpy for modules that are imported without them: each loads when something of it is first used."""
+"""Load torch and numpy lazily: a module that imports them from here loads each at the first use of an attribute."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decode many payloads for one tensor, with common work done once.
 
-Models have many small tensors, and each worker sends a payload for each of them in each step. To find out what a
-payload has to look like takes longer than to decode a small one.
+Models have many small tensors, and each worker sends a payload for each of them in each step. Computing the layout of a
+small payload takes longer than decoding it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FLOAT32_BYTES = 4
 
 
 class Message:
-    """A message's payloads in one memory, and views of this memory for decoders.
+    """The payloads of a message in one contiguous buffer, and views of this buffer for decoders.
 
     Args:
         tensor: 1-D uint8, contiguous.
@@ -26,25 +26,27 @@ class Message:
         self.tensor = tensor
 
     def payload(self, start: int, size: int) -> torch.Tensor:
-        """Return the `size` bytes from `start` on."""
+        """Return the payload of `size` bytes that begins at byte `start`."""
         return self.tensor[start : start + size]
 
     @functools.cached_property
     def array(self) -> npt.NDArray[np.uint8]:
-        """The message's bytes as an array, if they are in main memory."""
+        """The message's bytes as a numpy array, if they are in main memory."""
         return self.tensor.numpy()
 
     @functools.cached_property
     def floats(self) -> torch.Tensor | None:
-        """The whole float32 numbers of the message, from its beginning; None if the beginning is not aligned for
-        float32."""
+        """The message viewed as float32 from its beginning, without a rest; None if its beginning is not aligned for
+        float32.
+        """
         aligned = self.tensor.data_ptr() % _FLOAT32_BYTES == 0 and self.tensor.storage_offset() % _FLOAT32_BYTES == 0
         whole = self.tensor.numel() // _FLOAT32_BYTES * _FLOAT32_BYTES
         return self.tensor[:whole].view(torch.float32) if aligned else None
 
     def place(self, start: int) -> int | None:
-        """Return the index of the float at byte `start` in the storage of `floats`, for `as_strided`; None if no float
-        begins there."""
+        """Return the index of the float at byte `start` in the storage of `floats`, for `as_strided`; None if it is not
+        aligned.
+        """
         if start % _FLOAT32_BYTES or self.floats is None:
             return None
         return self._first + start // _FLOAT32_BYTES

@@ -1,4 +1,4 @@
-"""Keys of random streams: the values on which a draw depends."""
+"""Identify random streams by keys: the values on which random numbers depend."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def splitmix64(state: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """The name of a random stream: every draw depends on the key and a counter only.
+    """The identity of a random stream: every draw depends only on the key and a counter.
 
-    So a run that is repeated, or goes on from its state, draws the same numbers. The global torch RNG is never touched.
+    So a run that is repeated, or resumed from its state, draws the same numbers. The global torch RNG is never used.
     """
 
     seed: int
@@ -35,5 +35,5 @@ class Key:
         return state
 
     def share(self) -> Key:
-        """Return the key without the worker, for draws that must be the same on all workers."""
+        """Return the key without the worker, for random numbers that must be the same on all workers."""
         return dataclasses.replace(self, worker=-1)

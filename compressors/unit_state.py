@@ -1,4 +1,5 @@
-"""State of compressors, memories and optimizers from step to step, and as a `state_dict` holds it."""
+"""Keep the state of compressors, memories and optimizers from step to step, and convert it to and from a `state_dict`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class Stateless:
         """Restore the state that `state_dict` has returned.
 
         Raises:
-            ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
+            ValueError: the state does not have the form of this class's `state_dict`; nothing has been changed.
         """
         if not isinstance(state, Mapping):
             raise ValueError(f"{self.kind}{self.name} keeps no state, but was given a {type(state).__name__}")
@@ -34,7 +35,7 @@ class Stateless:
 
 
 class Stateful(Stateless):
-    """An object that keeps a few tensors for every unit by name: `self.unit_tensors[unit][name]`."""
+    """An object that keeps a few named tensors for every unit: `self.unit_tensors[unit][name]`."""
 
     remembers: ClassVar[tuple[str, ...]]
     """The names of the tensors."""
@@ -43,7 +44,7 @@ class Stateful(Stateless):
 
     @functools.cached_property
     def unit_tensors(self) -> dict[int, dict[str, torch.Tensor]]:
-        """The state, apart from the options: tensors by unit and name."""
+        """The state, which is separate from the options: tensors by unit and name."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def read_state(
 ) -> dict[int, dict[str, torch.Tensor]]:
     """Return a copy of the tensors in a state of `Stateful.state_dict`, by unit and name.
 
-    A unit must have all `names` except the `optional` ones, or no tensors, if nothing is known about it yet.
+    A unit must have all `names` except the `optional` ones, or no tensors if it has no state yet.
 
     Raises:
         ValueError: the state is something else. The message begins with `owner`, and says what was expected.
@@ -100,7 +101,7 @@ def require_alike(owner: str, state: Any, mine: Mapping[str, torch.Tensor]) -> N
     """Refuse a state unless it has the names, shapes and dtypes of the tensors in `mine`.
 
     Raises:
-        ValueError: begins with `owner`.
+        ValueError: the state differs; the message begins with `owner`.
     """
     expected = f"{owner} keeps {', '.join(mine) or 'nothing'}"
     if not isinstance(state, Mapping) or set(state) != set(mine):

@@ -1,1 +1,1 @@
-"""What `python -m compressors` does: list, show, check and bench. Nothing in here is a method."""
+"""The commands of `python -m compressors`: list, show, check and bench. No module in here is a method."""

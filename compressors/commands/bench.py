@@ -36,7 +36,7 @@ def run(
     output: Path | None,
     into: Path | None,
 ) -> int:
-    """Measure the methods, print a table, and write bench.csv and bench.png, or fill a page."""
+    """Measure the methods and print a table; write bench.csv and bench.png, or insert the table into a page."""
     compressors = parse_all(names)
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: torch finds no CUDA device")
@@ -131,8 +131,12 @@ def _build_row(worker: bench_timing.Worker, kind: str, encode: bench_timing.Time
 
 
 def find_break_even(dense: int, payload: int, seconds: float) -> float | None:
-    """Return the bandwidth, in bit/s, below which one message of `payload` bytes arrives earlier than one of `dense`
-    bytes although it takes `seconds` to encode and decode: seconds + 8 payload / B = 8 dense / B."""
+    """Return the bandwidth in bit/s below which compression pays for one message: seconds + 8 payload / B = 8 dense /
+    B.
+
+    `dense` and `payload` are the bytes of the message without and with compression; encoding and decoding take
+    `seconds`.
+    """
     return 8 * (dense - payload) / seconds if payload < dense else None
 
 

@@ -1,4 +1,4 @@
-"""The picture of `bench`: methods as rows, the quickest on top."""
+"""Draw the picture of `bench`: methods as rows, the fastest at the top."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROW = 0.26  # inches
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One method's figures; this is also a line of bench.csv, which ends with what they were taken on."""
+    """The figures of one method; also a line of bench.csv, whose last columns describe the machine."""
 
     method: str
     units: str  # "flat" or "layers"
@@ -68,8 +68,7 @@ def _draw_times(axes: Any, rows: Sequence[Row]) -> None:
 
 
 def _draw_values(axes: Any, values: Sequence[float | None], name: str, mark: float | None = None) -> None:
-    """Draw a dot and its number for each row that has a value above zero: a logarithmic axis has no place for
-    others."""
+    """Draw a dot and its number for each row with a value above zero; a logarithmic axis cannot show others."""
     present = [(place, value) for place, value in enumerate(values) if value]
     axes.scatter([value for _, value in present], [place for place, _ in present], color=_OTHER, s=18, zorder=3)
     for place, value in present:

@@ -1,4 +1,4 @@
-"""Times of compressors that other work on the machine cannot tilt: everything interleaved, ratios to a copy.
+"""Time compressors so that other load on the machine does not bias them: interleaved, and as ratios to a memory copy.
 
 Shared by `python -m compressors bench` and `benchmarks/compressors.py`.
 """
@@ -30,23 +30,23 @@ _ALIGNED = 4  # bytes: where payloads begin in a message
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """Seconds of each counted repetition, and of a memory copy in the same repetition."""
+    """The seconds of each counted repetition of an operation, and of a memory copy in the same repetition."""
 
     seconds: list[float]
     copy: list[float]
 
     @property
     def median(self) -> float:
-        """Seconds."""
+        """The median over the repetitions, in seconds."""
         return statistics.median(self.seconds)
 
     @property
     def ratio(self) -> float:
-        """The median over the repetitions of the time divided by that of the copy."""
+        """The median over the repetitions of the operation's time divided by that of the copy."""
         return self.compare_with(self.copy)
 
     def compare_with(self, others: Sequence[float]) -> float:
-        """Return the median over the repetitions of this time divided by another one."""
+        """Return the median over the repetitions of this operation's time divided by that of another operation."""
         return statistics.median(one / other for one, other in zip(self.seconds, others, strict=True))
 
     def __add__(self, other: Times) -> Times:
@@ -58,7 +58,7 @@ def time_interleaved(
 ) -> dict[str, Times]:
     """Time the copy and all operations once in each repetition, so that other programs slow all of them alike.
 
-    One repetition goes before those that count.
+    One repetition before these is not counted.
     """
     copies: list[float] = []
     seconds: dict[str, list[float]] = {name: [] for name in operations}
@@ -87,7 +87,7 @@ def _wait(device: torch.device | str) -> None:
 
 
 def resnet18_shapes() -> list[tuple[int, ...]]:
-    """Return the convolutions and the linear layer of ResNet-18 for 32 x 32 images: 11.2 M elements."""
+    """Return the shapes of the convolutions and the linear layer of ResNet-18 for 32 x 32 images: 11.2 M elements."""
     shapes: list[tuple[int, ...]] = [(64, 3, 3, 3), (10, 512)]
     before = 64
     for width in (64, 128, 256, 512):
@@ -101,8 +101,8 @@ def resnet18_shapes() -> list[tuple[int, ...]]:
 class Gradients:
     """The units of a model's gradient, filled with normal noise of realistic size, and the buffers to process them.
 
-    Two gradients take turns, so that a method that compares steps sees something happen. Mean and message
-    are shared by all methods that are measured, which use them one after the other.
+    Two gradients alternate, so that a method that compares steps sees a change. All measured methods share the buffers
+    of mean and message, one after the other.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], device: torch.device | str = "cpu") -> None:
@@ -122,14 +122,14 @@ class Gradients:
         return 4 * self.elements
 
     def make_messages(self, compressor: Compressor) -> list[torch.Tensor]:
-        """Return room for the payload of every unit."""
+        """Return an empty buffer for the payload of every unit."""
         bounds = [-(-compressor.payload_bound(shape) // _ALIGNED) * _ALIGNED for shape in self.shapes]
         if len(self._message) < sum(bounds):
             self._message = torch.zeros(sum(bounds), dtype=torch.uint8, device=self.device)
         return list(self._message[: sum(bounds)].split(bounds))
 
     def copy(self) -> None:
-        """Copy one gradient over the mean: the copy that other times are compared with."""
+        """Copy one gradient over the mean; other times are given relative to this copy."""
         self.mean.copy_(self.flat[0])
 
     def _split_views(self, flat: torch.Tensor) -> list[torch.Tensor]:
@@ -169,12 +169,12 @@ class Worker:
         ]
 
     def decode(self) -> None:
-        """Decode the payloads into the mean, once for every worker."""
+        """Decode each payload and add it to the mean, once for every worker."""
         for unit, (payload, mean) in enumerate(zip(self.payloads, self.gradients.means, strict=True)):
             self.compressor.decompress_add(payload, mean, Key(0, 0, self.step, unit), self.weights[unit])
 
     def decode_and_finish(self) -> None:
-        """Decode and finish the payload of a single worker."""
+        """Decode the payloads of a single worker and finish the mean."""
         self.decode()
         for unit, mean in enumerate(self.gradients.means):
             self.compressor.finish(mean, Key(0, 0, self.step, unit), 1)

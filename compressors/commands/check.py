@@ -1,4 +1,4 @@
-"""`check`: whether methods keep their promises on this machine."""
+"""`check`: test whether methods keep their promises on this machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Findings:
 
 
 def run(names: list[str], draws: int, error_level: float) -> int:
-    """Check the methods and print a table; 1 if a promise is broken."""
+    """Check the methods and print a table; return 1 if a promise is broken, else 0."""
     compressors = parse_all(names)
     level = Level(error_level, measured_laws.count_comparisons(len(compressors)))
     found = [check(compressor, draws, level) for compressor in compressors]
@@ -79,7 +79,7 @@ Check = Callable[[Compressor, list[Draws], Level], tuple[str, str]]
 
 
 def check_payload(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """Check that payloads are as long as declared."""
+    """Check that payloads have the declared length."""
     for shape in SHAPES:
         size = len(single_worker.encode(single_worker.copy_without_state(compressor), gaussian(shape), KEY))
         declared, bound = compressor.payload_size(shape), compressor.payload_bound(shape)
@@ -158,7 +158,7 @@ def check_bias(compressor: Compressor, drawn: list[Draws], level: Level) -> tupl
 
 
 def check_constant(name: str, compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
-    """Check omega or delta: compare the mean squared error with the promised bound."""
+    """Check the promised omega or delta: compare the mean squared error with the bound."""
     found = []
     is_random = any(bool((one.q != one.q[0]).any()) for one in drawn)
     for one in drawn:

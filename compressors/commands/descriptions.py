@@ -1,4 +1,4 @@
-"""Describe in a few words what methods promise and how many bytes they need."""
+"""Describe the promises of methods and the bytes of their payloads in a few words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def get_family(method: type[Compressor]) -> str:
 
 
 def format_other_names(method: type[Compressor]) -> str:
-    """Return aliases, and presets with the options that they stand for."""
+    """Return the aliases of a method, and its presets with the options that they stand for."""
     stand_for = [f"{name} ({format_options(options)})" for name, options in method.presets.items()]
     return ", ".join([*method.aliases, *stand_for])
 
@@ -58,7 +58,7 @@ def format_law(promise: Law, is_lossless: bool = False) -> str:
 
 
 def format_traits(compressor: Compressor) -> str:
-    """Return in words what a method requires of the workers, or allows them."""
+    """Return in words what a method requires of the workers, and what it allows them."""
     traits = {
         f"sums as {compressor.sum_dtype}": compressor.sum_dtype is not None,
         "rounds": isinstance(compressor, Cooperative),
@@ -72,13 +72,13 @@ def format_traits(compressor: Compressor) -> str:
 
 
 def format_payload_size(compressor: Compressor, shape: Sequence[int]) -> str:
-    """Return the text of a payload's bytes for a tensor of `shape`, or of their maximum."""
+    """Return the number of bytes of a payload for a tensor of `shape` as text, or their maximum."""
     size = compressor.payload_size(shape)
     return str(size) if size is not None else f"at most {compressor.payload_bound(shape)}"
 
 
 def format_bits(compressor: Compressor, shape: Sequence[int], measured: float | None = None) -> str:
-    """Return the text of the bits per element, with a ~ if the size had to be `measured` on a payload."""
+    """Return the bits per element as text, with a ~ if the size had to be `measured` on a payload."""
     size = compressor.payload_size(shape)
     if size is not None:
         return format_number(8 * size / count_elements(shape))

@@ -34,7 +34,7 @@ NOTE = (
 
 
 def run(names: list[str], into: Path | None) -> int:
-    """Print the table, or put it into a page."""
+    """Print the table of methods, or insert it into a page."""
     compressors = parse_all(names)
     if into is not None:
         markdown_sections.read(into, PART)  # raises an error if the part is missing, before anything is measured
@@ -67,7 +67,7 @@ def _build_row(compressor: Compressor) -> list[str]:
 
 
 def _measure_payload(compressor: Compressor) -> float:
-    """Return the bytes of a method's payload, as a mean over a few steps."""
+    """Return the mean number of bytes of a method's payload over a few steps."""
     one = single_worker.copy_without_state(compressor)
     sizes = [
         len(single_worker.encode(one, _draw_noise(step) * GRADIENT, Key(0, 0, step, 0))) for step in range(1, STEPS + 1)
@@ -77,5 +77,5 @@ def _measure_payload(compressor: Compressor) -> float:
 
 @functools.lru_cache(STEPS)
 def _draw_noise(step: int) -> torch.Tensor:
-    """Return standard normal numbers from a generator of our own, since torch's may change between versions."""
+    """Return standard normal numbers from our own generator, since torch's may change between versions."""
     return gaussian(Key(1, 0, step, 0).mix(), *SHAPE, torch.device("cpu"))

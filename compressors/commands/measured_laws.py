@@ -1,7 +1,7 @@
-"""Measure laws: how far draws of Q(x) deviate from a method's promises.
+"""Measure laws: compare draws of Q(x) with a method's promises.
 
-Everything is decided at a level: the probability that a method which keeps all its promises fails anywhere.
-Each of `tests` comparisons gets an equal part of it (Bonferroni).
+All tests share one level: the probability that a method which keeps all its promises fails anywhere. Each of the
+`tests` comparisons gets an equal part of it (Bonferroni).
 """
 
 from __future__ import annotations
@@ -26,25 +26,24 @@ _HITS = 50  # a mean of draws counts as normal from about this number of rare ev
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """The level of significance at which a deviation counts as a violation."""
+    """The level of significance, `error` over all `tests`, at which a deviation counts as a violation."""
 
     error: float
     tests: int
 
     @property
     def z(self) -> float:
-        """The number of standard errors that any of `tests` normal numbers exceeds, on either side, with probability
-        `error`."""
+        """The two-sided normal quantile, in standard errors, at which each of the `tests` is judged."""
         return NormalDist().inv_cdf(1 - self.error / self.tests / 2)
 
     @property
     def surprise(self) -> float:
-        """-ln of the probability that one test exceeds the level by chance."""
+        """The bound on -ln of the probability of a chance result, at which each of the `tests` is judged."""
         return -math.log(self.error / self.tests)
 
 
 def count_comparisons(methods: int) -> int:
-    """Return the number of tests for so many methods: the directions, omega and delta, for each input."""
+    """Return the number of tests for this many methods: the directions, omega and delta, for each input."""
     return methods * len(SHAPES) * len(SAMPLES) * (DIRECTIONS + 2)
 
 
@@ -82,11 +81,11 @@ def draw(compressor: Compressor, shape: Sequence[int], values: str, count: int) 
 
 
 def measure_bias(draws: Draws, level: Level) -> tuple[float, bool]:
-    """Return the largest |z| of E[<d, Q(x)>] = <d, x> over random signs d, on all elements or on a tenth of them,
-    and whether that is a violation.
+    """Test E[Q(x)] = x along random directions; return the largest |z| found, and whether it is a violation.
 
-    A direction in which rare events decide is not judged by its z, which would not be normal. One in which Q
-    does not vary although it is off is a violation where so many equal draws are too unlikely for omega.
+    A direction d has random signs, on all elements or on a tenth of them, and the test compares the mean of <d, Q(x)>
+    with <d, x>. A direction in which rare events decide is not judged by its z, which would not be normal. If Q is off
+    and does not vary in a direction, that is a violation if omega makes so many equal draws too unlikely.
     """
     directions = gaussian((len(draws.x), DIRECTIONS), 4).double().sign()
     directions[:, DIRECTIONS // 2 :] *= gaussian((len(draws.x), DIRECTIONS // 2), 5).abs() > 1.645
@@ -106,14 +105,14 @@ def measure_bias(draws: Draws, level: Level) -> tuple[float, bool]:
 
 
 def _convert_to_normal(t: torch.Tensor, freedom: int) -> torch.Tensor:
-    """Return the z that is as unlikely as a Student t (Wallace, Annals of Mathematical Statistics 1959)."""
+    """Return the normal quantile with the same tail probability as a Student t (Wallace, Ann. Math. Statist. 1959)."""
     return (8 * freedom + 1) / (8 * freedom + 3) * (freedom * (t.square() / freedom).log1p()).sqrt()
 
 
 def _is_stuck(off: torch.Tensor, scale: torch.Tensor, is_constant: torch.Tensor, draws: Draws, level: Level) -> bool:
-    """Tell whether all draws have the same value in a direction, and this value is not that of x.
+    """Tell whether all draws have the same value in a direction, and this value is too far from that of x to be chance.
 
-    If Q is there with probability 1 - p and unbiased, its variance is at least off^2 (1 - p) / p; so
+    If Q has this value with probability 1 - p and is unbiased, its variance is at least off^2 (1 - p) / p. So
     p >= off^2 / (off^2 + omega ||x||^2 ||d||^2), and that many equal draws have the probability (1 - p)^draws.
     """
     wrong = is_constant & (off > 10 * _ROUNDING * scale)
@@ -125,10 +124,10 @@ def _is_stuck(off: torch.Tensor, scale: torch.Tensor, is_constant: torch.Tensor,
 
 
 def measure_excess(draws: Draws, constant: float, level: Level, is_random: bool) -> tuple[float, bool]:
-    """Return the mean of ||Q(x) - x||^2 / ||x||^2, and whether it exceeds `constant` by more than chance.
+    """Return the mean of ||Q(x) - x||^2 / ||x||^2, and whether it exceeds `constant` by more than chance explains.
 
-    One element can be all of x, and be kept so seldom that no draw has seen it. An error between 0 and ||x||^2
-    with the mean `constant` has at most the variance of a coin (Bhatia and Davis, 2000).
+    A single element can dominate x and be kept so rarely that it is in none of the draws. An error between 0 and
+    ||x||^2 with the mean `constant` has at most the variance of a coin (Bhatia and Davis, 2000).
     """
     errors = draws.compute_errors()
     mean = float(errors.mean())

@@ -1,4 +1,4 @@
-"""Compressors as they are typed on a command line; a wrong one is a UsageError of one line."""
+"""Parse compressors typed on a command line; a wrong one is a UsageError of one line."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from gradsweep.options.parameters import InvalidParameter, show
 
 
 def parse(text: str, key: str = "name") -> Compressor:
-    """Return the compressor that `NAME` or `NAME,option=value,...` describes; `option.key=value` sets a key of a
-    mapping.
+    """Return the compressor for a text `NAME` or `NAME,option=value,...`; `option.key=value` sets a key of a mapping.
 
     Args:
-        key: what stands in front of a wrong name in the error, such as the option that it was typed for.
+        key: the option for which the text was typed; the error for an unknown name begins with it.
 
     Raises:
-        UsageError: the name or an option is not known, given twice, or a value is out of range.
+        UsageError: the name or an option is not known, an option is given twice, or a value is out of range.
     """
     name, *options = text.split(",")
     names = [*compressors.registry(), *compressors.aliases(), *compressors.presets()]
@@ -48,12 +47,12 @@ def parse(text: str, key: str = "name") -> Compressor:
 
 
 def parse_all(names: list[str]) -> list[Compressor]:
-    """Return the compressors that the words describe; without words, all methods with their defaults."""
+    """Return the compressors that these texts describe; without texts, all methods with their defaults."""
     return [parse(name) for name in names or compressors.registry()]
 
 
 def format_spec(compressor: Compressor) -> str:
-    """Return the word that `parse` reads for a compressor: its name, and its options that differ from the defaults."""
+    """Return the text that `parse` reads for a compressor: its name, and options that differ from the defaults."""
     values = {field.name: getattr(compressor, field.name) for field in dataclasses.fields(compressor)}
     default = type(compressor)()
     options = descriptions.format_options(

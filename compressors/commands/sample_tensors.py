@@ -1,4 +1,4 @@
-"""Tensors to test compressors with: like gradients, or difficult ones."""
+"""Make tensors to test compressors with: tensors like gradients, and difficult ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`show`: everything about one method."""
+"""`show`: print the description, options, sizes and kernels of one method."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHAPES = ((10,), (512,), (64, 3, 3, 3), (1024, 1024), (512, 512, 3, 3), (11_200_
 
 
 def run(name: str) -> int:
-    """Print everything about one method."""
+    """Print the description, options, sizes and kernels of one method."""
     compressor = parse(name)
     also = descriptions.format_other_names(type(compressor))
     tables.print_line(f"{format_spec(compressor)}{f' (also {also})' if also else ''}", style="bold")

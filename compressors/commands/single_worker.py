@@ -1,4 +1,4 @@
-"""The steps that an exchange goes through, for one worker and without a network."""
+"""The steps of an exchange for a single worker, without a network."""
 
 from __future__ import annotations
 

@@ -53,10 +53,10 @@ def use(kernels: str) -> Iterator[None]:
 
 
 def select(method: str, device: torch.device | str) -> str:
-    """Return which kernels `load` takes: "numba", "triton" or "torch".
+    """Return the implementation that `load` chooses: "numba", "triton" or "torch".
 
     Raises:
-        InvalidParameter: the kernels that were chosen can't work on that device.
+        InvalidParameter: the chosen kernels cannot work on that device.
     """
     kind = device.partition(":")[0] if isinstance(device, str) else device.type
     if _chosen == "torch":
@@ -70,13 +70,13 @@ def select(method: str, device: torch.device | str) -> str:
 
 
 def select_on_host() -> str:
-    """Return which kernels work on matrices that were copied to the CPU from any device: "numba" or "torch"."""
+    """Return the implementation for matrices that were copied to the CPU from any device: "numba" or "torch"."""
     return "numba" if _chosen != "torch" and _is_installed("numba") else "torch"
 
 
 @contextlib.contextmanager
 def record_used() -> Iterator[dict[str, str]]:
-    """Yield a set that, at the end of the block, has all kernel modules that were needed in it."""
+    """Yield a mapping that, at the end of the block, has all kernel modules that were used in it."""
     before, found = dict(used), dict[str, str]()
     used.clear()
     try:

@@ -1,6 +1,6 @@
-"""Tensors as the flat buffers that kernels and the wire want.
+"""Convert tensors to the flat buffers that kernels and messages need, and back.
 
-What travels is little-endian float32; a view of the same memory is used wherever the layout allows.
+Payloads are little-endian; a view of the same memory is used if the layout allows it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def check_floating(x: torch.Tensor) -> None:
 
 
 def split(x: torch.Tensor, width: int = 1) -> tuple[torch.Tensor, ...]:
-    """Return 1-D `x` cut into parts with equally many elements, at most `width` in each; at least one part.
+    """Return 1-D `x` cut into parts of `width` * _PIECE elements, the last one shorter; at least one part.
 
-    Work that is done part by part needs little memory. On other devices than the CPU, where each operation has its
-    price, it is one part.
+    Work that is done part by part needs little memory. On other devices than the CPU, where each operation has a fixed
+    cost, there is only one part.
     """
     return x.split(width * _PIECE) if x.device.type == "cpu" else (x,)
 
@@ -61,9 +61,9 @@ def is_on(tensor: torch.Tensor, device: torch.device) -> bool:
 
 
 def prepare(out: torch.Tensor | None, size: int, device: torch.device) -> torch.Tensor:
-    """Return a buffer of `size` bytes on `device` for a payload, which `deliver` later passes to the caller.
+    """Return a buffer of `size` bytes on `device` for a payload, to be passed to `deliver` when it is filled.
 
-    They are the beginning of `out`, or new memory where `out` is None or on another device.
+    It is the beginning of `out`, or new memory if `out` is None or on another device.
 
     Raises:
         ValueError: `out` is not a contiguous 1-D uint8 tensor, or is too short.
@@ -78,9 +78,9 @@ def prepare(out: torch.Tensor | None, size: int, device: torch.device) -> torch.
 
 
 def deliver(payload: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-    """Return `payload`, which is in the buffer from `prepare`, in `out` or at its beginning.
+    """Return `payload`, which fills the buffer from `prepare`, at the beginning of `out` if there is an `out`.
 
-    Where `out` is on another device, as a message in main memory is for a gradient on a GPU, it is copied there.
+    If `out` is on another device (a message in main memory, and a gradient on a GPU), the payload is copied there.
     """
     if out is None or is_on(out, payload.device):
         return payload
@@ -88,10 +88,10 @@ def deliver(payload: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
 
 
 def receive(payload: torch.Tensor, device: torch.device, size: int | None = None) -> torch.Tensor:
-    """Return `payload` contiguous and on `device`, copied if necessary; raise an error unless it has `size` bytes.
+    """Return `payload` contiguous and on `device`, copied if necessary; check that it has `size` bytes.
 
     Raises:
-        CorruptPayload: it is not a 1-D uint8 tensor, or not of that length.
+        CorruptPayload: it is not a 1-D uint8 tensor, or has another length.
     """
     if payload.dtype is not torch.uint8 or payload.dim() != 1:
         raise CorruptPayload(f"a payload is a 1-D uint8 tensor, not a {payload.dim()}-D {payload.dtype}")
@@ -108,7 +108,7 @@ def check_size(size: int, wanted: int) -> None:
 
 @contextlib.contextmanager
 def accumulator(out: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield a 1-D plain float32 tensor to accumulate in: the memory of `out`, or zeros added to `out` at the end."""
+    """Yield a 1-D plain float32 tensor to accumulate in: a view of `out`, or zeros added to `out` at the end."""
     out = out.detach()
     if is_plain(out):
         yield out.view(-1)
@@ -131,8 +131,10 @@ def write_floats(x: torch.Tensor, payload: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def floats_of(payload: torch.Tensor, count: int, dtype: str) -> Iterator[torch.Tensor]:
-    """Yield `count` float32 to fill; the block's end writes them to `payload` as `dtype`, if possible without a
-    copy."""
+    """Yield a float32 buffer of `count` numbers; the block's end writes them to `payload` as `dtype`.
+
+    If possible the buffer is `payload` itself, and nothing is copied.
+    """
     if dtype == "float32" and is_aligned(payload):
         yield payload.view(torch.float32)
         return

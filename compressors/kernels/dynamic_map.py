@@ -14,8 +14,10 @@ def _float32(value: float) -> float:
 
 
 def _magnitudes() -> tuple[float, ...]:
-    """Return 0, the 127 midpoints in ascending order, and 1: in decade e, counted from 1 down, 2^(6 - e) equal
-    parts."""
+    """Return the magnitudes of the levels, ascending: 0, 127 midpoints, and 1.
+
+    Decade e, counted from 1 down, is divided into 2^(6 - e) equal parts, whose midpoints these are.
+    """
     found = [0.0]
     for decade in reversed(range(DECADES)):
         parts = 2 ** (DECADES - 1 - decade)
@@ -48,9 +50,9 @@ VALUES = MAGNITUDES + tuple(-value for value in MAGNITUDES[1:-1])
 def worst_error(count: int) -> float:
     """Return the smallest e with ||Q(x) - x||^2 <= e ||x||^2 for all x of `count` elements in one bucket.
 
-    The largest magnitude, 1, errs by what -1 loses. Of the others each adds its d^2 to the error and its y^2
-    to the norm; the ratio of the sums is largest with all of them where d^2 - e y^2 is, which between two
-    levels is halfway.
+    In the worst case the largest magnitude is -1, which is not a level. Each other element adds the square of its error
+    d to the error, and y^2 to the norm. The ratio of the sums is largest if all of them maximise d^2 - e y^2, which
+    between two levels is halfway.
     """
     own = (MAGNITUDES[128] - MAGNITUDES[127]) ** 2
     others = max(count - 1, 0)

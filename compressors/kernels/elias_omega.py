@@ -5,8 +5,8 @@ the bits of N with the most significant one first, and the bit 0:
 
     1  0        2  10 0        4  10 100 0        16  10 100 10000 0
 
-So a code consists of groups; each one starts with a 1 and says how long the next one is, and the bit 0
-follows the last.
+So a code consists of groups, followed by the bit 0. Each group starts with a 1, and its value determines the
+length of the next group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def code(value: int) -> str:
 
 
 def length(value: int) -> int:
-    """Return how many bits the code of `value` has; it grows with `value`."""
+    """Return the number of bits of the code of `value`; it never decreases as `value` grows."""
     return len(code(value))
 
 

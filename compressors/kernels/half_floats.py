@@ -1,7 +1,8 @@
-"""Half floats that fit any unit: all values are multiplied by one power of two on the way.
+"""Write half floats that fit any range of values: all are multiplied by one power of two before rounding.
 
-Written with torch operations for every device: the vectors are short, and a product with a power of two
-in float64 is exact, so that all devices give the same bits. In pieces, as float64 are four times what is sent.
+Torch operations suffice on every device: the vectors are short, and a product with a power of two in float64 is exact,
+so that all devices give the same bits. Work is done in pieces, since float64 take four times the memory of what is
+sent.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def read(payload: torch.Tensor, exponent: int) -> torch.Tensor:
     """Return the values that `write` has written. Values rounded up beyond float32 become the largest float32.
 
     Raises:
-        CorruptPayload: no such exponent.
+        CorruptPayload: no encoder writes this exponent.
     """
     if not 1 <= exponent <= 254:
         raise CorruptPayload(f"the exponent of half floats is 1 to 254, not {exponent}")

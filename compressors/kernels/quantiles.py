@@ -18,10 +18,10 @@ _SIGN = 1 << 15
 def buckets(
     counts: npt.NDArray[np.int64], lows: npt.NDArray[np.int64], number: int
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
-    """Return the bucket of every cell, (CELLS,), and the mean of every bucket, (number,); NaN for all of them where a
-    cell of NaN or Inf is not empty.
+    """Return the bucket of every cell, (CELLS,), and the mean of every bucket, (number,).
 
-    `counts` and `lows` (CELLS,) are the number of elements and the sum of their lower 16 bits.
+    All means are NaN if a cell of NaN or Inf is not empty. `counts` and `lows` (CELLS,) are the number of elements and
+    the sum of their lower 16 bits.
     """
     table = np.zeros(CELLS, np.uint8)
     used = np.flatnonzero(counts)
@@ -39,14 +39,16 @@ def buckets(
 
 
 def _share(negative: int, positive: int, number: int) -> int:
-    """Return buckets for the negative elements: in proportion, and for each sign that occurs at least one."""
+    """Return the number of buckets for the negative elements: in proportion, but at least one for each sign that
+    occurs.
+    """
     if not negative or not positive:
         return number if negative else 0
     return min(max((2 * number * negative + negative + positive) // (2 * (negative + positive)), 1), number - 1)
 
 
 def _cut(counts: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
-    """Return the bucket of each cell by the cells' counts, all above zero: ascending, below `number`."""
+    """Return the bucket of each cell by the cells' counts, all above zero; buckets ascend and are below `number`."""
     if len(counts) <= number:
         return np.arange(len(counts))
     weights = np.minimum(counts, _fair(counts, number)).astype(np.float64)
@@ -56,7 +58,10 @@ def _cut(counts: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
 
 
 def _fair(counts: npt.NDArray[np.int64], number: int) -> float:
-    """Return the share w of a bucket with sum(min(counts, w)) = number * w: a cell above w counts as one bucket."""
+    """Return the fair number w of elements in a bucket: sum(min(counts, w)) = number * w.
+
+    A cell with more than w elements counts as one bucket.
+    """
     ascending = np.sort(counts)
     sums = np.cumsum(ascending)
     large = np.arange(min(number, len(counts)))  # so many cells are above the share
@@ -68,8 +73,10 @@ def _fair(counts: npt.NDArray[np.int64], number: int) -> float:
 def _sums(
     cells: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], lows: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Return the sums of the elements of these cells. A float32 is an integer of 24 bits times a power of two, which
-    is the same for a whole cell."""
+    """Return the sum of the elements of each of these cells.
+
+    A float32 is an integer of 24 bits times a power of two, which is the same for a whole cell.
+    """
     exponent = (cells >> 7) & 0xFF
     first = ((cells & 0x7F) | np.where(exponent > 0, 0x80, 0)) << 16
     magnitude = np.ldexp((counts * first + lows).astype(np.float64), np.maximum(exponent, 1) - 150)

@@ -1,4 +1,4 @@
-"""Division as IEEE has it, on every device."""
+"""Division with IEEE rounding on every device."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ from compressors.lazy import torch
 
 
 class single_thread:  # noqa: N801 - as contextlib's; a generator takes longer to enter than a small product to form
-    """Run torch's linear algebra on the calling thread.
+    """A context in which torch's linear algebra runs on the calling thread alone.
 
-    A BLAS that splits a sum between threads rounds it differently, and eigenvectors turn with the
-    last bit: without this, a payload would depend on how many cores a worker happens to own.
+    A BLAS that splits a sum between threads rounds it differently, and eigenvectors change with the last bit. Without
+    this, a payload would depend on the number of cores of a worker.
     """
 
     def __enter__(self) -> None:

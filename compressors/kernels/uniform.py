@@ -1,4 +1,4 @@
-"""A few uniform numbers as a function of a key, in plain numpy: loads no numba."""
+"""Draw a few uniform numbers as a function of a key, in plain numpy, without loading numba."""
 
 from __future__ import annotations
 

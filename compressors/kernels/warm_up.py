@@ -23,10 +23,11 @@ def load_kernels(compressor: Compressor, device: torch.device | str = "cpu") -> 
 def warm_up(
     compressor: Compressor, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] = WARM_UP_SHAPES
 ) -> None:
-    """Load or compile a compressor's kernels for tensors of these shapes, so that the first step is not slower.
+    """Load or compile a compressor's kernels for tensors of these shapes, so that the first step takes no longer than
+    others.
 
-    On the CPU importing them is enough. Elsewhere they are compiled when they are started, for the sizes that
-    they meet: so a copy without state encodes and decodes a tensor of each shape.
+    On the CPU importing them is enough. Elsewhere kernels are compiled when they are first started with certain sizes,
+    so a copy without state encodes and decodes a tensor of each shape.
     """
     compressor.warm_up_libraries(device)
     load_kernels(compressor, device)

@@ -80,11 +80,11 @@ class PowerSGD(Cooperative, Stateful):
 
     @property
     def smallest(self) -> float:  # type: ignore[override]
-        """A column of P loses the part epsilon / norm of its length: 0.1 % where elements are of this size."""
+        """The size of elements at which a column of P loses 0.1 % of its length, by epsilon / norm."""
         return 1000.0 * self.epsilon
 
     def matrix_shape(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Return the rows and columns of the matrix that a tensor of `shape` is reshaped to."""
+        """Return the numbers of rows and columns of the matrix to which a tensor of `shape` is reshaped."""
         return (shape[0] if shape else 1, count_elements(shape[1:]))
 
     def law(self, shape: Sequence[int]) -> Law:
@@ -105,7 +105,7 @@ class PowerSGD(Cooperative, Stateful):
         return self._factors(shape, key.step) is None
 
     def _factors(self, shape: Sequence[int], step: int | None = None) -> Factors | None:
-        """Return the shapes (r, rows) and (r, columns) of the factors; None if that step sends the tensor dense."""
+        """Return the shapes (r, rows) and (r, columns) of the factors; None if this step sends the tensor dense."""
         if step is not None and step < self.start_step:
             return None
         key = tuple(shape)
@@ -115,7 +115,7 @@ class PowerSGD(Cooperative, Stateful):
 
     @functools.cached_property
     def _known_factors(self) -> dict[tuple[int, ...], Factors | None]:
-        """The factors by shape, which every step needs many times."""
+        """The cached factors by shape, since every step needs them many times."""
         return {}
 
     def _factors_of(self, shape: Sequence[int]) -> Factors | None:
@@ -182,7 +182,7 @@ class PowerSGD(Cooperative, Stateful):
             ]
 
     def _start(self, q: torch.Tensor, key: Key) -> None:
-        """Return the Q to start from: that of the last step, or random numbers that are the same on all workers."""
+        """Set `q` to the initial Q of a step: the previous step's, or random numbers that all workers share."""
         before = self.unit_tensors.get(key.unit, {}).get("q") if self.warm_start else None
         q.copy_(before if before is not None and before.shape == q.shape else _draw(q, key, 0))
 
@@ -238,7 +238,7 @@ def _draw(q: torch.Tensor, key: Key, number: int) -> torch.Tensor:
 
 
 def _build_reduction(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> Reduction:
-    """Return the reduction: the payloads of P with this worker's Q, and with the mean Q of all workers."""
+    """Return the reduction: `mean` is the payload of P with the mean Q of all workers, `own` with this worker's Q."""
     mean = torch.cat((left.reshape(-1), right.reshape(-1))).view(torch.uint8)
     own = mean if local is right else torch.cat((left.reshape(-1), local.reshape(-1))).view(torch.uint8)
     return Reduction(own, mean)

@@ -132,7 +132,7 @@ class QSVD(SampledSpectral):
 
 
 def _stream(key: Key, number: int) -> Key:
-    """Return a key for one rounding: each vector of a payload has a different key, and so has the draw of the atoms."""
+    """Return a separate key for each random step of a payload: rounding each vector, and drawing the atoms."""
     mask = 2**64 - 1
     start = splitmix64((key.unit & mask) ^ _QUANTISED)
     return dataclasses.replace(key, unit=splitmix64((start + number) & mask))

@@ -20,7 +20,7 @@ from gradsweep.options.parameters import integer, number
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """Return the rows and columns of the matrix for a tensor: its first dimension, and the product of the others."""
+    """Return the rows and columns of a tensor's matrix: its first dimension, and the product of the others."""
     return (shape[0] if shape else 1, count_elements(shape[1:]))
 
 
@@ -46,7 +46,7 @@ class Spectral(Compressor):
 
     @abstractmethod
     def mean_atoms(self, rows: int, columns: int) -> float:
-        """Return the mean number of atoms of a matrix whose singular values are all above zero."""
+        """Return the expected number of atoms sent of a matrix whose singular values are all above zero."""
 
     @property
     @abstractmethod
@@ -91,8 +91,10 @@ class Spectral(Compressor):
         return buffers.deliver(payload, out)
 
     def factors(self, matrix: torch.Tensor, key: Key) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the left (r, rows) and right (r, columns) factors of the atoms that are sent of `matrix`. The factors
-        of the shorter side have the length 1."""
+        """Return the left (r, rows) and right (r, columns) factors of the atoms of `matrix` that are sent.
+
+        The factors of the shorter side have the norm 1.
+        """
         is_wide = matrix.shape[0] <= matrix.shape[1]
         wide = matrix if is_wide else matrix.T.contiguous()
         found = gram_svd.decompose(wide, self.leading)
@@ -159,8 +161,9 @@ class Spectral(Compressor):
 
 
 def add_product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, weight: float) -> None:
-    """Compute out += weight * left^T right, for the factors (r, rows) and (r, columns) of a tensor of the shape of
-    `out`."""
+    """Compute out += weight * left^T right, for the factors (r, rows) and (r, columns) of a tensor with the shape of
+    `out`.
+    """
     with threads.single_thread():
         if buffers.is_plain(out):
             out.view(left.shape[1], right.shape[1]).addmm_(left.T, right, alpha=weight)
@@ -188,7 +191,7 @@ class SampledSpectral(Spectral):
         return kept, p[kept]
 
     def sampling_omega(self, rows: int, columns: int) -> float:
-        """Return the omega of E ||Q(x) - x||^2 <= omega ||x||^2 if the atoms travel exactly."""
+        """Return omega in E ||Q(x) - x||^2 <= omega ||x||^2 for atoms that are sent exactly."""
         # p_i >= s sigma_i / sum(sigma), so E ||Q(x)||^2 <= sum(sigma)^2 / s <= min(rows, columns) ||x||^2 / s
         return min(rows, columns) / self.mean_atoms(rows, columns) - 1.0
 

@@ -1,4 +1,4 @@
-"""Memories by name."""
+"""The registry of memories: build them by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build(name: str, **values: Any) -> Memory:
     """Return the memory called `name` with the given hyper-parameters.
 
     Raises:
-        InvalidParameter: the name is not known, a hyper-parameter is not known or out of range.
+        InvalidParameter: the name or a hyper-parameter is not known, or a value is out of range.
     """
     if name not in REGISTRY:
         raise InvalidParameter("name", name, "one of " + ", ".join(REGISTRY), did_you_mean(name, REGISTRY))

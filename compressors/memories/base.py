@@ -33,7 +33,7 @@ from gradsweep.options.parameters import Checked
 
 @dataclasses.dataclass(frozen=True)
 class Memory(Checked, Stateless, ABC):
-    """State per unit. Subclasses are frozen dataclasses whose fields are the hyper-parameters."""
+    """A worker's state for each unit. Subclasses are frozen dataclasses whose fields are the hyper-parameters."""
 
     name: ClassVar[str]
     """How configs and tables call the memory."""
@@ -45,15 +45,17 @@ class Memory(Checked, Stateless, ABC):
         return False
 
     def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
-        """Start a step with its learning rate, its number of workers, and a function that returns the l2 norm of this
-        worker's gradient."""
+        """Start a step with this learning rate and number of workers; `norm` returns the l2 norm of this worker's
+        gradient.
+        """
         return None
 
     @abstractmethod
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
-        """Return the tensor to compress in place of `gradient`, in the same shape. `lossless`: it will be sent exactly.
+        """Return the tensor to compress in place of `gradient`, in the same shape; with `lossless` it will be sent
+        exactly.
 
-        The result is to be read only, and only until `update`: it may be the gradient itself or the
+        The caller must not write to the result, nor read it after `update`: it may be the gradient itself or the
         memory's own state. `gradient` is not kept: it may be overwritten as soon as this returns.
         """
 
@@ -66,7 +68,7 @@ class Memory(Checked, Stateless, ABC):
         return None
 
     def norm(self) -> float:
-        """Return the l2 norm of everything that was withheld, over all units."""
+        """Return the l2 norm, over all units, of the parts of gradients that are kept back."""
         return 0.0
 
 
@@ -85,7 +87,7 @@ class NoMemory(Memory):
 
 @dataclasses.dataclass(frozen=True)
 class UnitMemory(Memory, Stateful):
-    """Keeps, for every unit, a few tensors by name: float32, or float64 for such gradients.
+    """Keeps a few named tensors for every unit: float64 if the gradient is, else float32.
 
     A NaN or Inf stays in the memory, and is seen.
     """
@@ -97,7 +99,7 @@ class UnitMemory(Memory, Stateful):
         """Return the tensors of a unit with these names, zeros at first.
 
         Raises:
-            ValueError: they are of another shape than the gradient.
+            ValueError: stored tensors have another shape than the gradient.
         """
         named = self.unit_tensors.setdefault(unit, {})
         for name in names:

@@ -1,4 +1,4 @@
-"""DGC's memory, whose own momentum gives parts that are sent late the momentum that they missed."""
+"""DGC's memory: error feedback whose own momentum also counts for the parts of gradients that are sent late."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class DGC(UnitMemory):
         return velocity.add_(gradient, alpha=factor) if self.nesterov else velocity
 
     def _factor(self, gradient: torch.Tensor) -> float:
-        """Return the factor that scales the gradient down to the allowed norm."""
+        """Return the factor that scales the gradient down to the allowed norm; 1 if it is not clipped."""
         if self.clip is None:
             return 1.0
         limit = self.clip / math.sqrt(self._step.workers)
@@ -110,7 +110,7 @@ def _no_norm() -> float:
 
 @dataclasses.dataclass
 class _Step:
-    """The state of the current step."""
+    """The state of a memory that lasts for the current step only."""
 
     workers: int = 1
     norm: Callable[[], float] = _no_norm

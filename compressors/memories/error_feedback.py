@@ -1,4 +1,6 @@
-"""Error feedback: memories that send later the parts of a gradient, or of its estimate, that were not sent."""
+"""Error feedback: memories that keep the parts of a gradient (or of its estimate) that were not sent, and send them
+later.
+"""
 
 from __future__ import annotations
 

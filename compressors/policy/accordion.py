@@ -47,7 +47,7 @@ class Accordion(Checked):
         """Refuse a run with too few epochs for the compressor's own option to come into force.
 
         Raises:
-            InvalidParameter: names `interval`.
+            InvalidParameter: the run is too short; the message names `interval`.
         """
         most = (epochs - 1) // 2
         if self.option is not None and self.interval > most:
@@ -57,11 +57,11 @@ class Accordion(Checked):
 
 
 class Regimes:
-    """Which units are in a critical regime.
+    """The regime, critical or not, of every unit.
 
     Args:
-        accordion: the rule; without an option nothing is ever critical.
-        shapes: of the units, by index.
+        accordion: the rule; if it has no option, no unit is ever critical.
+        shapes: the shapes of the units, by index.
     """
 
     def __init__(self, accordion: Accordion, shapes: Sequence[Sequence[int]]) -> None:
@@ -78,8 +78,7 @@ class Regimes:
         self._sums[index] = mean.detach().clone() if total is None else total.add_(mean)
 
     def judge(self, epoch: int, before: float, lr: float) -> None:
-        """Choose the regimes at the end of `epoch`, which had the learning rate `before`; `lr` is that of the next
-        epoch."""
+        """Choose the regimes at the end of `epoch`, whose learning rate was `before`; that of the next is `lr`."""
         accordion = self.accordion
         if accordion.option is None:
             return
@@ -126,7 +125,7 @@ class Regimes:
         """Restore the state that `state_dict` has returned.
 
         Raises:
-            ValueError: it is something else; nothing has been changed.
+            ValueError: the state is not valid; nothing has been changed.
         """
         self.check_state(state)
         self.critical, self._norms = list(state["critical"]), list(state["norms"])

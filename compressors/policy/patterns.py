@@ -1,4 +1,4 @@
-"""Exceptions by name: which compressor a tensor gets whose name a regular expression finds."""
+"""Choose compressors by name: a unit whose name matches a regular expression gets a compressor of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def build_exceptions(rules: Sequence[Any]) -> list[tuple[str, Compressor]]:
     """Return the regular expression and the compressor of each entry.
 
     Raises:
-        InvalidParameter: the one is none, the other is not known, or an option of it is out of range.
+        InvalidParameter: a regular expression is not valid, a compressor is not known, or one of its options is out of
+            range.
     """
     found = []
     for rule in rules:
@@ -45,10 +46,10 @@ def build_exceptions(rules: Sequence[Any]) -> list[tuple[str, Compressor]]:
 
 
 def check_names(rules: Sequence[Any], names: Sequence[str]) -> None:
-    """Refuse entries that choose the compressor of none of the tensors with these names.
+    """Refuse entries that match none of the tensors with these names, or only tensors that an earlier entry matches.
 
     Raises:
-        InvalidParameter: names the first such entry.
+        InvalidParameter: there is such an entry; the message names the first.
     """
     left = list(names)
     for rule in rules:

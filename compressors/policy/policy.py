@@ -1,8 +1,8 @@
-"""When, where and how strongly to compress: what can be put around any compressor.
+"""Choose for each step and unit whether, by which compressor and how strongly to compress.
 
-A `Policy` is the part of a config; a `Selector` is its state in a run. Before each step it picks, for
-every unit, the compressor that is in force, from nothing but the step, the unit and what all workers know
-alike; so all workers pick the same. Importing this module loads neither torch nor numba.
+A `Policy` is the part of a config; a `Selector` is its state in a run. Before each step the selector chooses a
+compressor for every unit. It depends only on the step, the unit and what all workers know, so all workers choose the
+same. Importing this module loads neither torch nor numba.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Policy(Checked):
         """Refuse settings of the policy for which the compressor has no option.
 
         Raises:
-            InvalidParameter: names the option of the policy.
+            InvalidParameter: there is such a setting; the message names it.
         """
         options = [field.name for field in dataclasses.fields(compressor)]
         budget = getattr(compressor, "budget", None)
@@ -101,7 +101,7 @@ class Policy(Checked):
         """Refuse settings that never come into force in a run of this many epochs, and steps if they are known.
 
         Raises:
-            InvalidParameter: names the option of the policy.
+            InvalidParameter: there is such a setting; the message names it.
         """
         if steps is not None and self.start_step > steps:
             raise InvalidParameter("start_step", self.start_step, f"an integer up to the number of steps ({steps})")
@@ -117,7 +117,7 @@ class Policy(Checked):
             raise error.prefix("accordion") from error
 
     def build_relaxed(self, compressor: Compressor) -> Compressor:
-        """Return the compressor for critical regimes.
+        """Return the compressor with the `relaxed` option, for critical regimes.
 
         Raises:
             InvalidParameter: `accordion.relaxed` is not valid for the option.
@@ -139,11 +139,11 @@ class Policy(Checked):
         return relaxed
 
     def ratio(self, epoch: int, final: float) -> float:
-        """Return the share of elements to keep in `epoch` (from 1), for a compressor that keeps the share `final` in
-        the end.
+        """Return the share of elements to keep in `epoch` (from 1), if the compressor keeps the share `final` after the
+        warm-up.
 
-        `exponential` (Lin et al., ICLR 2018, section 3.3): c^epoch, but not below `final`, where c is
-        `warmup_coefficient` or, where that is null, final^(1 / (warmup_epochs + 1)). `list`: an entry an epoch.
+        `exponential` (Lin et al., ICLR 2018, section 3.3): c^epoch, but not below `final`. c is `warmup_coefficient`;
+        if that is null, it is final^(1 / (warmup_epochs + 1)). `list`: an entry for each epoch.
         """
         if self.warmup == "exponential" and epoch <= self.warmup_epochs:
             coefficient = self.warmup_coefficient
@@ -165,12 +165,12 @@ class Policy(Checked):
 
 
 def compute_part_kept(compressor: Compressor) -> float:
-    """Return the share of elements that a compressor with a `ratio` keeps; a warm-up is defined by this share."""
+    """Return the share of elements that a compressor with a `ratio` keeps, by which a warm-up is defined."""
     return float(counts.compute_part_kept(compressor.ratio, _rule(compressor)))  # type: ignore[attr-defined]
 
 
 def _rule(compressor: Compressor) -> str:
-    """Return the compressor's rule of counting; without a rule (ATOMO) the ratio is the share of kept elements."""
+    """Return the compressor's rule of counting kept elements; without a rule (ATOMO) the ratio is their share."""
     return getattr(compressor, "count", "ceil")
 
 
@@ -179,9 +179,9 @@ class Selector:
 
     Args:
         policy: when, where and how strongly to compress.
-        compressor: what is compressed with where the policy says nothing else.
+        compressor: the compressor used unless the policy chooses another.
         units: name and shape of every unit, by index.
-        workers: whose payloads are combined.
+        workers: the number of workers whose payloads are combined.
 
     Raises:
         InvalidParameter: the compressor has no option for the policy, or a pattern finds no unit.
@@ -245,8 +245,10 @@ class Selector:
         return self._get_variant(self.compressor)
 
     def _get_variant(self, compressor: Compressor) -> Compressor:
-        """Return the one instance with these options: compressors with equal options compare equal, whatever their
-        state."""
+        """Return the single instance with these options, which holds their state.
+
+        Compressors with equal options compare equal, whatever their state.
+        """
         key = repr(compressor)
         if key not in self._variants:
             compressor = dataclasses.replace(compressor)  # without the state of the one it is a copy of
@@ -261,8 +263,9 @@ class Selector:
         self._regimes.observe(index, mean, self._epoch)
 
     def warm_up(self, device: torch.device | str = "cpu") -> None:
-        """Load or compile the kernels of all compressors that the run may use, for the units on `device`, and those of
-        the selection."""
+        """Load or compile, for the units on `device`, the kernels of the selection and of all compressors that the run
+        may use.
+        """
         possible = self.policy.list_possible(self.compressor)
         shapes = [shape for _, shape in self.units]
         for compressor in possible:
@@ -290,7 +293,7 @@ class Selector:
         """Restore a state that `state_dict` has returned for the same policy, compressor and units.
 
         Raises:
-            ValueError: it is something else; nothing has been changed.
+            ValueError: the state is not valid; nothing has been changed.
         """
         self.check_state(state)
         self._regimes.load_state_dict(state["regimes"])

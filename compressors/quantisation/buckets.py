@@ -1,4 +1,4 @@
-"""Cut the elements of a unit into buckets, and compute the length of their payloads."""
+"""Divide the elements of a unit into buckets, and compute the sizes of payloads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradsweep.options.parameters import integer
 
 
 def option(default: int | None) -> Any:
-    """Return a dataclass field for the number of elements in a bucket; with null a whole unit is one bucket."""
+    """Return a dataclass field for the number of elements in a bucket; if it is null, a whole unit is one bucket."""
     return integer(default, low=1, high=2**31 - 1, optional=True)
 
 
@@ -21,8 +21,10 @@ def length(shape: Sequence[int], bucket_size: int | None) -> int:
 
 
 def payload_size(shape: Sequence[int], bucket_size: int | None, head: int, width: int) -> int:
-    """Return the bytes of a payload that spends `head` bytes on every bucket, and `width` bits on every element of
-    it, the codes of a bucket starting at a whole byte. The last bucket may be shorter."""
+    """Return the size in bytes of a payload with `head` bytes for every bucket and `width` bits for every element.
+
+    The codes of each bucket start at a whole byte. The last bucket may be shorter.
+    """
     size = length(shape, bucket_size)
     full, rest = divmod(count_elements(shape), size)
     return full * (head + compute_packed_size(size, width)) + (head + compute_packed_size(rest, width) if rest else 0)
@@ -31,8 +33,11 @@ def payload_size(shape: Sequence[int], bucket_size: int | None, head: int, width
 def find_padding(
     shape: Sequence[int], bucket_size: int | None, head: int, width: int
 ) -> list[tuple[int, int, int, int]]:
-    """Return the positions of the padding bits behind the codes of buckets in a payload of `payload_size`: first and
-    last byte of the codes of how many buckets, and how many bits of each last byte are used."""
+    """Return the positions of the padding bits after the codes of buckets, in a payload of `payload_size` bytes.
+
+    Each entry has the first and the last byte of the codes, the number of buckets with such codes, and the number of
+    used bits in each last byte.
+    """
     size = length(shape, bucket_size)
     full, rest = divmod(count_elements(shape), size)
     position = head * (full + (rest > 0))

@@ -1,4 +1,4 @@
-"""The frame of methods that code every element on its own: a kernel pair writes and reads the payload."""
+"""The base classes of methods that code every element independently: a pair of kernels writes and reads the payload."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _NOT_PADDED = "bits behind the codes of a bucket are not zero"
 
 @dataclasses.dataclass(frozen=True)
 class Elementwise(Compressor):
-    """A method whose payload has a size that depends on the shape only; the kernels of `kernel` write and read it.
+    """A method that codes every element independently, with a payload size that depends on the shape only.
 
-    Subclasses give `payload_bound` and two calls into a kernel module, which have all tensors in the form
-    that kernels want: the elements as 1-D contiguous float32, the payload with exactly its length.
+    The functions of the module `kernel` write and read the payload. Subclasses define `payload_bound` and two calls of
+    these functions, which get tensors in the form that kernels need: the elements as 1-D contiguous float32, the
+    payload with exactly its length.
     """
 
     kernel: ClassVar[str]
@@ -43,8 +44,11 @@ class Elementwise(Compressor):
         written the payload."""
 
     def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int] | None:
-        """Return, if a payload is that of `buckets.payload_size`, the size of a bucket, the bytes of its head and
-        the bits of a code. The bits that fill up the codes of a bucket to whole bytes must then be zero."""
+        """Return the bucket size, the bytes of a bucket's head and the bits of a code, if payloads are those of
+        `buckets.payload_size`.
+
+        In these payloads the bits that pad the codes of a bucket to whole bytes must be zero.
+        """
         return None
 
     def _find_padding(self, shape: Sequence[int]) -> list[tuple[int, int, int, int]]:
@@ -117,7 +121,9 @@ class Bucketed(Elementwise):
 
 
 class Levelled(Bucketed):
-    """Codes k * sign(x) + S from 0 to 2S: an element is at the k-th of the `steps` = S levels of its bucket's norm."""
+    """A method with codes k * sign(x) + S from 0 to 2S: level k of `steps` = S levels, relative to the norm of a
+    bucket.
+    """
 
     norm: str
 
@@ -128,7 +134,7 @@ class Levelled(Bucketed):
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        """Bits of a code: ceil(log2(2S + 1))."""
+        """The number of bits of a code: ceil(log2(2S + 1))."""
         return (2 * self.steps).bit_length()
 
     @property

@@ -1,4 +1,4 @@
-"""Gradients as they are, in 32 or 16 bits."""
+"""Send gradients without quantising them: in 32 or 16 bits."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _PIECE = 2**18
 
 @dataclasses.dataclass(frozen=True)
 class _Halves(Compressor):
-    """Every element rounded to the nearest number of 16 bits, to the even one of two that are as near.
+    """A method that rounds every element to the nearest 16-bit number, with ties to even.
 
     Payload: n little-endian numbers of `sum_dtype`, so that the network can add those of several workers.
     A NaN is written as the positive quiet NaN without further bits.

@@ -1,4 +1,4 @@
-"""Integers of at most 8 bits on a scale that each bucket brings along."""
+"""Quantise to integers of at most 8 bits, relative to a scale that is sent with each bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers that the network adds, on a scale that all workers know."""
+"""Quantise to integers that the network can add, with a scale that all workers know."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class IntSGD(Compressor, Stateful):
 
     @functools.cached_property
     def _group(self) -> SimpleNamespace:
-        """The workers whose payloads are added: their number `workers`."""
+        """The group of workers whose payloads are added: `workers` is their number."""
         return SimpleNamespace(workers=1)
 
     @property
     def limit(self) -> int:
-        """c: the largest integer that a worker may send, and that is a float32."""
+        """The largest integer c that a worker may send; it is a float32 value."""
         limit: int = (2 ** (self.bits - 1) - 1) // self._group.workers
         spare = max(0, limit.bit_length() - 24)
         return limit >> spare << spare
@@ -108,7 +108,7 @@ class IntSGD(Compressor, Stateful):
         return self._compute_alpha_from_movement(key, 1) is None
 
     def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        """Return (1,) with the largest magnitude; Inf also for NaN, which a maximum might lose."""
+        """Return (1,) with the largest magnitude; Inf also for NaN, which a maximum over workers might lose."""
         values = buffers.as_float32(x)
         low, high = torch.aminmax(values) if values.numel() else (values.new_zeros(()), values.new_zeros(()))
         largest = torch.maximum(high, -low)

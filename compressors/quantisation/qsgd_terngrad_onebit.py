@@ -1,4 +1,4 @@
-"""Quantisers: every element travels, in a few bits."""
+"""Quantisers that send every element in a few bits: QSGD, TernGrad and 1-bit."""
 
 from __future__ import annotations
 
@@ -71,14 +71,17 @@ class QSGD(Levelled):
 
     @property
     def _longest(self) -> int:
-        """The most bits that coding=elias spends on an element: the gap 1, the sign and the highest level.
+        """The most bits that coding=elias spends on an element: those of the gap 1, the sign and the highest level.
 
-        A larger gap g takes less than the elements that it skips could: its code has at most 2g - 1 bits.
+        An element after a gap g may take more bits, but fewer than g elements of gap 1: the code of g has at most 2g -
+        1 bits.
         """
         return 2 + elias_omega.length(self.levels)
 
     def length_bytes(self, shape: Sequence[int]) -> int:
-        """Return the number of bytes for the length of a bucket's stream: enough for the longest possible stream."""
+        """Return the number of bytes of the field for a stream's length: enough for the longest possible stream of a
+        bucket.
+        """
         longest = compute_packed_size(self.length(shape), self._longest)
         return -(-longest.bit_length() // 8)
 
@@ -100,7 +103,7 @@ class QSGD(Levelled):
         return Law(unbiased=True, omega=omega) if self.unbiased else Law(delta=2 / tau - (1 + omega) / tau**2)
 
     def _tau(self, shape: Sequence[int]) -> float:
-        """Return the number by which the receiver divides."""
+        """Return tau, by which the receiver divides."""
         size = self.length(shape)
         return 1.0 if self.unbiased else 1 + min(size / self.levels**2, math.sqrt(size) / self.levels)
 
@@ -166,7 +169,7 @@ class TernGrad(Bucketed):
 
     @functools.cached_property
     def _agreed(self) -> dict[int, tuple[int, torch.Tensor]]:
-        """The step and the scales that the workers agreed on last, by unit."""
+        """The last step in which the workers agreed on scales, and these scales, by unit."""
         return {}
 
     def law(self, shape: Sequence[int]) -> Law:
@@ -188,7 +191,7 @@ class TernGrad(Bucketed):
         return self.share_scale
 
     def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        """Return the scales of this worker's buckets; 0 for one that holds NaN or Inf."""
+        """Return the scales of this worker's buckets; 0 for a bucket that holds NaN or Inf."""
         kernels = backend.load(self.kernel, x.device)
         scales: torch.Tensor = kernels.scales(buffers.as_float32(x), self.length(x.shape), float(self.clip))
         return scales.nan_to_num(nan=0.0)

@@ -48,7 +48,7 @@ class QuantileSketch(Elementwise):
     bins: int = integer(256, low=2, high=256)
 
     def _buckets(self, count: int) -> int:
-        """Return the number of buckets, and so of means in the payload, of a tensor of `count` elements."""
+        """Return the number of buckets for a tensor of `count` elements; the payload has a mean for each."""
         return max(2, min(self.bins, count)) if count else 0
 
     def payload_bound(self, shape: Sequence[int]) -> int:
@@ -76,8 +76,10 @@ class QuantileSketch(Elementwise):
 
 
 def _are_means(payload: torch.Tensor) -> bool:
-    """Tell whether an encoder can have written these float32: all are NaN, or all but those of empty buckets, which are
-    zero, ascend."""
+    """Tell whether an encoder can have written these float32 as means of buckets.
+
+    Either all are NaN, or they ascend, except for those of empty buckets, which are zero.
+    """
     means = buffers.read_floats(payload)
     if bool(means.isnan().any()):
         return bool(means.isnan().all())

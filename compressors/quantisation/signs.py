@@ -1,4 +1,4 @@
-"""Signs: one bit an element."""
+"""Compressors that send the sign of each element: one bit an element."""
 
 from __future__ import annotations
 

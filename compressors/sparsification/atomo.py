@@ -149,8 +149,11 @@ class Atomo(Compressor):
 
 
 def _part(values: torch.Tensor, threshold: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return which `values` are of at least the `threshold`, the bits of a float32; those; and which of the others are
-    negative."""
+    """Return which `values` are of at least `threshold` (the bits of a float32), these values, and the signs of the
+    others.
+
+    The signs are true for negative values.
+    """
     parts = buffers.split(values)
     # by bits: a comparison of numbers may take denormals for zeros
     masks = [(part.view(torch.int32) & _MAGNITUDE) >= threshold for part in parts]
@@ -160,7 +163,7 @@ def _part(values: torch.Tensor, threshold: int) -> tuple[torch.Tensor, torch.Ten
 
 
 def _read_values(kernels: ModuleType, payload: torch.Tensor, count: int, scale: float, extra: int) -> torch.Tensor:
-    """Return the values of the kept elements, from what follows the scale."""
+    """Return the values of the kept elements, decoded from the part of the payload after the scale."""
     is_large = torch.full((count,), extra == _ALL_LARGE, device=payload.device)
     if extra == _MIXED:
         size = -(-count // 8)

@@ -1,8 +1,8 @@
-"""How many of n elements a ratio keeps: the rules of the papers and of their public code, by name.
+"""Count how many of n elements a ratio keeps, by the named rules of the papers and of their public code.
 
-The same ratio means different counts in different places, and a count that is one off changes what small
-layers send. Ratios are taken as the decimal numbers that they are written as: 0.1 of 30 is 3, although
-30 * 0.1 is above 3 as a float.
+The same ratio means different counts in different papers, and a difference of one changes what small layers send.
+Ratios are taken as the decimal numbers that they are written as: 0.1 of 30 is 3, although 30 * 0.1 is above 3 as a
+float.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def ratio(default: float) -> Any:
 
 
 def rule(default: str) -> Any:
-    """Return a dataclass field for one of RULES, the ways to count kept elements."""
+    """Return a dataclass field for one of RULES, the rules for counting kept elements."""
     return choice(default, *RULES)
 
 

@@ -1,4 +1,4 @@
-"""The selection of Deep Gradient Compression: a threshold from a sample."""
+"""The selection of Deep Gradient Compression: elements above a threshold that is estimated from a sample."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradsweep.options.parameters import boolean, integer, number
 
 
 def _stride(n: int, taken: int) -> int:
-    """Return the largest odd number up to n / taken, which is at least one."""
+    """Return the step between the sampled elements: the largest odd number up to n / taken, at least one."""
     return (n // taken - 1) | 1
 
 
@@ -114,7 +114,9 @@ class DGC(RatioSparsifier):
         return x[start::stride][:taken].contiguous()
 
     def _adapt(self, x: torch.Tensor, k: int, threshold: int) -> torch.Tensor | None:
-        """Return the positions that reach the adapted threshold; None if they are more than `upper_bound` k."""
+        """Return the positions of the elements that reach the adapted threshold; None if there are more than
+        `upper_bound` k.
+        """
         kernels = backend.load("selection", x.device)
         most, least = min(math.floor(self.upper_bound * k), len(x)), self.lower_bound * k
         value = magnitudes.value_of(threshold)

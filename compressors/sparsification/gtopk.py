@@ -80,12 +80,12 @@ class GTopK(Cooperative):
 
     @property
     def _local(self) -> TopK:
-        """The format in which the worker's own selection is encoded."""
+        """The top-k compressor that encodes the worker's own selection."""
         return TopK(values=self.values, indices=self.indices, ratio=self.ratio, count=self.count)
 
     @property
     def _exact(self) -> TopK:
-        """The format of a worker's own contribution."""
+        """The top-k compressor, with float32 values, that encodes a worker's own contribution."""
         return dataclasses.replace(self._local, values="fp32")
 
     def law(self, shape: Sequence[int]) -> Law:
@@ -146,7 +146,7 @@ class GTopK(Cooperative):
         return _Unit(len(flat), key, kept, kept, values, kept, values, values[:0], kept[:0], kept[:0])
 
     def _settle(self, units: list[_Unit], answers: bool) -> None:
-        """Round the sums to the values in their payloads; the worker that `answers` keeps the differences."""
+        """Round the sums to the values in their payloads; the worker with true `answers` keeps the differences."""
         for unit in units:
             unit.sent = self._local.pack(unit.kept, unit.values, unit.n, unit.key, with_positions=True)
             if self.values == "fp32":
@@ -198,7 +198,7 @@ class GTopK(Cooperative):
             raise CorruptPayload(f"{len(message)} bytes behind the last unit")
 
     def _accept(self, units: list[_Unit], message: torch.Tensor) -> None:
-        """Use the result of the worker that took over this worker's part."""
+        """Set the units to the result in `message`, which the worker that took over this worker's elements has sent."""
         for unit in units:
             unit.kept, unit.values, rest = self._next(message, unit)
             unit.sent, message = message[: len(message) - len(rest)].clone(), rest

@@ -1,6 +1,6 @@
-"""Magnitudes of float32 as the integers that their bits are, and selections that a threshold decides.
+"""Compare magnitudes of float32 as integers (their bits), and select elements by a threshold.
 
-Comparing integers, all kernels and all processors decide alike, and NaN has a place: above Inf.
+Since integers are compared, all kernels and all processors decide alike, and NaN has a place in the order: above Inf.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ def value_of(bits: int) -> float:
 
 
 def smallest(x: torch.Tensor) -> int:
-    """Return the smallest magnitude of `x`, which is not empty, as bits."""
+    """Return the smallest magnitude of a tensor that is not empty, as bits."""
     return int((x.view(torch.int32) & _MAGNITUDE).amin())
 
 
 class Candidates:
-    """Counts and collects elements that reach a threshold, for several thresholds, in one pass over the tensor.
+    """Counts and collects elements that reach a threshold, for several thresholds, with few passes over the tensor.
 
-    As soon as a threshold leaves few elements, those are kept, and answer for all higher thresholds. `kernels` is
-    the module `selection`; thresholds are bits, above zero; a `side` is that of the kernels.
+    The elements that reach a threshold are kept if they are few, and the answers for all higher thresholds come from
+    them. `kernels` is the module `selection`; thresholds are bits, above zero; `side` has the meaning that it has in
+    the kernels.
     """
 
     def __init__(self, kernels: ModuleType, x: torch.Tensor, side: int = 0) -> None:
@@ -66,7 +67,7 @@ class Candidates:
         self._sample = self._sample.reshape(-1)
 
     def above(self, threshold: int) -> torch.Tensor | None:
-        """Return the positions of all elements that reach `threshold`; None if they would take much memory."""
+        """Return the positions of all elements that reach `threshold`; None if there are too many to keep in memory."""
         self._narrow(threshold)
         if self._least is None or threshold < self._least:
             return None
@@ -82,7 +83,7 @@ class Candidates:
         return int(self._kernels.count_above(self._values if known else self._x, threshold, self._side))
 
     def all_above(self, threshold: int) -> torch.Tensor:
-        """Return the positions of all elements that reach `threshold`, however many they are."""
+        """Return the positions of all elements that reach `threshold`, however many there are."""
         found = self.above(threshold)
         if found is None:
             count = self._kernels.count_above(self._x, threshold, self._side)
@@ -90,8 +91,10 @@ class Candidates:
         return found
 
     def select_some(self, threshold: int) -> torch.Tensor:
-        """Return `all_above`; if this is empty and not all elements are zero, the largest element: every step has an
-        effect."""
+        """Return `all_above`; if no element reaches `threshold`, the largest element, so that every step has an effect.
+
+        The result is empty if all elements are zero.
+        """
         found = self.all_above(threshold)
         if len(found) or not self._kernels.largest(self._x, self._side):
             return found

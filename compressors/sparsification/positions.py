@@ -61,7 +61,7 @@ class Plan:
 
 
 def bound(option: str, n: int, most: int) -> int:
-    """Return the most bytes that the positions of at most `most` of n elements need with `option`."""
+    """Return the maximum number of bytes for the positions of at most `most` of n elements with the coding `option`."""
     if most == 0 and option in ("auto", "int32"):
         return 0
     # The gaps of delta codes add up to at most n - most.
@@ -73,7 +73,7 @@ def bound(option: str, n: int, most: int) -> int:
 
 
 def size(option: str, n: int, count: int) -> int | None:
-    """Return the bytes of the positions of `count` of n elements, if these bytes do not depend on the positions."""
+    """Return the number of bytes for the positions of `count` of n elements; None if it depends on the positions."""
     if count == n:
         return 0
     if option == "bitmap":
@@ -82,9 +82,9 @@ def size(option: str, n: int, count: int) -> int | None:
 
 
 def plan(kernels: ModuleType, indices: torch.Tensor, n: int, option: str, value_bytes: int | None) -> Plan:
-    """Return the coding of `indices` (ascending int64).
+    """Choose the coding of `indices` (ascending int64).
 
-    `value_bytes` is the size of a value where any number of values can follow, also all n of them; None
+    `value_bytes` is the size of a value if any number of values can follow, also all n of them; None
     if only the kept ones can.
     """
     count = len(indices)
@@ -118,7 +118,7 @@ def read(kernels: ModuleType, payload: torch.Tensor, n: int) -> tuple[Plan, torc
     """Read the beginning of `payload`; return the plan, the positions (int64; None for a dense payload), and `extra`.
 
     Raises:
-        CorruptPayload: no `write` for n elements gave it.
+        CorruptPayload: `write` cannot have written it for n elements.
     """
     if len(payload) < HEADER:
         raise CorruptPayload(f"a sparse payload starts with {HEADER} bytes, this one has {len(payload)}")

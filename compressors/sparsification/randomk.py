@@ -1,7 +1,7 @@
-"""Sparsifiers that keep elements at random, which all workers choose alike: only values travel.
+"""Sparsifiers that keep random elements, which are the same on all workers: only values travel.
 
-Where is a function of the key without its worker, which the receiver has: payloads have no index part, and
-those of several workers can be added by the network.
+The positions are a function of the key without its worker, which the receiver knows. So payloads have no index part,
+and the network can add those of several workers.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class SharedSubset(Compressor):
 
     @property
     def largest(self) -> float:  # type: ignore[override]
-        """Elements of a larger magnitude may arrive as Inf."""
+        """The largest magnitude of a value; elements above it may arrive as Inf."""
         return 65504.0 if self.values == "fp16" else math.inf
 
     @property
     def smallest(self) -> float:  # type: ignore[override]
-        """Smaller elements lose more than half float's 2^-11 of themselves."""
+        """The smallest magnitude at which an element loses at most 2^-11 of itself by rounding to half floats."""
         return 2.0**-14 if self.values == "fp16" else 0.0
 
     def count_kept(self, n: int) -> int:
@@ -86,8 +86,10 @@ class SharedSubset(Compressor):
 
     @abstractmethod
     def take(self, x: torch.Tensor, key: Key, values: torch.Tensor) -> bool:
-        """Put the kept elements of `x`, 1-D plain float32, into `values`; returns whether all of `x` is finite.
-        The key is shared by the workers."""
+        """Copy the kept elements of `x`, 1-D plain float32, to `values`; return whether all of `x` is finite.
+
+        `key` is the key without a worker, which all workers share.
+        """
 
     @abstractmethod
     def give(self, values: torch.Tensor, key: Key, weight: float, out: torch.Tensor) -> None:
@@ -133,13 +135,14 @@ class RandomK(SharedSubset):
 
     @functools.cached_property
     def _recent(self) -> dict[int, tuple[object, torch.Tensor]]:
-        """The last draw of each unit, and its positions."""
+        """The last key of each unit, with the positions drawn for it."""
         return {}
 
     def positions(self, n: int, key: Key, device: torch.device) -> torch.Tensor:
-        """Return the positions that are kept of n, ascending integers.
+        """Return the positions of the kept elements among n, ascending integers.
 
-        Few positions are remembered until the unit's next step, as the payload is decoded soon after it was made.
+        If there are few, they are remembered until the unit's next step, since a payload is decoded soon after it was
+        made.
         """
         draw = (key, n, device, self.count_kept(n))
         kept, found = self._recent.get(key.unit, (None, None))

@@ -20,8 +20,10 @@ _STEPS = 10
 
 
 def _mean_and_largest(x: torch.Tensor, side: int) -> tuple[float, float]:
-    """Return mean and maximum of the magnitudes of `x`; with a side, the other elements count as zero. NaN or Inf if
-    `x` holds one."""
+    """Return the mean and the maximum of the magnitudes of `x`; NaN or Inf if `x` holds one.
+
+    With a side, elements of the other sign count as zero.
+    """
     plain, absolute, _ = backend.load("sums", x.device).moments(x)
     largest = magnitudes.value_of(backend.load("selection", x.device).largest(x, side))
     total = (absolute + side * plain) / 2.0 if side else absolute
@@ -62,8 +64,10 @@ class RedSyncTrimmed(TopK):
         return survivors[backend.load("selection", x.device).topk(x[survivors], k)]
 
     def _survivors(self, x: torch.Tensor, k: int, side: int) -> torch.Tensor | None:
-        """Return the positions that reach the highest threshold with k elements; None if there is no such threshold or
-        too many positions."""
+        """Return the positions of the elements that reach the highest threshold with at least k of them.
+
+        None if there is no such threshold, or too many elements reach it.
+        """
         mean, largest = _mean_and_largest(x, side)
         if not largest > 0.0:
             return None
@@ -145,16 +149,16 @@ class RedSyncThreshold(RatioSparsifier, Stateful):
         return found
 
     def _accept(self, k: int) -> tuple[int, int]:
-        """Return the least number of elements that ends the search, and the least larger number that does not."""
+        """Return the range of accepted numbers of elements: its smallest number, and the number after its largest."""
         return (k, 2 * k) if self.accept == "double" else (k // 2 + 1, -(-3 * k // 2))
 
     def _still_gives(self, before: int, now: int, k: int) -> bool:
-        """Tell whether a threshold can be used again: `before` elements reached it at its search, `now` do."""
+        """Tell whether a threshold can be used again: `before` elements reached it at its search, and `now` do."""
         fewest, most = self._accept(k)
         return now > 0 and min(before, fewest) <= _DRIFT * now and now <= _DRIFT * max(before, most)
 
     def _search(self, candidates: magnitudes.Candidates, mean: float, largest: float, k: int) -> int:
-        """Return the last threshold tried, as bits."""
+        """Search for a threshold that an accepted number of elements reach; return the last one tried, as bits."""
         fewest, most = self._accept(k)
         low, high = 0.0, 1.0
         while True:

@@ -1,4 +1,4 @@
-"""SIDCo: a threshold from distributions that are fitted stage by stage to what is left above the last one."""
+"""SIDCo: find a threshold by fitting distributions in stages, each to the elements above the previous threshold."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class SIDCo(RatioSparsifier, Stateful):
         return min(self.stages if state is None else int(state["stages"]), self._most_stages(k, n))
 
     def _adapt(self, unit: int, kept: int, k: int, n: int) -> None:
-        """Record a step that kept so many elements, and change M at the end of a period."""
+        """Record a step in which `kept` elements were sent, and adapt the number of stages M at the end of a period."""
         if self.adapt_every is None:
             return
         state = self.unit_tensors.get(unit, {})

@@ -1,8 +1,8 @@
 """Upper quantiles of the distributions that SIDCo fits to magnitudes, in closed form.
 
-Each function takes moments of a sample of non-negative numbers and returns what a part `share` of the fitted
-distribution exceeds. Gradients have heavy tails, and only the moments are known: this is an estimate to start
-from, not a test of the fit. A sample without spread has its mean as every quantile.
+Each function takes moments of a sample of non-negative numbers, and returns the value that a part `share` of the fitted
+distribution exceeds. Gradients have heavy tails, and only the moments are known: this is an initial estimate, not a
+test of the fit. If all numbers of a sample are equal, every quantile is their mean.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The frame of sparsifiers: some elements travel, as positions and values; the others are zero."""
+"""The base classes of sparsifiers, which send some elements as positions and values; the others are zero."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ _HALF_ERROR = 2.0**-21
 
 
 def _find_chained(name: Any) -> type[Elementwise] | None:
-    """Return the method `name`, if it can encode a vector of kept values by itself; its options decide whether it asks
-    other workers."""
+    """Return the method `name` if it codes elements independently, and so can encode the kept values; else None.
+
+    Options may still make it ask other workers, which is not checked here.
+    """
     if not isinstance(name, str):
         return None
     method = registry().get(aliases().get(name, name))
@@ -94,15 +96,15 @@ class Sparsifier(Compressor):
 
     @abstractmethod
     def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
-        """Return the positions of what is kept of `x`, 1-D contiguous float32 with at least one element: ascending
-        int64, on the device of `x`. `x` is only to be read.
+        """Return the positions of the elements of `x` to keep: ascending int64, on the device of `x`.
 
-        With a `side` only elements above zero (1) or below (-1) will be sent, and all of `x` is finite: a method can
-        select among these alone, or ignore it.
+        `x` is 1-D contiguous float32 with at least one element, and must not be changed. With a `side`, only elements
+        above zero (1) or below (-1) will be sent, and all of `x` is finite: a method can select among these alone, or
+        ignore `side`.
         """
 
     def bound_kept(self, n: int) -> int:
-        """Return the most elements of n that are sent."""
+        """Return the maximum number of elements sent of n."""
         return n
 
     def count_kept(self, n: int) -> int | None:
@@ -115,7 +117,7 @@ class Sparsifier(Compressor):
 
     @property
     def chained(self) -> Elementwise | None:
-        """The compressor of the kept values, if any."""
+        """The compressor that encodes the kept values; None if `values` names no compressor."""
         method = None if self.values in _NOT_CHAINED else _find_chained(self.values)
         chained: Elementwise | None = from_mapping(method, self.values_options) if method else None
         return chained
@@ -186,7 +188,8 @@ class Sparsifier(Compressor):
     ) -> torch.Tensor:
         """Return the payload of a tensor of n elements with `values` at the positions `kept` and zeros elsewhere.
 
-        `with_positions` keeps to codings from which `kept` can be told, also where all n values are shorter.
+        With `with_positions`, only codings are used from which `kept` can be told, even if sending all n values is
+        shorter.
         """
         kernels = backend.load("sparse", values.device)
         width = _PLAIN.get(self.values)
@@ -247,10 +250,11 @@ class Sparsifier(Compressor):
         return self.unpack(buffers.receive(payload, payload.device), count, key)[0]
 
     def unpack(self, payload: torch.Tensor, n: int, key: Key) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Decode a payload; return the positions (None: all elements) and the values, a mean without dimension.
+        """Decode a payload; return the positions (None: all elements) and the values; a mean is a tensor without
+        dimensions.
 
         Raises:
-            CorruptPayload: no `compress` of a tensor of n elements gave it.
+            CorruptPayload: `compress` cannot have written it for a tensor of n elements.
         """
         plan, kept, extra = positions.read(backend.load("sparse", payload.device), payload, n)
         rest = payload[positions.HEADER + plan.size :]
@@ -278,13 +282,15 @@ class Sparsifier(Compressor):
 
 @dataclasses.dataclass(frozen=True)
 class RatioSparsifier(Sparsifier):
-    """Keeps k elements or about k, where k is `ratio` of their number by the rule `count` (see `counts`)."""
+    """A sparsifier that keeps exactly or about k elements; k is `ratio` of their number by the rule `count` (see
+    `counts`).
+    """
 
     ratio: float = counts.ratio(0.001)
     count: str = counts.rule("ceil")
 
     def compute_k(self, n: int) -> int:
-        """Return k, the number of elements to keep of n."""
+        """Return k, the number of elements to keep out of n."""
         return counts.count_kept(n, self.ratio, self.count)
 
     def count_kept(self, n: int) -> int | None:
@@ -296,7 +302,7 @@ class RatioSparsifier(Sparsifier):
 
 
 def _derive_chained_key(key: Key) -> Key:
-    """Return a key whose draws differ from those of the selection."""
+    """Return a key for the compressor of kept values, with other random numbers than those of the selection."""
     return dataclasses.replace(key, seed=splitmix64(key.seed ^ _CHAINED_DRAWS))
 
 
@@ -305,7 +311,7 @@ def _no_positions(x: torch.Tensor) -> torch.Tensor:
 
 
 def _begin(kernels: Any, kept: torch.Tensor, plan: positions.Plan, extra: int, payload: torch.Tensor) -> None:
-    """Write the header and the positions."""
+    """Write the header and the positions of a payload."""
     header = torch.frombuffer(bytearray(plan.header(extra)), dtype=torch.uint8)
     payload[: positions.HEADER] = header.to(payload.device)
     positions.write(kernels, kept, plan, payload[positions.HEADER : positions.HEADER + plan.size])

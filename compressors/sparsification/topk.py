@@ -1,4 +1,4 @@
-"""Sparsifiers that keep a number of elements which the shape alone decides, the largest ones."""
+"""Sparsifiers that keep the largest elements; the shape alone determines how many."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Kernels compiled by numba, for tensors in the memory of the processor.
+"""Kernels compiled by numba, for tensors in main memory.
 
-Modules here and in `kernels.reference` (plain torch, any device) and `kernels.cuda` (Triton) that have
-the same name have the same functions, which take torch tensors, give the same bits, and say in the
-reference what they compute.
+The folders `kernels.cpu`, `kernels.reference` (plain torch, any device) and `kernels.cuda` (Triton) have modules of the
+same names. Modules of one name have the same functions, which take torch tensors and give the same bits; the docstrings
+of `kernels.reference` say what they compute.
 """

@@ -1,4 +1,4 @@
-"""ATOMO on the elements of a tensor, pass by pass; `kernels.reference.atomo` says what is computed."""
+"""ATOMO on the elements of a tensor, in a few passes; `kernels.reference.atomo` says what is computed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _RESOLUTION = np.float32(2.0**31)
 
 @helper
 def _below(bits: Int32s, threshold: np.int32, staged: Int32s) -> tuple[np.int32, np.int32]:
-    """Write the magnitudes below `threshold` to `staged`, and zero for the others; return the number of the others and
-    the largest magnitude that is written."""
+    """Write magnitudes below `threshold` to `staged`, with zeros for the others.
+
+    Return the number of the others, and the largest magnitude below `threshold`.
+    """
     above, largest = np.int32(0), np.int32(0)
     for index in range(bits.size):
         size = np.int32(bits[index] & _MAGNITUDE)
@@ -71,8 +73,7 @@ def _flag(
 
 @kernel("int64(float32[::1], int32[::1], uint64, float32, int32, int64[::1])")
 def _draw_kept(x: Float32s, bits: Int32s, key: np.uint64, scale: np.float32, threshold: np.int32, found: Int64s) -> int:
-    """Write the positions of the drawn elements to `found` until it is full, and return the number of all drawn
-    elements."""
+    """Write the positions of the drawn elements to `found` until it is full; return the number of all of them."""
     kept = np.zeros(_BLOCK, np.uint8)
     words = kept.view(np.uint64)
     count = 0

@@ -1,4 +1,4 @@
-"""Dithering to powers of two times a norm, in one pass over the tensor, bits packed on the way."""
+"""Dithering to powers of two times a norm, in one pass that also packs the bits."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def _round_block(
     relative: Float32s,
     codes: Uint16s,
 ) -> None:
-    """Round elements to powers of two: a code is the power's number, with the sign of x, plus `steps`.
+    """Round elements to powers of two: a code is the number of the power, with the sign of x, plus `steps`.
 
-    In units of the smallest power, |x| / norm is `relative`. From 1 on, 23 random bits added to its fraction
-    carry into the exponent with the probability of rounding up; below, it is itself the probability.
+    `relative` is |x| / norm in units of the smallest power. From 1 on, 23 random bits added to the fraction of this
+    float carry into the exponent with the probability of rounding up; below 1, `relative` is itself this probability.
     """
     relative_bits = relative.view(np.int32)
     low, high = halves(stream)
@@ -89,7 +89,7 @@ def _encode(
 def _add_block(
     codes: Uint16s, steps: np.int32, factor: np.float32, value: Float32s, value_bits: Int32s, out: Float32s
 ) -> bool:
-    """Compute out[i] += factor * the power of codes[i]; return False when a code is larger than 2 * steps."""
+    """Compute out[i] += factor * the power with code codes[i]; return False if a code is larger than 2 * steps."""
     above = np.int32(0)
     for index in range(out.size):
         code = np.int32(codes[index])

@@ -24,7 +24,7 @@ _ONE = np.float32(ONE)
 
 @helper
 def _find_codes(x: Float32s, bits: Int32s, scale: np.float32, codes: Uint8s) -> None:
-    """Find the codes of x; `bits` have its signs, and |x| / scale is in [0, 1]."""
+    """Find the codes of x, from the signs in `bits` and the magnitudes |x| / scale, which are in [0, 1]."""
     for index in range(x.size):
         y = abs(x[index]) / scale
         slope = _S0 if y > _0 else np.float32(0.0)
@@ -50,7 +50,7 @@ def _find_codes(x: Float32s, bits: Int32s, scale: np.float32, codes: Uint8s) -> 
 
 @kernel("void(float32[::1], int32[::1], int64, uint8[::1])")
 def _encode(x: Float32s, bits: Int32s, bucket: int, payload: Uint8s) -> None:
-    """Write the payload of `x`, whose bits are `bits`, into `payload`, which has exactly the right length."""
+    """Write the payload of `x` into `payload`, which has exactly the right length; `bits` is a view of `x`."""
     buckets = (x.size + bucket - 1) // bucket
     codes = payload[4 * buckets :]
     for number in range(buckets):
@@ -66,8 +66,10 @@ def _encode(x: Float32s, bits: Int32s, bucket: int, payload: Uint8s) -> None:
 
 @kernel("boolean(uint8[::1], int64, float32[::1], float64, float32[::1])")
 def _decode_add(payload: Uint8s, bucket: int, levels: Float32s, weight: float, out: Float32s) -> bool:
-    """Add weight * Q(x), decoded from `payload` of the right length, to `out`; return False if `encode` cannot have
-    written the norms."""
+    """Add weight * Q(x), decoded from `payload` of the right length, to `out`.
+
+    Return False if `encode` cannot have written the norms.
+    """
     buckets = (out.size + bucket - 1) // bucket
     codes = payload[4 * buckets :]
     for number in range(buckets):

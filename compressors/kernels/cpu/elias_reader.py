@@ -1,6 +1,6 @@
-"""Reading a stream of Elias codes: gap, sign and level of the elements of a bucket that are not zero.
+"""Read a stream of Elias codes: gap, sign and level of each element of a bucket that is not zero.
 
-Short symbols come out of a table, several of a word; all others are taken apart group by group.
+Short symbols come from a table, several for each word; all others are decoded group by group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SYMBOLS = np.array(elias_omega.symbols(_PEEK), np.uint16)
 
 @helper
 def _peek(staged: Uint64s, at: int) -> np.uint64:
-    """Return 64 bits of the stream, the first of which is bit `at`."""
+    """Return the 64 bits of the stream that begin with bit `at`."""
     word = at >> 6
     shift = np.uint64(at & 63)
     return (staged[word] >> shift) | ((staged[word + 1] << _1) << (_63 - shift))
@@ -34,7 +34,7 @@ def _peek(staged: Uint64s, at: int) -> np.uint64:
 
 @helper
 def _read_omega(staged: Uint64s, at: int) -> tuple[np.int64, int]:
-    """Return the number encoded at this place and the end of its code; 0 if there is no valid code."""
+    """Return the number whose code begins at bit `at`, and the end of the code; 0 if there is no valid code."""
     value = np.int64(1)
     begin = at
     while at - begin < 64:
@@ -51,7 +51,7 @@ def _read_omega(staged: Uint64s, at: int) -> tuple[np.int64, int]:
 
 @helper
 def _fill(stream: Uint8s, begin: int, staged: Uint64s) -> None:
-    """Fill the buffer with the bytes of `stream` from `begin` on, as far as there is room; ones behind its end."""
+    """Fill the buffer `staged` with the bytes of `stream` from `begin` on; behind the end of the stream, with ones."""
     read = staged.view(np.uint8)
     count = max(0, min(read.size, stream.size - begin))
     source = stream[begin : begin + count]
@@ -62,7 +62,7 @@ def _fill(stream: Uint8s, begin: int, staged: Uint64s) -> None:
 
 @helper
 def add_stream(stream: Uint8s, levels: int, factor: np.float32, staged: Uint64s, out: Float32s) -> bool:
-    """Add the elements of one bucket's stream to `out`; return False if no encoder can have written the stream."""
+    """Add the elements encoded in one bucket's stream to `out`; return False if no encoder can have written it."""
     steps = np.float32(levels)
     begin = 0  # the byte of the stream that `staged` begins with
     _fill(stream, begin, staged)

@@ -1,6 +1,6 @@
-"""Writing a stream of Elias codes, in 64-bit words, the first bit of a code the least significant one.
+"""Write a stream of Elias codes in 64-bit words; the first bit of a code is the least significant one.
 
-Codes of small numbers come out of a table; all others are put together group by group.
+Codes of small numbers come from a table; all others are composed group by group.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _bit_length(value: np.uint64) -> np.uint64:
 
 @helper
 def reverse_bits(value: np.uint64, length: np.uint64) -> np.uint64:
-    """Return the lowest `length` bits in the opposite order."""
+    """Return the lowest `length` bits of `value` in reverse order."""
     result = _0
     for _ in range(length):
         result = (result << _1) | (value & _1)
@@ -58,8 +58,9 @@ def _omega(value: np.uint64) -> tuple[np.uint64, np.uint64]:
 def _append(
     code: np.uint64, length: np.uint64, gathered: np.uint64, filled: np.uint64, full: int, staged: Uint64s
 ) -> tuple[np.uint64, np.uint64, int]:
-    """Append a code of 1 to 64 bits to `gathered`, of which `filled` bits are used; store a full word in
-    `staged[full]`."""
+    """Append a code of 1 to 64 bits to `gathered`, whose lowest `filled` bits are used; store a full word in
+    `staged[full]`.
+    """
     gathered |= code << filled
     filled += length
     if filled >= _64:
@@ -73,7 +74,7 @@ def _append(
 
 @helper
 def _write(staged: Uint64s, count: int, payload: Uint8s, position: int) -> int:
-    """Copy `count` bytes of `staged` to `payload` from `position` on; return where they end."""
+    """Copy `count` bytes of `staged` to `payload` from `position` on; return the end position."""
     source = staged.view(np.uint8)[:count]
     target = payload[position : position + count]
     for index in range(target.size):
@@ -93,7 +94,7 @@ def write_stream(
     payload: Uint8s,
     position: int,
 ) -> int:
-    """Write the stream of one bucket from `position` on, filled up with ones to a whole byte; return its end."""
+    """Write the stream of one bucket from `position` on, padded with ones to a whole byte; return its end."""
     words = codes.view(np.uint64)
     nothing = np.uint64(levels) * np.uint64(0x0001000100010001)
     gathered, filled = _0, _0

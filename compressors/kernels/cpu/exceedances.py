@@ -1,4 +1,4 @@
-"""Statistics of magnitudes above a threshold; `kernels.reference.exceedances` defines their order."""
+"""Statistics of magnitudes above a threshold; `kernels.reference.exceedances` defines the order of their sums."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ def _moments_above(x: Float32s, bits: Int32s, threshold: np.int32, location: flo
 
 @helper
 def _split(bits: Uint64s) -> tuple[int, int]:
-    """Replace non-negative float64 by their mantissas, a zero by one; return the sum of the exponents of those that
-    are not zero, and how many those are."""
+    """Replace non-negative float64 by their mantissas, and zeros by one; return the sum of exponents and the count.
+
+    Both are of the numbers that are not zero.
+    """
     exponents = np.int64(0)
     count = np.int64(0)
     for index in range(bits.size):
@@ -68,7 +70,7 @@ def _split(bits: Uint64s) -> tuple[int, int]:
 
 @helper
 def _multiply(mantissas: Float64s, lanes: Float64s, lane_bits: Uint64s) -> tuple[int, float]:
-    """Return the product of at most CHUNK mantissas as a power of two and a number below 2^LANES."""
+    """Return the product of at most CHUNK mantissas as an exponent of two and a factor below 2^LANES."""
     lanes[:] = 1.0
     whole = mantissas.size // LANES * LANES
     for row in range(0, whole, LANES):
@@ -87,7 +89,9 @@ def _multiply(mantissas: Float64s, lanes: Float64s, lane_bits: Uint64s) -> tuple
 
 @kernel("float64(float32[::1], int64[::1])")
 def _logarithms(x: Float32s, out: Int64s) -> float:
-    """Multiply the magnitudes that are not zero: return the mantissa; write their count and the exponent to `out`."""
+    """Multiply the magnitudes that are not zero; return the product's mantissa, and write their count and its exponent
+    to `out`.
+    """
     block = np.empty(CHUNK)
     block_bits = block.view(np.uint64)
     lanes = np.empty(LANES)

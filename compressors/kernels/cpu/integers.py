@@ -1,4 +1,4 @@
-"""Rounding to even levels as two fused loops: one pass over the tensor, bucket by bucket, bits packed on the way.
+"""Rounding to evenly spaced levels: one pass over the tensor, bucket by bucket, that also packs the bits.
 
 `reference.integers` is the same arithmetic in plain torch.
 """
@@ -22,8 +22,11 @@ _HUGE = np.float32(2.0**126)
 
 @helper
 def _bounds(bits: Int32s, symmetric: bool, found: Int32s) -> None:
-    """Write the bits of the smallest and the largest element, or of 0 and the largest magnitude, to `found` (2,);
-    both NaN if there is a NaN or Inf. Flipped below the sign, the bits of negative numbers are in order."""
+    """Write the bounds of a bucket to `found` (2,), as bits: its smallest and largest element, or 0 and the largest
+    magnitude.
+
+    Both are NaN if there is a NaN or Inf. Elements are compared by their bits, all but the sign flipped if negative.
+    """
     smallest = MAGNITUDE
     largest = np.int32(-MAGNITUDE)
     magnitude = np.int32(0)
@@ -43,15 +46,17 @@ def _bounds(bits: Int32s, symmetric: bool, found: Int32s) -> None:
 
 @helper
 def _place_symmetric(x: Float32s, scale: np.float32, levels: np.float32, exact: Float32s) -> None:
-    """Compute exact[i] = |x[i]| as a multiple of the distance of levels, `scale` / `levels`."""
+    """Compute exact[i] = |x[i]| in units of the distance between levels, `scale` / `levels`."""
     for index in range(x.size):
         exact[index] = abs(x[index]) / scale * levels
 
 
 @helper
 def _place_between(x: Float32s, low: np.float32, high: np.float32, levels: np.float32, exact: Float32s) -> None:
-    """Compute exact[i] = x[i] in levels above `low`; halves of huge numbers, whose difference float32 could not
-    hold."""
+    """Compute exact[i] = x[i] - `low` in units of the distance between levels.
+
+    Huge numbers are halved first, since float32 could not hold their difference.
+    """
     factor = np.float32(0.5) if max(abs(low), abs(high)) >= _HUGE else np.float32(1.0)
     start = low * factor
     length = high * factor - start
@@ -63,8 +68,10 @@ def _place_between(x: Float32s, low: np.float32, high: np.float32, levels: np.fl
 
 @helper
 def _round(exact: Float32s, stochastic: bool, stream: np.uint64, first: int, level: Int32s) -> None:
-    """Round to the nearest integer, or to one of the two neighbours at random; `first` is the index of exact[0] in
-    the bucket."""
+    """Round `exact` to the nearest integers, or to one of the two neighbours at random.
+
+    `first` is the index of exact[0] in the bucket.
+    """
     low, high = halves(stream)
     start = np.uint32(first)
     if stochastic:
@@ -77,7 +84,7 @@ def _round(exact: Float32s, stochastic: bool, stream: np.uint64, first: int, lev
 
 @helper
 def _write_codes(level: Int32s, bits: Int32s, offset: np.int32, codes: Uint16s) -> None:
-    """Write the levels as codes; with an offset, the offset plus the levels with the elements' signs."""
+    """Write the levels as codes; if there is an offset, a code is the offset plus the level with the element's sign."""
     if offset == 0:
         for index in range(bits.size):
             codes[index] = np.uint16(level[index])
@@ -127,7 +134,7 @@ def _encode(
 
 @helper
 def _add_between(codes: Uint16s, top: np.float32, low: np.float32, high: np.float32, out: Float32s) -> None:
-    """Compute out[i] += the level codes[i] of those from `low`, which is 0, to `high`, which is `top`."""
+    """Compute out[i] += level number codes[i] of the levels from `low` (code 0) to `high` (code `top`)."""
     for index in range(out.size):
         code = np.float32(codes[index])
         out[index] += low * ((top - code) / top) + high * (code / top)
@@ -135,7 +142,7 @@ def _add_between(codes: Uint16s, top: np.float32, low: np.float32, high: np.floa
 
 @helper
 def _are_valid_bounds(bits: Int32s, value: Float32s, minmax: bool) -> bool:
-    """Tell whether these bounds can come from an encoder."""
+    """Tell whether an encoder can have written these bounds of a bucket."""
     if not minmax:
         return is_scale(bits[1])
     if bits[1] == NAN:
@@ -148,8 +155,10 @@ def _are_valid_bounds(bits: Int32s, value: Float32s, minmax: bool) -> bool:
 
 @kernel("boolean(uint8[::1], int64, int64, boolean, float64, float32[::1])")
 def _decode_add(payload: Uint8s, width: int, bucket: int, minmax: bool, weight: float, out: Float32s) -> bool:
-    """Add weight * Q(x), decoded from `payload` of the right length, to `out`; return False if `encode` cannot have
-    written the payload."""
+    """Add weight * Q(x), decoded from `payload` of the right length, to `out`.
+
+    Return False if `encode` cannot have written the payload.
+    """
     codes = np.zeros(BLOCK, np.uint16)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)
     bound_bits = np.zeros(2, np.int32)

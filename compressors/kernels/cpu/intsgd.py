@@ -1,6 +1,6 @@
 """IntSGD in one pass, for integers of 8 and of 32 bits; `reference.intsgd` is the same in plain torch.
 
-The scale comes as a power of two and a factor: for denormal gradients their product is beyond float32.
+The scale is given as a power of two and a factor, since their product may exceed float32 if gradients are denormal.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def _round_block(
     counter: np.uint32,
     levels: Array,
 ) -> None:
-    """Compute levels[i] = sign(x[i]) * floor(min(|x[i]| * power * factor, limit) + u), u uniform in [0, 1), of 31
-    bits."""
+    """Compute levels[i] = sign(x[i]) * floor(min(|x[i]| * power * factor, limit) + u), u uniform in [0, 1) with 31
+    bits.
+    """
     for index in range(x.size):
         exact = min(abs(x[index]) * power * factor, limit)
         level = round_stochastically(exact, draw(low, high, np.uint32(counter + np.uint32(index))))
@@ -53,7 +54,10 @@ def _encode(
     levels: Array,
     payload: Uint8s,
 ) -> bool:
-    """Encode; `levels` is room for BLOCK integers of the payload's width. Return False if `x` holds NaN or Inf."""
+    """Write the payload of `x`; return False if `x` holds NaN or Inf.
+
+    `levels` is a buffer for BLOCK integers of the payload's width.
+    """
     staged = levels.view(np.uint8)
     width = staged.size // BLOCK
     for first in range(0, x.size, BLOCK):
@@ -72,7 +76,7 @@ def _encode(
 
 @kernel("void(uint8[::1], float64, int8[::1], float32[::1])", "void(uint8[::1], float64, int32[::1], float32[::1])")
 def _decode_add(payload: Uint8s, factor: float, levels: Array, out: Float32s) -> None:
-    """Decode and add; `levels` is room for BLOCK integers of the payload's width."""
+    """Add `factor` times the integers in `payload` to `out`; `levels` is a buffer for BLOCK of these integers."""
     staged = levels.view(np.uint8)
     width = staged.size // BLOCK
     for first in range(0, out.size, BLOCK):

@@ -1,4 +1,4 @@
-"""Natural compression: sends the exponent of a float32, rounded up with the probability that the fraction gives."""
+"""Natural compression: send the exponent of a float32, rounded up with the probability that its fraction gives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _LARGEST = np.int32(0x7F7FFFFF)
 
 @helper
 def _next_power(bits: np.int32) -> np.int32:
-    """Return the smallest power of two from 2^-126 on that is no smaller; 2^128 is the largest float32. As bits."""
+    """Return, as bits, the smallest power of two (from 2^-126 on) that is at least this magnitude.
+
+    2^128 is replaced by the largest float32.
+    """
     if bits == 0 or bits >= scales.INFINITY:
         return bits if bits == 0 else scales.NAN
     return min(np.int32((bits + _FRACTION) & scales.INFINITY), _LARGEST)
@@ -33,8 +36,11 @@ def _round_block(
     relative: Float32s,
     codes: Uint8s,
 ) -> None:
-    """Round to powers of two: adding 23 random bits to the fraction of |x| / scale <= 1 carries into the exponent with
-    just the probability of rounding up; that holds below 2^-126 too, where the two powers are that and 0."""
+    """Round |x| / scale <= 1 to powers of two, by adding 23 random bits to its fraction.
+
+    The carry into the exponent has the probability of rounding up, also below 2^-126, where the powers are 2^-126 and
+    0.
+    """
     relative_bits = relative.view(np.int32)
     low, high = halves(stream)
     for index in range(x.size):

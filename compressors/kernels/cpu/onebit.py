@@ -1,4 +1,4 @@
-"""1-bit quantisation: sums of both signs and the packed signs in one pass."""
+"""1-bit quantisation: sum the elements of either sign and pack the signs in one pass."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ def _encode(x: Float32s, bits: Int32s, bucket: int, payload: Uint8s) -> None:
 
 @helper
 def _add_words(words: Uint32s, factor_bits: Int32s, value: Float32s, value_bits: Int32s, out: Float32s) -> None:
-    """Compute out[i] += the second factor where bit i is set, else the first; at most BLOCK elements.
+    """Add one of two factors to each of at most BLOCK elements of `out`: the second if bit i is set, else the first.
 
-    The factors are exchanged as bits: a choice between floats is not made into SIMD.
+    The choice is made between the factors' bits, since numba does not compile a choice between floats to SIMD.
     """
     one = factor_bits[0]
     change = np.int32(factor_bits[0] ^ factor_bits[1])
@@ -99,8 +99,9 @@ def _add_words(words: Uint32s, factor_bits: Int32s, value: Float32s, value_bits:
 
 @helper
 def _are_means(positive: np.int32, negative: np.int32) -> bool:
-    """Tell whether these two numbers can be the means of an encoder: both NaN, or one from +0 on and one down from -0
-    or +0."""
+    """Tell whether these can be the two means of an encoder: both NaN, or the first at least +0 and the second at most
+    -0 or +0.
+    """
     if positive == NAN or negative == NAN:
         return bool(positive == negative)
     below = np.int32(negative & MAGNITUDE)

@@ -1,9 +1,9 @@
 """Products of a gradient with thin factors, for PowerSGD, and orthonormal bases.
 
-A linear algebra library would do, but for the last bits: they would depend on its version, on the number of
-threads and on where in memory a gradient begins. Here all sums have one order, which
-`kernels.reference.powersgd` defines; several terms are added at a time, one after the other, to spare the memory.
-The gradient is a matrix, given as its elements (n,), whose last row may be incomplete, as if padded with zeros.
+A linear algebra library would do, except for the last bits: they would depend on its version, on the number of threads
+and on the alignment of a gradient. Here all sums have one order, which `kernels.reference.powersgd` defines. Several
+terms are added in one pass, one after the other, to save memory traffic. The gradient is a matrix, given as its
+elements (n,), whose last row may be incomplete, as if padded with zeros.
 """
 
 from __future__ import annotations

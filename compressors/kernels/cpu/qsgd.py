@@ -1,7 +1,7 @@
-"""QSGD as two fused loops: one pass over the tensor, bucket by bucket, bits packed on the way.
+"""QSGD: one pass over the tensor to encode and one to decode, bucket by bucket, which also pack or unpack the bits.
 
-A block of codes lives in the first-level cache between rounding and packing, so nothing of the
-size of the tensor is allocated. `reference.qsgd` is the same arithmetic in plain torch.
+A block of codes stays in the first-level cache between rounding and packing, so no buffer of the tensor's size is
+allocated. `reference.qsgd` is the same arithmetic in plain torch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def round_block(
 def _encode(
     x: Float32s, bits: Int32s, key: np.uint64, levels: int, width: int, bucket: int, euclidean: bool, payload: Uint8s
 ) -> None:
-    """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
+    """Write the payload of `x` into `payload`, which has exactly the right length; `bits` is a view of `x`."""
     codes = np.zeros(BLOCK, np.uint16)
     staged = np.empty(BLOCK // 4 + 1, np.uint64)
     sums = np.empty(8, np.float64)
@@ -82,8 +82,10 @@ def _encode(
 
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
 def _decode_add(payload: Uint8s, levels: int, width: int, bucket: int, weight: float, out: Float32s) -> bool:
-    """Add weight * Q(x), decoded from `payload` of the right length, to `out`; return False if `encode` cannot have
-    written the payload."""
+    """Add weight * Q(x), decoded from `payload` of the right length, to `out`.
+
+    Return False if `encode` cannot have written the payload.
+    """
     codes = np.zeros(BLOCK, np.uint16)
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)
     buckets = (out.size + bucket - 1) // bucket

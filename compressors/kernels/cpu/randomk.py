@@ -1,7 +1,8 @@
-"""Random subsets in time k + n / 64: members are bits of a map of the tensor (3 % of its bytes), which is then
-read in ascending order. `kernels.reference.randomk` defines which subset a key stands for.
+"""Draw random subsets in time k + n / 64; `kernels.reference.randomk` defines the subset of a key.
 
-Positions are unsigned where they are indices: numba looks whether a signed index is below zero.
+Members are bits of a map of the tensor (3 % of its bytes), which is then read in ascending order.
+
+Indices are unsigned: for a signed index, numba checks whether it is below zero.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _room = threading.local()
 
 
 def _trailing_zeros(context: Any, bits: Any) -> Any:
-    """Return the place of the lowest set bit of a 64-bit word; 64 if there is none. One instruction."""
+    """Return the position of the lowest set bit of a 64-bit word, 64 if none is set, by a single instruction."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], cgutils.false_bit)
@@ -71,7 +72,7 @@ def _numbers(key: np.uint64, n: int, chunk: int, numbers: Int64s) -> None:
     "void(uint64, int64, int64, uint64[::1], int64[::1])",
 )
 def _find(key: np.uint64, n: int, k: int, members: Uint64s, indices: Array) -> None:
-    """Write the subset to `indices`, which has room for k and one more; `members` has a bit for each number."""
+    """Write the subset to `indices`, which has k + 1 elements; `members` is a map with a bit for each of the n."""
     members[:] = _ZERO
     numbers = np.empty(CHUNK, np.int64)
     left = min(k, n - k)
@@ -123,7 +124,10 @@ def _count_below(indices: Array, number: int) -> int:
     "boolean(float32[::1], int32[::1], int64[::1], float32[::1])",
 )
 def _gather(x: Float32s, bits: Int32s, indices: Array, values: Float32s) -> bool:
-    """Copy the chosen elements of each block while the block is in the cache from the search for NaN and Inf."""
+    """Copy the chosen elements to `values`; return whether all of `x` is finite.
+
+    Both are done block by block, so that a block is read from memory once.
+    """
     part = bits.size // (_PARTS * _BLOCK) * _BLOCK
     at = np.empty(_PARTS, np.int64)
     for number in range(_PARTS):
@@ -151,7 +155,7 @@ def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
 
 
 def _words(count: int) -> Uint64s:
-    """Return this thread's buffer for a map; a new buffer for every unit would cost more time than the draws."""
+    """Return this thread's buffer for the map; allocating one for every unit would take longer than the draws."""
     words: Uint64s | None = getattr(_room, "words", None)
     if words is None or words.size < count:
         words = _room.words = np.empty(count, np.uint64)

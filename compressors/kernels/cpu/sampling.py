@@ -1,4 +1,4 @@
-"""Elements of a tensor at random; `kernels.reference.sampling` says which."""
+"""Draw elements of a tensor at random; `kernels.reference.sampling` says which."""
 
 from __future__ import annotations
 

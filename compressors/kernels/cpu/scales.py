@@ -1,4 +1,4 @@
-"""The scale and the random stream of a bucket, which kernels compute and store once for all of its elements."""
+"""Compute and store the scale of a bucket and its random stream, once for all elements of the bucket."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ PART = 1 << 30
 
 @helper
 def largest(bits: Int32s) -> np.int32:
-    """Return the largest magnitude, as bits: for them integer order is the order of float32,
-    with Inf and then NaN above every number, and an integer maximum is one SIMD instruction."""
+    """Return the largest magnitude, as bits.
+
+    The integer order of magnitudes' bits is the order of float32, with Inf and then NaN above every number, and an
+    integer maximum is one SIMD instruction.
+    """
     found = np.int32(0)
     for index in range(bits.size):
         found = max(found, np.int32(bits[index] & MAGNITUDE))
@@ -29,7 +32,9 @@ def largest(bits: Int32s) -> np.int32:
 
 @helper
 def sum_squares(x: Float32s, totals: Float64s, lanes: Float64s) -> float:
-    """Return the sum of x^2, in the order of `reference.sums`; `totals` is room for a number per chunk of `x`."""
+    """Return the sum of x^2, in the order of `reference.sums`; `totals` is a buffer with a number for each chunk of
+    `x`.
+    """
     chunks = (x.size + CHUNK - 1) // CHUNK
     for chunk in range(chunks):
         lanes[:] = 0.0
@@ -55,7 +60,7 @@ def store(payload: Uint8s, number: int, bits: np.int32) -> None:
 
 @helper
 def load(payload: Uint8s, number: int) -> np.int32:
-    """Return the bits of the float32 with index `number` in `payload`."""
+    """Return the bits of the float32 with index `number` in `payload`, which may start at any address."""
     bits = np.int32(0)
     for byte in range(4):
         bits |= np.int32(payload[4 * number + byte]) << (8 * byte)
@@ -76,13 +81,13 @@ def bits_of(value: np.float32) -> np.int32:
 
 @helper
 def canonical(bits: np.int32) -> np.int32:
-    """Replace every NaN and Inf by the one NaN that is sent."""
+    """Return a scale's bits, with every NaN and Inf replaced by the one NaN that is sent."""
     return NAN if bits >= INFINITY or bits < 0 else bits
 
 
 @helper
 def divisor_of(bits: np.int32) -> np.float32:
-    """Return the divisor for a scale: 1 for a bucket of zeros, or of denormals if the processor flushes them."""
+    """Return the divisor for a scale: the scale, or 1 if it is zero (or a denormal that the processor flushes)."""
     scale = float_of(bits)
     return scale if scale > 0 else np.float32(1.0)
 
@@ -95,11 +100,13 @@ def factor_of(bits: np.int32, weight: float) -> np.float32:
 
 @helper
 def is_scale(bits: np.int32) -> bool:
-    """Tell whether this scale can come from an encoder: a number that is not negative, or the one NaN."""
+    """Tell whether an encoder can have written this scale: a non-negative number, or the one NaN that is sent."""
     return 0 <= bits < INFINITY or bits == NAN
 
 
 @helper
 def stream_of(key: np.uint64, number: int, parts: int, offset: int) -> np.uint64:
-    """Return the random stream for the elements at `offset` in bucket `number`; a full bucket has `parts` streams."""
+    """Return the random stream for the elements of bucket `number` that begin at `offset`; a full bucket has `parts`
+    streams.
+    """
     return stream_bits(key, np.uint64(number * parts + offset // PART))

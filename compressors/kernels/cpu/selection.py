@@ -1,9 +1,9 @@
-"""Selection by magnitude without sorting; `kernels.reference.selection` says what is selected.
+"""Select elements by magnitude without sorting; `kernels.reference.selection` says what is selected.
 
-The k largest of n: a threshold is estimated from a sample, one pass collects the candidates that reach it,
-and the k-th largest of those is found exactly, digit by digit, with histograms. Where the sample misled
-(too few candidates, or far too many), and where k is a large part of n, the histograms go over the tensor
-itself. The result is the same either way.
+To find the k largest of n, a threshold is estimated from a sample, and one pass collects the candidates that reach it.
+The k-th largest of these is found exactly, digit by digit, with histograms. If the sample misled (too few candidates,
+or far too many), or if k is a large part of n, the histograms are of the tensor itself. The result is the same either
+way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @helper
 def _size(bits: np.int32, mask: np.int32, flip: np.int32) -> np.int32:
-    """Return the magnitude as bits; zero for an element with the sign that is not selected."""
+    """Return the magnitude of an element, as bits; zero if it does not have the selected sign."""
     return max(np.int32((bits & mask) ^ flip), np.int32(0))
 
 
@@ -48,7 +48,7 @@ def largest_of(bits: Int32s, mask: np.int32, flip: np.int32) -> np.int32:
 def largest_of_four(bits: Int32s, part: int, first: int, last: int, mask: np.int32, flip: np.int32) -> np.int32:
     """Return the largest magnitude of the elements first ... last - 1 of each of four parts of `part` elements.
 
-    One core that reads in four places at once gets about half as much again from memory as in one.
+    Reading in four places at once, one core gets about one and a half times the memory bandwidth of reading in one.
     """
     one, two = bits[first:last], bits[part + first : part + last]
     three, four = bits[2 * part + first : 2 * part + last], bits[3 * part + first : 3 * part + last]
@@ -80,7 +80,10 @@ def _count(bits: Int32s, mask: np.int32, flip: np.int32, threshold: np.int32) ->
 
 @kernel("int64(int32[::1], int32, int32, int32, int64[::1])")
 def _collect(bits: Int32s, mask: np.int32, flip: np.int32, threshold: np.int32, found: Int64s) -> int:
-    """Write the positions of magnitudes from `threshold` on; return -1 if they do not fit into `found` less _GROUP."""
+    """Write the positions of magnitudes of at least `threshold` to `found`, and return their number.
+
+    Return -1 if they do not fit into `found`, less _GROUP elements.
+    """
     count = 0
     capacity = found.size - _GROUP
     whole = bits.size // _GROUP * _GROUP
@@ -102,8 +105,7 @@ def _collect(bits: Int32s, mask: np.int32, flip: np.int32, threshold: np.int32, 
 
 @helper
 def _kth(sizes: Int32s, mask: np.int32, flip: np.int32, k: int) -> tuple[np.int32, int]:
-    """Return the k-th largest magnitude and how many equal to it are among the k largest; 1 <= k <= the number of
-    `sizes`."""
+    """Return the k-th largest magnitude, and how many of the k largest equal it; 1 <= k <= the number of `sizes`."""
     counts = np.empty(2048, np.int64)
     prefix = np.int32(0)
     left = k
@@ -124,8 +126,11 @@ def _kth(sizes: Int32s, mask: np.int32, flip: np.int32, k: int) -> tuple[np.int3
 
 @kernel("int32(int32[::1], int32, int32, int64, int64)")
 def _estimate(bits: Int32s, mask: np.int32, flip: np.int32, sample: int, rank: int) -> np.int32:
-    """Return the `rank`-th largest magnitude of a sample: one element from each of `sample` equal parts of the tensor,
-    at places that follow no period of a layer."""
+    """Return the `rank`-th largest magnitude of a sample with one element from each of `sample` equal parts of the
+    tensor.
+
+    Their places in the parts are irregular, so that they do not follow a period of a layer.
+    """
     taken = np.empty(sample, np.int32)
     part = bits.size // sample
     for number in range(sample):
@@ -136,7 +141,7 @@ def _estimate(bits: Int32s, mask: np.int32, flip: np.int32, sample: int, rank: i
 
 @kernel("int64(int32[::1], int32, int32, int64, int64[::1])")
 def _best_of(bits: Int32s, mask: np.int32, flip: np.int32, k: int, candidates: Int64s) -> int:
-    """Move the positions of the k largest to the front of the ascending `candidates`; return the number of these."""
+    """Move the positions of the k largest to the front of the ascending `candidates`; return how many they are."""
     sizes = np.empty(candidates.size, np.int32)
     for at in range(candidates.size):
         sizes[at] = _size(bits[candidates[at]], mask, flip)
@@ -154,8 +159,10 @@ def _best_of(bits: Int32s, mask: np.int32, flip: np.int32, k: int, candidates: I
 
 @kernel("int64(int32[::1], int32, int32, int64, boolean, int64[::1])")
 def _exhaustive(bits: Int32s, mask: np.int32, flip: np.int32, k: int, zeros: bool, found: Int64s) -> int:
-    """Write the positions of the k largest to `found`, which has room for k, and return their number. Zeros are among
-    them only if `zeros`."""
+    """Write the positions of the k largest to `found`, which has k elements, and return their number.
+
+    Zeros are among them only if `zeros` is true.
+    """
     least, ties = _kth(bits, mask, flip, k)
     if least == 0 and not zeros:
         ties = 0

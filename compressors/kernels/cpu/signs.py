@@ -1,4 +1,4 @@
-"""Signs in one pass: sign bits become payload bits, and the two bits about the whole tensor are written last.
+"""Encode signs in one pass: sign bits become payload bits, followed by two flags (all zero; not finite).
 
 `reference.signs` is the same in plain torch.
 """
@@ -18,8 +18,7 @@ from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 @helper
 def _read_signs(bits: Int32s, minus: Uint8s) -> tuple[np.int32, np.int32]:
-    """Write the sign bit of every element to `minus`, as a byte; return the smallest and the largest magnitude, as
-    bits."""
+    """Write the sign bit of every element to `minus`, as a byte; return the smallest and largest magnitude, as bits."""
     smallest = MAGNITUDE
     largest = np.int32(0)
     for index in range(bits.size):
@@ -32,7 +31,7 @@ def _read_signs(bits: Int32s, minus: Uint8s) -> tuple[np.int32, np.int32]:
 
 @helper
 def _flip_coins(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s) -> None:
-    """Give zeros a sign: element i of the tensor has bit i mod 32 of draw i // 32; `first` is a multiple of 32."""
+    """Give zeros random signs: element i of the tensor gets bit i mod 32 of draw i // 32; 32 divides `first`."""
     low, high = halves(stream)
     for start in range(0, bits.size, 32):
         coins = draw(low, high, np.uint32((first + start) >> 5))
@@ -46,8 +45,11 @@ def _flip_coins(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s) -> N
 
 @helper
 def _write_block(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s, payload: Uint8s) -> np.int32:
-    """Write the signs of up to BLOCK elements, the first of them number `first`, into exactly the bytes that they need;
-    return the largest magnitude, as bits."""
+    """Write the signs of up to BLOCK elements, of which the first has index `first`, into exactly the bytes that they
+    need.
+
+    Return the largest magnitude, as bits.
+    """
     smallest, largest = _read_signs(bits, minus)
     if smallest == 0:
         _flip_coins(bits, first, stream, minus)
@@ -83,7 +85,7 @@ def _encode(bits: Int32s, key: np.uint64, payload: Uint8s) -> None:
 def _encode_momentum(
     momentum: Float32s, bits: Int32s, x: Float32s, beta: np.float32, gamma: np.float32, key: np.uint64, payload: Uint8s
 ) -> None:
-    """Update and encode the momentum; `bits` are those of `momentum`."""
+    """Update the momentum with `x` and encode its signs; `bits` is a view of `momentum`."""
     minus = np.empty(BLOCK, np.uint8)
     stream = stream_bits(key, np.uint64(0))
     largest = np.int32(0)
@@ -133,7 +135,7 @@ def _encode_scaled(x: Float32s, bits: Int32s, key: np.uint64, payload: Uint8s) -
 
 @helper
 def _add_signs(signs: Uint8s, factor: np.float32, out: Float32s) -> None:
-    """Compute out[i] += factor, or -factor where bit i is 1."""
+    """Compute out[i] += `factor` if bit i is 0, and -`factor` if it is 1."""
     staged = np.zeros(BLOCK // 8 + 4, np.uint8)
     words = staged.view(np.uint32)
     for start in range(0, out.size, BLOCK):

@@ -1,6 +1,6 @@
-"""Quantile buckets in two passes: a histogram, then the bucket of every element from a table of the cells.
+"""Quantile buckets in two passes: a histogram of cells, then the bucket of every element from a table of the cells.
 
-`reference.sketch` is the same in plain torch; `kernels.quantiles` what the two have in common.
+`reference.sketch` is the same in plain torch; `kernels.quantiles` is the common part of both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _SUM = np.uint64((1 << 40) - 1)
 
 @kernel("void(uint32[::1], uint64[::1], int64[::1], int64[::1])")
 def _histogram(bits: Uint32s, both: Uint64s, counts: Int64s, lows: Int64s) -> None:
-    """Write the counts and lows of every cell; `both` is zero, and room for as many."""
+    """Add the count of elements of every cell to `counts`, and the sum of their lower 16 bits to `lows`.
+
+    `both` is a buffer of zeros with an element for each cell.
+    """
     for first in range(0, bits.size, _RUN):
         part = bits[first : first + _RUN]
         for index in range(part.size):
@@ -68,8 +71,10 @@ def _largest(codes: Uint16s) -> int:
 
 @kernel("boolean(uint8[::1], int64, int64, float64, float32[::1])")
 def _decode_add(payload: Uint8s, number: int, width: int, weight: float, out: Float32s) -> bool:
-    """Add weight * Q(x), decoded from `payload` of the right length, to `out`; return False if `encode` cannot have
-    written the payload."""
+    """Add weight * Q(x), decoded from `payload` of the right length, to `out`.
+
+    Return False if `encode` cannot have written the payload.
+    """
     bits = np.zeros(number, np.uint32)
     means = bits.view(np.float32)
     for index in range(number):

@@ -1,6 +1,7 @@
-"""The index part of sparse payloads, one loop a coding; `compressors.sparsification.positions` documents them.
+"""Read and write the index part of sparse payloads, with a loop for each coding of
+`compressors.sparsification.positions`.
 
-Positions are written and read in ascending order, so that the tensor is walked through from front to back.
+Positions are processed in ascending order, so that the tensor is traversed from front to back.
 """
 
 from __future__ import annotations
@@ -79,8 +80,7 @@ def _write_bitmap(indices: Int64s, payload: Uint8s) -> None:
 
 @kernel("boolean(uint8[::1], int64, int64[::1])")
 def _read_bitmap(payload: Uint8s, n: int, indices: Int64s) -> bool:
-    """Read positions; return False unless exactly as many bits are set as `indices` has room for, all of them before
-    bit `n`."""
+    """Read positions from a bitmap into `indices`; return False unless it has that many bits, all before bit `n`."""
     found = 0
     for place in range(payload.size):
         byte = payload[place]
@@ -97,7 +97,7 @@ def _read_bitmap(payload: Uint8s, n: int, indices: Int64s) -> bool:
 
 @kernel("void(int64[::1], int64, uint8[::1])")
 def _write_delta(indices: Int64s, parameter: int, payload: Uint8s) -> None:
-    """Write delta codes: bits are gathered in a word, from which whole bytes are stored."""
+    """Write delta codes: collect their bits in a word, and store its whole bytes."""
     word = np.uint64(0)
     filled = 0
     position = 0
@@ -130,8 +130,10 @@ def _write_delta(indices: Int64s, parameter: int, payload: Uint8s) -> None:
 
 @kernel("int64(uint8[::1], int64, int64, int64[::1])")
 def _read_delta(payload: Uint8s, n: int, parameter: int, indices: Int64s) -> int:
-    """Read as many positions as `indices` has room for; return the bytes that they take, or -1 if `payload` does not
-    hold them."""
+    """Read as many positions from delta codes as `indices` has elements; return the number of bytes read.
+
+    Return -1 if `payload` does not hold so many.
+    """
     word = np.uint64(0)
     filled = 0
     position = 0

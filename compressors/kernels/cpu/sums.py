@@ -14,7 +14,9 @@ LANES = 16
 
 @helper
 def fold(lanes: Float64s) -> float:
-    """Return the sum of LANES lanes: halves are added to each other until one is left. `lanes` are overwritten."""
+    """Return the sum of LANES lanes, by adding one half of them to the other until one is left; `lanes` are
+    overwritten.
+    """
     half = lanes.size >> 1
     while half:
         for lane in range(half):
@@ -25,8 +27,10 @@ def fold(lanes: Float64s) -> float:
 
 @helper
 def sum_squares_in_8_lanes(x: Float32s, sums: Float64s) -> float:
-    """Return the sum of the squares of `x`, which are exact in float64, in an order that all kernels have: element i
-    goes to lane i mod 8 of `sums`, and then the lanes are added in pairs."""
+    """Return the sum of squares of `x`, in an order that all kernels share.
+
+    The squares are exact in float64. Element i goes to lane i mod 8 of `sums`, and then the lanes are added in pairs.
+    """
     sums[:] = 0.0
     whole = x.size >> 3 << 3
     for first in range(0, whole, 8):
@@ -41,7 +45,7 @@ def sum_squares_in_8_lanes(x: Float32s, sums: Float64s) -> float:
 
 @helper
 def combine(totals: Float64s, lanes: Float64s) -> float:
-    """Return the sum of the totals of chunks, by the same rule again; `totals` are overwritten."""
+    """Return the sum of the totals of chunks, in the order of `kernels.reference.sums`; `totals` are overwritten."""
     count = totals.size
     while count > 1:
         rows = (count + CHUNK - 1) // CHUNK

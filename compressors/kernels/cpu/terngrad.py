@@ -1,4 +1,4 @@
-"""TernGrad: first the scales of all buckets, then, when the workers have agreed on them, the signs."""
+"""TernGrad: first the scales of all buckets, then, after the workers have agreed on scales, the signs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _chunk_sums(x: Float32s, plain: Float64s, square: Float64s) -> None:
 
 @helper
 def _limit(plain: float, square: float, count: int, clip: float) -> np.float32:
-    """Return `clip` standard deviations; Inf if the elements differ by no more than the rounding of the sums."""
+    """Return `clip` standard deviations; Inf if the elements differ only by the rounding of the sums."""
     mean = plain / count
     power = square / count
     variance = power - mean * mean

@@ -20,7 +20,7 @@ _TILE = 1024
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "steps", "threshold"])
 def _split(x, totals, found, largest, count, bucket, across, steps, threshold, UNROLL: tl.constexpr) -> None:
-    """Write sums of the magnitudes below the threshold, by chunk; how many are not below, and the largest one below."""
+    """Write by chunk the sums of the magnitudes below the threshold; count all others, and find the largest below."""
     chunk, exists, place, end = first_places(count, bucket, across)
     lanes = tl.zeros((CHUNKS, LANES), tl.float64)
     above = tl.zeros((CHUNKS, LANES), tl.int32)
@@ -52,7 +52,7 @@ def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:
 
 @triton.jit(do_not_specialize=["count", "key", "scale", "threshold"])
 def _draw(x, kept, count, key, scale, threshold, TILE: tl.constexpr) -> None:
-    """Write flags of what is kept; the scale is the bits of a float64."""
+    """Write a flag for each element, whether it is kept; `scale` is the bits of a float64."""
     first = tl.program_id(0).to(tl.int64) * TILE
     index = first + tl.arange(0, TILE)
     value = tl.load(x + index, mask=index < count, other=0.0)

@@ -28,7 +28,7 @@ _ONE = tl.constexpr(dynamic_map.ONE)
 
 @functools.cache
 def _decades(device: torch.device) -> torch.Tensor:
-    """Return the starts, slopes and parts of the decades, (3, 8) float32; smaller numbers use row 0."""
+    """Return the starts, slopes and parts of the decades of levels, (3, 8) float32; row 0 is for smaller numbers."""
     rows = ((*dynamic_map.STARTS, 0.0), (0.0, *dynamic_map.SLOPES), (0.5, *dynamic_map.PARTS))
     return torch.tensor(rows, dtype=torch.float32, device=device)
 
@@ -52,7 +52,7 @@ def _encode(
     COLS: tl.constexpr,
     GIVEN: tl.constexpr,
 ) -> None:
-    """Write norms and codes of one tile; the norms, as bits, are those of `norms` where GIVEN."""
+    """Write norms and codes of one tile; if GIVEN, `norms` has the norms as bits, else they are computed."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     value = tl.load(x + index, mask=exists, other=0.0)
     bits = value.to(tl.int32, bitcast=True)

@@ -1,10 +1,9 @@
 """QSGD's levels as streams of Elias codes in Triton; `reference.elias` says what is computed.
 
-A program writes a few buckets, each from its beginning on, so many elements of every one at a time: once to find
-how long their streams are, and, when it is known where those begin, once more. The bits are put together in
-32-bit words with atomic ors. A stream can only be read from its beginning on, and each thread reads one, with a
-table of the symbols that are short; long buckets have too few streams for that, which are read by the reference: it
-finds the beginnings of all symbols by doubling.
+To write, a program processes a few buckets, in pieces of several elements of each: once to compute the lengths of their
+streams, and again when the beginnings of the streams are known. The bits are put into 32-bit words with atomic ors. To
+read, each thread decodes one stream from its beginning, with a table of short symbols. Long buckets have too few
+streams for that; they are read by the reference, which finds the beginnings of all symbols by doubling.
 """
 
 from __future__ import annotations
@@ -45,8 +44,9 @@ def _larger(one, other) -> tl.tensor:
 
 @triton.jit
 def _levels_at(x, norm, number, inside, count, bucket, key, levels) -> tl.tensor:
-    """Return the levels of the elements `inside` (COLS,) of the buckets `number` (ROWS,); 0 for elements that do not
-    exist."""
+    """Return the levels of the elements at positions `inside` (COLS,) of the buckets `number` (ROWS,); 0 outside of the
+    tensor.
+    """
     index = number[:, None] * bucket + inside[None, :]
     exists = (inside >= 0)[None, :] & (inside < bucket)[None, :] & (index < count)
     value = tl.load(x + index, mask=exists, other=0.0)
@@ -55,9 +55,12 @@ def _levels_at(x, norm, number, inside, count, bucket, key, levels) -> tl.tensor
 
 @triton.jit
 def _symbols(x, norm, number, inside, before, count, bucket, key, levels) -> tl.tensor:
-    """Return for the next elements of some buckets where a level is not zero, the codes of the gaps before them and of
-    their signs and heights, and the lengths of both codes, zero if the level is. Return also the last element of
-    each bucket with a level; `before` (ROWS,) is that in front of these elements."""
+    """Return the symbols of the next elements of some buckets: where the level is not zero, and two codes with their
+    lengths.
+
+    One code is of the gap before the element, the other of its sign and level; both lengths are zero if the level is.
+    Return also the last element of each bucket with a level; `before` (ROWS,) is that of the previous elements.
+    """
     level = _levels_at(x, norm, number, inside, count, bucket, key, levels)
     # The levels of the elements before are computed anew: they may be with another thread.
     left = _levels_at(x, norm, number, inside - 1, count, bucket, key, levels)
@@ -74,7 +77,7 @@ def _symbols(x, norm, number, inside, before, count, bucket, key, levels) -> tl.
 
 @triton.jit(do_not_specialize=["count", "bucket", "pieces", "key", "levels"])
 def _measure(x, norms, sizes, count, bucket, pieces, key, levels, ROWS: tl.constexpr, COLS: tl.constexpr) -> None:
-    """Count the bytes of the streams of some buckets."""
+    """Compute the lengths in bytes of the streams of some buckets."""
     count = count.to(tl.int64)
     bucket = bucket.to(tl.int64)
     number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -94,7 +97,7 @@ def _measure(x, norms, sizes, count, bucket, pieces, key, levels, ROWS: tl.const
 def _write(
     x, norms, ends, sizes, words, count, bucket, pieces, key, levels, ROWS: tl.constexpr, COLS: tl.constexpr
 ) -> None:
-    """Write the streams of some buckets, which end at the bytes `ends`, into `words`, which are zero."""
+    """Write the streams of some buckets, which end at the bytes `ends`, into `words`, which must be zero."""
     count = count.to(tl.int64)
     bucket = bucket.to(tl.int64)
     number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)

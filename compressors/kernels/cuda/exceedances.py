@@ -1,6 +1,6 @@
-"""Statistics of magnitudes above a threshold in Triton; `reference.exceedances` defines their order.
+"""Statistics of magnitudes above a threshold in Triton; `reference.exceedances` defines the order of their sums.
 
-As in `sums`, a program works on a few chunks, and what is left of each goes through the same kernel again.
+As in `sums`, a program works on a few chunks, and the totals of the chunks go through the same kernel again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ _ONE = tl.constexpr(1023 << 52)
 def _exceedances(
     x, totals, found, count, bucket, across, steps, threshold, location, total, UNROLL: tl.constexpr
 ) -> None:
-    """Write the totals of the excesses and of their squares of some chunks, of which there are `total`, (2, total)
-    float64; how many magnitudes are not below the threshold is added to `found`. The location is the bits of a
-    float64."""
+    """Write the sums of the excesses over `location`, and of their squares, of some of the `total` chunks, (2, total)
+    float64.
+
+    The number of magnitudes that reach the threshold is added to `found`. `location` is the bits of a float64.
+    """
     chunk, exists, place, end = first_places(count, bucket, across)
     start = location.to(tl.int64).to(tl.float64, bitcast=True)
     plain = tl.zeros((CHUNKS, LANES), tl.float64)
@@ -75,8 +77,10 @@ def _multiply_halves(lanes) -> tl.tensor:
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "steps"])
 def _products(values, products, sums, count, bucket, across, steps, UNROLL: tl.constexpr) -> None:
-    """Write the products of the mantissas of some chunks. How many magnitudes are not zero is added to `sums[0]`, and
-    all exponents that were split off to `sums[1]`."""
+    """Write the products of the mantissas of some chunks.
+
+    The number of magnitudes that are not zero is added to `sums[0]`, and the sum of all exponents to `sums[1]`.
+    """
     chunk, exists, place, end = first_places(count, bucket, across)
     lanes = tl.full((CHUNKS, LANES), 1.0, tl.float64)
     exponents = tl.zeros((CHUNKS, LANES), tl.int64)

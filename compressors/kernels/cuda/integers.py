@@ -1,4 +1,4 @@
-"""Rounding to even levels in Triton; `reference.integers` says what is computed."""
+"""Rounding to evenly spaced levels in Triton; `reference.integers` says what is computed."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ _MOST = tl.constexpr(2**31 - 1)
 
 @triton.jit
 def _order(bits) -> tl.tensor:
-    """Return the bits of float32 as integers in the order of the numbers, -0.0 before 0.0; its own inverse."""
+    """Return the bits of float32 as integers in the order of the numbers, with -0.0 before 0.0; the function is its own
+    inverse.
+    """
     return bits ^ ((bits >> 31) & MAGNITUDE)
 
 
 @triton.jit
 def _bounds(bits, exists) -> tl.tensor:
-    """Return the smallest and the largest element of each row, by `_order`, and the largest magnitude."""
+    """Return the smallest and the largest element of each row, as `_order` integers, and the largest magnitude."""
     order = _order(bits)
     low = tl.min(tl.where(exists, order, _MOST), axis=1)
     high = tl.max(tl.where(exists, order, _LEAST), axis=1)
@@ -55,7 +57,9 @@ def _find_bounds(x, found, count, bucket, across, buckets, ROWS: tl.constexpr, C
 
 @triton.jit
 def _between(value, low_bits, high_bits, bad) -> tl.tensor:
-    """Return (x - a) / (b - a), in [0, 1], computed from halved numbers, so that huge ones do not overflow float32."""
+    """Return (x - low) / (high - low), in [0, 1], computed from halved numbers, so that huge ones do not overflow
+    float32.
+    """
     low = tl.where(bad, 0, low_bits).to(tl.float32, bitcast=True)
     high = tl.where(bad, 0, high_bits).to(tl.float32, bitcast=True)
     factor = tl.where((tl.abs(low) >= _HUGE) | (tl.abs(high) >= _HUGE), 0.5, 1.0)
@@ -85,7 +89,7 @@ def _encode(
     COLS: tl.constexpr,
     GIVEN: tl.constexpr,
 ) -> None:
-    """Write bounds, codes and bytes of one tile; the bounds are those of `found` where GIVEN."""
+    """Write bounds and packed codes of one tile; if GIVEN, `found` has the bounds, else they are computed."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     value = tl.load(x + index, mask=exists, other=0.0)
     bits = value.to(tl.int32, bitcast=True)

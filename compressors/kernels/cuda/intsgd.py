@@ -17,7 +17,7 @@ _BLOCK = 1024
 
 @triton.jit(do_not_specialize=["count", "key", "power", "factor", "limit"])
 def _encode(x, payload, wrong, count, key, power, factor, limit, BITS: tl.constexpr, BLOCK: tl.constexpr) -> None:
-    """Write integers of BITS bits; `wrong` is set if an element is NaN or Inf. The factors are bits of float64."""
+    """Write integers of BITS bits; set `wrong` if an element is NaN or Inf. The factors are bits of float64."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = index < count
     value = tl.load(x + index, mask=exists, other=0.0)

@@ -26,8 +26,10 @@ _LARGEST_BITS = tl.constexpr(0x7F7FFFFF)
 
 @triton.jit
 def _next_power(bits) -> tl.tensor:
-    """Return the smallest power of two from 2^-126 on that is no smaller than a magnitude; 2^128 is the largest
-    float32."""
+    """Return, as bits, the smallest power of two (from 2^-126 on) that is at least this magnitude.
+
+    2^128 is replaced by the largest float32.
+    """
     power = (tl.minimum(bits, _LARGEST_BITS) + _FRACTION) & INFINITY
     return tl.where(bits >= INFINITY, NAN, tl.minimum(power, _LARGEST_BITS))
 

@@ -15,8 +15,10 @@ from compressors.kernels.cuda.sums import CHUNKS, LANES, chunks_of, combine, fir
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "steps", "total"])
 def _halves(x, totals, negative, count, bucket, across, steps, total, UNROLL: tl.constexpr) -> None:
-    """Write the sums of the positive elements and of the others of some of the `total` chunks, (2, total) float64, and
-    how many elements have the sign bit, (total,) int64."""
+    """Write for some of the `total` chunks the sums of the positive and of the other elements, (2, total) float64.
+
+    Write also how many elements have the sign bit, (total,) int64.
+    """
     chunk, exists, place, end = first_places(count, bucket, across)
     above = tl.zeros((CHUNKS, LANES), tl.float64)
     below = tl.zeros((CHUNKS, LANES), tl.float64)

@@ -67,8 +67,10 @@ def euclidean_norms(x: torch.Tensor, bucket: int) -> torch.Tensor:
 
 @triton.jit
 def levels_of(value, norm, number, inside, key, levels) -> tl.tensor:
-    """Return the levels, with their signs, of a tile (ROWS, COLS) of the buckets `number`, whose norms are the bits
-    `norm` (ROWS,); 0 if the norm is NAN."""
+    """Return the signed levels of a tile (ROWS, COLS) of the buckets `number`; 0 if the norm is NaN.
+
+    `norm` (ROWS,) is the norms, as bits.
+    """
     exact = divide_by_scales(tl.abs(value), norm) * levels.to(tl.float32)
     level = exact.to(tl.int32)
     random = draw(stream_bits(key, number.to(tl.uint64))[:, None], inside.to(tl.uint32)[None, :])
@@ -94,7 +96,7 @@ def _encode(
     COLS: tl.constexpr,
     GIVEN: tl.constexpr,
 ) -> None:
-    """Write norms, codes and bytes of one tile; the norms, as bits, are those of `norms` where GIVEN."""
+    """Write norms and packed codes of one tile; if GIVEN, `norms` has the norms as bits, else they are computed."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     value = tl.load(x + index, mask=exists, other=0.0)
     if GIVEN:

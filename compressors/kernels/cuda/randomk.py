@@ -1,6 +1,4 @@
-"""Random subsets on a GPU; `reference.randomk` says what is computed.
-
-The numbers are drawn by a kernel, and sorted by torch.
+"""Random subsets on a GPU: a kernel draws the numbers, and torch sorts them; `reference.randomk` says what is computed.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ CHUNK = 1024
 
 @triton.jit(do_not_specialize=["key", "n"])
 def _draw_numbers(numbers, key, n, LARGE: tl.constexpr, CHUNK: tl.constexpr) -> None:
-    """Write one chunk of the draws from [0, n)."""
+    """Write one chunk of random numbers from [0, n)."""
     chunk = tl.program_id(0).to(tl.uint64)
     place = tl.arange(0, CHUNK)
     high = draw(stream_bits(key, 2 * chunk), place.to(tl.uint32)).to(tl.int64)

@@ -1,4 +1,4 @@
-"""Elements of a tensor at random in Triton; `reference.sampling` says which."""
+"""Draw elements of a tensor at random in Triton; `reference.sampling` says which."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BLOCK = 512
 
 @triton.jit(do_not_specialize=["size", "key", "count"])
 def _sample(x, taken, size, key, count, BLOCK: tl.constexpr) -> None:
-    """Fill every place of `taken` (count,) with one of the `size` elements of `x`."""
+    """Fill `taken` (count,) with randomly drawn elements of `x`, which has `size` elements."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
     bits = stream_bits(key, tl.zeros((BLOCK,), tl.uint64))

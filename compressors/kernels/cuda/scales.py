@@ -38,8 +38,10 @@ def largest_magnitudes(x: torch.Tensor, bucket: int) -> torch.Tensor:
 
 
 def norms(x: torch.Tensor, bucket: int, euclidean: bool) -> torch.Tensor:
-    """Return the l2 norms, at most the largest float32, or the largest magnitudes of the buckets: (buckets,) int32.
-    From INFINITY on for a bucket that holds NaN or Inf."""
+    """Return the l2 norm or the largest magnitude of every bucket, as bits: (buckets,) int32.
+
+    An l2 norm is at most the largest float32. The bits are at least INFINITY for a bucket that holds NaN or Inf.
+    """
     if not len(x) or not euclidean:
         return largest_magnitudes(x, bucket)
     squares = bucket_moments(x, bucket)[2]
@@ -49,14 +51,16 @@ def norms(x: torch.Tensor, bucket: int, euclidean: bool) -> torch.Tensor:
 
 @triton.jit
 def canonical(bits) -> tl.tensor:
-    """Replace every NaN and Inf by the one NaN that is sent."""
+    """Return the bits of scales, with every NaN and Inf replaced by the one NaN that is sent."""
     return tl.where((bits >= INFINITY) | (bits < 0), NAN, bits)
 
 
 @triton.jit
 def divide_by_scales(magnitude, scale) -> tl.tensor:
-    """Return the magnitudes (ROWS, COLS) of a tile divided by the scales of its buckets, given as bits (ROWS,):
-    undivided if the scale is zero, and zero if it is NAN."""
+    """Return the magnitudes (ROWS, COLS) of a tile divided by the scales of its buckets, given as bits (ROWS,).
+
+    They are not divided if the scale is zero, and zero if it is NaN.
+    """
     divisor = scale.to(tl.float32, bitcast=True)
     divisor = tl.where(divisor > 0, divisor, 1.0)[:, None]
     return tl.where((scale == NAN)[:, None], 0.0, tl.div_rn(magnitude, tl.broadcast_to(divisor, magnitude.shape)))
@@ -64,7 +68,7 @@ def divide_by_scales(magnitude, scale) -> tl.tensor:
 
 @triton.jit
 def bucket_draws(key, number, inside, bucket, across, COLS: tl.constexpr) -> tl.tensor:
-    """Return uniform uint32 for the elements of a tile; `reference.scales` says which streams they are from."""
+    """Return uniform uint32 for the elements of a tile, from the streams that `reference.scales` defines."""
     part = tl.program_id(0).to(tl.int64) % across * COLS // _PART
     stream = stream_bits(key, (number * ((bucket.to(tl.int64) + _PART - 1) // _PART) + part).to(tl.uint64))
     return draw(stream[:, None], (inside & (_PART - 1)).to(tl.uint32)[None, :])
@@ -86,7 +90,7 @@ def factor_of(bits, weight) -> tl.tensor:
 
 @triton.jit
 def read_scales(payload, number, real) -> tl.tensor:
-    """Return the scales of the buckets `number`, as bits, and whether no encoder can have written one of them."""
+    """Return the scales of the buckets `number`, as bits, and whether one of them cannot come from an encoder."""
     bits = load_words(payload, number, real)
     bad = ((bits < 0) | (bits >= INFINITY)) & (bits != NAN)
     return bits, tl.max(bad.to(tl.int32), axis=0)
@@ -94,12 +98,12 @@ def read_scales(payload, number, real) -> tl.tensor:
 
 @triton.jit
 def read_codes(payload, number, inside, exists, header, bucket, WIDTH: tl.constexpr) -> tl.tensor:
-    """Return the codes of a tile, whose buckets start at whole bytes behind `header` bytes; int32."""
+    """Return the codes of a tile as int32; the codes of every bucket start at a whole byte, after `header` bytes."""
     start = header + number * ((bucket.to(tl.int64) * WIDTH + 7) // 8)
     return unpack_at(payload, start[:, None], inside[None, :], exists, WIDTH)
 
 
 @triton.jit
 def add_to(out, index, exists, value) -> None:
-    """Compute out[index] += value."""
+    """Compute out[index] += value for the elements that exist."""
     tl.store(out + index, tl.load(out + index, mask=exists, other=0.0) + value, mask=exists)

@@ -1,9 +1,9 @@
-"""Selection by magnitude in Triton; `reference.selection` says what is computed.
+"""Select elements by magnitude in Triton; `reference.selection` says what is selected.
 
-The k-th largest magnitude is found digit by digit: a pass over the tensor counts the sixteen values of the
-next four bits among the magnitudes that agree with the digits known so far, and every program of the next
-pass works out for itself if the k-th falls. Eight passes, no sorting, no wait for the host. Positions are
-then collected in order: counts by tile, their running sum, and one more pass that writes.
+The k-th largest magnitude is found digit by digit, four bits at a time. A pass over the tensor counts the sixteen
+values of the next digit among the magnitudes that agree with the digits known so far. From these counts, every program
+of the next pass computes the digit of the k-th largest. So there are eight passes, no sorting and no wait for the host.
+Positions are then collected in order: counts by tile, their running sum, and one more pass that writes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SMALL = 1 << 15
 
 @triton.jit
 def _sizes(x, index, count, SIDE: tl.constexpr) -> tl.tensor:
-    """Return magnitudes as bits; 0 for elements with the sign that is not selected, -1 behind the end."""
+    """Return magnitudes as bits: 0 for elements without the selected sign, -1 after the end of the tensor."""
     bits = tl.load(x + index, mask=index < count, other=0.0).to(tl.int32, bitcast=True)
     sizes = bits & _MAGNITUDE
     if SIDE > 0:
@@ -51,10 +51,11 @@ def _largest(x, found, count, SIDE: tl.constexpr, BLOCK: tl.constexpr, LOOPS: tl
 
 @triton.jit
 def _next_digit(counts, known, wanted) -> tl.tensor:
-    """Return `known` with the next digit of the magnitude of rank `wanted`, and its rank among those with that digit.
+    """Return `known` extended by the next digit of the magnitude of rank `wanted`, and its rank among those with that
+    digit.
 
-    The rank, from 1 on, is that among the magnitudes that begin with `known`; `counts` (16,) says how many of these
-    have each next digit.
+    Ranks count from 1, the largest, among the magnitudes that begin with `known`; `counts` (16,) has the number of
+    these magnitudes by next digit.
     """
     digit = tl.arange(0, 16)
     below = tl.cumsum(counts, axis=0)
@@ -66,7 +67,9 @@ def _next_digit(counts, known, wanted) -> tl.tensor:
 
 @triton.jit
 def _read_known_digits(counts, wanted, STEP: tl.constexpr) -> tl.tensor:
-    """Return the digits that the passes before STEP have fixed, as a number, and the rank among those that begin so."""
+    """Return the digits that the passes before STEP have determined, as a number, and the rank among magnitudes with
+    them.
+    """
     known = tl.zeros((), tl.int64)
     for step in tl.static_range(STEP):
         known, wanted = _next_digit(tl.load(counts + 16 * step + tl.arange(0, 16)), known, wanted)
@@ -77,7 +80,7 @@ def _read_known_digits(counts, wanted, STEP: tl.constexpr) -> tl.tensor:
 def _count_digits(
     x, counts, count, k, SIDE: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr, LOOPS: tl.constexpr
 ) -> None:
-    """Add to row STEP of `counts` (8, 16) int64 how often each digit comes next."""
+    """Count the values of the next digit, and add the counts to row STEP of `counts` (8, 16) int64."""
     count = count.to(tl.int64)
     known, _ = _read_known_digits(counts, k.to(tl.int64), STEP)
     shift: tl.constexpr = 28 - 4 * STEP
@@ -117,7 +120,7 @@ def _count_kept(x, limit, larger, equal, count, SIDE: tl.constexpr, BLOCK: tl.co
 def _collect(x, limit, larger, equal, kept, count, SIDE: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """Write the positions of the magnitudes above `limit[0]`, and of the first `limit[1]` that equal it.
 
-    `larger` and `equal` are the running sums of the counts, with that of the tile itself.
+    `larger` and `equal` are the running sums of the tiles' counts, each including its own tile.
     """
     tile = tl.program_id(0).to(tl.int64)
     index = tile * BLOCK + tl.arange(0, BLOCK)
@@ -147,7 +150,7 @@ def is_finite(x: torch.Tensor) -> bool:
 
 
 def _tile_counts(x: torch.Tensor, limit: torch.Tensor, side: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return running sums, by tile, of the magnitudes above the limit and equal to it."""
+    """Return the running sums over tiles of the numbers of magnitudes above the limit, and of those equal to it."""
     tiles = -(-len(x) // _TILE)
     counts = torch.zeros(2, tiles, dtype=torch.int64, device=x.device)
     launch(_count_kept, tiles, x, limit, counts[0], counts[1], len(x), SIDE=side, BLOCK=_TILE)

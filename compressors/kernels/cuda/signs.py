@@ -23,7 +23,7 @@ def _places(BLOCK: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def _signs(bits, index, key) -> tl.tensor:
-    """Return the signs, 1 for minus; a zero has a coin of its own, 32 of which are one draw."""
+    """Return the signs, 1 for minus; a zero gets a random sign of its own, one of the 32 bits of a draw."""
     coins = draw(stream_bits(key, tl.zeros(index.shape, tl.uint64)), (index >> 5).to(tl.uint32))
     coin = (coins >> (index & 31).to(tl.uint32)).to(tl.int32) & 1
     return tl.where((bits & MAGNITUDE) == 0, coin, (bits >> 31) & 1)
@@ -57,7 +57,7 @@ def _start_momentum(momentum, x, largest, count, beta, rest, BLOCK: tl.constexpr
 
 @triton.jit(do_not_specialize=["count", "size", "key"])
 def _encode(x, largest, payload, count, size, key, BLOCK: tl.constexpr) -> None:
-    """Write the signs, and behind them the bits for only zeros and for NaN or Inf."""
+    """Write the signs, followed by the two flags (all zero; not finite)."""
     index = _places(BLOCK)
     most = tl.load(largest)
     none = (most == 0).to(tl.int32)
@@ -111,7 +111,10 @@ def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
 
 @triton.jit(do_not_specialize=["count", "size", "weight"])
 def _decode_add(payload, out, wrong, count, size, weight, BLOCK: tl.constexpr) -> None:
-    """Add the signs, unless one of the bits behind them is set; `wrong` if another one or both are."""
+    """Add weight * sign to `out`: zeros if the flag for zeros is set, NaN if that for NaN or Inf is set.
+
+    Set `wrong` if no encoder can have written the bits after the signs.
+    """
     index = _places(BLOCK)
     behind = count.to(tl.int64) + tl.arange(0, 16)
     last = unpack_at(payload, 0, behind, behind < 8 * size.to(tl.int64), 1)

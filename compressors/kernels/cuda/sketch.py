@@ -25,14 +25,14 @@ _COUNT = 40
 
 @triton.jit
 def _cells(x, index, mask) -> tl.tensor:
-    """Return the upper and the lower 16 bits of elements, int64."""
+    """Return the upper 16 bits of elements, which name their cells, and the lower 16 bits: both int64."""
     bits = tl.load(x + index, mask=mask, other=0.0).to(tl.int32, bitcast=True).to(tl.int64)
     return (bits >> 16) & 0xFFFF, bits & 0xFFFF
 
 
 @triton.jit(do_not_specialize=["first", "last"])
 def _histogram(x, both, first, last, COUNT: tl.constexpr, BLOCK: tl.constexpr) -> None:
-    """Add the elements from `first` to before `last` to their cells."""
+    """Add the elements from `first` to `last` - 1 to the counts and sums of their cells."""
     index = first.to(tl.int64) + tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     high, low = _cells(x, index, index < last)
     one = tl.full((BLOCK,), 1, tl.int64)
@@ -77,7 +77,7 @@ def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
 
 @triton.jit(do_not_specialize=["count", "number"])
 def _decode_add(payload, values, out, wrong, count, number, WIDTH: tl.constexpr, BLOCK: tl.constexpr) -> None:
-    """Compute out += values[code], for the values of `number` buckets."""
+    """Add to `out` the value of each element's bucket; `values` has those of `number` buckets."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     exists = index < count
     code = unpack_at(payload, 4 * number.to(tl.int64), index, exists, WIDTH)

@@ -1,8 +1,8 @@
-"""The index part of sparse payloads in Triton; `reference.sparse` says what is computed.
+"""Read and write the index part of sparse payloads in Triton; `reference.sparse` says what is computed.
 
-Every code goes to its own bits by itself, with atomic ors of 32-bit words that are copied to the payload in
-the end. Where the codes of a payload begin can only be found from its start on; the reference does so by
-doubling, which is as good here.
+Each code is written to its bits independently, with atomic ors of 32-bit words, which are copied to the payload in the
+end. The beginnings of a payload's codes can only be found from its start on; the reference does so by doubling, which
+is as good here.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _BLOCK = 512
 
 @triton.jit
 def _gaps(indices, place, mask) -> tl.tensor:
-    """Count the positions between a kept one and that before it."""
+    """Return the gaps: the number of positions between each kept one and the kept one before."""
     before = tl.load(indices + place - 1, mask=mask & (place > 0), other=-1)
     return tl.load(indices + place, mask=mask, other=0) - before - 1
 
 
 @triton.jit(do_not_specialize=["count"])
 def _rice(indices, sums, count, PARAMETERS: tl.constexpr, BLOCK: tl.constexpr) -> None:
-    """Add up gap >> r for every r below PARAMETERS."""
+    """Add up gap >> r over all gaps, for every r below PARAMETERS."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     gap = tl.where(place < count, _gaps(indices, place, place < count), 0)
     for parameter in range(PARAMETERS):
@@ -107,8 +107,9 @@ def _code_lengths(indices, lengths, count, parameter, BLOCK: tl.constexpr) -> No
 
 @triton.jit(do_not_specialize=["count", "parameter"])
 def _write_delta(indices, ends, words, count, parameter, BLOCK: tl.constexpr) -> None:
-    """Write the 1 and the low bits of every code, which ends before bit `ends`; the zeros in front are there
-    already."""
+    """Write the 1 and the low bits of every code, which ends before bit `ends`; `words` are zero, as are the bits
+    before the 1.
+    """
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = place < count
     gap = _gaps(indices, place, mask)

@@ -21,7 +21,7 @@ LANES = tl.constexpr(16)
 
 
 class Chunks(NamedTuple):
-    """The division of elements into buckets of `bucket` (the last may be shorter), and of buckets into chunks."""
+    """The division of elements into buckets of size `bucket` (the last may be shorter), and of buckets into chunks."""
 
     elements: int
     bucket: int
@@ -39,9 +39,10 @@ def chunks_of(count: int, bucket: int) -> Chunks:
 
 
 def launch_chunks(kernel: Any, chunks: Chunks, tensors: tuple[torch.Tensor, ...], *numbers: int) -> None:
-    """Run `kernel` on all chunks: with the tensors, what `first_places` asks for, the steps, and the numbers.
+    """Run `kernel` on all chunks; its arguments are the tensors, those that `first_places` needs, the steps, and the
+    numbers.
 
-    UNROLL steps are taken together, so that as many loads are under way.
+    The loop is unrolled by UNROLL steps, so that their loads are in flight together.
     """
     programs = -(-chunks.buckets * chunks.across // CHUNKS.value)
     cut = chunks.elements, chunks.bucket, chunks.across, chunks.steps
@@ -62,8 +63,11 @@ def fold(lanes) -> tl.tensor:
 
 @triton.jit
 def first_places(count, bucket, across) -> tl.tensor:
-    """Return the chunks of this program (CHUNKS,) int64, whether they exist, the places of their first elements
-    (CHUNKS, LANES) int64, by lane, and where their buckets end (CHUNKS, 1)."""
+    """Return the chunks of this program.
+
+    They are given by their numbers (CHUNKS,) int64, whether they exist, the positions of their first elements (CHUNKS,
+    LANES) int64, by lane, and the ends of their buckets (CHUNKS, 1).
+    """
     count = count.to(tl.int64)
     bucket = bucket.to(tl.int64)
     chunk = tl.program_id(0).to(tl.int64) * CHUNKS + tl.arange(0, CHUNKS)
@@ -74,7 +78,7 @@ def first_places(count, bucket, across) -> tl.tensor:
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "steps", "total"])
 def _moments(x, totals, count, bucket, across, steps, total, UNROLL: tl.constexpr) -> None:
-    """Write the totals of x, |x| and x^2 of some chunks, of which there are `total`: `totals` is (3, total) float64."""
+    """Write the totals of x, |x| and x^2 of some of the `total` chunks, (3, total) float64."""
     chunk, exists, place, end = first_places(count, bucket, across)
     plain = tl.zeros((CHUNKS, LANES), tl.float64)
     absolute = tl.zeros((CHUNKS, LANES), tl.float64)
@@ -94,7 +98,7 @@ def _moments(x, totals, count, bucket, across, steps, total, UNROLL: tl.constexp
 
 @triton.jit(do_not_specialize=["count", "length", "across", "steps"])
 def _again(values, totals, count, length, across, steps, UNROLL: tl.constexpr) -> None:
-    """Write the totals of the chunks of every row of `values` (rows, length), which has `count` elements."""
+    """Write the total of every chunk of the rows of `values` (rows, length), each with `count` elements."""
     chunk, exists, place, end = first_places(count, length, across)
     lanes = tl.zeros((CHUNKS, LANES), tl.float64)
     for _ in range(0, steps, UNROLL):
@@ -118,8 +122,10 @@ def combine(totals: torch.Tensor) -> torch.Tensor:
 
 
 def bucket_moments(x: torch.Tensor, bucket: int) -> torch.Tensor:
-    """Return the sums of x, |x| and x^2 of every bucket of `x` (n,), n > 0, without waiting for the device:
-    (3, buckets) float64."""
+    """Return the sums of x, |x| and x^2 of every bucket of `x` (n,), n > 0: (3, buckets) float64.
+
+    This does not wait for the device.
+    """
     chunks = chunks_of(len(x), bucket)
     totals = torch.empty(3 * chunks.buckets, chunks.across, dtype=torch.float64, device=x.device)
     launch_chunks(_moments, chunks, (x, totals), totals.numel() // 3)

@@ -35,7 +35,7 @@ def scales(x: torch.Tensor, bucket: int, clip: float) -> torch.Tensor:
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "key"])
 def _encode(x, own, sent, payload, count, bucket, across, header, key, ROWS: tl.constexpr, COLS: tl.constexpr) -> None:
-    """Write the scales `sent` and the codes of the elements, which are clipped to `own`."""
+    """Write the scales `sent`, and the codes of the elements after clipping to `own`."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     value = tl.load(x + index, mask=exists, other=0.0)
     limit = tl.load(own + number, mask=real, other=0.0)

@@ -15,9 +15,9 @@ _BLOCK = 4096
 
 
 def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:
-    """Split the magnitudes of `x` (n,) float32 at `threshold`, the bits of a float32; NaN is above all.
+    """Count the magnitudes of `x` (n,) float32 from `threshold` on (the bits of a float32), and sum those below.
 
-    Return the number of those from it on, the sum of those below it, and the largest one below it, as bits.
+    Return the count, the sum, and the largest magnitude below `threshold`, as bits. NaN is above every threshold.
     """
     sizes = x.view(torch.int32) & _MAGNITUDE
     below = torch.where(sizes < threshold, sizes, 0)
@@ -26,8 +26,10 @@ def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:
 
 
 def draw_kept(x: torch.Tensor, key: int, scale: float, threshold: int, expected: float) -> torch.Tensor:
-    """Return positions, ascending int64, of elements kept with the probability |x| / scale, and certainly if the
-    magnitude is at least `threshold`, the bits of `scale`. About `expected` are kept."""
+    """Return the positions, ascending int64, of elements kept with the probability |x| / scale.
+
+    Magnitudes of at least `threshold`, the bits of `scale`, are always kept. About `expected` elements are kept.
+    """
     kept = []
     for numbers, part in rows(x, _BLOCK):
         p = (part.abs() / torch.tensor(scale, device=x.device)).nan_to_num(0.0).clamp(max=1.0) * 2.0**31
@@ -43,6 +45,6 @@ def write_flags(flags: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 def read_flags(payload: torch.Tensor, count: int) -> torch.Tensor | None:
-    """Return the inverse of `write_flags`; None if a bit behind the last flag is set."""
+    """Return the flags that `write_flags` has written; None if a bit after the last flag is set."""
     flags = unpack(payload, 8 * len(payload), 1).bool()
     return None if flags[count:].any() else flags[:count]

@@ -13,7 +13,7 @@ from compressors.kernels.reference.scales import are_scales, bucket_draws, norms
 def encode(
     x: torch.Tensor, key: int, steps: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
 ) -> None:
-    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length.
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly the right length.
 
     The levels of |x| / norm are 0 and `steps` powers of two, the largest of them 1.
     """
@@ -25,7 +25,7 @@ def encode(
 
 
 def _round(part: torch.Tensor, norm: torch.Tensor, steps: int, random: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of the powers, 1 to `steps`, or 0 for zero."""
+    """Return the number of each element's power, 1 to `steps`, or 0 for zero."""
     divisor = torch.where(norm > 0, norm, 1.0)[:, None]
     relative = part.abs() / divisor * 2.0 ** (steps - 1)
     relative = torch.where(norm.isnan()[:, None], 0.0, relative)

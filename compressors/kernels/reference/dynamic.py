@@ -11,7 +11,7 @@ from compressors.kernels.reference.scales import are_scales, norms
 
 
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
-    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly the right length."""
     for _, part, head, codes in sections(payload, x, bucket, 4, 8):
         norm = norms(part, False)
         write_floats(norm, head)
@@ -22,7 +22,7 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
 
 
 def _ranks(y: torch.Tensor) -> torch.Tensor:
-    """Return the number of the nearest magnitude for each element of `y`, which are in [0, 1]."""
+    """Return the rank of the nearest level for each element of `y`, whose elements are in [0, 1]."""
     starts, slopes, parts = (torch.tensor(values, device=y.device) for values in (STARTS, (0, *SLOPES), (0.5, *PARTS)))
     decade = torch.bucketize(y, starts)
     place = y * slopes[decade] + parts[decade] * EIGHT_NINTHS

@@ -1,9 +1,9 @@
 """QSGD's levels as streams of Elias codes in plain torch; `compressors.quantisation.qsgd_terngrad_onebit.QSGD`
 documents the payload.
 
-Streams are written and read as a whole, one element of a tensor for every bit: to read them, what a
-symbol would say and where it would end is worked out for every bit that it could begin at, and then the
-bits at which symbols do begin are found by following the ends, twice as far in every round.
+Streams are written and read as tensors with an element for every bit. To read them, the symbol that would begin at each
+bit is decoded, with its end. Then the bits at which symbols really begin are found by following the ends, twice as far
+in every round.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def encode(
 
 
 def _streams(step: torch.Tensor, bucket: int, buckets: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return all streams one after the other, uint8, and the bytes of each."""
+    """Return the streams of all buckets one after the other, uint8, and the number of bytes of each."""
     index = step.nonzero().flatten()
     number = index // bucket
     before = torch.cat([index.new_full((1,), -1), index[:-1]])
@@ -110,7 +110,9 @@ def decode_add(payload: torch.Tensor, levels: int, bucket: int, field: int, weig
 
 
 def _symbols(bits: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
-    """Return bucket, gap and level of every symbol of streams of these lengths; None if one is not to be read."""
+    """Return bucket, gap and level of every symbol in streams of these lengths; None if no encoder can have written
+    one.
+    """
     total = len(bits)
     ends = lengths.cumsum(0)
     number = torch.arange(len(lengths), device=bits.device).repeat_interleave(lengths)
@@ -139,8 +141,10 @@ def _symbols(bits: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, t
 
 
 def _read_omega(bits: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the numbers whose codes begin at `at` and where they end; 0 for what is no code of a number below
-    2^_LONGEST_GROUP. `bits` go on far enough behind the last of `at`."""
+    """Return the numbers whose codes begin at bits `at`, and the ends of the codes; 0 for an invalid code.
+
+    Numbers are below 2^_LONGEST_GROUP. `bits` must extend far enough after the last of `at`.
+    """
     last = len(bits) - 1
     value, done, bad = torch.ones_like(at), torch.zeros_like(at, dtype=torch.bool), torch.zeros_like(at).bool()
     for _ in range(_GROUPS + 1):

@@ -1,9 +1,9 @@
-"""Statistics to which SIDCo fits distributions, in one pass each, in an order that every implementation keeps.
+"""Statistics to which SIDCo fits distributions, in one pass each, in an order of operations that all kernels keep.
 
-Sums are those of `sums`. A sum of logarithms would depend on whose logarithm it is; instead magnitudes are
-split into 2^e * m with m in [1, 2), exponents are added as integers, and mantissas are multiplied: a chunk
-of CHUNK in LANES lanes, from left to right, which stay below 2^256; their mantissas, halves of the lanes onto
-each other, which stay below 2^16; and the products of the chunks by the same rule again.
+Sums are those of `sums`. A sum of logarithms would depend on the library's logarithm. So magnitudes are split into 2^e
+* m with m in [1, 2), exponents are added as integers, and mantissas are multiplied in this order: the elements of a
+chunk of CHUNK in LANES lanes, from left to right (products stay below 2^256); the mantissas of the lanes, one half by
+the other until one is left (below 2^16); the products of the chunks by the same rule again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def moments_above(x: torch.Tensor, threshold: int, location: float) -> tuple[int
 def logarithms(x: torch.Tensor) -> tuple[int, int, float]:
     """Count the elements of `x` (n,) float32, all finite, that are not zero, and multiply their magnitudes.
 
-    Return the count and (e, m) with 2^e * m = the product, m in [1, 2).
+    Return the count, and the product 2^e * m, with m in [1, 2), as e and m.
     """
     values = x.double().abs()
     count, exponent = int((values.view(torch.int64) != 0).sum()), 0

@@ -1,4 +1,4 @@
-"""Rounding to even levels in plain torch; `compressors.quantisation.int8.Int8` documents the payload."""
+"""Rounding to evenly spaced levels in plain torch; `compressors.quantisation.int8.Int8` documents the payload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HUGE = 2.0**126
 def encode(
     x: torch.Tensor, key: int, width: int, bucket: int, minmax: bool, stochastic: bool, payload: torch.Tensor
 ) -> None:
-    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly the right length."""
     top = _top(width, minmax)
     for numbers, part, head, codes in sections(payload, x, bucket, 8 if minmax else 4, width):
         bounds = _bounds(part, minmax)
@@ -37,9 +37,9 @@ def _top(width: int, minmax: bool) -> int:
 
 
 def _bounds(part: torch.Tensor, minmax: bool) -> torch.Tensor:
-    """Return, per bucket, the smallest and the largest element, (b, 2), or the largest magnitude, (b, 1).
+    """Return the bounds of each bucket: the smallest and the largest element, (b, 2), or the largest magnitude, (b, 1).
 
-    By the order of bits, in which -0.0 is before 0.0.
+    Elements are compared in the order of their bits, in which -0.0 is before 0.0.
     """
     bits = part.view(torch.int32)
     magnitude = bits & MAGNITUDE
@@ -53,12 +53,15 @@ def _bounds(part: torch.Tensor, minmax: bool) -> torch.Tensor:
 
 
 def _place_symmetric(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
-    """Return |x| / m, in [0, 1]."""
+    """Return |x| / m, in [0, 1], for the largest magnitude m of each bucket."""
     return part.abs() / torch.where(bounds > 0, bounds, 1.0)
 
 
 def _place_between(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
-    """Return (x - a) / (b - a), in [0, 1]; from halves of huge numbers, whose difference float32 could not hold."""
+    """Return (x - a) / (b - a), in [0, 1], for the bounds a and b of each bucket.
+
+    Huge numbers are halved first, since float32 could not hold their difference.
+    """
     factor = torch.where(bounds.abs().amax(1, keepdim=True) >= _HUGE, 0.5, 1.0)
     start = bounds[:, :1] * factor
     length = bounds[:, 1:] * factor - start

@@ -15,10 +15,11 @@ STREAM = 1 << 16
 def encode(
     x: torch.Tensor, key: int, power: float, factor: float, limit: int, bits: int, payload: torch.Tensor
 ) -> bool:
-    """Write Int(power * factor * x), clipped to +-limit, of `x`, (n,) float32, into `payload` as n integers of
-    `bits` bits; `power` is one of two, and all three are float32.
+    """Write Int(power * factor * x), clipped to +-limit, of `x`, (n,) float32, into `payload` as n integers of `bits`
+    bits.
 
-    False if `x` holds NaN or Inf; `payload` is then of no use.
+    `power` is a power of two; `power`, `factor` and `limit` are float32 values. Return False if `x` holds NaN or Inf;
+    `payload` is then invalid.
     """
     if not x.isfinite().all():
         return False

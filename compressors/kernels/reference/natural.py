@@ -12,7 +12,7 @@ _FRACTION = 0x007FFFFF
 
 
 def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> None:
-    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly the right length."""
     for numbers, part, head, codes in sections(payload, x, bucket, 4, 8):
         scale = _next_power((part.view(torch.int32) & MAGNITUDE).amax(1))
         write_floats(scale, head)
@@ -24,7 +24,10 @@ def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> Non
 
 
 def _next_power(bits: torch.Tensor) -> torch.Tensor:
-    """Return the smallest power of two from 2^-126 on that is no smaller; 2^128 is the largest float32."""
+    """Return, as bits, the smallest power of two (from 2^-126 on) that is at least this magnitude.
+
+    2^128 is replaced by the largest float32.
+    """
     power = ((bits.long() + _FRACTION) & INFINITY).int().view(torch.float32).clamp(max=LARGEST)
     nan = torch.tensor(NAN, dtype=torch.int32, device=bits.device).view(torch.float32)
     return torch.where(bits >= INFINITY, nan, power)

@@ -13,7 +13,7 @@ from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN, sums
 
 
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
-    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly the right length."""
     for _, part, head, codes in sections(payload, x, bucket, 8, 1):
         count = part.signbit().sum(1)
         above = sums(torch.where(part > 0, part, 0.0))
@@ -38,6 +38,8 @@ def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Ten
 
 
 def _are_means(positive: torch.Tensor, negative: torch.Tensor) -> bool:
-    """Tell whether both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
+    """Tell whether these can be an encoder's means: both the one NaN, or the first at least +0, the second at most -0
+    or +0.
+    """
     numbers = (positive >= 0) & (positive < INFINITY) & (negative <= 0) & ((negative & MAGNITUDE) < INFINITY)
     return bool((numbers | ((positive == NAN) & (negative == NAN))).all())

@@ -1,4 +1,6 @@
-"""Products of a gradient with thin factors, and bases, in plain torch; the order of sums here defines the result."""
+"""PowerSGD's products of a gradient with thin factors, and bases, in plain torch; the order of sums here defines the
+result.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ _IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: 
 def multiply_left(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
     """Compute out (r, rows) = (M Q)^T for the matrix M in `x` (n,) and Q^T = `right` (r, columns).
 
-    Of a row of products, element i goes to lane i mod LANES, the lanes are summed from left to right, and halves
-    of them are added until one is left.
+    In a sum of products, element i goes to lane i mod LANES, each lane is summed from left to right, and one half of
+    the lanes is added to the other until one is left.
     """
     out.copy_(_dots(_matrix(x, right.shape[1])[None], right[:, None]))
 
 
 def _dots(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Return sums of a * x over the last dimension; the others are broadcast."""
+    """Return the sums of a * x over the last dimension; the other dimensions are broadcast."""
     lanes = a.new_zeros(*torch.broadcast_shapes(a.shape[:-1], x.shape[:-1]), LANES)
     for one, other in zip(a.split(LANES, -1), x.split(LANES, -1), strict=True):
         lanes[..., : one.shape[-1]] += one * other
@@ -33,8 +35,10 @@ def _dots(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 def multiply_right(x: torch.Tensor, left: torch.Tensor, out: torch.Tensor) -> None:
-    """Compute out (r, columns) = (M^T P)^T for the matrix M in `x` (n,) and P^T = `left` (r, rows), from top to
-    bottom."""
+    """Compute out (r, columns) = (M^T P)^T for the matrix M in `x` (n,) and P^T = `left` (r, rows).
+
+    Sums run over the rows from top to bottom.
+    """
     out.zero_()
     for row, p in zip(_matrix(x, out.shape[1]), left.T, strict=True):  # the order of the additions matters
         out += p[:, None] * row
@@ -52,10 +56,10 @@ def add_product(left: torch.Tensor, right: torch.Tensor, weight: float, out: tor
 def orthonormal(vectors: torch.Tensor) -> torch.Tensor:
     """Make the rows of every matrix of `vectors` (b, r, n), r <= n, orthonormal, in place, one after the other.
 
-    Gram-Schmidt, twice: a vector that almost lies in the span of those before it is mostly rounding after
-    the first pass, and orthogonal to them after the second. One that lies in it altogether becomes zero. NaN and
-    Inf make a vector NaN. Returns what the vectors were divided by, (b, r) float64: their norms without the
-    parts along those before them; zero for zeros.
+    Gram-Schmidt is done twice: a vector that almost lies in the span of those before it is mostly rounding errors after
+    the first pass, and orthogonal to them after the second. A vector within that span becomes zero. NaN and Inf make a
+    vector NaN. Return the numbers by which the vectors were divided, (b, r) float64: their norms after removing the
+    components along those before them; zero for zeros.
     """
     lengths = vectors.new_empty(vectors.shape[:2], dtype=torch.float64)
     for row in range(vectors.shape[1]):
@@ -74,12 +78,13 @@ def orthonormal(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def householder(vectors: torch.Tensor) -> None:
-    """Make the rows of every matrix of `vectors` (b, r, n), r <= n, orthonormal, in place, by reflections.
+    """Make the rows of every matrix of `vectors` (b, r, n), r <= n, orthonormal, in place, by Householder's
+    reflections.
 
-    Householder's method: what is left of row i in coordinates i to n - 1 is taken to their first axis by the
-    reflection across v = x / ||x|| + (1 or -1, as the first of x) along it, and the rows below go through the same
-    reflection. The basis is what the reflections, the last one first, make of the first r axes. A row that lies in
-    the span of those before it gives any direction outside of it. NaN and Inf make a matrix NaN from that row on.
+    Let x be coordinates i to n - 1 of row i, after the reflections before. It is mapped to the first of these axes by
+    the reflection across v = x / ||x|| + (1 or -1, as the first of x) along that axis, which is also applied to the
+    rows below. The basis is the first r axes after all reflections, the last one first. A row within the span of those
+    before it gives any direction outside of it. NaN and Inf make a matrix NaN from that row on.
     """
     reflectors = vectors.clone()
     for row in range(vectors.shape[1]):

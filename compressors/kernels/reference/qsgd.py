@@ -17,7 +17,7 @@ from compressors.kernels.reference.scales import LARGEST, are_scales, norms, rou
 def encode(
     x: torch.Tensor, key: int, levels: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
 ) -> None:
-    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly the right length."""
     quantised = quantise(x, key, levels, bucket, euclidean)
     for (norm, steps), (_, _, head, codes) in zip(quantised, sections(payload, x, bucket, 4, width), strict=True):
         write_floats(norm, head)
@@ -27,14 +27,14 @@ def encode(
 def quantise(
     x: torch.Tensor, key: int, levels: int, bucket: int, euclidean: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the norms of buckets (b,) and their elements as signed levels (b, length) int64."""
+    """Yield the norms of some buckets (b,), and their elements as signed levels (b, length) int64."""
     for numbers, part in rows(x, bucket):
         norm = _norm(part, euclidean)
         yield norm, _round(part, norm, levels, draws(key, numbers, part.shape[1]))
 
 
 def _norm(part: torch.Tensor, euclidean: bool) -> torch.Tensor:
-    """Return the norms as `scales.norms` does; the order of the sum is that of `lane_sums`."""
+    """Return the norms of the rows as `scales.norms` does, but summed in the order of `lane_sums`."""
     norm = norms(part, False)
     if not euclidean:
         return norm

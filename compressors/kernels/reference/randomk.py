@@ -1,10 +1,10 @@
-"""Random subsets as a function of a key, in plain torch.
+"""Draw random subsets as a function of a key, in plain torch.
 
-Subset of k of n: numbers are drawn uniformly from [0, n), one after the other, and the first k different
-ones are the subset, so that all subsets are equally likely. Where k > n / 2 that is done for the n - k
-which are left out. Draw j belongs to chunk j div CHUNK and is its element i = j mod CHUNK: with the 32-bit
-draws h and l at place i of the streams 2 chunk and 2 chunk + 1, U = 2^32 h + l, it is floor(U n / 2^64) where
-n < 2^31. For larger n it is floor(floor(U / 2^11) / 2^53 n) in float64, at most n - 1.
+Subset of k of n: numbers are drawn uniformly from [0, n), one after the other, and the first k different ones are the
+subset, so that all subsets are equally likely. If k > n / 2, the n - k elements that are left out are drawn so. Draw j
+belongs to chunk j div CHUNK and is its element i = j mod CHUNK: with the 32-bit draws h and l at place i of the streams
+2 chunk and 2 chunk + 1, U = 2^32 h + l, it is floor(U n / 2^64) where n < 2^31. For larger n it is floor(floor(U /
+2^11) / 2^53 n) in float64, at most n - 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHUNK = 1024
 
 
 def _numbers(key: int, n: int, chunks: int, device: torch.device) -> torch.Tensor:
-    """Return the draws of the first `chunks` chunks."""
+    """Return the random numbers of the first `chunks` chunks."""
     halves = draws(key, torch.arange(2 * chunks, device=device), CHUNK).view(chunks, 2, CHUNK)
     high, low = halves[:, 0].flatten(), halves[:, 1].flatten()
     if n < 2**31:
@@ -38,7 +38,7 @@ def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
 def choose_first(
     draw: Callable[[int, torch.device], torch.Tensor], n: int, k: int, device: torch.device
 ) -> torch.Tensor:
-    """Return the subset as `subset` does, of the numbers of the first chunks that `draw` returns."""
+    """Return the subset that `subset` defines, from random numbers that `draw` returns for a number of chunks."""
     wanted = min(k, n - k)
     chunks = math.ceil(1.5 * wanted / CHUNK)
     chosen = torch.empty(0, dtype=torch.int64, device=device)
@@ -57,6 +57,6 @@ def choose_first(
 
 
 def take(x: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> bool:
-    """Compute values = x[indices] for ascending `indices`; returns whether all of `x` (n,) float32 is finite."""
+    """Compute values = x[indices] for ascending `indices`; return whether all of `x` (n,) float32 is finite."""
     values.copy_(x[indices])
     return bool(x.isfinite().all())

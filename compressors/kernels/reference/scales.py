@@ -46,13 +46,13 @@ def round_stochastically(exact: torch.Tensor, random: torch.Tensor) -> torch.Ten
 
 
 def are_scales(scales: torch.Tensor) -> bool:
-    """Tell whether all of these can come from an encoder: numbers that are not negative, or the one NaN."""
+    """Tell whether an encoder can have written all of these scales: non-negative numbers, or the NaN that is sent."""
     bits = scales.view(torch.int32)
     return not bool((((bits < 0) | (bits >= INFINITY)) & (bits != NAN)).any())
 
 
 def bucket_draws(key: int, numbers: torch.Tensor, count: int, bucket: int) -> torch.Tensor:
-    """Return `count` draws for each of the buckets `numbers`, of which a full one has `bucket` elements: (b, count).
+    """Return `count` draws for each of the buckets `numbers`: (b, count); a full bucket has `bucket` elements.
 
     Element i of bucket b is draw i mod PART of stream b * ceil(bucket / PART) + i div PART.
     """

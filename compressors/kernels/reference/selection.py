@@ -1,8 +1,8 @@
-"""Selection by magnitude in plain torch.
+"""Select elements by magnitude in plain torch.
 
-Magnitudes are compared as the bits of float32 without the sign, whose integer order is that of the
-numbers, with Inf and then NaN above all. `side` 1 looks at elements above zero only, -1 at those below, as if
-all others were zero; 0 at all.
+Magnitudes are compared as the bits of float32 without the sign. The integer order of these is the order of the numbers,
+with Inf and then NaN above all. `side` selects by sign: 1 treats all elements but those above zero as zero, -1 all but
+those below zero; 0 treats no element so.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def count_above(x: torch.Tensor, threshold: int, side: int = 0) -> int:
 
 
 def collect_above(x: torch.Tensor, threshold: int, capacity: int, side: int = 0) -> torch.Tensor | None:
-    """Return the positions of all magnitudes of at least `threshold`, ascending int64; None if they are more than
-    `capacity`."""
+    """Return the positions of all magnitudes of at least `threshold`, ascending int64; None if there are more than
+    `capacity`.
+    """
     found = (_sizes(x, side) >= threshold).nonzero().flatten()
     return found if len(found) <= capacity else None
 
@@ -46,7 +47,8 @@ def collect_above(x: torch.Tensor, threshold: int, capacity: int, side: int = 0)
 def topk(x: torch.Tensor, k: int, side: int = 0) -> torch.Tensor:
     """Return the positions of the `k` largest magnitudes, ascending int64; of equal ones the first are taken.
 
-    All positions where `k` is at least n. With a `side`, only elements that have it: there can be fewer.
+    All positions are returned if `k` is at least n. With a `side`, only elements of that sign count, so there may be
+    fewer.
     """
     sizes = _sizes(x, side)
     found = sizes.sort(descending=True, stable=True).indices[: max(k, 0)]

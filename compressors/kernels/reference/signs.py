@@ -15,7 +15,9 @@ from compressors.kernels.reference.sums import total
 
 
 def encode(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
-    """Write the signs of `x`, (n,) float32, and the two bits behind them into `payload` of ceil((n + 2) / 8) bytes."""
+    """Write the signs of `x`, (n,) float32, and two flags (all zero; not finite) into `payload` of ceil((n + 2) / 8)
+    bytes.
+    """
     none = ~_magnitudes(x).any()
     bad = (_magnitudes(x) >= INFINITY).any()
     signs = torch.where(none | bad, 0, _signs(x, key))
@@ -23,7 +25,7 @@ def encode(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
 
 
 def encode_momentum(momentum: torch.Tensor, x: torch.Tensor, beta: float, key: int, payload: torch.Tensor) -> None:
-    """Compute momentum = beta * momentum + (1 - beta) * x, in place; its signs are written as by `encode`."""
+    """Compute momentum = beta * momentum + (1 - beta) * x, in place; write its signs and flags as `encode` does."""
     momentum.mul_(beta).add_(x * (1.0 - beta))
     encode(momentum, key, payload)
 
@@ -42,7 +44,7 @@ def _magnitudes(x: torch.Tensor) -> torch.Tensor:
 
 
 def _signs(x: torch.Tensor, key: int) -> torch.Tensor:
-    """Return (n,) int64, 1 for minus; element i, where it is zero, has bit i mod 32 of draw i // 32 of stream 0."""
+    """Return the signs, (n,) int64, 1 for minus; if element i is zero, bit i mod 32 of draw i // 32 of stream 0."""
     number = torch.arange(len(x), device=x.device)
     coins = draws(key, torch.zeros(1, dtype=torch.int64, device=x.device), -(-len(x) // 32))[0]
     return torch.where(_magnitudes(x) == 0, (coins[number >> 5] >> (number & 31)) & 1, x.signbit().long())
@@ -50,7 +52,8 @@ def _signs(x: torch.Tensor, key: int) -> torch.Tensor:
 
 def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
     """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
-    the bits behind the signs."""
+    the bits after the signs.
+    """
     bits = unpack(payload, 8 * len(payload), 1)
     none, bad, *rest = (bool(bit) for bit in bits[len(out) :])
     if any(rest) or (none and bad):

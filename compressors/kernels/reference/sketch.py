@@ -11,7 +11,7 @@ from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN
 
 
 def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
-    """Write the payload of `x`, (n,) float32, with `number` buckets into `payload`, which has exactly its length."""
+    """Write the payload of `x`, (n,) float32, with `number` buckets, into `payload` of exactly the right length."""
     if not number:
         return
     bits = x.view(torch.int32).long() & 0xFFFFFFFF

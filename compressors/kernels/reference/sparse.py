@@ -13,7 +13,7 @@ def _gaps(indices: torch.Tensor) -> torch.Tensor:
 
 
 def rice(indices: torch.Tensor) -> tuple[int, int]:
-    """Return the best Golomb-Rice parameter for ascending `indices` (k,) int64, and the bits that it needs."""
+    """Return the best Golomb-Rice parameter for ascending `indices` (k,) int64, and the number of bits of the codes."""
     gaps = _gaps(indices)
     bits = [len(gaps) * (1 + r) + int((gaps >> r).sum()) for r in range(_PARAMETERS)]
     return min(range(_PARAMETERS), key=bits.__getitem__), min(bits)
@@ -24,7 +24,7 @@ def write_int32(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
-    """Return the positions, or None if they do not ascend or are not below `n`."""
+    """Return the positions; None if they do not ascend or are not below `n`."""
     shifts = torch.tensor(_SHIFTS, device=payload.device)
     return _check((payload.view(-1, 4).long() << shifts).sum(1), n)
 
@@ -41,7 +41,7 @@ def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 
 def read_bitmap(payload: torch.Tensor, n: int, count: int) -> torch.Tensor | None:
-    """Return the positions of `count` set bits, or None if there are others, or one behind the first `n`."""
+    """Return the positions of the set bits; None unless `count` bits are set, all among the first `n`."""
     bits = (payload[:, None] >> torch.arange(8, dtype=torch.uint8, device=payload.device)) & 1
     indices = bits.flatten().nonzero().flatten()
     return _check(indices, n) if len(indices) == count else None
@@ -59,11 +59,11 @@ def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) ->
 
 
 def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor | None, int]:
-    """Return `count` positions and the bytes that they take; None if `payload` does not hold so many, or its last
-    byte is not filled up with zeros.
+    """Return `count` positions and the number of bytes read; None if `payload` does not hold them.
 
-    Where a code starts depends on all before it. A code that starts at bit s ends at next(s): the first set
-    bit from s on, plus 1 + parameter. All starts are found by doubling: next, next of next, and so on.
+    It does not hold them either if the last byte is not padded with zeros. The start of a code depends on all codes
+    before it. A code that starts at bit s ends at next(s): the first set bit from s on, plus 1 + parameter. All starts
+    are found by doubling: next, next of next, and so on.
     """
     bits = ((payload.long()[:, None] >> torch.arange(8, device=payload.device)) & 1).flatten()
     total = len(bits)

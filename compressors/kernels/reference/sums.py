@@ -1,8 +1,8 @@
-"""Sums over a whole tensor in float64, in an order that every implementation keeps.
+"""Sum over a whole tensor in float64, in an order that every implementation keeps.
 
-The elements are cut into chunks of CHUNK. In a chunk, element i goes to lane i mod LANES, a lane is
-summed from left to right, and halves of the lanes are added to each other until one is left. The totals of
-the chunks are summed by the same rule, until one number is left.
+The elements are divided into chunks of CHUNK. In a chunk, element i goes to lane i mod LANES, each lane is summed from
+left to right, and one half of the lanes is added to the other until one is left. The totals of the chunks are summed by
+the same rule, until one number is left.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ _ROUNDING = 2.0**-40
 
 
 def scales(x: torch.Tensor, bucket: int, clip: float) -> torch.Tensor:
-    """Return the scale of every bucket of `x` (n,): its largest magnitude after clipping; NaN for NaN and Inf.
+    """Return the scale of every bucket of `x` (n,): its largest magnitude after clipping; NaN if it holds NaN or Inf.
 
-    Elements are clipped to `clip` standard deviations, unless that is 0 or they do not differ.
+    Elements are clipped to `clip` standard deviations, unless `clip` is 0 or all elements are equal.
     """
     found = [x.new_zeros(0)]
     for _, part in rows(x, bucket):
@@ -38,9 +38,9 @@ def scales(x: torch.Tensor, bucket: int, clip: float) -> torch.Tensor:
 def encode(
     x: torch.Tensor, key: int, bucket: int, own: torch.Tensor, scales: torch.Tensor, payload: torch.Tensor
 ) -> None:
-    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length.
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly the right length.
 
-    Elements are clipped to `own`; `scales`, no smaller, are sent.
+    Elements are clipped to `own`; the `scales` that are sent are not smaller.
     """
     write_floats(scales, payload[: 4 * len(scales)])
     for numbers, part, _, codes in sections(payload, x, bucket, 4, 2):

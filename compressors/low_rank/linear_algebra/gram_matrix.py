@@ -1,4 +1,4 @@
-"""Gram matrices of which only one half is computed."""
+"""Compute Gram matrices by halves: only the lower triangle."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ _TOLERATED = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Spectrum:
-    """The results of the decomposition of a matrix (m, n), m <= n.
+    """The singular value decomposition of a matrix (m, n), m <= n, without right singular vectors.
 
-    `sigma` (m,) are the singular values, largest first: good enough to choose atoms by. A value that rounding has
-    swallowed is given at the level of that rounding (float32) or as zero (float64, less than 1e-6 of the largest).
+    `sigma` (m,) are the singular values, largest first: exact enough to choose atoms by. A value that is lost in
+    rounding is given at the level of that rounding (float32) or as zero (float64, less than 1e-6 of the largest).
     """
 
     sigma: npt.NDArray[np.float64]
@@ -41,8 +41,8 @@ class Spectrum:
 def decompose(a: torch.Tensor, truncate: int | None) -> Spectrum | None:
     """Return the left singular vectors and singular values of `a` (m, n), m <= n, on any device.
 
-    `truncate` is the number of leading vectors that the caller wants, None if it draws among all.
-    None for a matrix with NaN or Inf in it.
+    `truncate` is the number of leading vectors that the caller wants; None if it draws among all vectors. Return None
+    for a matrix that holds NaN or Inf.
 
     Raises:
         torch.linalg.LinAlgError: neither eigenvectors nor singular vectors converge.
@@ -105,9 +105,9 @@ def _eigen(matrix: torch.Tensor) -> tuple[npt.NDArray[np.floating], npt.NDArray[
 def _good_enough(values: npt.NDArray[np.float64], noise: float, truncate: int | None) -> bool:
     """Tell whether eigenvalues with an error of up to `noise` are exact enough.
 
-    A truncation loses at most 2 * noise of energy per vector it keeps, which must be little beside the
-    energy that it discards on purpose. A draw stays unbiased, but spends part of its budget on atoms
-    that are nothing but noise, which must be a small part of the sum of all singular values.
+    A truncation loses at most 2 * noise of energy per vector that it keeps. This must be little compared with the
+    energy that it discards on purpose. A draw stays unbiased, but spends part of its budget on atoms that are mere
+    noise. These must be a small part of the sum of all singular values.
     """
     if truncate is not None:
         return bool(2.0 * truncate * noise <= 0.01 * np.maximum(values[truncate:], 0.0).sum())
@@ -116,11 +116,11 @@ def _good_enough(values: npt.NDArray[np.float64], noise: float, truncate: int | 
 
 
 def keep_probabilities(sigma: npt.NDArray[np.float64], budget: float) -> npt.NDArray[np.float64]:
-    """Compute p_i = min(1, c * sigma_i) that sum to `budget`; 1 if no more than `budget` values are non-zero.
+    """Compute p_i = min(1, c * sigma_i) that sum to `budget`; 1 if at most `budget` values are non-zero.
 
-    The exact solution of Wang et al., "ATOMO", NeurIPS 2018, Algorithm 1: with sigma in descending order,
-    the first t atoms have p = 1, for the smallest t where the others share what is left without one of
-    them exceeding 1. `sigma` (k,) is non-negative, finite and descending.
+    The exact solution of Wang et al., "ATOMO", NeurIPS 2018, Algorithm 1: with sigma in descending order, the first t
+    atoms have p = 1, for the smallest t with which no other atom exceeds 1 if the others share the rest of the budget.
+    `sigma` (k,) is non-negative, finite and descending.
     """
     count = int(np.count_nonzero(sigma))
     if budget >= count:

@@ -22,13 +22,13 @@ _IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: 
 
 
 def products(device: torch.device) -> Any:
-    """Return the module or class that has the products, `orthonormal` and `householder` for tensors on `device`."""
+    """Return the module or class with the products, `orthonormal` and `householder` for tensors on `device`."""
     kernels = backend.load("powersgd", device)  # notes what is used, also where that is the library
     return kernels if device.type == "cpu" else Library
 
 
 def _split(x: torch.Tensor, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the complete rows of `x` (n,), as a matrix, and the elements of an incomplete last one."""
+    """Split `x` (n,) into its complete rows, as a matrix, and the elements of an incomplete last row."""
     whole = x.numel() // columns * columns
     return x[:whole].view(-1, columns), x[whole:]
 
@@ -56,7 +56,7 @@ class Library:
 
     @staticmethod
     def add_product(left: torch.Tensor, right: torch.Tensor, weight: float, out: torch.Tensor) -> None:
-        """Compute out (n,) += weight * P Q^T, in the place of the matrix."""
+        """Compute out (n,) += weight * P Q^T, as elements of the matrix."""
         body, tail = _split(out, right.shape[1])
         body.addmm_(left[:, : len(body)].T, right, alpha=weight)
         if tail.numel():
@@ -64,7 +64,9 @@ class Library:
 
     @staticmethod
     def orthonormal(vectors: torch.Tensor) -> torch.Tensor:
-        """Make the rows of matrices orthonormal like `kernels.reference.powersgd.orthonormal`, but sum in any order."""
+        """Make the rows of matrices orthonormal like `kernels.reference.powersgd.orthonormal`, but with sums in any
+        order.
+        """
         lengths = vectors.new_empty(vectors.shape[:2], dtype=torch.float64)
         for row in range(vectors.shape[1]):
             one, before = vectors[:, row : row + 1], vectors[:, :row]
@@ -81,7 +83,9 @@ class Library:
 
     @staticmethod
     def householder(vectors: torch.Tensor) -> None:
-        """Make the rows of matrices orthonormal like `kernels.reference.powersgd.householder`, but sum in any order."""
+        """Make the rows of matrices orthonormal like `kernels.reference.powersgd.householder`, but with sums in any
+        order.
+        """
         basis, _ = torch.linalg.qr(vectors.mT)
         vectors.copy_(basis.mT)
 
@@ -97,9 +101,8 @@ def _normalise(vectors: torch.Tensor) -> torch.Tensor:
 def orthonormal(vectors: torch.Tensor, epsilon: float = 0.0) -> torch.Tensor:
     """Make the rows of every matrix of `vectors` (b, r, n), r <= n, orthonormal, in place, one after the other.
 
-    A row that lies in the span of those before it becomes zero. With `epsilon` a row is divided by its
-    norm + epsilon instead. Returns which rows have become unit vectors, (b, r): the others are zero, or NaN
-    if there was NaN or Inf.
+    A row within the span of those before it becomes zero. With `epsilon`, each row is divided by its norm + epsilon.
+    Return which rows have become unit vectors, (b, r): the others are zero, or NaN if there was NaN or Inf.
     """
     lengths = products(vectors.device).orthonormal(vectors)
     if epsilon:
@@ -110,8 +113,8 @@ def orthonormal(vectors: torch.Tensor, epsilon: float = 0.0) -> torch.Tensor:
 def orthonormal_by_qr(vectors: torch.Tensor) -> None:
     """Make rows orthonormal by Householder's reflections; replace dependent rows by any vectors outside their span.
 
-    Every worker does this for itself, with the sum of all: so on the CPU the bits must not depend on the host's
-    linear algebra library, or the workers would drift apart.
+    Every worker computes this itself, from the sum over all workers. So on the CPU the bits must not depend on the
+    host's linear algebra library, or the workers would drift apart.
     """
     products(vectors.device).householder(vectors)
 
@@ -127,10 +130,9 @@ def gaussian(key: int, rank: int, size: int, device: torch.device) -> torch.Tens
 
 
 class Work:
-    """The units of one call as flat float32 in the order of their transfer: dense units and left factors, then right
-    factors.
+    """The units of one call as flat float32 in the order of their transfer: dense units, left factors, right factors.
 
-    `shapes` are those of the left (r, rows) and right (r, columns) factor of each unit, None for a dense one.
+    `shapes` are those of the left (r, rows) and right (r, columns) factor of each unit, None for a dense unit.
     """
 
     def __init__(self, units: Sequence[torch.Tensor], shapes: Sequence[tuple[Shape, Shape] | None]) -> None:
@@ -152,12 +154,12 @@ class Work:
             self.dense[number].copy_(unit)
 
     def multiply_left(self) -> None:
-        """Compute P = M Q."""
+        """Compute P = M Q for all units."""
         for number, unit in self.low.items():
             self.products.multiply_left(unit, self.right[number], self.left[number])
 
     def multiply_right(self) -> None:
-        """Compute Q = M^T P."""
+        """Compute Q = M^T P for all units."""
         for number, unit in self.low.items():
             self.products.multiply_right(unit, self.left[number], self.right[number])
 
@@ -165,9 +167,9 @@ class Work:
 def _stacks(
     buffer: torch.Tensor, shapes: dict[int, Shape]
 ) -> tuple[dict[int, torch.Tensor], list[tuple[torch.Tensor, list[int]]]]:
-    """Cut `buffer` (1-D) into a factor (r, n) for each of `shapes`; factors of one shape lie next to each other.
+    """Divide `buffer` (1-D) into a factor (r, n) for each of `shapes`; factors of one shape are adjacent.
 
-    Returns the factors by number, and for each shape all its factors as (b, r, n) with their numbers: views.
+    Return the factors by number, and for each shape all its factors as (b, r, n) with their numbers: all are views.
     """
     members: dict[Shape, list[int]] = {}
     for number, shape in shapes.items():

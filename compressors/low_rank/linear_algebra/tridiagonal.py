@@ -1,7 +1,8 @@
-"""The wanted eigenvectors of a symmetric matrix, in a fraction of the time that all of them take.
+"""Compute selected eigenvectors of a symmetric matrix, in a fraction of the time that all of them take.
 
-LAPACK's solvers, as torch has them, give all vectors or none. Here the matrix is made tridiagonal
-(`kernels.cpu.householder`), all eigenvalues are found roughly, and the wanted ones exactly, with their vectors.
+LAPACK's solvers, as torch has them, compute all vectors or none. Here the matrix is made tridiagonal
+(`kernels.cpu.primitives.householder`), all eigenvalues are found roughly, and the selected ones exactly, with their
+vectors.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 @dataclasses.dataclass(frozen=True)
 class Tridiagonal:
-    """The tridiagonal form of a symmetric matrix, with the reflections that map one to the other.
+    """The tridiagonal form of a symmetric matrix, with the reflections between both.
 
     `low` and `high` (n,) enclose the eigenvalues, smallest first, in intervals of 2^-22 of the largest.
     """
@@ -44,10 +45,10 @@ class Tridiagonal:
         return 0.5 * (self.low + self.high)
 
     def vectors(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return orthonormal eigenvectors (len(numbers), n) of the eigenvalues `numbers`, 0 is the smallest.
+        """Return orthonormal eigenvectors (len(numbers), n) of the eigenvalues `numbers`; number 0 is the smallest.
 
-        The vector of a number is the same whatever the other numbers are: the vectors of any two belong to
-        one orthogonal basis, also where eigenvalues are equal.
+        The vector of a number does not depend on the other numbers: all vectors belong to one orthogonal basis, even if
+        eigenvalues are equal.
         """
         if not len(numbers):
             return np.empty((0, len(self.diagonal)))
@@ -67,8 +68,10 @@ class Tridiagonal:
     def _find_neighbours(
         self, numbers: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return `numbers` with all eigenvalues equal to these up to rounding, their values, and the groups of equal
-        ones."""
+        """Add to `numbers` those of eigenvalues that are equal up to rounding; return them with values and clusters.
+
+        The clusters number the groups of equal eigenvalues.
+        """
         count = len(self.diagonal)
         around = numbers[:, None] + np.arange(-_TOGETHER, _TOGETHER + 1)
         members = np.unique(around[(around >= 0) & (around < count)])
@@ -93,8 +96,10 @@ class Tridiagonal:
 
 
 def _room(matrix: torch.Tensor, *, overwrite: bool) -> npt.NDArray[np.float32]:
-    """Return a matrix (n, `row_length(n)`) that begins with `matrix` (n, n), in the memory of `matrix` if that may be
-    overwritten."""
+    """Return a work matrix (n, `row_length(n)`) that begins with `matrix` (n, n).
+
+    It uses the memory of `matrix` if `overwrite` is true and that memory has the right layout.
+    """
     count = len(matrix)
     width = row_length(count)
     bytes_needed = 4 * (matrix.storage_offset() + count * width)
@@ -108,7 +113,7 @@ def _room(matrix: torch.Tensor, *, overwrite: bool) -> npt.NDArray[np.float32]:
 def make_tridiagonal(matrix: torch.Tensor, *, overwrite: bool = False) -> Tridiagonal | None:
     """Return the tridiagonal form of `matrix` (n, n) float32, whose lower triangle is read; None if it is not finite.
 
-    With `overwrite` it need not be what it was afterwards.
+    With `overwrite`, the content of `matrix` is undefined afterwards.
     """
     count = len(matrix)
     work = _room(matrix, overwrite=overwrite)

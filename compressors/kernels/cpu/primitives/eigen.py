@@ -1,8 +1,8 @@
-"""Eigenvalues and eigenvectors of a tridiagonal matrix in float64, the wanted ones only.
+"""Selected eigenvalues and eigenvectors of a tridiagonal matrix in float64.
 
-Eigenvalues by counting how many are below a shift (Sturm sequences), vectors by inverse iteration: what LAPACK's
-solvers, which find all of them, do in several times the time. `low_rank/linear_algebra/tridiagonal.py` puts the
-parts together.
+Eigenvalues are found by counting how many are below a shift (Sturm sequences), vectors by inverse iteration. LAPACK's
+solvers, which find all of them, take several times as long. `low_rank/linear_algebra/tridiagonal.py` combines the
+parts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ ITERATIONS = 3
 def _count(
     diagonal: Float64s, squares: Float64s, pivot: float, shifts: Float64s, state: Float64s, counts: Int64s
 ) -> None:
-    """Compute counts[i] = number of eigenvalues below shifts[i]: the negative pivots of a factorisation without
-    exchanges."""
+    """Compute counts[i] = number of eigenvalues below shifts[i].
+
+    That is the number of negative pivots of a factorisation without row exchanges.
+    """
     state[:] = 1.0
     counts[:] = 0
     for k in range(diagonal.size):
@@ -36,8 +38,10 @@ def _count(
 
 @kernel("void(float64[::1], float64[::1], float64, float64[::1], int64[::1])")
 def count_below(diagonal: Float64s, squares: Float64s, pivot: float, shifts: Float64s, counts: Int64s) -> None:
-    """Count the eigenvalues of a tridiagonal matrix below each of `shifts`; `squares` are those of what is beside the
-    diagonal, `pivot` is the smallest magnitude that they may be divided by."""
+    """Count the eigenvalues of a tridiagonal matrix below each of `shifts`.
+
+    `squares` are the squares of the off-diagonal, `pivot` is the smallest magnitude by which they may be divided.
+    """
     state = np.empty(LANES)
     for first in range(0, shifts.size, LANES):
         last = min(first + LANES, shifts.size)
@@ -48,7 +52,7 @@ def count_below(diagonal: Float64s, squares: Float64s, pivot: float, shifts: Flo
 def bisect(
     diagonal: Float64s, squares: Float64s, pivot: float, numbers: Int64s, rounds: int, low: Float64s, high: Float64s
 ) -> None:
-    """Halve `rounds` times the intervals low[i] to high[i] around the eigenvalues numbers[i]; 0 is the smallest."""
+    """Halve the intervals low[i] to high[i] around the eigenvalues numbers[i] (0 is the smallest) `rounds` times."""
     state, shifts, counts = np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
     for first in range(0, numbers.size, LANES):
         size = min(LANES, numbers.size - first)
@@ -69,7 +73,7 @@ def _factorise(
 ) -> None:
     """Compute the LU factors of the matrix minus `shift`, with exchanges of neighbouring rows.
 
-    factors[0:3] are the diagonal of U and the two beside it, factors[3] the multipliers.
+    factors[0:3] are the three diagonals of U, from the main one up; factors[3] are the multipliers of L.
     """
     n = diagonal.size
     centre, right = diagonal[0] - shift, beside[0]
@@ -92,7 +96,7 @@ def _factorise(
 
 @helper
 def _solve(factors: Float64s, exchanged: Bools, x: Float64s) -> None:
-    """Solve with the factors, in place; the result is scaled on the way wherever it grows large."""
+    """Solve for `x` in place with the LU factors, scaling it down whenever it grows large."""
     n = x.size
     for k in range(n - 1):
         if exchanged[k]:
@@ -142,10 +146,11 @@ def eigenvectors(
     clusters: Int64s,
     out: Float64s,
 ) -> None:
-    """Write to the rows of `out` the eigenvectors for the eigenvalues `values` by inverse iteration; those of
-    neighbours with the same number in `clusters` are made orthogonal to each other, as the iteration alone does not see
-    them apart. What it starts from is a function of `numbers`, the places of the eigenvalues among all. `pivot` is of
-    the size of the rounding of the matrix.
+    """Write the eigenvectors for the eigenvalues `values` to the rows of `out`, by inverse iteration.
+
+    Neighbours with the same number in `clusters`, which the iteration cannot separate, are made orthogonal to each
+    other. The start vectors depend on `numbers`, the ranks of the eigenvalues among all. `pivot` has the size of the
+    matrix's rounding errors.
     """
     n = diagonal.size
     factors, exchanged = np.zeros((4, n)), np.zeros(n, np.bool_)

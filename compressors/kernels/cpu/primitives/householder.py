@@ -1,6 +1,6 @@
-"""A symmetric matrix made tridiagonal by reflections (Householder's method), in float32, and vectors taken back.
+"""Reduce a symmetric float32 matrix to tridiagonal form (Householder's method), and transform vectors back.
 
-`eigen.py` works on the tridiagonal matrix, `low_rank/linear_algebra/tridiagonal.py` puts the parts together.
+`eigen.py` works on the tridiagonal matrix, `low_rank/linear_algebra/tridiagonal.py` combines the parts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def _dot(a: Float32s, b: Float32s) -> float:
 
 @_INNER
 def _four_rows(a: Float32s, i: int, v: Float32s, w: Float32s, u: Float32s, y: Float32s) -> None:
-    """Compute a -= v w^T + w v^T, then y += a u, as far as rows i to i + 3 left of column i and their mirror image
-    go."""
+    """Compute a -= v w^T + w v^T, then y += a u, for rows i to i + 3 left of column i, and for the columns that mirror
+    them.
+    """
     v0, v1, v2, v3 = v[i], v[i + 1], v[i + 2], v[i + 3]
     w0, w1, w2, w3 = w[i], w[i + 1], w[i + 2], w[i + 3]
     u0, u1, u2, u3 = u[i], u[i + 1], u[i + 2], u[i + 3]
@@ -52,7 +53,7 @@ def _four_rows(a: Float32s, i: int, v: Float32s, w: Float32s, u: Float32s, y: Fl
 
 @helper
 def _corner(a: Float32s, first: int, last: int, start: int, v: Float32s, w: Float32s, u: Float32s, y: Float32s) -> None:
-    """Update rows `first` to `last` - 1 as `_four_rows` does, from column `start` up to and including the diagonal."""
+    """Do the update of `_four_rows` for rows `first` to `last` - 1, from column `start` to the diagonal."""
     for i in range(first, last):
         for j in range(start, i):
             value = a[i, j] - (v[i] * w[j] + w[i] * v[j])
@@ -65,8 +66,10 @@ def _corner(a: Float32s, first: int, last: int, start: int, v: Float32s, w: Floa
 
 @helper
 def _reflection(row: Float32s, u: Float32s) -> float:
-    """Write u, its last element 1, for which I - scale * u u^T maps `row` to a multiple of (0, ..., 0, 1); return
-    scale, and 0 if `row` is such a multiple already."""
+    """Find the reflection I - scale * u u^T that maps `row` to a multiple of (0, ..., 0, 1).
+
+    Write u, whose last element is 1, and return the scale: 0 if `row` is such a multiple already.
+    """
     last = row.size - 1
     if not _dot(row[:last], row[:last]) > 0.0:
         u[:] = 0.0
@@ -84,8 +87,8 @@ def _reflection(row: Float32s, u: Float32s) -> float:
 def tridiagonalise(a: Float32s, diagonal: Float64s, beside: Float64s, scales: Float64s) -> None:
     """Reduce a symmetric (n, n) matrix to its tridiagonal form: `diagonal` (n,) and off-diagonal `beside` (n - 1,).
 
-    Of `a` the lower triangle is read and overwritten: a[k, :k] and scales[k] are the reflection of row k.
-    One pass over what is left of the matrix applies the reflection before and multiplies with the next one.
+    The lower triangle of `a` is read and overwritten: a[k, :k] and scales[k] become the reflection of row k.
+    One pass over the remaining matrix applies the previous reflection and multiplies with the next one.
     """
     n = a.shape[0]
     u, v, w = np.zeros(n, np.float32), np.zeros(n, np.float32), np.zeros(n, np.float32)
@@ -123,7 +126,7 @@ def _reflect(line: Float64s, u: Float32s, scale: float) -> None:
 
 @kernel("void(float32[:,::1], float64[::1], float64[:,::1])")
 def reflect_back(a: Float32s, scales: Float64s, x: Float64s) -> None:
-    """Turn rows of `x`, eigenvectors of the tridiagonal matrix, into those of the matrix that `tridiagonalise` got."""
+    """Transform the rows of `x`, eigenvectors of the tridiagonal matrix, into eigenvectors of the original matrix."""
     for k in range(1, a.shape[0]):
         if scales[k] == 0.0:
             continue

@@ -1,4 +1,4 @@
-"""How a kernel is compiled: once per machine, then loaded from disk.
+"""Compile kernels with numba: once per machine, then loaded from disk.
 
 `kernel` is numba.njit with an explicit signature, so that nothing is compiled in the middle of a
 training step. numba keeps compiled code beside the source, or in the user's cache directory where
@@ -26,8 +26,8 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 def fingerprint() -> str:
     """Return a hash of the sources of all kernels and of the tables that are compiled into them.
 
-    numba takes a cached kernel for valid as long as the file it stands in is unchanged, and would
-    miss a change of a helper in another file; here a change of any file compiles all kernels anew.
+    numba takes a cached kernel as valid if the kernel's own file is unchanged, and would miss a change of a helper in
+    another file. With this hash, a change of any file recompiles all kernels.
     """
     here = Path(__file__).parent
     sources = [source for folder in (here, here.parent, here.parent.parent) for source in sorted(folder.glob("*.py"))]
@@ -57,9 +57,9 @@ def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 def _compile_once(cached: Any, signature: str) -> None:
-    """Load the kernel from the cache, or compile it; other processes that need it wait meanwhile.
+    """Load the kernel from the cache, or compile it under a lock, so that only one process compiles.
 
-    All ranks of a run come here at the same moment; a cold cache would have each of them compile.
+    All ranks of a run need it at the same moment, and with a cold cache each of them would compile.
     """
     cache = cached._cache
     arguments, _ = sigutils.normalize_signature(signature)

@@ -1,5 +1,5 @@
-"""Codes of a few bits each, as a stream of bits: code i takes bits [i * width, (i + 1) * width),
-the least significant bit first, in bytes from the lowest address on.
+"""Pack codes of a few bits each into a stream of bits: code i takes bits [i * width, (i + 1) * width), the least
+significant bit first, in bytes from the lowest address on.
 
 Eight codes of `width` bits are exactly `width` bytes. Kernels work on blocks of at most BLOCK codes
 that stay in the first-level cache as 16-bit numbers, four of which are one 64-bit word.
@@ -43,7 +43,7 @@ def spread(bits: np.uint64, width: np.uint64) -> np.uint64:
 
 @helper
 def pack_bits(eights: Uint64s, payload: Uint8s) -> None:
-    """Pack eight bytes of 0 or 1, which are one of `eights`, into a byte of `payload`."""
+    """Pack each group of eight bytes of 0 or 1, an element of `eights`, into a byte of `payload`."""
     for index in range(payload.size):
         payload[index] = np.uint8((eights[index] * _GATHER) >> _56)
 
@@ -57,7 +57,7 @@ def _squeeze_all(words: Uint64s, width: np.uint64, fields: Array) -> None:
 
 @helper
 def _join(words: Uint64s, width: np.uint64, staged: Uint64s) -> None:
-    """Join the groups of four codes in `words`, 4 * width bits each, without gaps in `staged`."""
+    """Write the groups of four codes in `words`, 4 * width bits each, to `staged` without gaps."""
     step = width << np.uint64(2)
     gathered = np.uint64(0)
     filled = np.uint64(0)
@@ -78,7 +78,7 @@ def _join(words: Uint64s, width: np.uint64, staged: Uint64s) -> None:
 def pack(codes: Uint16s, count: int, width: int, staged: Uint64s, payload: Uint8s, position: int) -> int:
     """Write the first `count` of BLOCK codes to `payload`, starting at byte `position`; return the end position.
 
-    `codes` are overwritten; `staged` is room for BLOCK // 4 + 1 words.
+    `codes` are overwritten; `staged` is a buffer of BLOCK // 4 + 1 words.
     """
     codes[count : (count + 3) >> 2 << 2] = 0
     words = codes.view(np.uint64)[: (count + 3) >> 2]
@@ -103,7 +103,7 @@ def pack(codes: Uint16s, count: int, width: int, staged: Uint64s, payload: Uint8
 
 @helper
 def _spread_all(fields: Array, width: np.uint64, words: Uint64s) -> None:
-    """Take apart the elements of `fields` into four codes each: the inverse of `_squeeze_all`."""
+    """Split each element of `fields` into four codes: the inverse of `_squeeze_all`."""
     for index in range(words.size):
         words[index] = spread(np.uint64(fields[index]), width)
 
@@ -126,7 +126,10 @@ def _split(staged: Uint64s, width: np.uint64, words: Uint64s) -> None:
 
 @helper
 def unpack(payload: Uint8s, position: int, count: int, width: int, staged: Uint64s, codes: Uint16s) -> int:
-    """Read `count` codes that `pack` has written; later elements in the last word of `codes` are undefined."""
+    """Read `count` codes that `pack` has written; return the end position.
+
+    The rest of the last word of `codes` is undefined.
+    """
     read = staged.view(np.uint8)
     source = payload[position : position + ((count * width + 7) >> 3)]
     for index in range(source.size):

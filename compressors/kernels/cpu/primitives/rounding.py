@@ -1,4 +1,4 @@
-"""Stochastic rounding to even levels, and levels back to numbers."""
+"""Round stochastically to evenly spaced levels, and convert levels back to numbers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ RESOLUTION = np.float32(2.0**31)
 
 @helper
 def round_stochastically(exact: np.float32, random: np.uint32) -> np.int32:
-    """Round `exact`, from 0 to below 2^31, down, or up if the upper 31 bits of `random`, as a number in
-    [0, 1), are below its fraction: the same in distribution as floor(exact + u).
+    """Round `exact`, from 0 to below 2^31, down, or up if the random number u is below its fraction: floor(exact + u).
 
-    That sum is not formed, as float32 would round it, and u with it, to 24 bits in all; a fraction is exact.
+    u in [0, 1) is the upper 31 bits of `random`. The sum itself is not computed, since float32 would round it to 24
+    bits; the fraction is exact.
     """
     below = np.int32(exact)
     threshold = np.int32((exact - np.float32(below)) * RESOLUTION)
@@ -31,7 +31,7 @@ def apply_sign(level: np.int32, bits: np.int32) -> np.int32:
 
 @helper
 def add_levels(codes: Uint16s, levels: np.float32, factor: np.float32, out: Float32s) -> bool:
-    """Compute out[i] += factor * (codes[i] - levels) / levels; return False when a code is larger than 2 * levels."""
+    """Compute out[i] += factor * (codes[i] - levels) / levels; return False if a code is larger than 2 * levels."""
     offset = np.int32(levels)
     above = np.int32(0)
     for index in range(out.size):

@@ -1,4 +1,4 @@
-"""Random numbers that are a function of a key and a counter, of nothing else.
+"""Draw random numbers that are a function of a key and a counter, and of nothing else.
 
 Two stages, both without state, so that any element can be drawn in any order and by SIMD:
 
@@ -53,7 +53,7 @@ def halves(bits: np.uint64) -> tuple[np.uint32, np.uint32]:
 
 @helper
 def draw(low: np.uint32, high: np.uint32, counter: np.uint32) -> np.uint32:
-    """Return element `counter` of the stream whose bits have these halves: uniform 32 bits."""
+    """Return element `counter` of a stream as 32 uniform bits; `low` and `high` are the halves of the stream's bits."""
     h = np.uint32(counter + low)
     h = np.uint32((h ^ (h >> _16)) * ROUND1)
     h = np.uint32(h ^ high)

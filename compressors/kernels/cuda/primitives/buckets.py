@@ -1,4 +1,4 @@
-"""Buckets as tiles: a program works on a few whole buckets, or on a piece of one that is long."""
+"""Process buckets as tiles: a program works on a few whole buckets, or on a piece of a long bucket."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _LONGEST = 4096
 
 
 class Tiling(NamedTuple):
-    """The cut of elements in buckets of size `bucket` (the last may be shorter) into tiles of ROWS buckets x COLS
-    elements."""
+    """A division of elements, in buckets of size `bucket` (the last may be shorter), into tiles of ROWS buckets x COLS
+    elements.
+    """
 
     elements: int
     bucket: int
@@ -36,7 +37,7 @@ class Tiling(NamedTuple):
 
 
 def tiling(count: int, bucket: int) -> Tiling:
-    """Return the cut of these buckets into tiles; COLS is a multiple of eight."""
+    """Return the tiles for these buckets; COLS is a multiple of eight."""
     buckets = -(-count // bucket)
     longest = max(1, min(bucket, count))
     columns = max(8, power_of_two(longest)) if longest <= _LONGEST else _TILE
@@ -46,7 +47,7 @@ def tiling(count: int, bucket: int) -> Tiling:
 
 
 def launch_tiles(kernel: Any, tiles: Tiling, tensors: Sequence[torch.Tensor], *numbers: Any, **constants: Any) -> None:
-    """Run `kernel` on all tiles, with the tensors, the arguments of `tile`, and the numbers as arguments."""
+    """Run `kernel` on all tiles; its arguments are the tensors, those that `tile` needs, and the numbers."""
     constants |= {"ROWS": tiles.rows, "COLS": tiles.columns}
     launch(kernel, tiles.programs, *tensors, tiles.elements, tiles.bucket, tiles.across, *numbers, **constants)
 
@@ -63,8 +64,8 @@ def decode_tiles(
 ) -> bool:
     """Run a decoder on all tiles of `out`; return False if it finds bytes that no encoder can have written.
 
-    The kernel gets `payload`, `out`, a flag to raise, what `tile` asks for, how many bytes are in front of the codes
-    (`head` for each bucket), the bits of `weight` as float64, and the others.
+    The kernel's arguments are `payload`, `out`, a flag to raise, those that `tile` needs, the number of bytes before
+    the codes (`head` for each bucket), the bits of `weight` as float64, and `others`.
     """
     tiles, wrong = tiling(len(out), bucket), make_flag(out)
     numbers = head * tiles.buckets, float64_bits(weight)
@@ -74,8 +75,11 @@ def decode_tiles(
 
 @triton.jit
 def tile(count, bucket, across, ROWS: tl.constexpr, COLS: tl.constexpr) -> tl.tensor:
-    """Return what this program works on: the buckets (ROWS,) int64, the places of the elements in their bucket
-    (COLS,) int64 and in the tensor (ROWS, COLS) int64, which of the elements exist, and which of the buckets."""
+    """Return the part of a tensor on which this program works.
+
+    It consists of the numbers of the buckets (ROWS,) int64, the positions of the elements in their bucket (COLS,) int64
+    and in the tensor (ROWS, COLS) int64, and masks of the elements and of the buckets that exist.
+    """
     count = count.to(tl.int64)
     bucket = bucket.to(tl.int64)
     program = tl.program_id(0).to(tl.int64)
@@ -90,8 +94,10 @@ def tile(count, bucket, across, ROWS: tl.constexpr, COLS: tl.constexpr) -> tl.te
 def write_codes(
     payload, codes, number, inside, header, count, bucket, WIDTH: tl.constexpr, BYTES: tl.constexpr
 ) -> None:
-    """Write the codes (ROWS, COLS) int32 of a tile, which are 0 if there is no element. The codes of every
-    bucket start at a whole byte behind `header` bytes; BYTES as for `pack`."""
+    """Write the codes (ROWS, COLS) int32 of a tile, which must be 0 if there is no element.
+
+    The codes of every bucket start at a whole byte, after `header` bytes; BYTES as for `pack`.
+    """
     rows: tl.constexpr = codes.shape[0]
     groups: tl.constexpr = codes.shape[1] // 8
     bucket = bucket.to(tl.int64)

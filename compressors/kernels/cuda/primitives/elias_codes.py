@@ -27,7 +27,7 @@ def _bit_length(value) -> tl.tensor:
 
 @triton.jit
 def _reverse_bits(value, length) -> tl.tensor:
-    """Return the lowest `length` bits, 1 to 32, of int64 in the opposite order."""
+    """Return the lowest `length` bits, 1 to 32, of int64 in reverse order."""
     value = ((value >> 1) & 0x55555555) | ((value & 0x55555555) << 1)
     value = ((value >> 2) & 0x33333333) | ((value & 0x33333333) << 2)
     value = ((value >> 4) & 0x0F0F0F0F) | ((value & 0x0F0F0F0F) << 4)
@@ -38,7 +38,7 @@ def _reverse_bits(value, length) -> tl.tensor:
 
 @triton.jit
 def omega(value) -> tl.tensor:
-    """Return the codes of int64, their first bits lowest, and their lengths, at most 43: both int64."""
+    """Return the Elias omega codes of int64, their first bits lowest, and their lengths, at most 43: both int64."""
     code = tl.zeros(value.shape, tl.int64)
     length = tl.full(value.shape, 1, tl.int64)
     for _ in tl.static_range(_GROUPS):
@@ -51,8 +51,7 @@ def omega(value) -> tl.tensor:
 
 @triton.jit
 def or_bits(words, begin, code, mask) -> None:
-    """Set the ones of codes of at most 63 bits (int64) from bit `begin` on; other programs may do so in the same
-    words."""
+    """Set the bits of codes, at most 63 bits each (int64), from bit `begin` on; atomically, as programs share words."""
     word = words + (begin >> 5)
     shift = begin & 31
     low = code << shift

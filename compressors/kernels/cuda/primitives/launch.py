@@ -8,7 +8,7 @@ What a kernel gets as `tl.constexpr` is compiled into it; kernels name their oth
 (`.to(tl.int64)`), since a tensor may have more than 2^31 elements.
 
 A decoder that finds bytes that no encoder can have written raises a flag in the memory of the GPU (`make_flag`,
-`is_raised`), which is read once the kernel is through: one wait for the GPU per payload.
+`is_raised`). It is read when the kernel has finished: one wait for the GPU per payload.
 """
 
 from __future__ import annotations

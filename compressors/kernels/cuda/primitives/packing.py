@@ -18,8 +18,10 @@ _GROUPS = 128
 
 @triton.jit
 def pack(codes, WIDTH: tl.constexpr, BYTES: tl.constexpr) -> tl.tensor:
-    """Pack (groups, 8) int32 below 2^WIDTH into (groups, BYTES) uint8, of which the first WIDTH columns count;
-    BYTES is the power of two from WIDTH on."""
+    """Pack (groups, 8) int32 below 2^WIDTH into (groups, BYTES) uint8, of which the first WIDTH columns are used.
+
+    BYTES is the smallest power of two that is at least WIDTH.
+    """
     groups: tl.constexpr = codes.shape[0]
     fields = tl.reshape(codes.to(tl.uint64), (groups, 2, 4)) << (WIDTH * tl.arange(0, 4)[None, None, :]).to(tl.uint64)
     words = tl.sum(fields, axis=2)
@@ -36,7 +38,7 @@ def pack(codes, WIDTH: tl.constexpr, BYTES: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def pack_at(payload, codes, begin, end, WIDTH: tl.constexpr, BYTES: tl.constexpr) -> None:
-    """Write `codes` (groups, 8), of which group g starts at byte `begin[g]` (int64); no byte from `end[g]` on."""
+    """Write `codes` (groups, 8), group g from byte `begin[g]` (int64) on, but no byte from `end[g]` on."""
     packed = pack(codes, WIDTH, BYTES)
     column = tl.arange(0, BYTES)[None, :]
     place = begin[:, None] + column
@@ -45,9 +47,9 @@ def pack_at(payload, codes, begin, end, WIDTH: tl.constexpr, BYTES: tl.constexpr
 
 @triton.jit
 def unpack_at(payload, begin, index, mask, WIDTH: tl.constexpr) -> tl.tensor:
-    """Return code `index` (int64) of those that start at byte `begin` (int64), as int32; if `mask`, else 0.
+    """Return code number `index` (int64) of the codes that start at byte `begin` (int64), as int32; 0 outside `mask`.
 
-    Any shape. Reads no byte behind the one that holds the code's last bit.
+    Shapes are arbitrary. No byte is read after the one with the code's last bit.
     """
     bit = index * WIDTH
     place = payload + begin + (bit >> 3)
@@ -62,7 +64,7 @@ def unpack_at(payload, begin, index, mask, WIDTH: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def store_words(payload, index, bits, mask) -> None:
-    """Write `bits` (n,) int32 into `payload` as little-endian words with the indices `index` (n,) int64."""
+    """Write `bits` (n,) int32 into `payload`, as little-endian 32-bit words with the indices `index` (n,) int64."""
     byte = tl.arange(0, 4)[None, :]
     value = (bits[:, None] >> (8 * byte)) & 0xFF
     tl.store(payload + 4 * index[:, None] + byte, value.to(tl.uint8), mask=mask[:, None] & (byte < 4))

@@ -1,4 +1,4 @@
-"""A flat tensor as buckets: rows of equal length, and a shorter last one.
+"""Divide a flat tensor into buckets: rows of equal length, and a shorter last one.
 
 Kernels in plain torch work on the full buckets as a matrix, and on the last one as a matrix with one row.
 """
@@ -37,8 +37,8 @@ def sections(
 def lane_sums(values: torch.Tensor, lanes: int = 8) -> torch.Tensor:
     """Return sums of the rows of `values` (b, n) in float64, in the order that is part of every payload's definition.
 
-    Element i goes to lane i mod `lanes`, the lanes are summed from left to right, and halves of them are
-    added until one is left (`lanes` is a power of two).
+    Element i goes to lane i mod `lanes` (a power of two), each lane is summed from left to right, and one half of the
+    lanes is added to the other until one is left.
     """
     values = torch.nn.functional.pad(values.double(), (0, -values.shape[1] % lanes))
     total = values.new_zeros(len(values), lanes)

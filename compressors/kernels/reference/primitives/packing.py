@@ -14,7 +14,7 @@ def pack(codes: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def unpack(payload: torch.Tensor, count: int, width: int) -> torch.Tensor:
-    """Return the inverse of `pack`: (..., ceil(n * width / 8)) uint8 -> (..., count) int64."""
+    """Unpack the codes that `pack` has packed: (..., ceil(n * width / 8)) uint8 -> (..., count) int64."""
     bits = ((payload.long()[..., None] >> torch.arange(8, device=payload.device)) & 1).flatten(-2)
     bits = bits[..., : count * width].unflatten(-1, (count, width))
     return (bits << torch.arange(width, device=payload.device)).sum(-1)
