@@ -1,4 +1,4 @@
-"""Keep the state of compressors, memories and optimizers from step to step, and convert it to and from a `state_dict`.
+"""Keep the state of compressors, memories and optimizers from step to step, and convert it to and from `state_dict`s.
 """
 
 from __future__ import annotations

@@ -26,17 +26,16 @@ def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Spectral(Compressor):
-    """The frame of methods that send some atoms sigma_i u_i v_i^T of the singular value decomposition.
+    """The base class of methods that send some atoms sigma_i u_i v_i^T of the singular value decomposition.
 
-    A tensor of shape (d0, d1, ...) is taken as the matrix (d0, d1 * ...). Subclasses say how many atoms travel
-    and which.
+    A tensor of shape (d0, d1, ...) is taken as the matrix (d0, d1 * ...). Subclasses choose the atoms to send.
 
     1-D tensors, and matrices whose expected factors would not be smaller than the matrix, are sent dense.
     The shape alone decides that: a decision on the sampled outcome would be a bias.
 
     Payload, everything little-endian float32, for r kept atoms of a (rows, columns) matrix:
-        r x rows left factors, then r x columns right factors, where r * (rows + columns) < rows * columns;
-        else the dense matrix, rows * columns. The length says which, and r: there is no header.
+        r x rows left factors, then r x columns right factors, if r * (rows + columns) < rows * columns;
+        else the dense matrix, rows * columns. The length determines which, and r: there is no header.
 
     A matrix with NaN or Inf in it arrives as NaN in every element, a dense tensor as it is. float64 is
     rounded to float32 first.

@@ -60,9 +60,9 @@ class ScaledResidual(UnitMemory):
     """Error feedback scaled by learning rates: p = (lr of the last step / lr) * e + g, e = p - Q(p).
 
     Zheng, Huang and Kwok, "Communication-efficient distributed blockwise momentum SGD with error-feedback"
-    (dist-EF-SGDM), NeurIPS 2019, Algorithm 1; BytePS does the same. What was withheld was meant for a step of
-    the old learning rate: with the plain residual, a drop to a tenth shrinks it to a tenth too. So the sum of
-    lr * Q(p) over the steps, and lr * e at last, is the sum of lr * g.
+    (dist-EF-SGDM), NeurIPS 2019, Algorithm 1; BytePS does the same. The residual was meant for a step of
+    the old learning rate: without scaling, a drop of the rate to a tenth shrinks its effect to a tenth too. With it,
+    the sum of lr * Q(p) over the steps, plus the last lr * e, is the sum of lr * g.
 
     In a step with the learning rate 0 nothing moves the model: the gradient goes as it is, and the residual
     waits for the next step. With a constant rate it is `residual`, at the same cost.

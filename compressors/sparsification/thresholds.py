@@ -19,11 +19,11 @@ from gradsweep.options.parameters import integer, number
 @dataclasses.dataclass(frozen=True)
 class ThresholdV(Sparsifier):
     """The elements with |x| >= `threshold` (Dutta et al., "On the discrepancy between the theoretical analysis and
-    practical implementations of compressed communication", AAAI 2020; Sahu et al., "Rethinking gradient
-    sparsification as total error minimization", NeurIPS 2021, which calls it hard-threshold).
+    practical implementations of compressed communication", AAAI 2020; Sahu et al., "Rethinking gradient sparsification
+    as total error minimization", NeurIPS 2021, which calls it hard-threshold).
 
-    How much travels follows the gradient: nothing when all elements are below, everything when none is. The
-    error is not a part of the gradient, but bounded by the threshold alone.
+    The number of elements sent depends on the gradient: none if all are below the threshold, all if none is. The
+    error is bounded by the threshold alone, not by a share of the gradient.
 
     Payload and values: see `Sparsifier`. NaN and Inf are above every threshold. The comparison is that of real
     numbers: the threshold is not rounded.
@@ -46,10 +46,9 @@ class ThresholdV(Sparsifier):
 @dataclasses.dataclass(frozen=True)
 class AdaptiveThreshold(Sparsifier):
     """The elements with |2 x| >= max |x|: the "adaptive threshold" of the experiments of Dutta et al., "On the
-    discrepancy between the theoretical analysis and practical implementations of compressed communication",
-    AAAI 2020.
+    discrepancy between the theoretical analysis and practical implementations of compressed communication", AAAI 2020.
 
-    Nothing is to be chosen, and nothing says how much travels. A tensor of zeros sends nothing.
+    There is no threshold to choose, and no bound on the number of elements sent. A tensor of zeros sends nothing.
 
     Payload and values: see `Sparsifier`. Where there are NaN or Inf, those are what is sent, all of them.
     """

@@ -150,8 +150,7 @@ class ReportTable:
         caption: the settings that all its runs share.
         remarks: notes on all its runs together.
         records: for programs, unrounded and in the units of `Report.runs`: one for each cell, or for each run in a
-            table
-            with a row for each run. All have the same keys. None stands for an unknown value.
+            table with a row for each run. All have the same keys. None stands for an unknown value.
         topic: the section of the report to which it belongs, one of `measures.TOPICS`.
     """
 

@@ -74,7 +74,7 @@ class Layout:
         return runs[runs["status"] == run_directory.DONE]
 
     def find_unfair(self) -> list[str]:
-        """Return the columns in `UNFAIR` that hold for some run."""
+        """Return the flags in `UNFAIR`, such as few timed steps, that are true for some run."""
         runs = self.get_done_runs()
         return [column for column in UNFAIR if runs[column].any()]
 

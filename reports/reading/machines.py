@@ -33,8 +33,7 @@ def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     Args:
         records: provenance.json of the attempts from which its figures come. The rates are those of the last attempt;
-            if it
-            had several nodes, each rate is that of the slowest node, for which the others wait.
+            if it had several nodes, each rate is that of the slowest node, for which the others wait.
     """
     nodes = [node for record in records for node in run_directory.nodes_of(record)]
     found: dict[str, Any] = {

@@ -20,7 +20,7 @@ NO_FILE: Stamp = (-1, -1)
 
 @dataclasses.dataclass(frozen=True)
 class LeftOut:
-    """Something that a report leaves out, and the reason."""
+    """A file or directory that a report leaves out, and the reason."""
 
     path: Path
     reason: str

@@ -86,7 +86,7 @@ def _open_in(directory: int, name: str, flags: int) -> int:
 
 
 def render_listing(descriptor: int, names: Sequence[str]) -> bytes:
-    """Return a page with links to the content of a run's directory."""
+    """Return an HTML page with links to the content of a run's directory."""
     lines = []
     for name in sorted(os.listdir(descriptor)):
         try:

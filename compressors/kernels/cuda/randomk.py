@@ -1,5 +1,4 @@
-"""Random subsets on a GPU: a kernel draws the numbers, and torch sorts them; `reference.randomk` says what is computed.
-"""
+"""Random subsets on a GPU: a kernel draws numbers, and torch sorts them; `reference.randomk` says what is computed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Statistics to which SIDCo fits distributions, in one pass each, in an order of operations that all kernels keep.
 
-Sums are those of `sums`. A sum of logarithms would depend on the library's logarithm. So magnitudes are split into 2^e
-* m with m in [1, 2), exponents are added as integers, and mantissas are multiplied in this order: the elements of a
+Sums are those of `sums`. A sum of logarithms would depend on the library's logarithm. So magnitudes are split into m *
+2^e with m in [1, 2), exponents are added as integers, and mantissas are multiplied in this order: the elements of a
 chunk of CHUNK in LANES lanes, from left to right (products stay below 2^256); the mantissas of the lanes, one half by
 the other until one is left (below 2^16); the products of the chunks by the same rule again.
 """

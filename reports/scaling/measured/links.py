@@ -35,8 +35,7 @@ class Links:
         alpha: one-way latency of a short message, in s.
         beta: s per byte of payload.
         per_message, per_byte: CPU time per message and per byte in s, as usual with such links; used if no run has
-        measured
-            it.
+            measured it.
         is_typed: `per_message` was typed on the command line, and is used in any case.
         is_emulated: the links were measured on an emulated network.
     """

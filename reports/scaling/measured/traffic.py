@@ -96,14 +96,12 @@ class Traffic:
             `swaps`, the whole message.
         answered: with `sharded`, bytes of the means of all shards.
         sums, gathers: the numbers of successive calls into which `summed` and `gathered` are divided, with `lanes` and
-        up
-            to GROWING_FROM workers (see `count_calls`).
+            up to GROWING_FROM workers (see `count_calls`).
         rounds: the number of sums that wait for the result of the previous sum.
         sizes: the number of exchanges of payload sizes, before the payloads.
         agreements: the number of sums of a few numbers, before all else.
         early: the number of sums and gathers that leave during backward if the exchange overlaps with it; rounds,
-            swaps,
-            shards, and calls that wait for an agreement are none of them.
+            swaps, shards, and calls that wait for an agreement are none of them.
         degree: the number of neighbours in a gossip; 0: all other workers.
         every: the number of steps from one exchange to the next.
         grows: in a gossip a worker has lg W neighbours, whatever `degree` says.

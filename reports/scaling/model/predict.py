@@ -44,8 +44,7 @@ class Prediction:
         low, high: the interval of a predicted step's time; nan if there is none, or the step was measured.
         alone: the step time of a single worker that neither encodes nor communicates.
         is_measured: a run had exactly these conditions: this network, this many workers and samples, and for each
-            worker
-            cores and a host of its own.
+            worker cores and a host of its own.
         raced: the ratio that a race has measured; None without a race.
     """
 

@@ -84,7 +84,7 @@ def format_predicted(is_measured: bool, value: str, low: float = math.nan, high:
 
 
 def _make_record(one: Prediction) -> dict[str, Any]:
-    """Return the record of a prediction for programs."""
+    """Return the figures of a prediction as a record for programs: values by column."""
     step = one.step
     return {
         "iterations_per_second": one.iterations_per_second,

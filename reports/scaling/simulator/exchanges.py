@@ -24,10 +24,8 @@ class SimulatedTraining:
         update_s: the time to update the parameters.
         staleness: the staleness of the exchange `asynchronous`.
         part_bytes: returns, for a number of workers, the largest part of a collective: longer messages are sent in
-            equal
-            parts, one after another, each a collective of its own, as in training (trainers/lanes). Messages to
-            neighbours
-            and servers are not divided.
+            equal parts, one after another, each a collective of its own, as in training (trainers/lanes). Messages to
+            neighbours and servers are not divided.
     """
 
     compute: Compute

@@ -23,8 +23,7 @@ class PlannedRound:
         wire_s: from the departure of a message's first byte to that of its last.
         sums_s: the time that each endpoint takes to add up what it has received.
         shift: the distance at which every endpoint up to `members` sends an equal message to the endpoint ahead; None
-            if
-            the round has other messages.
+            if the round has other messages.
     """
 
     round: Round

@@ -19,8 +19,7 @@ class Course:
         finished: when the step was finished, (steps, workers).
         engine: `rounds` or `events`.
         exact: the times are exactly those of the model; else messages of different workers met on links, and were
-            assumed
-            to share them as if all messages of a round were in transit at once.
+            assumed to share them as if all messages of a round were in transit at once.
     """
 
     ready: Floats

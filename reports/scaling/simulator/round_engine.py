@@ -173,8 +173,7 @@ class _RoundPlayer:
 
         Args:
             period: the number of repetitions in a period: W for messages round a ring of W, in which a late worker's
-                delay
-                travels round; 2 for whole schedules, since a delay that two workers swap returns in the second
+                delay travels round; 2 for whole schedules, since a delay that two workers swap returns in the second
                 repetition.
             rounds: the repeated rounds.
         """
