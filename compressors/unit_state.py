@@ -1,5 +1,4 @@
-"""Keep the state of compressors, memories and optimizers from step to step, and convert it to and from `state_dict`s.
-"""
+"""Keep the state of compressors, memories and optimizers from step to step, and convert it to and from state dicts."""
 
 from __future__ import annotations
 
