@@ -35,7 +35,7 @@ class Findings:
 
 
 def run(names: list[str], draws: int, error_level: float) -> int:
-    """Check the methods and print a table; return 1 if a promise is broken, else 0."""
+    """Check the methods against their laws (error bounds) and print a table; return 1 if one does not hold, else 0."""
     compressors = parse_all(names)
     level = Level(error_level, measured_laws.count_comparisons(len(compressors)))
     found = [check(compressor, draws, level) for compressor in compressors]

@@ -46,7 +46,7 @@ def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
 
 
 def explain_disturbance(run: Run) -> str | None:
-    """Return a sentence if other programs disturbed a run's training, judged by the best yardstick of its sweep.
+    """Return a sentence if other programs slowed down a run's training, by the fastest yardstick reading of its sweep.
 
     None: they did not, or it is not known.
     """

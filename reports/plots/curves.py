@@ -264,7 +264,9 @@ Band = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _make_bands(runs: pd.DataFrame, sides: Sequence[RunPoints]) -> dict[str, list[Band]]:
-    """Return by label the bands between two curves, the means of both `sides` over the seeds; none without sides."""
+    """Return for each label the lower and upper curve of its band: the means over the seeds of the two `sides`.
+
+    Without `sides` there are no bands."""
     if not sides:
         return {}
     low, high = (make_lines(runs, side) for side in sides)

@@ -61,7 +61,7 @@ def build_fully_connected(shape: tuple[int, ...], classes: int, sigmoid: bool) -
 
 
 def build(config: options.LeNet | options.FC, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Build the network: input (N, *shape), output (N, classes); torch's own initial weights, as in the sources."""
+    """Build the network: input (N, *shape), output (N, classes); the weights are initialised by torch's defaults."""
     if isinstance(config, options.FC):
         return build_fully_connected(shape, classes, config.sigmoid)
     height, width = (((side - 4) // 2 - 4) // 2 for side in shape[1:])

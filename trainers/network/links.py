@@ -95,8 +95,9 @@ def choose_ends(hosts: Sequence[str]) -> list[int]:
 
 
 def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> tuple[int, Links | None]:
-    """Measure the links; return the number of hosts and, on rank 0, the figures (None for one rank). All ranks call
-    this.
+    """Measure the links; return the number of hosts and what was measured (None on ranks other than 0).
+
+    All ranks call this. With one rank there is nothing to measure: None.
 
     Takes about a second; more below 100 kbit/s, or where a message takes more than 50 ms one way.
 

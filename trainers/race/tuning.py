@@ -99,7 +99,7 @@ def tune_run(config: RunConfig, comm: MPI.Intracomm, directory: Path) -> RunConf
 
 
 def is_tuned(config: RunConfig) -> bool:
-    """Tell whether a run asks for a trial."""
+    """Tell whether a trial chooses the setting of a run's exchange (exchange=tuned)."""
     return bool(getattr(config.exchange, "tune", False))
 
 

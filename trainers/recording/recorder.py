@@ -325,7 +325,7 @@ class Recorder:
         return 1 / (step_s + margin), 1 / (step_s - margin)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of the state from which the figures are computed; all rows must have been combined."""
+        """Return a copy of the state from which the figures are computed; `combine` must have been called before."""
         assert not self._local, "combine() comes first"
         return {
             "steps": self._steps,

@@ -57,7 +57,7 @@ NOTHING_SENT = Traffic(0.0, 0.0, None)
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """All objects with which one worker computes its steps; `steps` are those of the whole run."""
+    """All objects with which one worker computes its steps; `steps` is their number in the whole run."""
 
     config: RunConfig
     device: torch.device
