@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,14 @@ SLOW = 0.9
 
 
 class Readings:
-    """All readings of a run's yardstick so far, from all its attempts, the same on all workers."""
+    """All readings of a run's yardstick so far, from all its attempts, the same on all workers.
 
-    def __init__(self) -> None:
+    Args:
+        start: steps before, for which no reading counts.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self._start = start
         self._steps: list[int] = []
         self._seconds: list[np.ndarray] = []
         self._best: dict[str, float] = {}
@@ -52,7 +57,7 @@ class Readings:
             "best_s": float(seconds.min()),
             "median_s": median,
             "spread": (high - low) / median,
-            "slow_s": _compute_quantile(seconds.max(1), np.diff(self._steps, prepend=0), SLOW),
+            "slow_s": _compute_quantile(seconds.max(1), np.diff(self._steps, prepend=self._start), SLOW),
             "cores_of_others": min(max(self._others_s / self._cores_s, 0.0), 1.0) if known else None,
             "readings": len(self._steps),
             "by_host": dict(sorted(self._best.items())),
@@ -61,8 +66,9 @@ class Readings:
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the state."""
         return {
+            "start": self._start,
             "steps": list(self._steps),
-            "seconds": [torch.tensor(seconds) for seconds in self._seconds],
+            "seconds": torch.from_numpy(np.array(self._seconds)),  # (readings, workers)
             "best": dict(self._best),
             "others_s": self._others_s,
             "cores_s": self._cores_s,
@@ -74,8 +80,10 @@ class Readings:
         Raises:
             ValueError: the state does not fit; nothing has been changed.
         """
+        state = {"start": 0, **state} if isinstance(state, Mapping) else state  # earlier versions have none
         unit_state.require_keys("yardstick readings", state, self.state_dict())
-        self._steps, self._seconds = list(state["steps"]), [seconds.numpy() for seconds in state["seconds"]]
+        self._start, self._steps = state["start"], list(state["steps"])
+        self._seconds = [seconds.numpy() for seconds in state["seconds"]]  # a list of tensors in earlier versions
         self._best = dict(state["best"])
         self._others_s, self._cores_s = state["others_s"], state["cores_s"]
 

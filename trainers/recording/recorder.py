@@ -348,8 +348,9 @@ class Recorder:
             ValueError: the state does not fit; nothing has been changed.
         """
         batches, readings = BatchMeans(), Readings()
-        added = {"batches": batches.state_dict(), "readings": readings.state_dict()}  # earlier versions have none
-        state = {**added, **state} if isinstance(state, Mapping) else state
+        if isinstance(state, Mapping):  # earlier versions have no batches and readings
+            unread = Readings(state.get("steps", 0))
+            state = {"batches": batches.state_dict(), "readings": unread.state_dict(), **state}
         unit_state.require_keys("a recorder", state, self.state_dict())
         for sums in (state["sums"], state["left_out"]):
             unit_state.require_keys("a recorder's sums", sums, self._sums)

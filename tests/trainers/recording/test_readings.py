@@ -72,6 +72,22 @@ def test_restored_readings_go_on_also_on_another_host() -> None:
     assert found is not None and found["by_host"] == {"a": 1.0, "b": 1.0, "c": 2.0}
 
 
+def test_a_state_has_one_tensor_and_that_of_an_earlier_version_has_many() -> None:
+    readings, earlier, later = Readings(), Readings(), Readings(100)
+    for number in (1, 2):
+        readings.add(number, reading(number, 3.0), HOSTS)
+    state = readings.state_dict()
+    assert state["seconds"].tolist() == [[1.0, 3.0], [2.0, 3.0]]
+    del state["start"]
+    earlier.load_state_dict({**state, "seconds": list(state["seconds"])})
+    assert earlier.summarise() == readings.summarise()
+    later.load_state_dict(Readings(100).state_dict())
+    later.add(101, reading(9.0, 9.0), HOSTS)
+    later.add(121, reading(1.0, 1.0), HOSTS)
+    found = later.summarise()
+    assert found is not None and found["slow_s"] == 1.0, "the first reading stands for one step, not for 101"
+
+
 def test_a_state_of_something_else_is_refused() -> None:
     with pytest.raises(ValueError, match="the state of yardstick readings has the keys"):
         Readings().load_state_dict({"steps": []})

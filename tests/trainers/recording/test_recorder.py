@@ -274,6 +274,7 @@ def test_a_restored_recorder_goes_on_and_an_older_state_has_no_readings(tmp_path
     state = first.state_dict()
     second.load_state_dict(state)
     older.load_state_dict({key: value for key, value in state.items() if key not in ("batches", "readings")})
+    assert older.readings.state_dict()["start"] == 20, "the first reading stands for no steps before"
     for step in range(21, 61):
         for recorder in (second, older):
             take(recorder, step, 1 + step % 7, [])
