@@ -34,6 +34,18 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
+def fill_added(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config with the sections and options that configs of earlier versions lack, with their values then.
+
+    So runs of earlier versions and of this one compare by what they compute.
+    """
+    filled = {**ADDED, **config}
+    for section, added in (*ADDED_OPTIONS.items(), *DECIDING.items()):
+        if isinstance(values := filled.get(section), Mapping):
+            filled[section] = {**added, **values}
+    return filled
+
+
 def signature_of_sections(sections: Mapping[str, str]) -> str:
     """Return the signature of a config, given its values by key in `canonical` form."""
     kept = {key: text for key, text in sections.items() if key not in NOT_IN_SIGNATURE and text != _ADDED.get(key)}

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradsweep.run_directory import count_ranks
-from gradsweep.signature import canonical, signature
+from gradsweep.signature import canonical, fill_added, signature
 from sweep.planning.races import SHARED
 from sweep.system import cores
 
@@ -36,7 +36,8 @@ def arrange_runs(runs: Sequence[tuple[Mapping[str, Any], float | None]]) -> list
     most = count_shared_cores(runs[0][0])
     groups: dict[str, list[int]] = {}
     for index, (config, _) in enumerate(runs):
-        groups.setdefault(canonical({key: config.get(key) for key in COMPARED}), []).append(index)
+        filled = fill_added(config)
+        groups.setdefault(canonical({key: filled.get(key) for key in COMPARED}), []).append(index)
     ranks = [(config["seed"], signature(config)) for config, _ in runs]
     lengths = [_compute_length(config, seconds, most) for config, seconds in runs]
     longest_first = sorted(groups.values(), key=lambda group: max(lengths[index] for index in group), reverse=True)

@@ -13,7 +13,7 @@ from gradsweep.errors import bad_value
 from gradsweep.files import read_json
 from gradsweep.options.exchange_setting import OPTIONS
 from gradsweep.run_directory import DIVERGED, DONE, FAILED, RACE_PLAN, RACES, RATIOS, TIMEOUT, Run, runs_of
-from gradsweep.signature import canonical
+from gradsweep.signature import canonical, fill_added
 from gradsweep.text import duration, plural
 from sweep.settings.race import ONLY, RaceSettings
 from sweep.settings.resolved_point import ResolvedPoint
@@ -184,8 +184,9 @@ def _group(configs: Mapping[K, Mapping[str, Any]]) -> dict[str, list[tuple[K, ..
     """Return, for each race, the tuples of keys whose configs have equal costs, the baseline's tuple first."""
     groups: dict[str, dict[str, list[K]]] = {}
     for key, config in configs.items():
-        place = canonical({section: config.get(section) for section in SHARED})
-        groups.setdefault(place, {}).setdefault(_describe_costs(config), []).append(key)
+        filled = fill_added(config)
+        place = canonical({section: filled.get(section) for section in SHARED})
+        groups.setdefault(place, {}).setdefault(_describe_costs(filled), []).append(key)
     found = {}
     for place, costs in groups.items():
         racers = [tuple(keys) for keys in costs.values()]

@@ -44,6 +44,15 @@ def set_cores(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
 
 
+def test_runs_of_earlier_versions_stand_among_those_of_this_one() -> None:
+    """A config without the sections that its version lacked is in no group of its own."""
+    grid = [make(name, seed) for name in METHODS for seed in range(8)]
+    expected = [describe(config) for config in arrange(grid)]
+    for config in grid[::3]:
+        del config["network"]
+    assert [describe(config) for config in arrange(grid)] == expected
+
+
 def test_seed_by_seed_and_each_in_another_order() -> None:
     grid = [make(name, seed) for name in METHODS for seed in range(8)]
     ordered = [describe(config) for config in arrange(grid)]

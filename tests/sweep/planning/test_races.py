@@ -11,6 +11,7 @@ import pytest
 from gradsweep.errors import UsageError
 from gradsweep.files import write_json
 from gradsweep.run_directory import CONFIG, RACE_PLAN, RATIOS, RESULT, STATE, Run
+from gradsweep.signature import ADDED_OPTIONS
 from sweep.planning.races import RaceGroup, explain_untuned, find_disturbed, group_runs, refuse_nothing_to_race
 from sweep.settings.race import ONLY, WITHOUT, RaceSettings, parse_race
 from sweep.settings.resolved_point import ResolvedPoint
@@ -72,6 +73,18 @@ def test_another_transport_is_another_place() -> None:
         config["mpi"] = {"transport": ("shm", "tcp")[number % 2]}
     races = group_runs(Path(), made)
     assert [[run.name[4:] for run in race.racers] for race in races] == [["0", "2"], ["1", "3"]]
+
+
+def test_runs_of_earlier_versions_race_with_those_of_this_one() -> None:
+    """A method without the options that its version lacked is the same method, in the same place."""
+    added = ADDED_OPTIONS["exchange"]
+    made = configs({}, {"compressor": "qsgd"}, {"seed": 1}, {"seed": 1, "compressor": "qsgd"})
+    for config in list(made.values())[:2]:
+        del config["network"]
+        config["exchange"] = {key: config["exchange"][key] for key in config["exchange"].keys() - added.keys()}
+    list(made.values())[3]["mpi"] = {"transport": "shm"}
+    (race,) = group_runs(Path(), made)
+    assert [[run.name[4:] for run in served] for served in race.racers.values()] == [["0", "2"], ["1", "3"]]
 
 
 @pytest.mark.parametrize(
