@@ -29,6 +29,7 @@ FILES = (
     run_directory.EPOCHS,
     run_directory.LOCAL_MODELS,
     run_directory.YARDSTICK,
+    run_directory.TUNED,
     run_directory.RESULT,
 )
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gradsweep import run_directory
-from gradsweep.files import write_json
+from gradsweep.files import read_json, write_json
 from gradsweep.run_directory import Run
 from sweep.directory import run_layout
 from sweep.directory.run_identity import Point
@@ -63,6 +63,7 @@ def take(runs: dict[Run, dict[str, Any]]) -> list[Run]:
 def test_what_is_finished_is_taken_with_all_that_a_report_reads(make: Make) -> None:
     earlier = list(make("10-00-00", [1, 2, 3]))
     finish(earlier[0])
+    write_json(earlier[0].path(run_directory.TUNED), {"overlap": True})
     finish(earlier[1], status=run_directory.DIVERGED)
     runs = make("11-00-00", [1, 2, 3, 4])
     first, second, *others = runs
@@ -74,6 +75,7 @@ def test_what_is_finished_is_taken_with_all_that_a_report_reads(make: Make) -> N
         run_directory.PENDING,
     ]
     assert first.result() == earlier[0].result() and first.path(run_directory.STEPS).read_text() == "step\n1\n"
+    assert read_json(first.path(run_directory.TUNED)) == {"overlap": True}
     assert first.state()["reused_from"] == str(earlier[0].directory)
     assert first.records() == earlier[0].records() != []
     assert [path.name for path in first.directory.iterdir() if path.name.startswith(".")] == []
