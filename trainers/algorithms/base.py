@@ -55,6 +55,10 @@ class Algorithm(ABC):
     def finish(self) -> Traffic:
         """Communicate the complete gradient and update the parameters; return the traffic."""
 
+    def close(self) -> None:
+        """Remove what refers to this object from the model, which other algorithms may share."""
+        return None
+
     def use_evaluation_parameters(self) -> contextlib.AbstractContextManager[None]:
         """Within the block, give the model the parameters for evaluation, the same on all workers.
 

@@ -33,6 +33,9 @@ class Synchronous(Algorithm):
             self.setup.optimizer.prepare(unit)
         self.setup.exchange.submit(unit)
 
+    def close(self) -> None:
+        self._arrivals.close()
+
     def finish(self) -> Traffic:
         setup = self.setup
         with setup.watch("encode"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from trainers.gradients.flat import Flat, Unit
 
@@ -24,11 +25,12 @@ class Arrivals:
         self._expecting = False
         self._sizes = [0] * len(self._order)  # parameters that overlap with each unit
         self._missing: list[int] = []
+        self._hooks: list[RemovableHandle] = []
         for _, parameter in flat.named:
             positions = [i for i, unit in enumerate(self._order) if _share_memory(unit.gradient, parameter.grad)]
             for position in positions:
                 self._sizes[position] += 1
-            parameter.register_post_accumulate_grad_hook(self._make_hook(positions))
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(self._make_hook(positions)))
 
     def _make_hook(self, positions: list[int]) -> Callable[[torch.Tensor], None]:
         def on_gradient(parameter: torch.Tensor) -> None:
@@ -58,6 +60,11 @@ class Arrivals:
         while self._position < len(self._order):
             self._submit_next()
         self._position = 0
+
+    def close(self) -> None:
+        """Remove the hooks from the parameters, which may outlive this object."""
+        while self._hooks:
+            self._hooks.pop().remove()
 
 
 def _share_memory(one: torch.Tensor, other: torch.Tensor | None) -> bool:

@@ -180,6 +180,7 @@ class Racer:
     def close(self) -> None:
         """Free the memory, threads and communicator of the run."""
         self._steps.close()
+        self.worker.algorithm.close()
         self.worker.exchange.close()
         if not self._shares:
             self._batches.close()

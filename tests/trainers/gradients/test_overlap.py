@@ -69,6 +69,18 @@ def test_units_leave_in_one_order_whatever_order_backward_takes(granularity: str
         assert all(torch.equal(gradient, units[index].gradient) for index, gradient in left)
 
 
+def test_nothing_arrives_after_close() -> None:
+    model = nn.Linear(4, 3)
+    flat = Flat(model)
+    left: list[str] = []
+    arrivals = Arrivals(flat, flat.cut_units("layer", 1.0), lambda unit: left.append(unit.name))
+    for arrived in (2, 2):
+        arrivals.expect()
+        model(torch.ones(2, 4)).sum().backward()
+        assert len(left) == arrived
+        arrivals.close()
+
+
 def test_a_gradient_that_comes_twice_is_an_error() -> None:
     model = nn.Linear(4, 3)
     flat = Flat(model)
