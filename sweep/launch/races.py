@@ -139,8 +139,9 @@ def _run_race(
     title += f"  {plural(len(group.racers), 'run')} with {plural(point.config['workers'], 'worker')}"
     print_line(reports.verbosity.info(), f"{title}, {race.seconds:g} s a heat at most", "dim")
     without: dict[str, str] = {}
+    untuned = None
     while len(group.racers) - len(without) >= min(2, len(group.racers)):
-        run = lay_out_race(group, point, race, without)
+        run = lay_out_race(group, point, race, without, untuned)
         task = tasks(run, point)
         limits = dataclasses.replace(task.limits, time_s=None)  # race.seconds is its limit
         # one rank a worker: a baseline with a server that has a rank of its own is left out of the race
@@ -153,10 +154,14 @@ def _run_race(
                 executor.poll()
                 _cancel_if_asked(executor, job, inbox)
                 time.sleep(POLL_S)
-        failed = None if job.status == run_directory.DONE else _find_culprit(run)
+        failed, in_trial = (None, False) if job.status == run_directory.DONE else _find_culprit(run)
         if failed is None:
             break
-        without[failed] = str(job.reason)
+        baseline = next(racer.name for racer in group.racers if racer.name not in without)
+        if failed == baseline and in_trial and untuned is None:
+            untuned = f"its trial failed: {job.reason}"
+        else:
+            without[failed] = str(job.reason)
     ratios = files.read_json(run.path(run_directory.RATIOS)) or {}
     heats = ratios.get("heats", []) if job.status == run_directory.DONE else []
     reports.events.write(RACE_ENDED, **about, status=job.status, reason=job.reason, heats=heats)
@@ -171,8 +176,9 @@ def _run_race(
         print_line(reports.verbosity.info(), f"{title}  nothing to compare")
         return job.status
     print_line(reports.verbosity.info(), f"{title}  done: {describe_precision(figures)}")
-    if baseline := describe_baseline(ratios):
-        print_line(reports.verbosity.info(), f"{title}  baseline {heats[0]['baseline']}: {baseline}", "dim")
+    described, name = describe_baseline(ratios), heats[0]["baseline"]
+    if described and name == ratios.get("tuned_run", next(iter(ratios["racers"]), None)):  # it has not left the race
+        print_line(reports.verbosity.info(), f"{title}  baseline {name}: {described}", "dim")
     return job.status
 
 
@@ -196,7 +202,9 @@ def _cancel_if_asked(executor: RunExecutor, job: Job, inbox: Inbox) -> None:
             inbox.hold()
 
 
-def lay_out_race(group: RaceGroup, point: ResolvedPoint, race: RaceSettings, without: Mapping[str, str]) -> Run:
+def lay_out_race(
+    group: RaceGroup, point: ResolvedPoint, race: RaceSettings, without: Mapping[str, str], untuned: str | None = None
+) -> Run:
     """Create the race's directory, which looks like that of a run with the baseline's config; return it.
 
     Only result.json of an earlier race is removed; its measurements stay until the ranks replace them. Anything in the
@@ -205,6 +213,7 @@ def lay_out_race(group: RaceGroup, point: ResolvedPoint, race: RaceSettings, wit
     Args:
         point: the point of the baseline's run.
         without: the names of runs that are left out of the race, each with the reason.
+        untuned: why the exchange of the baseline is not tuned, if nothing else says so.
     """
     run = Run(group.directory)
     if not run.directory.parent.is_dir():
@@ -218,17 +227,20 @@ def lay_out_race(group: RaceGroup, point: ResolvedPoint, race: RaceSettings, wit
     run.path(run_directory.RESULT).unlink(missing_ok=True)
     create_runs([RunLocation(point, run, signature(point.config), is_laid_out=False)])
     overrides = point.overrides or group.baseline.state().get("overrides") or ()
-    untuned = explain_untuned(race, point.config, [word for word in overrides if isinstance(word, str)])
-    plan = group.build_plan(race.seconds, race.precision, without, untuned)
+    why = explain_untuned(race, point.config, [word for word in overrides if isinstance(word, str)])
+    plan = group.build_plan(race.seconds, race.precision, without, why or untuned)
     files.write_json(run.path(run_directory.RACE_PLAN), plan)
     return run
 
 
-def _find_culprit(run: Run) -> str | None:
-    """Return the name of the run that failed in the last attempt at a race; None if no rank names a run."""
+def _find_culprit(run: Run) -> tuple[str | None, bool]:
+    """Return the name of the run that failed in the last attempt at a race, and whether it was in its trial.
+
+    The name is None if no rank names a run.
+    """
     for number in run.attempt_numbers()[-1:]:
         for path in sorted(run.attempt(number).glob(run_directory.FAILURE.format(rank="*"))):
-            name = (files.read_json(path) or {}).get("run")
-            if isinstance(name, str):
-                return name
-    return None
+            failure = files.read_json(path) or {}
+            if isinstance(name := failure.get("run"), str):
+                return name, failure.get("in_trial") is True
+    return None, False

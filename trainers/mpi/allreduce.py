@@ -71,6 +71,7 @@ def _find_variable() -> _ControlVariable | None:
     """Return the control variable of allreduce's algorithm; None if this MPI does not let a program choose it."""
     try:
         variable = _ControlVariable(_VARIABLE)
+        variable.write(variable.read())  # it may be readable only
         return variable if _ControlVariable(_NEEDED).read_flag() else None
     except LookupError:
         return None

@@ -43,7 +43,7 @@ Report = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 
 
 @contextmanager
-def blame(run: str) -> Iterator[None]:
+def blame(run: str, in_trial: bool = False) -> Iterator[None]:
     """Convert errors raised within the block into a RunFailed that names `run`.
 
     Raises:
@@ -52,7 +52,7 @@ def blame(run: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise RunFailed(run, error) from error
+        raise RunFailed(run, error, in_trial) from error
 
 
 class Heat:
@@ -63,7 +63,7 @@ class Heat:
         racers: the runs by name; the first is the baseline.
         plan: has the duration and the required precision.
         random: generator for the order of turns, in the same state on all ranks.
-        yardstick: read about once a second between two rounds.
+        yardstick: read about once a second between two rounds, and at the end.
         report: called on rank 0 about twice a second, and at the end.
         least_rounds: the smallest number of rounds, however long they take.
     """
@@ -106,14 +106,18 @@ class Heat:
         while not over:
             stopped = self._take_round()
             now = time.monotonic()
+            figures: dict[str, Any] | None = None
             over = stopped or len(self.racers) < self._least or now - began > self.plan.seconds
             if self.comm.rank == 0 and (over or now - reported > REPORT_EVERY_S):
                 figures = self.compute_figures()
                 precise = all(figure["precision"] <= self.plan.precision for figure in figures["runs"].values())
                 over = over or (precise and self._rounds >= LEAST_PRECISE_ROUNDS)
-                self._report(figures, self._rows)
-                self._rows, reported = [], time.monotonic()
             over = self.comm.bcast(over and (stopped or self._rounds >= self._least_rounds))
+            if over and self._unread_s:
+                self._read_yardstick()
+            if figures is not None:
+                self._report(self.compute_figures() if over else figures, self._rows)
+                self._rows, reported = [], time.monotonic()
         return stopped
 
     def _choose_block_lengths(self) -> None:

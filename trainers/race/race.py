@@ -101,7 +101,7 @@ class Race:
         """What a step of each run sends, for the cost model (python -m reports scaling)."""
         self._has_written = False
         self._settings: dict[str, Any] = {}
-        """What ratios.json says of the settings of exchanges: `tuned` or `untuned` of the baseline, `also_tuned`."""
+        """What ratios.json says of settings of exchanges: `tuned` or `untuned` of the run `tuned_run`, `also_tuned`."""
 
     def run(self) -> bool:
         """Race all runs; return whether a signal has ended the race early.
@@ -118,7 +118,10 @@ class Race:
         names = [name for name in configs if name not in self._left_out]
         least = min(2, len(configs))  # a plan of one run is to measure its throughput again
         if len(names) >= least:
-            configs |= self._tune({name: configs[name] for name in names})
+            tuned = self._tune({name: configs[name] for name in names})
+            if tuned is None:
+                return True  # the figures of an earlier race stay
+            configs |= tuned
         stopped = False
         while len(names) >= least and not stopped:
             racers = self._set_up({name: configs[name] for name in names})
@@ -133,12 +136,15 @@ class Race:
         self._write(finished=not stopped)
         return stopped
 
-    def _tune(self, configs: Mapping[str, RunConfig]) -> dict[str, RunConfig]:
+    def _tune(self, configs: Mapping[str, RunConfig]) -> dict[str, RunConfig] | None:
         """Return the configs with the exchange settings that trials find.
 
         A trial is held for the baseline `none`, unless the plan says why not, and for runs with exchange.tune. A
         setting that a run has found before its training is used again. The trials take at most half of the time of the
         heats.
+
+        Returns:
+            None if a signal has ended a trial.
         """
         began = time.monotonic()
         found, tuned = dict(configs), dict[str, Any]()
@@ -146,14 +152,18 @@ class Race:
             is_baseline = len(configs) > 1 and name == next(iter(configs))
             why = self._explain_untuned(config, is_baseline)
             if why is None:
-                with blame(name):
+                with blame(name, in_trial=True):
                     known = read_tuned(self._find_run(name), config) if is_tuned(config) else None
                     seconds = min(TRIAL_S, TRIAL_PART * self.plan.seconds)
-                    tuned[name] = self.comm.bcast(known) or find_setting(config, self.comm, seconds)
-                    found[name] = apply_tuned(config, tuned[name])
+                    setting = self.comm.bcast(known) or find_setting(config, self.comm, seconds)
+                    if setting is None:
+                        return None
+                    tuned[name], found[name] = setting, apply_tuned(config, setting)
             elif is_baseline:
                 self._settings["untuned"] = {**describe_setting(config), "why": why}
         baseline = next(iter(configs), None)
+        if len(configs) > 1:
+            self._settings["tuned_run"] = baseline
         if baseline in tuned:
             self._settings["tuned"] = tuned.pop(baseline)
         if tuned:

@@ -78,11 +78,14 @@ def describe_setting(config: RunConfig) -> dict[str, Any]:
     return Setting(exchange.overlap, part_mib, (exchange.allreduce or RING) if _sums(config) else None)._asdict()
 
 
-def tune_run(config: RunConfig, comm: MPI.Intracomm, directory: Path) -> RunConfig:
+def tune_run(config: RunConfig, comm: MPI.Intracomm, directory: Path) -> RunConfig | None:
     """Return the config of a run with the setting that a trial finds; without exchange.tune, return it unchanged.
 
     The first attempt of a run holds the trial and writes the setting into tuned.json. Later attempts use this setting,
     so that a run that continues from a checkpoint computes the same. All workers call this.
+
+    Returns:
+        None if a signal has ended the trial.
 
     Raises:
         UsageError: the run cannot be built.
@@ -93,6 +96,8 @@ def tune_run(config: RunConfig, comm: MPI.Intracomm, directory: Path) -> RunConf
     tuned = comm.bcast(read_tuned(directory, config) if comm.rank == 0 else None)
     if tuned is None:
         tuned = find_setting(config, comm, TRIAL_S)
+        if tuned is None:
+            return None
         if comm.rank == 0:
             write_json(directory / TUNED, tuned)
     return apply_tuned(config, tuned)
@@ -118,7 +123,7 @@ def apply_tuned(config: RunConfig, tuned: Mapping[str, Any]) -> RunConfig:
     return Setting(*(tuned[field] for field in Setting._fields)).apply_to(config)
 
 
-def find_setting(config: RunConfig, comm: MPI.Intracomm, seconds: float) -> dict[str, Any]:
+def find_setting(config: RunConfig, comm: MPI.Intracomm, seconds: float) -> dict[str, Any] | None:
     """Find the fastest exchange setting of a run; return it with the seconds of a step of all tried settings.
 
     All workers call this.
@@ -126,6 +131,9 @@ def find_setting(config: RunConfig, comm: MPI.Intracomm, seconds: float) -> dict
     Args:
         comm: one rank for each worker.
         seconds: approximate duration of the trial.
+
+    Returns:
+        None if a signal to a rank has ended the trial.
 
     Raises:
         UsageError: the run cannot be built.
@@ -137,6 +145,8 @@ def find_setting(config: RunConfig, comm: MPI.Intracomm, seconds: float) -> dict
     finally:
         trial.close()
         gc.collect()  # hooks refer to the model and back
+    if trial.is_stopped:
+        return None
     tried = [{**setting._asdict(), "step_s": step_s} for setting, step_s in trial.step_s.items()]
     return {**found._asdict(), "tried": sorted(tried, key=lambda each: each["step_s"])}
 
@@ -146,20 +156,24 @@ class _Trial:
 
     Attributes:
         step_s: by tried setting, the seconds of a step in its last heat.
+        is_stopped: whether a signal to a rank has ended the trial.
     """
 
     def __init__(self, config: RunConfig, comm: MPI.Intracomm, seconds: float) -> None:
         import numpy as np
+        from mpi4py import MPI
 
         from trainers.devices.yardstick import Yardstick
 
         self.comm, self._config = comm, copy.deepcopy(config)  # parts of a config, such as a memory, have state
+        self._can_overlap = bool(comm.allreduce(MPI.Query_thread() >= MPI.THREAD_MULTIPLE, MPI.LAND))
+        self.is_stopped = False
         self._deadline = time.monotonic() + seconds
         self._random = np.random.default_rng(config.seed)
         self._yardstick = Yardstick(comm, config.threads_per_worker)
         self.step_s: dict[Setting, float] = {}
         self._racers: dict[Setting, Racer] = {}
-        self._first = self._build(_choose_first(config))
+        self._first = self._build(_choose_first(config, comm))
         self._heats = 0
         """How many more there will be."""
 
@@ -201,9 +215,11 @@ class _Trial:
         return left[0]
 
     def _is_possible(self, setting: Setting) -> bool:
-        """Tell whether no rule forbids a setting (such as overlap with local SGD)."""
+        """Tell whether MPI allows a setting, and no rule forbids it (such as overlap with local SGD)."""
         from trainers.rules.check import check_together
 
+        if setting.overlap and not self._can_overlap:
+            return False
         try:
             check_together(setting.apply_to(self._config))
         except UsageError:
@@ -211,7 +227,7 @@ class _Trial:
         return True
 
     def _is_over(self) -> bool:
-        return bool(self.comm.bcast(time.monotonic() > self._deadline))
+        return self.is_stopped or bool(self.comm.bcast(time.monotonic() > self._deadline))
 
     def _race(self, settings: Sequence[Setting]) -> dict[Setting, float]:
         """Race settings in a heat, as far as there is memory for them; return the seconds of a step of each."""
@@ -227,7 +243,7 @@ class _Trial:
             if setting not in self._racers and has_room(self.comm, self._first.worker.device, largest):
                 self._build(setting)
         racers = {repr(setting): self._racers[setting] for setting in settings if setting in self._racers}
-        seconds = max(self._deadline - time.monotonic(), 0.01) / max(self._heats, 1)
+        seconds = self.comm.bcast(max(self._deadline - time.monotonic(), 0.01) / max(self._heats, 1))
         self._heats -= 1
         found: dict[str, float] = {}
 
@@ -235,7 +251,8 @@ class _Trial:
             found.update({name: run["step_s"] for name, run in figures["runs"].items()})
 
         plan = Plan((), seconds, PRECISION, 0)
-        Heat(self.comm, racers, plan, self._random, self._yardstick, note, least_rounds=1).run()
+        heat = Heat(self.comm, racers, plan, self._random, self._yardstick, note, least_rounds=1)
+        self.is_stopped = heat.run()
         found = self.comm.bcast(found)
         times = {setting: found.get(repr(setting), math.inf) for setting in settings if repr(setting) in racers}
         self.step_s.update(times)
@@ -247,12 +264,15 @@ class _Trial:
             racer.close()
 
 
-def _choose_first(config: RunConfig) -> Setting:
+def _choose_first(config: RunConfig, comm: MPI.Comm) -> Setting:
     """Return the default setting: no overlap, parts of the default size, and a ring if it can be chosen."""
+    from mpi4py import MPI
+
     from trainers.mpi import allreduce
     from trainers.mpi.message_sizes import part_bytes
 
-    chosen = RING if _sums(config) and allreduce.can_choose() else None
+    can_choose = comm.allreduce(allreduce.can_choose(), MPI.LAND)
+    chosen = RING if _sums(config) and can_choose else None
     return Setting(False, part_bytes(config.workers) / 2**20, chosen)
 
 

@@ -21,11 +21,12 @@ class RunFailed(Exception):
     Args:
         run: its name.
         error: why; it is raised from this.
+        in_trial: whether it was in the trial of the run's exchange, not in the race.
     """
 
-    def __init__(self, run: str, error: BaseException) -> None:
+    def __init__(self, run: str, error: BaseException, in_trial: bool = False) -> None:
         super().__init__(f"{run}: {type(error).__name__}: {error}")
-        self.run = run
+        self.run, self.in_trial = run, in_trial
 
 
 def find_cause(error: BaseException) -> str:

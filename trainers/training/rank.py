@@ -23,8 +23,9 @@ BROKEN = ("Connection reset by peer", "Connection closed by peer", "Broken pipe"
 GRACE_S = 10.0
 
 
-Tune = Callable[["RunConfig", "MPI.Intracomm", Path], "RunConfig"]
-"""Returns a config with the setting that its trial has found, if exchange.tune asks for one (race/tuning.py)."""
+Tune = Callable[["RunConfig", "MPI.Intracomm", Path], "RunConfig | None"]
+"""Returns a config with the setting that its trial has found, if exchange.tune asks for one (race/tuning.py); None if a
+signal has ended the trial."""
 
 
 def run(tune: Tune, directory: Path) -> None:
@@ -69,8 +70,12 @@ def train_run(config: RunConfig, comm: MPI.Intracomm, directory: Path, tune: Tun
             f"compute it again"
         )
     network = measure_network(config, comm, directory)
-    config = tune(config, comm, directory)
-    result = train(config, comm, directory)
+    tuned_config = tune(config, comm, directory)
+    if tuned_config is None:
+        result = {"status": PREEMPTED, "reason": "SIGUSR1 came before its first step", "steps": 0}
+    else:
+        config = tuned_config
+        result = train(config, comm, directory)
     if result["status"] == PREEMPTED:
         if comm.rank == 0:
             stopped = {"status": PREEMPTED, "reason": result["reason"], "step": result["steps"], "time": now()}
@@ -195,7 +200,7 @@ def report_failure(directory: Path, error: BaseException, rank: int) -> None:
     folder = find_attempt_directory(directory)
     with contextlib.suppress(OSError):  # a full disk must not hide what is on stderr
         report = {"rank": rank, "reason": reason, "cause": find_cause(error), "time": now()}
-        report |= {"run": error.run} if isinstance(error, RunFailed) else {}
+        report |= {"run": error.run, "in_trial": error.in_trial} if isinstance(error, RunFailed) else {}
         write_json(folder / FAILURE.format(rank=rank), report)
 
 

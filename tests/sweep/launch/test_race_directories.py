@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
+from sweep.console.console import Verbosity
 from sweep.directory.description import describe_command
 from sweep.launch import races
 from sweep.launch.races import describe_precision, lay_out_race, race_sweep
@@ -114,6 +117,32 @@ def test_precision_in_words() -> None:
     assert math.inf not in [each["precision"] for each in figures]
     assert describe_precision([*figures, without]) == "19 blocks, ratios without an interval"
     assert describe_precision([{**figures[0], "ratio": None}]) == "9 blocks, throughput to ±1 %"
+
+
+def test_a_baseline_whose_trial_failed_races_as_configured_once(group: RaceGroup, tmp_path: Path) -> None:
+    @dataclasses.dataclass
+    class Task:
+        limits: Any
+        module: Any = None
+        workers: int = 0
+
+    plans: list[Any] = []
+
+    def submit(tasks: Any) -> list[Any]:
+        run = Run(group.directory)
+        plans.append(files.read_json(run.path(run_directory.RACE_PLAN)))
+        attempt = run.attempt(len(plans))
+        attempt.mkdir()
+        files.write_json(attempt / "failure-0.json", {"run": group.baseline.name, "in_trial": True})
+        return [SimpleNamespace(ended=True, status="failed", reason="no memory")]
+
+    executor: Any = SimpleNamespace(submit_runs=submit)
+    events: Any = SimpleNamespace(events=Mock(), verbosity=Verbosity(quiet=True))
+    tasks: Any = lambda run, point: Task(point.settings.limits)  # noqa: E731
+    (config,) = make_configs(Path(), {}).values()
+    races._run_race(executor, tasks, group, resolved(config), RaceSettings(AUTO), "race", events, Mock())
+    assert [plan["untuned"] for plan in plans] == [None, "its trial failed: no memory"]
+    assert [plan["without"] for plan in plans] == [{}, {}], "then nothing is left to compare"
 
 
 def test_the_last_command_with_points_decides_whether_a_resume_races(

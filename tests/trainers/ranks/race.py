@@ -12,24 +12,26 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from mpi4py import MPI
 
 from gradsweep.csv_columns import PHASES, RACE_COLUMNS
 from gradsweep.files import read_json, write_json
 from gradsweep.options.exchange_setting import OPTIONS
-from gradsweep.run_directory import CONFIG, RACE, RACE_PLAN, RATIOS, RESULT, STOPPED, TUNED
+from gradsweep.run_directory import CONFIG, RACE, RACE_PLAN, RATIOS, RESULT, STEPS, STOPPED, TUNED
 from tests.trainers.configs import compose_config
 from tests.trainers.ranks import checkpoint
 from tests.trainers.ranks.checkpoint import COMM, folder
 from tests.trainers.ranks.exchange import main
 from trainers.config import run_config
 from trainers.devices import memory, yardstick
-from trainers.mpi import message_sizes, stopping
+from trainers.mpi import allreduce, message_sizes, stopping
 from trainers.options.exchanges import ALLREDUCES
 from trainers.race import heat, race, tuning
 from trainers.race.racer import Racer, find_first_step
 from trainers.rules.resolve import resolve
 from trainers.training import loop
 from trainers.training.failure_cause import RunFailed
+from trainers.training.rank import train_run
 
 DROPOUT = {"name": "wideresnet", "depth": 10, "dropout": 0.5}
 METHODS: dict[str, dict[str, Any]] = {
@@ -154,6 +156,20 @@ def whole() -> None:
         assert (read_json(place / RESULT) or {})["status"] == "done"
 
 
+def short() -> None:
+    """A heat that is over before the yardstick is due again reads it at its end, too."""
+    every, yardstick.EVERY_S = yardstick.EVERY_S, 1e9
+    try:
+        with folder() as directory:
+            place = lay_out(directory, none=compose("none"), topk=compose("topk"))
+            race.run_race(place, COMM)
+            COMM.Barrier()
+            (only,) = (read_json(place / RATIOS) or {})["heats"]
+            assert only["yardstick"]["readings"] == 2 and only["yardstick"]["cores_of_others"] is not None
+    finally:
+        yardstick.EVERY_S = every
+
+
 def once() -> None:
     """The transport is found out once for all runs, and no figures are written twice."""
     asked, written = [], []
@@ -230,6 +246,44 @@ def stop() -> None:
         assert (read_json(place / STOPPED) or {})["status"] == "preempted"
 
 
+def stop_in_trial() -> None:
+    """A signal to one rank during a trial ends run or race of all as preempted, and nothing of it is kept."""
+    with folder() as directory:
+        asking = compose("none", exchange={"tune": True})
+        race_directory = lay_out(directory, none=asking, topk=compose("topk"))
+        run_directory = directory / "runs" / "none"
+        for place, work in (
+            (race_directory, lambda: race.run_race(race_directory, COMM)),
+            (run_directory, lambda: train_run(run_config.parse(asking), COMM, run_directory, tuning.tune_run)),
+        ):
+            stopping.listen()
+            if COMM.rank == 0:
+                os.kill(os.getpid(), signal.SIGUSR1)
+            os.environ["GRADSWEEP_ATTEMPT"] = str(place)
+            work()
+            stopping.forget()
+            COMM.Barrier()
+            assert (read_json(place / STOPPED) or {})["status"] == "preempted"
+            assert not any((place / name).exists() for name in (RATIOS, RESULT, TUNED, STEPS)), list(place.iterdir())
+
+
+def closed() -> None:
+    """A closed setting leaves no hooks on the parameters that it shared."""
+    config = run_config.parse(compose("none"))
+    first = Racer(config, COMM)
+    parameters = [parameter for _, parameter in first.worker.replica.flat.named]
+
+    def count() -> int:
+        return sum(len(parameter._post_accumulate_grad_hooks or ()) for parameter in parameters)
+
+    before = count()
+    second = Racer(config, COMM, like=first)
+    assert count() == 2 * before > 0
+    second.close()
+    assert count() == before
+    first.close()
+
+
 def failing() -> None:
     """A run that fails is named, for whoever starts the race again without it; what was measured before is kept."""
     with folder() as directory:
@@ -248,12 +302,20 @@ def failing() -> None:
         try:
             race.run_race(place, COMM)
         except RunFailed as error:
-            assert error.run == "topk" and "ZeroDivisionError: no" in str(error)
+            assert error.run == "topk" and "ZeroDivisionError: no" in str(error) and not error.in_trial
         else:
             raise AssertionError("nothing has failed")
         finally:
             Racer.take_block = take  # type: ignore[method-assign]
         COMM.Barrier()
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            if COMM.rank == 0:
+                write_json(place / RACE_PLAN, {**(read_json(place / RACE_PLAN) or {}), "untuned": None})
+            COMM.Barrier()
+            monkeypatch.setattr(race, "find_setting", lambda *given: 1 / 0)
+            with pytest.raises(RunFailed, match="^none: ") as caught:
+                race.run_race(place, COMM)
+            assert caught.value.in_trial
         assert read_json(place / RATIOS) == {"heats": ["earlier"]} and (place / RACE).read_text() == "earlier\n"
 
 
@@ -303,6 +365,7 @@ def trial() -> None:
                 (directory / "alone").mkdir()
             COMM.Barrier()
             tuned = tuning.tune_run(config, COMM, place)
+            assert tuned is not None
             COMM.Barrier()
             found = read_json(place / TUNED) or {}
             setting = {key: found[key] for key in OPTIONS}
@@ -332,17 +395,44 @@ def kept_setting() -> None:
             if COMM.rank == 0:
                 write_json(directory / TUNED, content)
             COMM.Barrier()
-            exchange = tuning.tune_run(config, COMM, directory).exchange
-            kept = (exchange.overlap, exchange.part_mib, exchange.allreduce) == (True, 2.5, "rabenseifner")
+            exchange = (tuning.tune_run(config, COMM, directory) or config).exchange
+            kept = [getattr(exchange, key) for key in OPTIONS] == [True, 2.5, "rabenseifner"]
             assert kept == (content == given)
             COMM.Barrier()
         local = run_config.parse(compose("local", exchange={"tune": True}))  # whose messages cannot leave early
         with pytest.MonkeyPatch.context() as monkeypatch:
             monkeypatch.setattr(tuning._Trial, "_is_over", lambda trial: False)
-            tried = tuning.find_setting(local, COMM, 0.1)["tried"]
-        assert {(each["overlap"], each["allreduce"]) for each in tried} == {(False, name) for name in ALLREDUCES}
+            found = tuning.find_setting(local, COMM, 0.1) or {}
+        assert {(each["overlap"], each["allreduce"]) for each in found["tried"]} == {
+            (False, name) for name in ALLREDUCES
+        }
         untuned = run_config.parse(compose("none"))
         assert tuning.tune_run(untuned, COMM, directory) is untuned
+
+
+def unlike_ranks() -> None:
+    """What one rank's MPI cannot do, none tries; and all have the same time, so that their blocks are as long."""
+    seconds: list[float] = []
+
+    class Noted(heat.Heat):
+        def __init__(self, comm: Any, racers: Any, plan: Any, *others: Any, **more: Any) -> None:
+            seconds.append(plan.seconds)
+            super().__init__(comm, racers, plan, *others, **more)
+
+    def refuse(variable: Any, value: int) -> None:
+        raise LookupError("MPI_T: error 63")
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        small_parts(monkeypatch)
+        monkeypatch.setattr(heat, "Heat", Noted)
+        if COMM.rank == COMM.size - 1:
+            monkeypatch.setattr(MPI, "Query_thread", lambda: MPI.THREAD_SERIALIZED)
+            monkeypatch.setattr(allreduce._ControlVariable, "write", refuse)
+            monkeypatch.setattr(allreduce, "_find_variable", allreduce._find_variable.__wrapped__)  # not the cached
+        found = tuning.find_setting(run_config.parse(compose("none")), COMM, 0.2 + COMM.rank) or {}
+    assert len(found["tried"]) > 1
+    assert {(each["overlap"], each["allreduce"]) for each in found["tried"]} == {(False, None)}
+    assert all(each == seconds for each in COMM.allgather(seconds))
 
 
 def tuned_baseline() -> None:
@@ -367,7 +457,7 @@ def tuned_baseline() -> None:
                 race.run_race(place, COMM)
                 COMM.Barrier()
                 ratios = read_json(place / RATIOS) or {}
-                assert list(ratios["heats"][0]["runs"]) == ["none", "topk"]
+                assert list(ratios["heats"][0]["runs"]) == ["none", "topk"] and ratios["tuned_run"] == "none"
                 said = {"topk": ratios["also_tuned"]["topk"]}
                 if untuned is None:
                     said["none"] = ratios["tuned"]
@@ -386,7 +476,10 @@ def tuned_baseline() -> None:
         assert (read_json(place / RATIOS) or {})["untuned"] == {"why": "exchange=gossip: it has one setting only"}
 
 
-FUNCTIONS = [alone, whole, once, solo, heats, stop, failing, lost, first_step, trial, kept_setting, tuned_baseline]
+FUNCTIONS = [
+    *(alone, whole, short, once, solo, heats, stop, stop_in_trial, closed, failing, lost, first_step),
+    *(trial, kept_setting, unlike_ranks, tuned_baseline),
+]
 
 if __name__ == "__main__":
     main({function.__name__: function for function in FUNCTIONS})
