@@ -84,4 +84,6 @@ def _get_positive(values: Mapping[str, Any] | None, key: str) -> float | None:
 
 def _get_number(values: Mapping[str, Any] | None, key: str) -> float | None:
     found = values.get(key) if isinstance(values, Mapping) else None
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    if not isinstance(found, int | float) or isinstance(found, bool):
+        return None
+    return float(found) if abs(found) < 1e300 else None

@@ -17,7 +17,7 @@ def describe_setting(setting: Mapping[str, Any]) -> str:
     said = []
     if isinstance(setting.get("overlap"), bool):
         said.append("overlap" if setting["overlap"] else "no overlap")
-    if isinstance(setting.get("part_mib"), (int, float)):
+    if isinstance(setting.get("part_mib"), (int, float)) and abs(setting["part_mib"]) < 1e300:
         said.append(f"parts of {setting['part_mib']:.3g} MiB")
     if isinstance(setting.get("allreduce"), str):
         said.append(setting["allreduce"].replace("_", " "))

@@ -96,7 +96,7 @@ def explain_settings(runs: pd.DataFrame) -> list[str]:
 
 def explain_few_steps(runs: pd.DataFrame) -> list[str]:
     """Return a remark that lists the throughputs measured over few steps, and the numbers of these steps."""
-    few = runs[(runs["status"] == run_directory.DONE) & is_true(runs["few_steps"])]
+    few = runs[(runs["status"] == run_directory.DONE) & is_true(runs["few_steps"]) & runs["timed_steps"].notna()]
     totals = (None if pd.isna(steps) else int(steps) for steps in few["steps_done"])
     counts = collections.Counter(
         (steps, None if steps else every) for steps, every in zip(map(int, few["timed_steps"]), totals, strict=True)

@@ -74,3 +74,9 @@ def test_damaged_values_are_unknown(value: Any) -> None:
 @pytest.mark.parametrize("damaged", [[], "yes", 3, {"by_host": [1]}, {"by_host": None, "cores_of_others": 7}])
 def test_a_damaged_yardstick_is_unknown(damaged: Any) -> None:
     assert find_best([damaged]) == {} and explain_disturbed(damaged, 1e-3) is None
+
+
+def test_a_number_that_no_float_can_hold_is_no_figure() -> None:
+    huge = 10**400
+    assert explain_disturbed(yardstick(huge, huge, node=huge), 1e-3) is None
+    assert find_best([yardstick(node=huge)]) == {}

@@ -14,6 +14,7 @@ from gradsweep import run_directory
 from gradsweep.files import read_json
 from reports.reading.json_values import as_mapping, as_number
 from reports.reading.text import format_setting
+from reports.scaling.measured.collectives import COLLECTIVES
 from reports.scaling.measured.run_labels import RunRow
 from reports.scaling.measured.traffic import compute_growth
 
@@ -70,17 +71,22 @@ def _read_setting(row: RunRow, ratios: Mapping[str, Any], result: Mapping[str, A
         part = as_number(found.get("part_mib"))
         overlap = found.get("overlap") is True
         return ExchangeSetting(
-            overlap, part if part > 0 else compute_growth(workers), str(found.get("allreduce") or ""), True, False
+            overlap, part if part > 0 else compute_growth(workers), _get_allreduce(found.get("allreduce")), True, False
         )
     typed = as_number(row.get("exchange.part_mib"))
     is_fixed = math.isfinite(typed) and typed > 0
     return ExchangeSetting(
         format_setting(row.get("exchange.overlap")) == "true",
         typed if is_fixed else compute_growth(workers),
-        format_setting(row.get("exchange.allreduce")),
+        _get_allreduce(format_setting(row.get("exchange.allreduce"))),
         False,
         is_fixed,
     )
+
+
+def _get_allreduce(name: Any) -> str:
+    """Return the name of an algorithm of sums; empty if it is unknown."""
+    return name if isinstance(name, str) and name in COLLECTIVES["allreduce"] else ""
 
 
 def complete_row(row: RunRow) -> RunRow:

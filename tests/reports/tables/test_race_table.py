@@ -281,7 +281,8 @@ def test_every_table_of_times_says_what_the_baseline_was_allowed(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "content", [None, 3, "x", [], {}, {"overlap": "x", "part_mib": [], "allreduce": 3, "tried": 5}]
+    "content",
+    [None, 3, "x", [], {}, {"overlap": "x", "part_mib": [], "allreduce": 3, "tried": 5}, {"part_mib": 10**400}],
 )
 def test_damaged_settings_do_no_harm(tmp_path: Path, content: Any) -> None:
     sweep = fabricate.nine(tmp_path / "sweep")
