@@ -13,6 +13,7 @@ from sweep.status.overview import Overview
 
 INTERVAL_S = 5.0
 FILES = (run_directory.CONFIG, run_directory.STATE, run_directory.RESULT, run_directory.EPOCHS, run_directory.STEPS)
+RACE_FILES = (run_directory.RACE_PLAN, run_directory.RATIOS)
 
 
 class SweepFollower:
@@ -57,13 +58,13 @@ class SweepFollower:
 
 
 def stamp_sweep(sweep: Path) -> int:
-    """Return a number that changes when any file of the sweep's runs changes."""
-    runs = f"{sweep}/{run_directory.RUNS}"
-    try:
-        found = sorted(os.listdir(runs))
-    except OSError:
-        found = []
+    """Return a number that changes when any file of the sweep's runs or races changes."""
     stamps: list[object] = [stamp_file(f"{sweep}/{run_directory.SWEEP}")]
-    for name in found:
-        stamps += [name, *(stamp_file(f"{runs}/{name}/{file}") for file in FILES)]
+    for folder, files in ((run_directory.RUNS, FILES), (run_directory.RACES, RACE_FILES)):
+        try:
+            found = sorted(os.listdir(f"{sweep}/{folder}"))
+        except OSError:
+            continue
+        for name in found:
+            stamps += [name, *(stamp_file(f"{sweep}/{folder}/{name}/{file}") for file in files)]
     return hash(tuple(stamps))

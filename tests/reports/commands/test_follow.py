@@ -52,6 +52,15 @@ def test_a_sweep_has_changed_when_a_file_of_a_run_has(name: str, sweep: Path) ->
     assert stamp_sweep(sweep) != before
 
 
+@pytest.mark.parametrize("name", follow.RACE_FILES)
+def test_a_sweep_has_changed_when_a_file_of_a_race_has(name: str, sweep: Path) -> None:
+    race = sweep / run_directory.RACES / "workers=2-0123abcd"
+    race.mkdir(parents=True)
+    before = stamp_sweep(sweep)
+    (race / name).write_text("{}")
+    assert stamp_sweep(sweep) != before
+
+
 def test_a_sweep_has_changed_when_a_run_is_new(sweep: Path) -> None:
     before = stamp_sweep(sweep)
     (sweep / "report.html").write_text("ours")
