@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.text import plural
 from reports.analysis.grid import SEED, lay_out_runs
@@ -63,7 +62,13 @@ CellKey = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """The values of one measure of one cell before and after; `marks` are the `MARKS` that hold for any of its runs."""
+    """The values of one measure of one cell before and after.
+
+    Attributes:
+        marks: the `MARKS` that hold for any of its runs.
+        is_apart: for a single raced throughput on either side, whether their 95 % intervals do not overlap; None:
+            not known.
+    """
 
     key: CellKey
     before: Summary
@@ -72,6 +77,7 @@ class Change:
     is_paired: bool
     marks: tuple[str, ...]
     verdict: str
+    is_apart: bool | None = None
 
     @property
     def ratio(self) -> float:
@@ -248,14 +254,15 @@ def _compute_changes(
             gap = _compare_in_time(*tested) if measure is THROUGHPUT else compare_paired(now, was)
         marks = tuple(mark for column, mark in MARKS.items() if any(cell[column].any() for cell in runs))
         shown = marks if measure is THROUGHPUT else ()
-        changes.append(Change(place, before[position], after[position], gap, is_paired, shown, ""))
+        is_apart = _is_apart(*tested) if measure is THROUGHPUT else None
+        changes.append(Change(place, before[position], after[position], gap, is_paired, shown, "", is_apart))
     return changes
 
 
 def _compare_in_time(before: pd.DataFrame, after: pd.DataFrame) -> Difference | None:
     """Return the difference of throughput by the log ratios of runs, each paired with the run closest in time."""
     rate = THROUGHPUT.column
-    sides = [cell[select_measured(cell, THROUGHPUT.topic) & cell[rate].notna()] for cell in (after, before)]
+    sides = [_select_known(cell, THROUGHPUT) for cell in (after, before)]
     seeds = [list(map(format_setting, cell[SEED])) if SEED in cell else [""] * len(cell) for cell in sides]
     numbers = {seed: number for number, seed in enumerate(dict.fromkeys([*seeds[0], *seeds[1]]))}
     codes = [np.array([numbers[seed] for seed in own], dtype=int) for own in seeds]
@@ -266,9 +273,28 @@ def _compare_in_time(before: pd.DataFrame, after: pd.DataFrame) -> Difference | 
 
 
 def _group_by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
-    done = cell[(cell["status"] == run_directory.DONE) & cell[measure.column].notna()]
+    done = _select_known(cell, measure)
     seeds = map(format_setting, done[SEED]) if SEED in done else [""] * len(done)
     return dict(zip(seeds, map(float, done[measure.column]), strict=True))
+
+
+def _select_known(cell: pd.DataFrame, measure: Measure) -> pd.DataFrame:
+    """Return the runs with a value; of runs that share the throughput of one raced run, only one."""
+    known = cell[select_measured(cell, measure.topic) & cell[measure.column].notna()]
+    if measure is not THROUGHPUT:
+        return known
+    return known[known["raced_by"].isna() | ~known.duplicated(["sweep", "race", "raced_by"])]
+
+
+def _is_apart(before: pd.DataFrame, after: pd.DataFrame) -> bool | None:
+    """Tell whether the intervals of one raced throughput before and one after do not overlap; None: not known."""
+    sides = [_select_known(cell, THROUGHPUT) for cell in (before, after)]
+    if any(len(cell) != 1 or cell["raced_by"].isna().any() for cell in sides):
+        return None
+    ends = [cell[["throughput_low", "throughput_high"]].to_numpy("float64", na_value=np.nan)[0] for cell in sides]
+    if not np.isfinite(ends).all():
+        return None
+    return bool(ends[0][1] < ends[1][0] or ends[1][1] < ends[0][0])
 
 
 def _judge(change: Change, gap: Difference | None, measure: Measure) -> Change:
@@ -281,6 +307,8 @@ def _decide_verdict(change: Change, gap: Difference | None, measure: Measure) ->
     if not before.n or not after.n:
         return NEITHER if before.n == after.n else NEW if after.n else FAILED
     if gap is None or gap.n < 2:
+        if change.is_apart is not None:
+            return WORDS[measure][after.mean < before.mean] if change.is_apart else SAME
         spoilt = [column for column in SPOILT if MARKS[column] in change.marks]
         return FEW if "few_steps" in spoilt else DISTURBED if spoilt else UNKNOWN
     is_constant = math.isnan(gap.p)  # without any spread there is no test, and none is needed

@@ -144,6 +144,21 @@ def test_one_seed_knows_no_noise(baseline: Path) -> None:
     assert row[3].endswith("(n=1)") and row[5:] == ["", "", "", "one seed: no noise known"]
 
 
+@pytest.mark.parametrize(("rate", "verdict"), [(99.0, SAME), (90.0, "slower"), (110.0, "faster"), (None, UNKNOWN)])
+def test_a_race_is_one_measurement_for_all_seeds(baseline: Path, later: Path, rate: float | None, verdict: str) -> None:
+    for sweep, mean in ((baseline, 100.0), (later, rate or 90.0)):
+        ends = {"throughput_low": mean - 2, "throughput_high": mean + 2} if rate else {}
+        names = [run.name for run in run_directory.runs_of(sweep) if "compressor=none," in run.name]
+        figures = {"step_s": 1 / mean, "ratio": 1.0, "blocks": 40, "timed_steps": 160, **ends}
+        race = sweep / run_directory.RACES / "workers=2-0123abcd"
+        race.mkdir(parents=True)
+        files.write_json(race / run_directory.RACE_PLAN, {"racers": {names[0]: names}})
+        heat = {"baseline": names[0], "runs": {names[0]: figures}, "pairs": []}
+        files.write_json(race / run_directory.RATIOS, {"format": 1, "finished": True, "heats": [heat]})
+    (change,) = (change for change in compared(baseline, later).changes[THROUGHPUT] if change.key[0] == "none")
+    assert (change.before.n, change.after.n, change.verdict) == (1, 1, verdict)
+
+
 def test_throughputs_of_few_steps_are_told_but_not_judged(baseline: Path, later: Path) -> None:
     edit(later, "qsgd", scaled(1.1))
     edit(later, "svd", scaled(0.5))
