@@ -31,6 +31,20 @@ def describe_tuned(tuned: Mapping[str, Any]) -> str:
     return f"{describe_setting(tuned)}; {count} setting{'s' * (count != 1)} tried"
 
 
+def find_tuned_run(ratios: Mapping[str, Any]) -> str | None:
+    """Return the name of the run to whose exchange `tuned` or `untuned` of a race's ratios.json applies.
+
+    Earlier versions did not write it: the first of `racers`, or else the baseline of the first heat.
+    """
+    named, racers, heats = (ratios.get(key) for key in ("tuned_run", "racers", "heats"))
+    if isinstance(named, str):
+        return named
+    if isinstance(racers, Mapping) and racers:
+        return str(next(iter(racers)))
+    first = heats[0] if isinstance(heats, list) and heats else None
+    return str(first.get("baseline")) if isinstance(first, Mapping) else None
+
+
 def describe_baseline(ratios: Mapping[str, Any]) -> str | None:
     """Return in words whether the baseline of a race was tuned, and its setting; None if ratios.json does not say."""
     tuned, untuned = ratios.get("tuned"), ratios.get("untuned")

@@ -81,7 +81,7 @@ def explain_settings(runs: pd.DataFrame) -> list[str]:
         name, workers, setting = race.iloc[0][["race_baseline", "workers", "baseline_setting"]]
         baseline = runs.loc[runs["run"] == name, "compressor"]
         say(f"baseline {name if baseline.empty else format_setting(baseline.iloc[0])}", workers, setting)
-    is_baseline = (runs["raced_by"] == runs["race_baseline"]).fillna(False)
+    is_baseline = (runs["raced_by"] == runs["race_baseline"]).fillna(False) & runs["baseline_setting"].notna()
     tuned = runs[runs["tuned_overlap"].notna() & ~is_baseline].drop_duplicates(["compressor", "workers"])
     for row in tuned.to_dict("records"):
         known = {"overlap": bool(row["tuned_overlap"]), "part_mib": row["tuned_part_mib"]}

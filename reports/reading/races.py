@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gradsweep import csv_columns, run_directory
 from gradsweep import timed_steps as timed
 from gradsweep.disk import regular_files
-from gradsweep.options.exchange_setting import describe_baseline
+from gradsweep.options.exchange_setting import describe_baseline, find_tuned_run
 from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.machines import YARDSTICK
 from reports.reading.networks import collect_transport, collect_tuned
@@ -86,8 +86,10 @@ class _Race(NamedTuple):
     finished: bool
     tuned: Mapping[str, Any]
     """By name of a run, the setting of its exchange that a trial has found."""
+    tuned_run: str | None
+    """The baseline that the race began with."""
     baseline_setting: str | None
-    """What the baseline was allowed, in words."""
+    """What this run was allowed, in words."""
 
 
 def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_Race]:
@@ -110,11 +112,12 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
             finished = ratios.get("finished") is True
             racers, transport = as_mapping(plan.get("racers")), ratios.get("transport")
             tuned = {**as_mapping(ratios.get("also_tuned"))}
-            if heats and "tuned" in ratios:
-                tuned[str(heats[0].get("baseline"))] = ratios["tuned"]
+            tuned_run = find_tuned_run(ratios)
+            if tuned_run is not None and "tuned" in ratios:
+                tuned[tuned_run] = ratios["tuned"]
             allowed = describe_baseline(ratios)
             allowed = None if allowed is None else clean(allowed)
-            yield _Race(clean(name), racers, heats, left_out, transport, finished, tuned, allowed)
+            yield _Race(clean(name), racers, heats, left_out, transport, finished, tuned, tuned_run, allowed)
 
 
 def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
@@ -132,7 +135,8 @@ def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
                 continue
             about: dict[str, Any] = {"race": race.name, "race_baseline": clean(baseline), "raced_by": clean(str(name))}
             about |= {**collect_transport(race.transport), YARDSTICK: yardstick}
-            about |= {"baseline_setting": race.baseline_setting, **collect_tuned(race.tuned.get(name))}
+            allowed = race.baseline_setting if baseline == race.tuned_run else None
+            about |= {"baseline_setting": allowed, **collect_tuned(race.tuned.get(name))}
             for served in as_list(race.racers.get(name)):
                 found.setdefault(os.path.basename(str(served)), {**about, **columns})
     return found

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from gradsweep import run_directory
 from gradsweep.files import read_json
+from gradsweep.options.exchange_setting import find_tuned_run
 from reports.reading.json_values import as_mapping, as_number
 from reports.reading.text import format_setting
 from reports.scaling.measured.collectives import COLLECTIVES
@@ -62,7 +63,7 @@ def _read_setting(row: RunRow, ratios: Mapping[str, Any], result: Mapping[str, A
     """Return the setting of the exchange with which a run's times were measured."""
     name = str(row.get("raced_by"))
     found = as_mapping(as_mapping(ratios.get("also_tuned")).get(name))
-    if not found and name == str(row.get("race_baseline")):
+    if not found and name == find_tuned_run(ratios):
         found = as_mapping(ratios.get("tuned"))
     if not found and not ratios:
         found = as_mapping(result.get("tuned"))

@@ -127,6 +127,19 @@ def test_times_of_two_heats_are_brought_together_by_their_baseline(tmp_path: Pat
     assert [runs.loc[(name, 2)]["step_s"] for name in STEP_S] == pytest.approx(list(STEP_S.values()))
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_baseline_that_left_the_heats_does_not_give_its_setting_to_the_next(tmp_path: Path, is_named: bool) -> None:
+    sweep = fabricate.nine(tmp_path / "sweep")
+    directory = race(sweep, 2, {"svd": 1.0, "qsgd": 1.0}, tuned=TUNED)
+    ratios = files.read_json(directory / run_directory.RATIOS) or {}
+    racers = (files.read_json(directory / run_directory.RACE_PLAN) or {})["racers"]
+    ratios["heats"][0]["baseline"] = next(iter(ratios["heats"][0]["runs"]))
+    ratios |= {"tuned_run": next(iter(racers))} if is_named else {"racers": racers}
+    files.write_json(directory / run_directory.RATIOS, ratios)
+    runs = reports.load(sweep).runs
+    assert runs["tuned_overlap"].isna().all() and runs["baseline_setting"].isna().all()
+
+
 def test_times_of_heats_without_a_common_baseline_stay_as_they_are(tmp_path: Path) -> None:
     """The baseline has left the second heat, so that the first run left there is its baseline."""
     sweep = fabricate.nine(tmp_path / "sweep")
