@@ -19,7 +19,7 @@ from gradsweep.errors import UsageError
 from gradsweep.text import plural
 from reports.analysis.grid import SEED, lay_out_runs
 from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure, select_measured
-from reports.analysis.remarks import write_remarks
+from reports.analysis.remarks import explain_settings, write_remarks
 from reports.analysis.statistics import (
     Difference,
     Summary,
@@ -184,7 +184,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
         measure: [_judge(change, next(tested), measure) for change in found] for measure, found in changes.items()
     }
     both_sides = pd.concat([before, after], ignore_index=True)
-    said = [*write_remarks(both_sides), *_describe_tests(changes)]
+    said = [*write_remarks(both_sides), *explain_settings(both_sides), *_describe_tests(changes)]
     spoilt = both_sides[is_marked(both_sides, SPOILT) & select_measured(both_sides, THROUGHPUT.topic)]
     said += [f"throughput is not tested of {count_marked(spoilt, SPOILT)}"] if len(spoilt) else []
     said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import collections
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from gradsweep.options.exchange_setting import describe_setting
 from gradsweep.text import plural
 from reports.analysis.table import is_marked, is_true
 from reports.reading import machines, networks
+from reports.reading.columns import RUN_COLUMNS
 from reports.reading.text import format_setting, format_settings, join_words, shorten_list
 
 if TYPE_CHECKING:
@@ -71,27 +73,47 @@ def compare_equal_work(cells: Cells) -> list[str]:
 
 
 def explain_settings(runs: pd.DataFrame) -> list[str]:
-    """Return remarks on what a race allowed its baseline to tune, and on other runs with a tuned exchange."""
-    said: dict[tuple[str, str], list[str]] = {}
+    """Return remarks on what a race allowed its baseline to tune, and on other runs with a tuned exchange.
 
-    def say(method: str, workers: Any, setting: str) -> None:
-        said.setdefault((method, setting), []).append(format_setting(workers) or "?")
-
+    Where the setting differs although method and workers are equal, a remark names the key that decides.
+    """
+    found: dict[tuple[str, str], dict[int, str]] = {}  # by method and workers: the setting of the run at a position
+    runs = runs.reset_index(drop=True)
+    workers = format_settings(runs["workers"])
     for _, race in runs[runs["baseline_setting"].notna()].groupby(["sweep", "race"], sort=False, observed=True):
-        name, workers, setting = race.iloc[0][["race_baseline", "workers", "baseline_setting"]]
-        baseline = runs.loc[runs["run"] == name, "compressor"]
-        say(f"baseline {name if baseline.empty else format_setting(baseline.iloc[0])}", workers, setting)
+        name, setting = race.iloc[0][["race_baseline", "baseline_setting"]]
+        baseline = race.loc[race["run"] == name, "compressor"]
+        method = f"baseline {name if baseline.empty else format_setting(baseline.iloc[0])}"
+        found.setdefault((method, workers[race.index[0]] or "?"), {})[race.index[0]] = setting
     is_baseline = (runs["raced_by"] == runs["race_baseline"]).fillna(False) & runs["baseline_setting"].notna()
-    tuned = runs[runs["tuned_overlap"].notna() & ~is_baseline].drop_duplicates(["compressor", "workers"])
-    for row in tuned.to_dict("records"):
-        known = {"overlap": bool(row["tuned_overlap"]), "part_mib": row["tuned_part_mib"]}
-        setting = describe_setting({**known, "allreduce": row["tuned_allreduce"]})
-        say(f"tuned {format_setting(row['compressor'])}", row["workers"], setting)
+    tuned = runs[runs["tuned_overlap"].notna() & ~is_baseline]
+    columns = (tuned[key] for key in ("compressor", "tuned_overlap", "tuned_part_mib", "tuned_allreduce"))
+    for index, name, overlap, part_mib, allreduce in zip(tuned.index, *columns, strict=True):
+        setting = describe_setting({"overlap": bool(overlap), "part_mib": part_mib, "allreduce": allreduce})
+        found.setdefault((f"tuned {format_setting(name)}", workers[index] or "?"), {})[index] = setting
     several = runs["workers"].nunique() > 1
+    said: dict[tuple[str, str, str], dict[str, None]] = {}
+    for (method, count), settings in found.items():
+        key = _find_distinguishing_key(runs.loc[list(settings)], list(settings.values()))
+        for index, setting in settings.items():
+            where = f", {key}={format_setting(runs.loc[index, key])}" if key else ""
+            said.setdefault((method, where, setting), {})[count] = None
     return [
-        f"{method}{f' with {join_words(workers)} workers' if several else ''}: {setting}"
-        for (method, setting), workers in said.items()
+        f"{method}{f' with {join_words(list(counts))} workers' if several else ''}{where}: {setting}"
+        for (method, where, setting), counts in said.items()
     ]
+
+
+def _find_distinguishing_key(runs: pd.DataFrame, settings: Sequence[str]) -> str:
+    """Return the first key whose value decides a run's setting; empty if all are equal or no key does."""
+    if len(set(settings)) == 1:
+        return ""
+    keys = [str(key) for key in runs if key not in RUN_COLUMNS and key not in ("seed", "workers", "compressor")]
+    for key in [*keys, "sweep"]:
+        values = format_settings(runs[key])
+        if len(set(values)) == len(set(zip(values, settings, strict=True))):
+            return key
+    return ""
 
 
 def explain_few_steps(runs: pd.DataFrame) -> list[str]:

@@ -20,6 +20,7 @@ import pandas as pd
 from gradsweep import csv_columns, errors, run_directory
 from gradsweep.options import units
 from reports.analysis.grid import lay_out_runs
+from reports.analysis.remarks import explain_settings
 from reports.analysis.table import count_marked, is_marked
 from reports.reading.json_values import as_list, as_mapping
 from reports.reading.text import format_setting
@@ -125,7 +126,8 @@ def read_measurements(runs: pd.DataFrame, swept: Sequence[str] = (), command: st
             "more with cores of their own"
         )
     grid = lay_out_runs(done[~spoilt], swept)
-    rows = [race_records.complete_row(row) for row in name_runs(grid.runs.to_dict("records"), grid.keys)]
+    ratios: dict[Path, Mapping[str, Any]] = {}
+    rows = [race_records.complete_row(row, ratios) for row in name_runs(grid.runs.to_dict("records"), grid.keys)]
     methods = {(row["sweep"], row["run"]): row["method"] for row in rows}
     rows = [{**row, _BASE: methods.get((row["sweep"], row.get("race_baseline")), "")} for row in rows]
     there = sorted({int(row["workers"]) for row in rows})
@@ -150,7 +152,7 @@ def read_measurements(runs: pd.DataFrame, swept: Sequence[str] = (), command: st
     if not traffic:
         raise errors.UsageError(f"scaling: no method is left with two numbers of workers: {'; '.join(left_out)}")
     cells = [cell for cell in found.values() if (cell.workload, cell.method) in traffic]
-    remarks = missing_runs.describe_graphs(rows, traffic)
+    remarks = [*missing_runs.describe_graphs(rows, traffic), *explain_settings(grid.runs)]
     if spoilt.any():
         remarks.append(f"not used: {count_marked(done[spoilt], _NOT_USED)} of {len(done)}")
     if is_marked(done[~spoilt], _FEW).any():

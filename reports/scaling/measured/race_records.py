@@ -48,9 +48,14 @@ def find_race(row: RunRow) -> run_directory.Run | None:
     return run_directory.Run(Path(row["directory"]).parent.parent / run_directory.RACES / name)
 
 
-def _read_ratios(row: RunRow) -> Mapping[str, Any]:
+def _read_ratios(row: RunRow, known: dict[Path, Mapping[str, Any]]) -> Mapping[str, Any]:
     race = find_race(row)
-    return {} if race is None else read_json(race.path(run_directory.RATIOS)) or {}
+    if race is None:
+        return {}
+    path = race.path(run_directory.RATIOS)
+    if path not in known:
+        known[path] = read_json(path) or {}
+    return known[path]
 
 
 def _read_result(row: RunRow, ratios: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -90,15 +95,18 @@ def _get_allreduce(name: Any) -> str:
     return name if isinstance(name, str) and name in COLLECTIVES["allreduce"] else ""
 
 
-def complete_row(row: RunRow) -> RunRow:
+def complete_row(row: RunRow, known_ratios: dict[Path, Mapping[str, Any]]) -> RunRow:
     """Return a row completed with RESULT and SETTING, and with the bytes, samples and parameters that its race
     measured.
 
     RESULT has the figures of result.json on a run's messages and network, preferably those of its race: `parameters`,
     `payload_bytes`, `sent_bytes`, `collectives_per_step`, `early_collectives_per_step`, `network` and `samples` (of a
     worker in a step), as far as they are known. SETTING is an ExchangeSetting.
+
+    Args:
+        known_ratios: the content of each ratios.json that was read before; what is read is added.
     """
-    ratios = _read_ratios(row)
+    ratios = _read_ratios(row, known_ratios)
     result = _read_result(row, ratios)
     row = {**row, RESULT: result, SETTING: _read_setting(row, ratios, result)}
     if not ratios:

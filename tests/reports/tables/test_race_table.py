@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import reports
 from gradsweep import csv_columns, files, run_directory
 from reports.analysis.grid import lay_out_runs
+from reports.analysis.remarks import explain_settings
 from reports.analysis.table import ReportTable
 from reports.building.sweep_report import read_report
 from reports.plots.sweep_plots import make_plots
@@ -302,3 +304,17 @@ def test_damaged_settings_do_no_harm(tmp_path: Path, content: Any) -> None:
     race(sweep, 2, tuned=content, untuned=content, also_tuned={"svd": content})
     assert texts(table(sweep)) and build_tables(lay_out_runs(reports.load(sweep).runs))
     assert reports.load(sweep).runs["tuned_overlap"].isna().all()
+
+
+def test_settings_that_differ_are_told_apart_by_the_key_that_decides() -> None:
+    row = {"sweep": "s", "workers": 2, "compressor": "none", "raced_by": None, "race_baseline": None, "race": None}
+    row |= {"baseline_setting": None, "tuned_overlap": True, "tuned_part_mib": 0.5, "run": "r"}
+    rows = [
+        {**row, "network": "ethernet_1g", "seed": 0, "tuned_allreduce": "ring"},
+        {**row, "network": "ethernet_1g", "seed": 1, "tuned_allreduce": "ring"},
+        {**row, "network": "wan_100m", "seed": 0, "tuned_allreduce": "rabenseifner"},
+    ]
+    assert explain_settings(pd.DataFrame(rows).convert_dtypes()) == [
+        "tuned none, network=ethernet_1g: overlap, parts of 0.5 MiB, ring",
+        "tuned none, network=wan_100m: overlap, parts of 0.5 MiB, rabenseifner",
+    ]

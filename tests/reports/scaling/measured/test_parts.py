@@ -379,6 +379,7 @@ def test_a_tuned_exchange_has_the_setting_that_its_trial_found(sweep: Path) -> N
     setting = {"overlap": True, "part_mib": 16.0, "allreduce": "rabenseifner", "tried": []}
     race(sweep, tuned=setting)
     found = read(sweep)
+    assert any(remark.startswith("baseline none") for remark in found.remarks), "what it was allowed"
     for method, tuned in (("none", True), ("qsgd", False)):
         for workers in (2, 4, 8):
             cell = one(found, method, workers)
