@@ -89,7 +89,7 @@ class _Race(NamedTuple):
     tuned_run: str | None
     """The baseline that the race began with."""
     baseline_setting: str | None
-    """What this run was allowed, in words."""
+    """The exchange setting of the tuned run in words, and whether a trial found it."""
 
 
 def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_Race]:

@@ -12,7 +12,7 @@ from typing import Any
 from gradsweep import files, run_directory
 from gradsweep.disk.regular_files import is_regular, set_aside
 from gradsweep.errors import UsageError
-from gradsweep.options.exchange_setting import describe_baseline
+from gradsweep.options.exchange_setting import describe_baseline, find_tuned_run
 from gradsweep.run_directory import Run
 from gradsweep.signature import signature
 from gradsweep.text import plural
@@ -177,7 +177,7 @@ def _run_race(
         return job.status
     print_line(reports.verbosity.info(), f"{title}  done: {describe_precision(figures)}")
     described, name = describe_baseline(ratios), heats[0]["baseline"]
-    if described and name == ratios.get("tuned_run", next(iter(ratios["racers"]), None)):  # it has not left the race
+    if described and name == find_tuned_run(ratios):  # it has not left the race
         print_line(reports.verbosity.info(), f"{title}  baseline {name}: {described}", "dim")
     return job.status
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 ELEMENTS = 24 * 1024
-"""Of each of two fp32 buffers, 192 KiB together: more than fits beside the first-level cache, less than the second."""
+"""The size of each of two fp32 buffers: 192 KiB in all, between the sizes of a first- and a second-level cache."""
 PASSES = 5
 REPEATS = 20
-"""Of the arithmetic in each pass: all passes together take about 1 ms on a processor of 2024."""
+"""The repetitions of the arithmetic in a pass: all passes take about 1 ms on a processor of 2024."""
 TURN_S = 0.002
 """The time that a rank has for its turn. A slower one overlaps with the next, which costs precision only."""
 EVERY_S = 0.9

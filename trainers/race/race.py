@@ -98,10 +98,10 @@ class Race:
         self._transport: dict[str, Any] | None = None
         self._network: dict[str, Any] | None = None
         self._traffic: dict[str, Any] = {}
-        """What a step of each run sends, for the cost model (python -m reports scaling)."""
+        """The traffic of a step of each run, for the cost model (python -m reports scaling)."""
         self._has_written = False
         self._settings: dict[str, Any] = {}
-        """What ratios.json says of settings of exchanges: `tuned` or `untuned` of the run `tuned_run`, `also_tuned`."""
+        """The keys of ratios.json on exchanges: `tuned` or `untuned` of the run `tuned_run`, `also_tuned`."""
 
     def run(self) -> bool:
         """Race all runs; return whether a signal has ended the race early.

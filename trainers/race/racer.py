@@ -101,7 +101,7 @@ class Racer:
         """Of the memory of its device that it takes, about."""
         self._taken = 0
         self._sums = np.zeros(3)
-        """Of the steps that were taken: samples, bytes of messages, bytes that were sent."""
+        """Sums over the steps that were taken: samples, bytes of messages, bytes that were sent."""
         self._batches: Generator[tuple[int, Batch]] = self._read_batches() if like is None else like._batches
         self._steps = self._take_steps()
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TRIAL_S = 1.5
 """Seconds of a trial, about, unless steps are long."""
 LONGEST_S = 15.0
-"""Where steps are long, only so many settings are tried as take this time, but two at least: overlap off and on."""
+"""Seconds of a trial, at most, if steps are long: fewer settings are tried, but overlap off and on always."""
 STEPS = 4
 """That a setting takes in a trial, at least: two when it is set up, and two in a heat."""
 PARTS_MIB = (4.0, 16.0, 64.0)
@@ -175,7 +175,7 @@ class _Trial:
         self._racers: dict[Setting, Racer] = {}
         self._first = self._build(_choose_first(config, comm))
         self._heats = 0
-        """How many more there will be."""
+        """The number of heats that are still to come."""
 
     def _build(self, setting: Setting) -> Racer:
         from trainers.race.racer import Racer
