@@ -10,7 +10,7 @@ import torch
 
 from trainers.data.arrays import Arrays, read_rows
 from trainers.data.augment import Augment, Plain
-from trainers.data.feeds import Batch, Feed
+from trainers.data.feeds import Batch, Feed, find_kind, find_task
 from trainers.data.partitions import Plan, cut
 from trainers.options.datasets import Images
 from trainers.options.sections import Partition
@@ -47,6 +47,8 @@ class Shard(Feed):
         if arrays.mean:
             options = Images() if images is None else images
             self.show = Augment(options, self.shape, arrays.mean, arrays.std, self.samples, seed)
+        self.kind = find_kind(self.show.normalise(read_rows(arrays.train_x, slice(0, 1))))[1]
+        self.task = find_task(torch.from_numpy(np.array(arrays.train_y[:1])))
 
     def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         for rows, total in self.plan.list_batches(self.worker, epoch, start):

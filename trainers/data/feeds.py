@@ -4,12 +4,52 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 
 IGNORED = -100
 """The label of positions without a label, which torch's cross-entropy ignores."""
+
+Tensors = Any
+"""A tensor, or a tuple or dict of tensors, also nested. The first dimension of each tensor counts samples."""
+
+
+def list_tensors(tensors: Tensors) -> list[torch.Tensor]:
+    """Return all tensors in order."""
+    if isinstance(tensors, torch.Tensor):
+        return [tensors]
+    parts = tensors.values() if isinstance(tensors, Mapping) else tensors
+    return [tensor for part in parts for tensor in list_tensors(part)]
+
+
+def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], tensors: Tensors) -> Tensors:
+    """Apply a function to each tensor; return the results in the same structure."""
+    if isinstance(tensors, torch.Tensor):
+        return function(tensors)
+    if isinstance(tensors, Mapping):
+        return {key: map_tensors(function, part) for key, part in tensors.items()}
+    return tuple(map_tensors(function, part) for part in tensors)
+
+
+def find_kind(inputs: Tensors) -> tuple[tuple[int, ...], str]:
+    """Return the shape of a sample and the kind of the data (`Feed.kind`, other than text), given inputs of a batch."""
+    if not isinstance(inputs, torch.Tensor):
+        return (), "several"
+    shape = tuple(inputs.shape[1:])
+    if not inputs.is_floating_point():
+        return shape, "integers"
+    return shape, "images" if len(shape) == 3 else "features"
+
+
+def find_task(labels: Tensors) -> str:
+    """Return what the labels of a batch are for (`Feed.task`)."""
+    if not isinstance(labels, torch.Tensor):
+        return "custom"
+    if labels.is_floating_point():
+        return "regression"
+    return "classification" if labels.dim() == 1 else "language"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,14 +57,22 @@ class Batch:
     """One worker's part of a global batch.
 
     `inputs` is (n, *shape) as the model takes it: float32, or int64 for text. `labels` is (n,) int64, or (n, length)
-    for text, with IGNORED at positions without a label. n may be 0: in the last batch of an epoch, if fewer samples
-    than workers are left, and in any batch, if a partition has given this worker few samples. `total`, which is above
-    0, is the number of labels in the whole global batch.
+    for text, with IGNORED at positions without a label, or float32 for regression. Both may be tuples or dicts of
+    tensors if the data set is the user's own. n may be 0: in the last batch of an epoch, if fewer samples than workers
+    are left, and in any batch, if a partition has given this worker few samples.
+
+    `total`, which is above 0, is the number of samples in the whole global batch, or of labels for streams of text
+    (`Feed.kind`).
     """
 
-    inputs: torch.Tensor
-    labels: torch.Tensor
+    inputs: Tensors
+    labels: Tensors
     total: int
+
+    @property
+    def samples(self) -> int:
+        """The number n of samples in this part."""
+        return len(list_tensors(self.labels)[0])
 
 
 class Feed(ABC):
@@ -35,9 +83,14 @@ class Feed(ABC):
     """
 
     shape: tuple[int, ...]
-    """The shape of one sample in the first epoch."""
+    """The shape of one sample in the first epoch; () if its inputs are several tensors."""
+    kind: str
+    """`images` (channels, height, width), `features`, `text` (streams), `integers`, or `several` tensors."""
+    task: str
+    """What the labels are for: `classification` (n,) and `language` (n, length) by integers, `regression` by real
+    numbers, or `custom` if they are several tensors."""
     classes: int
-    """The width of the model's output."""
+    """The width of the model's output; 0 if it is not known, for a model and data of the user's own."""
     samples: int
     """The number of training samples of all workers together; for text, of sequences of at most bptt tokens."""
 
@@ -54,13 +107,20 @@ class Feed(ABC):
         """
 
     @abstractmethod
-    def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[Tensors, Tensors]]:
         """Yield inputs and labels of this worker's part of the test set, or with `whole` of all of it, in batches.
 
         The inputs are those for the evaluation after epoch `epoch`. Every label is in the part of one worker only.
 
         The rows of a text batch continue the rows of the previous batch. A batch may have fewer rows than the previous
         one: then it continues the first of them.
+        """
+
+    def try_out(self) -> None:  # noqa: B027 (prepared data were checked when they were made)
+        """Read a few samples as in training, to find errors of the user's own data before ranks start.
+
+        Raises:
+            UsageError: they cannot be used.
         """
 
     def close(self) -> None:  # noqa: B027 (most have nothing to do)

@@ -178,6 +178,8 @@ class FolderFeed(Feed):
         UsageError: there are fewer images than a global batch has; while reading, an image cannot be decoded.
     """
 
+    kind, task = "images", "classification"
+
     def __init__(
         self,
         options: ImageNet,

@@ -36,6 +36,7 @@ class Phased(Feed):
         self.resizes = not isinstance(config.dataset, ImageNet)
         self._phase = config.completed_phases[0]
         self._feed = of(config.adapt_to(self._phase))
+        self.kind, self.task = self._feed.kind, self._feed.task
         self.classes, self.samples = self._feed.classes, self._feed.samples
         self._shapes = [self._find_shape(phase) for phase in config.completed_phases]
         self.shape = self._shapes[0]
@@ -55,6 +56,9 @@ class Phased(Feed):
         for inputs, labels in feed.read_test_set(epoch, whole=whole):
             for some, theirs in zip(inputs.split(most), labels.split(most), strict=True):
                 yield self._show(some, phase), theirs
+
+    def try_out(self) -> None:
+        self._feed.try_out()
 
     def close(self) -> None:
         self._feed.close()

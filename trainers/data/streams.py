@@ -66,6 +66,8 @@ class TextFeed(Feed):
         UsageError: the text is too short for so many streams.
     """
 
+    kind, task = "text", "language"
+
     def __init__(
         self,
         train: np.ndarray,
