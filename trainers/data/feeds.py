@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,28 +12,8 @@ import torch
 IGNORED = -100
 """The label of positions without a label, which torch's cross-entropy ignores."""
 
-Tensors = Any
-"""A tensor, or a tuple or dict of tensors, also nested. The first dimension of each tensor counts samples."""
 
-
-def list_tensors(tensors: Tensors) -> list[torch.Tensor]:
-    """Return all tensors in order."""
-    if isinstance(tensors, torch.Tensor):
-        return [tensors]
-    parts = tensors.values() if isinstance(tensors, Mapping) else tensors
-    return [tensor for part in parts for tensor in list_tensors(part)]
-
-
-def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], tensors: Tensors) -> Tensors:
-    """Apply a function to each tensor; return the results in the same structure."""
-    if isinstance(tensors, torch.Tensor):
-        return function(tensors)
-    if isinstance(tensors, Mapping):
-        return {key: map_tensors(function, part) for key, part in tensors.items()}
-    return tuple(map_tensors(function, part) for part in tensors)
-
-
-def find_kind(inputs: Tensors) -> tuple[tuple[int, ...], str]:
+def find_kind(inputs: Any) -> tuple[tuple[int, ...], str]:
     """Return the shape of a sample and the kind of the data (`Feed.kind`, other than text), given inputs of a batch."""
     if not isinstance(inputs, torch.Tensor):
         return (), "several"
@@ -43,7 +23,7 @@ def find_kind(inputs: Tensors) -> tuple[tuple[int, ...], str]:
     return shape, "images" if len(shape) == 3 else "features"
 
 
-def find_task(labels: Tensors) -> str:
+def find_task(labels: Any) -> str:
     """Return what the labels of a batch are for (`Feed.task`)."""
     if not isinstance(labels, torch.Tensor):
         return "custom"
@@ -57,22 +37,14 @@ class Batch:
     """One worker's part of a global batch.
 
     `inputs` is (n, *shape) as the model takes it: float32, or int64 for text. `labels` is (n,) int64, or (n, length)
-    for text, with IGNORED at positions without a label, or float32 for regression. Both may be tuples or dicts of
-    tensors if the data set is the user's own. n may be 0: in the last batch of an epoch, if fewer samples than workers
-    are left, and in any batch, if a partition has given this worker few samples.
-
-    `total`, which is above 0, is the number of samples in the whole global batch, or of labels for streams of text
-    (`Feed.kind`).
+    for text, with IGNORED at positions without a label. n may be 0: in the last batch of an epoch, if fewer samples
+    than workers are left, and in any batch, if a partition has given this worker few samples. `total`, which is above
+    0, is the number of labels in the whole global batch.
     """
 
-    inputs: Tensors
-    labels: Tensors
+    inputs: torch.Tensor
+    labels: torch.Tensor
     total: int
-
-    @property
-    def samples(self) -> int:
-        """The number n of samples in this part."""
-        return len(list_tensors(self.labels)[0])
 
 
 class Feed(ABC):
@@ -107,7 +79,7 @@ class Feed(ABC):
         """
 
     @abstractmethod
-    def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[Tensors, Tensors]]:
+    def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield inputs and labels of this worker's part of the test set, or with `whole` of all of it, in batches.
 
         The inputs are those for the evaluation after epoch `epoch`. Every label is in the part of one worker only.
