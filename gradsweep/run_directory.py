@@ -57,6 +57,8 @@ GPUS_VARIABLE = "GRADSWEEP_GPUS"
 """Environment variable of a rank: the GPUs of its run among those that it sees, such as 0,2; empty: all of them."""
 STEERING_VARIABLE = "GRADSWEEP_STEERING"
 """Environment variable of a rank on an emulated host: the socket through which it corrects the latency."""
+SWITCH_VARIABLE = "GRADSWEEP_SWITCH"
+"""Environment variable of a rank on an emulated host: the process ID of the switch, if that is a process."""
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",

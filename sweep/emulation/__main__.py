@@ -45,7 +45,8 @@ class Job:
             cores = sorted(os.sched_getaffinity(0))
             built = BuiltCluster(self.cluster, self.place, cores)
             delayer, took = delay.start_delay(built, has_netem())
-            command = self._build_command(built)
+            switch = delayer.process.pid if isinstance(delayer, delay.Switch) else None
+            command = self._build_command(built, switch)
             files.write_json(
                 self.attempt / run_directory.EMULATION, self._build_record(built, delayer, took), durable=False
             )
@@ -60,7 +61,6 @@ class Job:
         begun()
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
         signals.attach(process)
-        switch = delayer.process.pid if isinstance(delayer, delay.Switch) else None
         while True:  # the first process of a namespace inherits all orphans
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             with children:
@@ -70,14 +70,16 @@ class Job:
             if ended == switch:
                 return report_failure(self.attempt, f"the switch has ended with {os.waitstatus_to_exitcode(status)}")
 
-    def _build_command(self, built: BuiltCluster) -> list[str]:
+    def _build_command(self, built: BuiltCluster, switch: int | None) -> list[str]:
         leased = [int(core) for core in os.environ.get(run_directory.CORES_VARIABLE, "").split(",") if core]
         hosts, agent = self.place / "hosts", self.place / "agent"
         hosts.write_text(ip_tc_commands.build_hostfile(self.cluster))
         prefix, plain = Path(os.path.realpath(self.words[0])).parent.parent, self.place / "mpi"
         plain.symlink_to(prefix)
         agent.write_text(
-            ip_tc_commands.build_agent(self.cluster, leased, self.threads, str(self.place), str(prefix), str(plain))
+            ip_tc_commands.build_agent(
+                self.cluster, leased, self.threads, str(self.place), str(prefix), str(plain), switch
+            )
         )
         agent.chmod(0o700)
         preload: str | None = None

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from gradsweep.run_directory import CORES_VARIABLE, STEERING_VARIABLE
+from gradsweep.run_directory import CORES_VARIABLE, STEERING_VARIABLE, SWITCH_VARIABLE
 from sweep.emulation.cluster import MTU, PREFIX, SUBNET, Cluster, Host, Shape, compute_bulk_bytes, compute_packet_bytes
 
 BRIDGE = "bridge0"
@@ -143,7 +143,9 @@ def build_hostfile(cluster: Cluster) -> str:
     return "".join(f"{host.name} slots={cluster.workers_per_host}\n" for host in cluster.hosts)
 
 
-def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, prefix: str, plain: str) -> str:
+def build_agent(
+    cluster: Cluster, cores: Sequence[int], threads: int, place: str, prefix: str, plain: str, switch: int | None = None
+) -> str:
     """Build a shell script in place of ssh (Open MPI's launch agent): `agent [options] HOST COMMAND...`.
 
     Args:
@@ -153,6 +155,7 @@ def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str
         place: the directory with the files NAME.net and NAME.uts of the hosts' namespaces.
         prefix: Open MPI's installation directory. Open MPI does not quote it, so a space in it would split a word.
         plain: another path of the same directory, without spaces.
+        switch: the process ID of the switch; None if the kernel is the switch.
     """
     wanted = cluster.workers_per_host * threads
     lines = []
@@ -173,7 +176,8 @@ def build_agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str
             "esac",
             f"place={shlex.quote(place)}",
             f'{STEERING_VARIABLE}="$place/{STEERING}"',
-            f"export {CORES_VARIABLE} {STEERING_VARIABLE}",
+            f"{SWITCH_VARIABLE}={'' if switch is None else switch}",
+            f"export {CORES_VARIABLE} {STEERING_VARIABLE} {SWITCH_VARIABLE}",
             f"line=$(printf '%s' \"$*\" | sed {shlex.quote(renamed)}) || exit",  # otherwise mpirun would wait forever
             'exec nsenter --net="$place/$host.net" --uts="$place/$host.uts" sh -c "$line"',
             "",

@@ -13,6 +13,8 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+from gradsweep.run_directory import SWITCH_VARIABLE
+
 _STAT = Path("/proc/stat")
 _TASKS = Path("/proc/self/task")
 _KERNEL = Path("/proc/sys/kernel/random/boot_id")
@@ -36,7 +38,7 @@ def read_kernel_id() -> str:
 def measure_process_s() -> float:
     """Return the CPU time of this process so far, in seconds, with its threads and children (data loaders)."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_measure_child_s, _find_children()))
+    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_measure_process_s, _find_children()))
 
 
 def measure_busy_s(cores: Collection[int]) -> float:
@@ -55,6 +57,12 @@ def measure_busy_s(cores: Collection[int]) -> float:
         return math.nan
 
 
+def measure_switch_s() -> float:
+    """Return the CPU time of the switch of this run's emulated network, in seconds; 0 without such a process."""
+    switch = os.environ.get(SWITCH_VARIABLE, "")
+    return _measure_process_s(int(switch)) if switch else 0.0
+
+
 def _find_children() -> list[int]:
     found: list[int] = []
     for task in os.listdir(_TASKS):
@@ -63,10 +71,10 @@ def _find_children() -> list[int]:
     return found
 
 
-def _measure_child_s(child: int) -> float:
-    """Return the CPU time of a child that has not been waited for, in seconds."""
+def _measure_process_s(process: int) -> float:
+    """Return the CPU time of a process and of its ended children, in seconds; 0 if it does not exist."""
     try:
-        _, _, fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")
+        _, _, fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")
     except OSError:
         return 0.0
     return _TICK_S * sum(map(int, fields.split()[_PROCESS_TIMES]))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gradsweep.run_directory import SWITCH_VARIABLE
 from trainers.devices import core_time
 
 STAT = """cpu  10 20 30 440 50 60 70 80 0 0
@@ -47,7 +48,7 @@ def test_the_time_of_children_counts_while_they_run_and_afterwards() -> None:
     own = core_time.time.process_time()
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        while core_time._measure_child_s(child.pid) < 0.2:
+        while core_time._measure_process_s(child.pid) < 0.2:
             pass
         running = core_time.measure_process_s() - before - (core_time.time.process_time() - own)
         assert running >= 0.19
@@ -61,4 +62,13 @@ def test_the_time_of_children_counts_while_they_run_and_afterwards() -> None:
 def test_a_process_that_has_ended_takes_nothing() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    assert core_time._measure_child_s(child.pid) == 0.0
+    assert core_time._measure_process_s(child.pid) == 0.0
+
+
+def test_the_switch_of_an_emulated_network_is_a_process_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SWITCH_VARIABLE, raising=False)
+    assert core_time.measure_switch_s() == 0.0, "none"
+    monkeypatch.setenv(SWITCH_VARIABLE, "")
+    assert core_time.measure_switch_s() == 0.0, "the kernel is the switch"
+    monkeypatch.setenv(SWITCH_VARIABLE, str(os.getpid()))
+    assert core_time.measure_switch_s() == pytest.approx(core_time.time.process_time(), abs=0.1)
