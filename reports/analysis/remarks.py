@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -75,7 +76,7 @@ def compare_equal_work(cells: Cells) -> list[str]:
 def explain_settings(runs: pd.DataFrame) -> list[str]:
     """Return remarks on what a race allowed its baseline to tune, and on other runs with a tuned exchange.
 
-    Where the setting differs although method and workers are equal, a remark names the key that decides.
+    Where the setting differs although method and workers are equal, a remark names the keys that decide.
     """
     found: dict[tuple[str, str], dict[int, str]] = {}  # by method and workers: the setting of the run at a position
     runs = runs.reset_index(drop=True)
@@ -94,9 +95,9 @@ def explain_settings(runs: pd.DataFrame) -> list[str]:
     several = runs["workers"].nunique() > 1
     said: dict[tuple[str, str, str], dict[str, None]] = {}
     for (method, count), settings in found.items():
-        key = _find_distinguishing_key(runs.loc[list(settings)], list(settings.values()))
+        keys = _find_distinguishing_keys(runs.loc[list(settings)], list(settings.values()))
         for index, setting in settings.items():
-            where = f", {key}={format_setting(runs.loc[index, key])}" if key else ""
+            where = "".join(f", {key}={format_setting(runs.loc[index, key])}" for key in keys)
             said.setdefault((method, where, setting), {})[count] = None
     return [
         f"{method}{f' with {join_words(list(counts))} workers' if several else ''}{where}: {setting}"
@@ -104,16 +105,18 @@ def explain_settings(runs: pd.DataFrame) -> list[str]:
     ]
 
 
-def _find_distinguishing_key(runs: pd.DataFrame, settings: Sequence[str]) -> str:
-    """Return the first key whose value decides a run's setting; empty if all are equal or no key does."""
+def _find_distinguishing_keys(runs: pd.DataFrame, settings: Sequence[str]) -> Sequence[str]:
+    """Return the fewest keys whose values decide a run's setting; none if all settings are equal or no keys do."""
     if len(set(settings)) == 1:
-        return ""
-    keys = [str(key) for key in runs if key not in RUN_COLUMNS and key not in ("seed", "workers", "compressor")]
-    for key in [*keys, "sweep"]:
-        values = format_settings(runs[key])
-        if len(set(values)) == len(set(zip(values, settings, strict=True))):
-            return key
-    return ""
+        return ()
+    told = {*RUN_COLUMNS, "label", "cell", "seed", "workers", "compressor"}
+    values = {str(key): format_settings(runs[key]) for key in [*(key for key in runs if key not in told), "sweep"]}
+    swept = [key for key, texts in values.items() if len(set(texts)) > 1]
+    for keys in itertools.chain(itertools.combinations(swept, 1), itertools.combinations(swept, 2)):
+        places = list(zip(*(values[key] for key in keys), strict=True))
+        if len(set(places)) == len(set(zip(places, settings, strict=True))):
+            return keys
+    return ()
 
 
 def explain_few_steps(runs: pd.DataFrame) -> list[str]:
