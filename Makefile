@@ -1,5 +1,5 @@
-# make sweep      set up .venv where it is missing, then run the main sweep
-# make test       set up .venv where it is missing, then lint, check types and run what a change can break by itself (minutes)
+# make sweep      set up .venv with what runs need, where that is missing, then run the main sweep
+# make test       set up .venv with what tests need, too, then lint, check types and run what a change can break by itself (minutes)
 # make test-all   likewise, with the tests marked `thorough`: whole sweeps, killed processes, a real SLURM, every printed command
 #
 # PYTHON=python3.12          the Python to make .venv with (3.10 to 3.13)
@@ -17,7 +17,7 @@ PROCESSES ?= $(shell $(PYTHON) -c 'import os; n = $(CORES); print(min(8, max(n, 
 
 .PHONY: install sweep test test-all lint format clean
 
-sweep: install
+sweep: $(VENV)/installed-to-run
 	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 $(ARGS)
 
 test: lint
@@ -37,14 +37,16 @@ format: install
 
 install: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/installed-to-run: EXTRAS =
+$(VENV)/installed: EXTRAS = [dev]
+$(VENV)/installed-to-run $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
 	    { echo "PYTHON=$(PYTHON): valid is a Python from 3.10 to 3.13" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	    { echo "PYTHON=$(PYTHON): has no venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.[dev]'
-	touch $@
+	$(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.$(EXTRAS)'
+	touch $(VENV)/installed-to-run $@
 
 clean:
-	rm -rf $(VENV) *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

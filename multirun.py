@@ -1,4 +1,4 @@
-"""The command that a user types: one run, or with -m a sweep.
+"""The command that a user types: one run, or with -m a sweep; `gradsweep` runs it, too.
 
 python multirun.py compressor=svd workers=2
 python multirun.py -m compressor=qsgd,svd,none workers=2,4,8
@@ -25,7 +25,9 @@ import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
+from gradsweep.cli.command_names import adapt_commands  # noqa: E402
 from gradsweep.cli.version import version  # noqa: E402
+from gradsweep.source_tree import CONF  # noqa: E402
 from hydra_plugins.gradsweep import run_points  # noqa: E402
 from sweep.config import arguments, hydra_patches, idle_options, schema  # noqa: E402
 from sweep.config.arguments import refuse_misread  # noqa: E402
@@ -77,7 +79,7 @@ class Command:
         if line is None or os.environ.get(TRACEBACK) == "1":
             traceback.print_exception(error)
         else:
-            print(line, file=sys.stderr)
+            print(adapt_commands(line), file=sys.stderr)
         with contextlib.suppress(OSError):  # which has been printed
             self.conclude()
         return 1 if line is None or has_run else 2
@@ -95,7 +97,7 @@ class Command:
         _replace_answers(sys.argv[1:])
         os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
-        main = hydra.main(version_base="1.3", config_path="conf", config_name="config")(self.compose_and_run)
+        main = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(self.compose_and_run)
         try:
             sys.argv[1:] = arguments.put_overrides_first(arguments.quote_for_hydra(sys.argv[1:]))
             refuse_duplicates(sys.argv[1:])
@@ -153,6 +155,15 @@ def run(session: Session) -> int:
     return Command(session).run()
 
 
-if __name__ == "__main__":
+def run_command_line() -> int:
+    """Execute the command line of this process, and return its exit status.
+
+    Raises:
+        Interrupted: a signal has ended the command.
+    """
     with raise_on_signals():
-        sys.exit(main())
+        return main()
+
+
+if __name__ == "__main__":
+    sys.exit(run_command_line())

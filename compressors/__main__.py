@@ -29,7 +29,7 @@ _METHOD = "NAME[,option=value...]"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0; 1 if `check` finds a broken promise; 2 if the command cannot work; 128 + n if
     signal n ends it, such as Ctrl-C or a reader (`head`) that has read enough."""
-    options = vars(_parser().parse_args(arguments))
+    options = vars(build_parser().parse_args(arguments))
     return run_command("python -m compressors", lambda: _run(**options))
 
 
@@ -46,7 +46,8 @@ def _run(command: str, **options: Any) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of all commands; `command` makes no difference."""
     parser = Parser(prog="python -m compressors", description=__doc__)
     parser.add_argument("--version", action=Version)
     commands = parser.add_subparsers(

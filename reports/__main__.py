@@ -10,7 +10,9 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
+from gradsweep.cli import command_names
 from gradsweep.cli.arguments import Parser, Version
 from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
@@ -39,25 +41,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     # A log's or a terminal's encoding may lack the signs that names and tables have.
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    is_command = bool(typed) and typed[0] in COMMANDS
-    module = importlib.import_module(f"reports.commands.{typed[0] if is_command else BUILD}")
-    parser = Parser(
-        prog=f"python -m reports {typed[0]}" if is_command else "python -m reports",
-        description=module.__doc__,
-        epilog=None if is_command else _describe_commands(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    if not is_command:
-        parser.add_argument("--version", action=Version)
-    module.add_arguments(parser)
+    command = typed[0] if typed and typed[0] in COMMANDS else None
+    parser = build_parser(command)
+    program = command_names.NAME if command_names.is_typed() else "reports"
     try:
-        status = int(module.run(parser.parse_intermixed_args(typed[is_command:])))
+        options = parser.parse_intermixed_args(typed[command is not None :])
+        status = int(_import_command(command).run(options))
         sys.stdout.flush()
         return status
     except UsageError as error:
-        is_mistyped = bool(typed) and not is_command and not os.path.exists(typed[0])
+        is_mistyped = bool(typed) and command is None and not os.path.exists(typed[0])
         meant = f"; {did_you_mean(typed[0], COMMANDS)}".removesuffix("; ").rstrip() if is_mistyped else ""
-        print(f"reports: {error}{meant}", file=sys.stderr)
+        print(command_names.adapt_commands(f"{program}: {error}{meant}"), file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -65,8 +60,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        print(f"reports: {disk_errors.describe(error) or _describe_error(error)}", file=sys.stderr)
+        print(f"{program}: {disk_errors.describe(error) or _describe_error(error)}", file=sys.stderr)
         return 1
+
+
+def build_parser(command: str | None) -> Parser:
+    """Return the parser of a command's arguments; None: of the paths whose reports are built."""
+    module = _import_command(command)
+    parser = Parser(
+        prog=f"python -m reports {command}" if command else "python -m reports",
+        description=module.__doc__,
+        epilog=None if command else _describe_commands(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if not command:
+        parser.add_argument("--version", action=Version)
+    module.add_arguments(parser)
+    return parser
+
+
+def _import_command(command: str | None) -> ModuleType:
+    return importlib.import_module(f"reports.commands.{command or BUILD}")
 
 
 def _describe_error(error: OSError) -> str:

@@ -11,8 +11,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from gradsweep.cli.arguments import Parser
+from gradsweep.cli.command_names import adapt_commands
 from gradsweep.cli.version import version
 from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
@@ -45,22 +47,15 @@ def main(arguments: Sequence[str]) -> int:
         meant = did_you_mean(command, COMMANDS)
         print(f"python -m sweep: {command}: {meant}valid is one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"sweep.commands.{command}")
-    parser = Parser(
-        prog=f"python -m sweep {command}",
-        description="\n".join([(module.__doc__ or "").strip(), *([DIRECTORY] if command != "probe" else [])]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    module.add_arguments(parser)
-    options = parser.parse_intermixed_args(arguments[1:])
+    options = build_parser(command).parse_intermixed_args(arguments[1:])
     if sys.stdout is not None:  # None where standard output is closed
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        status = int(module.run(options))
+        status = int(_import_command(command).run(options))
         sys.stdout.flush()
         return status
     except UsageError as error:
-        print(error, file=sys.stderr)
+        print(adapt_commands(str(error)), file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -73,6 +68,22 @@ def main(arguments: Sequence[str]) -> int:
             raise
         print(line or f"{error.filename}: {error.strerror}", file=sys.stderr)
         return 2
+
+
+def build_parser(command: str) -> Parser:
+    """Return the parser of a command's arguments."""
+    module = _import_command(command)
+    parser = Parser(
+        prog=f"python -m sweep {command}",
+        description="\n".join([(module.__doc__ or "").strip(), *([DIRECTORY] if command != "probe" else [])]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    return parser
+
+
+def _import_command(command: str) -> ModuleType:
+    return importlib.import_module(f"sweep.commands.{command}")
 
 
 def _format_help() -> str:

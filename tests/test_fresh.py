@@ -1,4 +1,4 @@
-"""The README's commands in a fresh checkout with a fresh virtual environment, as a newcomer types them."""
+"""Fresh virtual environments: the README's commands in a fresh checkout, and a wheel, as newcomers type them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,30 @@ def commands() -> list[str]:
     return [line for block in blocks for line in block.strip().splitlines()]
 
 
-def test_the_commands_of_the_readme(tmp_path: Path) -> None:
-    clone = tmp_path / "a clone"  # a path with a space in it
+def clone_checkout(clone: Path) -> None:
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+
+
+def activate(virtual_environment: Path) -> dict[str, str]:
+    """The variables of a shell in which a virtual environment is active, and nothing of this process's."""
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PYTEST", "PYTHON", "VIRTUAL_ENV", "OMPI_", "MAKE", "MFLAGS"))
     }
-    environment["PATH"] = f"{clone}/.venv/bin:{environment['PATH']}"  # as if the environment were active
+    return {**environment, "PATH": f"{virtual_environment}/bin:{environment['PATH']}"}
+
+
+def find_python() -> str:
+    """The Python that made this one's virtual environment."""
+    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return str(base if base.exists() else sys.executable)
+
+
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    clone = tmp_path / "a clone"  # a path with a space in it
+    clone_checkout(clone)
+    environment = activate(clone / ".venv")
     # Within `make test` a file of each room will do: the run around this one does them all.
     # Other files are not even collected, and mypy looks again only at what is not the same in the clone.
     files = "test_architecture test_docs test_random_key test_run_directory test_targets test_flat"
@@ -43,8 +58,7 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     environment["PROCESSES"] = "1"  # each of which would load torch
     environment["PIP_NO_COMPILE"] = "0"  # which is how pip is told to: of thousands of modules few are imported
     environment["MYPY_CACHE_DIR"] = str(ROOT / ".mypy_cache")
-    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    environment["PYTHON"] = str(base if base.exists() else sys.executable)
+    environment["PYTHON"] = find_python()
     lines = commands()
     assert "make sweep" in lines and "make test" in lines
     for line in lines:
@@ -62,3 +76,34 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
         assert result is not None and result["accuracy"] >= 0.95, run.name
     assert [len(runs_of(sweep)) for sweep in sweeps] == [9, 1, 3]  # the resume made no sweep of its own
     assert yaml.safe_load((sweeps[2] / run_directory.SWEEP).read_text())["resumed"]
+
+
+def test_a_wheel_sweeps_from_an_empty_directory(tmp_path: Path) -> None:
+    """What is installed is what running needs, and nothing that only tests need."""
+    clone, place, empty = tmp_path / "clone", tmp_path / "a place", tmp_path / "empty"
+    clone_checkout(clone)
+    empty.mkdir()
+    environment = activate(place)
+
+    def run(*words: str, cwd: Path = empty) -> str:
+        began = time.monotonic()
+        done = subprocess.run(
+            words, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200
+        )
+        print(f"{' '.join(words)}: {time.monotonic() - began:.0f} s\n{done.stdout[-2000:]}")
+        assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    run(find_python(), "-m", "venv", str(place))
+    run("pip", "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(clone))
+    (wheel,) = tmp_path.glob("*.whl")
+    run("pip", "install", "--no-compile", "-c", str(clone / "constraints.txt"), str(wheel))
+    subprocess.run(["rm", "-r", str(clone)], check=True)
+    distributions = run("pip", "list", "--format=freeze").split()
+    assert len(distributions) < 65 and not [name for name in distributions if name.startswith(("pytest", "mypy"))]
+    assert run("gradsweep", "--version").startswith("gradsweep ")
+    run("gradsweep", "-m", "compressor=qsgd,none", "workers=2", "max_steps=20", "race=off")
+    (sweep,) = (path.parent for path in empty.glob("output/*/*/sweep.yaml"))
+    assert [run.status() for run in runs_of(sweep)] == [run_directory.DONE] * 2
+    assert (sweep / "report.html").is_file()
+    assert "2 done" in run("gradsweep", "status") and sweep.name in run("gradsweep", "list")

@@ -25,7 +25,7 @@ from tests.test_help import programs
 
 README, GUIDE, ADDS = ROOT / "README.md", ROOT / "docs/guide/README.md", ROOT / "docs/guide/add-a-compressor.md"
 PAGES = [README, GUIDE, ROOT / "CONTRIBUTING.md", *sorted(set(ROOT.glob("docs/**/*.md")) - {ADDS, GUIDE})]
-PROGRAM = rf"python (?:multirun\.py|-m (?:{'|'.join(map(re.escape, programs()))})(?![.\w]))"
+PROGRAM = rf"(?:python (?:multirun\.py|-m (?:{'|'.join(map(re.escape, programs()))})(?![.\w]))|gradsweep(?= ))"
 COMMAND = re.compile(rf'\s*(?:\$ )?((?:[A-Z_]+=\S+ )*(?:eval "\$\()?{PROGRAM}.*)')
 NAME = re.compile(rf"{PROGRAM}(?: [a-z]+)?")
 """Of a program or of one of its commands: no more is typed where a text only speaks of it."""
@@ -102,16 +102,20 @@ def table() -> list[str]:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a shell in which `python` writes down its words, on a machine that has what pages speak of."""
+    """The environment of a shell in which `python` and `gradsweep` write down their words, the latter its name first.
+
+    The machine has what pages speak of.
+    """
     programs = tmp_path_factory.mktemp("bin")
-    for name in ("python", *PROGRAMS):
-        (programs / name).write_text("""#!/bin/sh\n[ -z "$TYPED" ] || printf '%s\\0' "$@" > "$TYPED"\n""")
+    for name in ("python", "gradsweep", *PROGRAMS):
+        first = "gradsweep " if name == "gradsweep" else ""
+        (programs / name).write_text(f"""#!/bin/sh\n[ -z "$TYPED" ] || printf '%s\\0' {first}"$@" > "$TYPED"\n""")
         (programs / name).chmod(0o755)
     return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "0,1"}
 
 
 def words_of(command: str, shell: dict[str, str], directory: Path) -> list[str]:
-    """What a shell makes of a command: the words that Python gets.
+    """What a shell makes of a command: the words that Python gets, or `gradsweep` and its words.
 
     Raises:
         ValueError: the shell refuses it; so are unquoted [brackets], which only some shells take as they are.
@@ -151,12 +155,14 @@ def test_commands_that_do_not_work_are_found(shell: dict[str, str], tmp_path: Pa
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     wrong = mistakes(list(written(page)), shell, tmp_path)
-    assert [each.partition("\n")[0].partition(" python ")[2] for each in wrong] == [
-        "multirun.py -m seed=range(4)",
-        "multirun.py workers=0",
-        "multirun.py workers=2",
-        "multirun.py memory=dgc",
-        "-m reports show RUN --al",
+    assert [each.partition("\n")[0].partition(": ")[2] for each in wrong] == [
+        "python multirun.py -m seed=range(4)",
+        "python multirun.py workers=0",
+        "python multirun.py workers=2",
+        "gradsweep workers=-1",
+        "python multirun.py memory=dgc",
+        "python -m reports show RUN --al",
+        "gradsweep show RUN --al",
     ]
 
 
@@ -168,9 +174,12 @@ PAGE = """
     workers=0: valid is an integer from 1 to ...
     $ python multirun.py workers=2
     workers=2: valid is an integer from 3 up
+    $ gradsweep workers=-1
+    $ gradsweep workers=3
 
-Such as `python multirun.py memory=dgc` or `python -m reports show RUN --al`, but not `python -m sweep logs`, a name,
-`python -m sweep logs [DIR] RUN` or `python multirun.py -m ... seed=a`.
+Such as `python multirun.py memory=dgc` or `python -m reports show RUN --al` or `gradsweep show RUN --al`, but not
+`python -m sweep logs` or `gradsweep logs`, which are names, `python -m sweep logs [DIR] RUN` or
+`python multirun.py -m ... seed=a`.
 """
 
 
@@ -201,7 +210,8 @@ def mistakes(found: list[Command], shell: dict[str, str], directory: Path) -> li
 def mistaken(command: Command, status: int, said: str) -> str:
     """What is wrong with a command and what a page says of it; nothing where it is right."""
     if status == 0:
-        refused = "multirun.py" in command.text and ": valid is " in command.below
+        is_run = re.search(r"multirun\.py|^gradsweep ", command.text)
+        refused = is_run and ": valid is " in command.below
         return f"is not refused: {command.below}" if refused else ""
     shown = re.escape(command.below).replace(re.escape("..."), ".*")
     return "" if status == 2 and shown and re.fullmatch(shown, said) else said or f"exit status {status}"

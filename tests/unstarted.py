@@ -1,8 +1,9 @@
 """`python unstarted.py`: what the commands on standard input would be told, without anything being started.
 
-Each line is the JSON list of a command's words behind `python`; the answer is a line with its exit status and what it
-says on standard error. The programs themselves take them, one after the other in this process: multirun.py checks the
-points, and their data where that comes along; the others read their arguments; what only shows something is run.
+Each line is the JSON list of a command's words behind `python`, or `gradsweep` and the words behind it; the answer is a
+line with its exit status and what it says on standard error. The programs themselves take them, one after the other in
+this process: multirun.py checks the points, and their data where that comes along; the others read their arguments;
+what only shows something is run.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ def told(words: Sequence[str]) -> tuple[int, str]:
         contextlib.redirect_stderr(said),
     ):
         try:
+            if words[0] == "gradsweep":
+                words = translate(words[1:])
             module(*words[1:]) if words[0] == "-m" else run(words, multirun)
         except SystemExit as end:
             status = end.code or 0
@@ -50,6 +53,14 @@ def told(words: Sequence[str]) -> tuple[int, str]:
             status = 1
             traceback.print_exc(file=said)
     return status, said.getvalue()
+
+
+def translate(words: Sequence[str]) -> list[str]:
+    """The words behind `python` of a subcommand of `gradsweep`; a run keeps its name."""
+    from gradsweep.cli import command_names
+
+    found = command_names.find_program(words[0])
+    return ["gradsweep", *words] if found is None else ["-m", found[0], *found[1], *words[1:]]
 
 
 def run(words: Sequence[str], how: Callable[[str], object]) -> None:

@@ -15,9 +15,8 @@ from compressors.kernels import backend
 from compressors.random_key import Key
 from gradsweep.cli import tables
 from gradsweep.cli.tables import Column, Table
-from gradsweep.source_tree import ROOT
+from gradsweep.source_tree import CONF
 
-CONF = ROOT / "conf" / "compressor"
 SHAPES = ((10,), (512,), (64, 3, 3, 3), (1024, 1024), (512, 512, 3, 3), (11_200_000,))
 
 
@@ -43,7 +42,7 @@ def run(name: str) -> int:
 def build_options_table(compressor: Compressor) -> Table:
     """Return a table of the hyper-parameters: value, default, range and the comment in conf/."""
     default = type(compressor)()
-    comments = read_remarks(CONF / f"{compressor.name}.yaml")
+    comments = read_remarks(CONF / "compressor" / f"{compressor.name}.yaml")
     rows = [
         [
             field.name,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from gradsweep.cli.command_names import adapt_columns, adapt_commands
 from gradsweep.errors import UsageError
 from gradsweep.options.hints import did_you_mean, one_of
 
@@ -55,10 +56,19 @@ def check_interval(seconds: float) -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that answers a wrong command with one line and exit status 2, and a mistyped word with a hint."""
+    """A parser that answers a wrong command with one line and exit status 2, and a mistyped word with a hint.
+
+    Its help and its lines name commands as the user has typed them.
+    """
+
+    def __init__(self, prog: str | None = None, **options: Any) -> None:
+        super().__init__(None if prog is None else adapt_commands(prog), **options)
+
+    def format_help(self) -> str:
+        return adapt_columns(super().format_help())
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {self._add_hint(message)}\n")
+        self.exit(2, adapt_commands(f"{self.prog}: {self._add_hint(message)}\n"))
 
     def _add_hint(self, message: str) -> str:
         options = [option for action in self._actions for option in action.option_strings]

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+from gradsweep.cli.command_names import adapt_commands
 from gradsweep.errors import UsageError
 
 
@@ -15,7 +16,7 @@ def run_command(program: str, ask: Callable[[], int], *refusals: type[Exception]
     """Run a command by calling `ask`, and return the command's exit status; print one line to stderr if it fails.
 
     Args:
-        program: the command's name as the user has typed it; the line begins with it.
+        program: the command's name, as typed with `python`; the line begins with it (see command_names.py).
         ask: does the command's work, and returns the exit status.
         refusals: besides UsageError, exceptions whose text says in one line why the command cannot work.
 
@@ -23,6 +24,7 @@ def run_command(program: str, ask: Callable[[], int], *refusals: type[Exception]
         The result of `ask`; 2 if the command cannot work or its output cannot be written; 128 + n if signal n ends
         it: SIGINT after Ctrl-C, SIGPIPE if a reader such as `head` has closed the pipe.
     """
+    program = adapt_commands(program)
     refused: tuple[type[Exception], ...] = (UsageError, *refusals)
     try:
         if sys.stdout is None:
@@ -31,7 +33,7 @@ def run_command(program: str, ask: Callable[[], int], *refusals: type[Exception]
         sys.stdout.flush()
         return status
     except refused as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        print(f"{program}: {adapt_commands(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from gradsweep.errors import LISTED_BY
 from gradsweep.options.config_keys import paths
 from gradsweep.options.hints import did_you_mean, find_nearest, one_of
-from gradsweep.source_tree import ROOT
+from gradsweep.source_tree import CONF
 from sweep.config.schema import LAUNCHER, MEMBERS
 from sweep.settings.launcher import OPTIONS
 
@@ -106,5 +106,4 @@ def _name_choices(section: str, name: str) -> str:
 
 def list_groups() -> list[str]:
     """List the groups of conf/, and the groups of Hydra that we let users choose from."""
-    conf = ROOT / "conf"
-    return [*sorted(path.name for path in conf.glob("*") if path.is_dir() and path.name != "hydra"), *_HYDRAS]
+    return [*sorted(path.name for path in CONF.glob("*") if path.is_dir() and path.name != "hydra"), *_HYDRAS]

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gradsweep import files, run_directory
+from gradsweep.cli.command_names import adapt_commands
 from gradsweep.run_directory import Run
 from sweep.console.console import Verbosity
 from sweep.provenance import record
@@ -73,10 +74,10 @@ def build_rerun_command(directory: Path) -> str:
 
 
 def build_command(verb: str, directory: Path) -> str:
-    """Return the command line of `python -m sweep` for an action on a sweep."""
-    return shlex.join(["python", "-m", "sweep", verb, os.path.relpath(directory)])
+    """Return the command line of `python -m sweep`, or `gradsweep`, for an action on a sweep."""
+    return f"{adapt_commands(f'python -m sweep {verb}')} {shlex.quote(os.path.relpath(directory))}"
 
 
 def build_report_command(directory: Path) -> str:
     """Return the command line that writes the report of a sweep."""
-    return shlex.join(["python", "-m", "reports", os.path.relpath(directory)])
+    return f"{adapt_commands('python -m reports')} {shlex.quote(os.path.relpath(directory))}"

@@ -7,13 +7,13 @@ import os
 import platform
 import shlex
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
+from gradsweep.cli import command_names
 from gradsweep.hardware import read_processor_name
-from gradsweep.source_tree import ROOT
+from gradsweep.source_tree import IS_INSTALLED, ROOT
 from sweep.provenance import calibration, code_snapshot, git_state
 from sweep.provenance.secrets import hide_in_word, is_secret
 from sweep.system.processes import read_text
@@ -44,8 +44,8 @@ ENVIRONMENT = (
 
 
 def read_command_line() -> list[str]:
-    """Return this process's command line as typed, with `python` for the interpreter's path, and without secrets."""
-    return ["python", *map(hide_in_word, sys.orig_argv[1:])]
+    """Return this process's command line as typed, without the path of `python` or `gradsweep`, and without secrets."""
+    return [*map(hide_in_word, command_names.read_command_line())]
 
 
 def list_packages() -> dict[str, str]:
@@ -96,7 +96,7 @@ def describe(mpi_program: Sequence[str]) -> dict[str, Any]:
     code = code_snapshot.read_current()
     return {
         "command": shlex.join(read_command_line()),
-        "git": git_state.describe(ROOT),
+        "git": None if IS_INSTALLED else git_state.describe(ROOT),  # a wheel may lie in a checkout of something else
         "code": {"digest": code.digest, "version": code.version},
         **describe_machine(),
         "environment": select_environment(os.environ),

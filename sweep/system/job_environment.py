@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from gradsweep.source_tree import ROOT
+from gradsweep.source_tree import IS_INSTALLED, ROOT
 from sweep.system.slurm_allocation import Allocation
 
 _INHERITED = (
@@ -48,9 +48,10 @@ def build_python_environment(code: str | None = None) -> dict[str, str]:
     """Build the variables by which Python finds our packages, but no modules in the working directory.
 
     Args:
-        code: the directory of the packages; None: that of this process's packages.
+        code: the directory of the packages; None: that of this process's packages, which Python finds by itself where
+            they are installed: ahead of the standard library, others of that directory would hide modules of it.
     """
-    packages = [code or str(ROOT), os.environ.get("PYTHONPATH", "")]
+    packages = [code or ("" if IS_INSTALLED else str(ROOT)), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, packages)), "PYTHONSAFEPATH": "1"}
 
 

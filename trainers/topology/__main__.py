@@ -27,7 +27,7 @@ PART = "topologies"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return exit status 0, or that of the error (`gradsweep/cli/exit_status.py`)."""
-    parser = _build_parser()
+    parser = build_parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
     return run_command(parser.prog, lambda: _answer(given))
 
@@ -63,7 +63,8 @@ def _answer(given: argparse.Namespace) -> int:
     return 0
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the arguments; `command` makes no difference."""
     parser = Parser(
         prog="python -m trainers.topology",
         description=__doc__,

@@ -48,7 +48,7 @@ def _list_others(there: Sequence[int]) -> list[int]:
 def suggest_command(command: str, there: Sequence[int]) -> str:
     """Return the command that runs the sweep with other numbers of workers."""
     others = f"workers={join_counts(_list_others(there))}"
-    if "multirun.py" not in command:
+    if "multirun.py" not in command and not command.startswith("gradsweep "):
         return f"the sweep once more with {others}"
     words = [word for word in command.split() if not word.lstrip("+").startswith("workers=")]
     return f"`{' '.join([*words, others])}`"

@@ -20,6 +20,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from gradsweep import yaml_files
+from gradsweep.cli.command_names import adapt_columns
 from gradsweep.options.config_keys import look_up
 from sweep.config import schema
 
@@ -34,7 +35,7 @@ def print_help(hydra: Hydra, config_name: str | None, args_parser: Any, args: An
     config = hydra.compose_config(config_name, args.overrides, mode, with_log_configuration=True)
     HydraConfig.instance().set_config(config)
     usual = hydra.compose_config(config_name, [], mode) if args.overrides else config
-    print(compose_help(hydra, config, usual, args.overrides), end="")
+    print(adapt_columns(compose_help(hydra, config, usual, args.overrides)), end="")
 
 
 def compose_help(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Sequence[str]) -> str:

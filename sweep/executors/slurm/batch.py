@@ -22,11 +22,11 @@ from submitit.slurm.slurm import SlurmExecutor
 
 from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
+from gradsweep.source_tree import ROOT
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
 from sweep.executors.slurm.queue import SlurmSilent, run_command
 from sweep.settings.slurm_launcher import parse_slurm_options
-from sweep.system.job_environment import build_python_environment
 from sweep.system.slurm_allocation import CAME
 
 FOLDER = "slurm"  # in the sweep's directory
@@ -186,7 +186,7 @@ def _create_batch(folder: Path, request: dict[str, Any], shares: Sequence[Sequen
 
 def _build_script(batch: Batch, request: Mapping[str, Any], code: str | None) -> str:
     """Return the batch script, in which the job's Python replaces the shell (exec), so that it receives the signals."""
-    packages = build_python_environment(code)["PYTHONPATH"].split(":")[0]
+    packages = code or str(ROOT)
     ours = [
         f"cd -- {shlex.quote(os.getcwd())} || exit 1",  # the setup may have gone elsewhere
         f"export PYTHONPATH={shlex.quote(packages)}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",

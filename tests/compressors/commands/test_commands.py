@@ -231,7 +231,7 @@ def test_show_has_everything(name: str, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize("name", registry())
 def test_every_option_has_a_remark_in_its_config(name: str) -> None:
-    remarks = show.read_remarks(show.CONF / f"{name}.yaml")
+    remarks = show.read_remarks(show.CONF / "compressor" / f"{name}.yaml")
     for field in dataclasses.fields(registry()[name]):
         assert remarks.get(field.name), field.name
 
