@@ -45,15 +45,19 @@ def find_program(word: str) -> tuple[str, list[str]] | None:
 
 def is_typed() -> bool:
     """Tell whether the user has started this process by typing `gradsweep`."""
-    path = PurePath(sys.argv[0])
-    return path.name == NAME or path.parts[-3:] == (NAME, "cli", "__main__.py")
+    return find_script() is not None or PurePath(sys.argv[0]).parts[-3:] == (NAME, "cli", "__main__.py")
+
+
+def find_script() -> str | None:
+    """Return the path of the installed script `gradsweep` that this process runs; None if it runs something else."""
+    return sys.argv[0] if PurePath(sys.argv[0]).name == NAME else None
 
 
 def read_command_line() -> list[str]:
     """Return this process's command line as typed, with `python` for the interpreter's path."""
-    words = sys.orig_argv
-    if PurePath(sys.argv[0]).name == NAME and sys.argv[0] in words:
-        return [NAME, *words[words.index(sys.argv[0]) + 1 :]]
+    words, script = sys.orig_argv, find_script()
+    if script in words:
+        return [NAME, *words[words.index(script) + 1 :]]
     return ["python", *words[1:]]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradsweep import run_directory
+from gradsweep.cli.command_names import find_script
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.run_directory import Run
 from gradsweep.source_tree import ROOT
@@ -149,6 +150,6 @@ def _run_probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bo
 
 
 def build_command(seconds: float, overrides: Sequence[str]) -> list[str]:
-    """Return the command line of multirun.py that probes the network of the points given by `overrides`."""
-    program = ROOT / "multirun.py"
-    return [sys.executable, str(program), f"{flags.PROBE}={seconds:g}", "-m", *overrides]
+    """Return the command line of multirun.py, or of the script `gradsweep`, that probes the network of the points given by `overrides`."""
+    program = find_script() or str(ROOT / "multirun.py")
+    return [sys.executable, program, f"{flags.PROBE}={seconds:g}", "-m", *overrides]
