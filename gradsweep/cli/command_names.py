@@ -56,7 +56,7 @@ def find_script() -> str | None:
 def read_command_line() -> list[str]:
     """Return this process's command line as typed, with `python` for the interpreter's path."""
     words, script = sys.orig_argv, find_script()
-    if script in words:
+    if script is not None and script in words:
         return [NAME, *words[words.index(script) + 1 :]]
     return ["python", *words[1:]]
 

@@ -150,6 +150,6 @@ def _run_probe(executor: RunExecutor, task: RunTask, verbosity: Verbosity) -> bo
 
 
 def build_command(seconds: float, overrides: Sequence[str]) -> list[str]:
-    """Return the command line of multirun.py, or of the script `gradsweep`, that probes the network of the points given by `overrides`."""
+    """Return the command line, of multirun.py or `gradsweep`, that probes the network of the points of `overrides`."""
     program = find_script() or str(ROOT / "multirun.py")
     return [sys.executable, program, f"{flags.PROBE}={seconds:g}", "-m", *overrides]
