@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from gradsweep.cli import command_names
 from gradsweep.cli.command_names import COMMANDS, NAME, PROGRAMS
-from gradsweep.cli.exit_status import run_command
 from gradsweep.errors import UsageError
 from gradsweep.options.hints import did_you_mean, one_of
 
@@ -38,11 +38,11 @@ def run(words: Sequence[str]) -> int:
     """Run the program of a subcommand, or multirun.py if the words are those of a run or a sweep."""
     first = words[0] if words else HELP[0]
     if first in HELP and len(words) < 2:
-        return run_command(NAME, lambda: _print(format_help()))
+        return _answer(format_help)
     if first == "--version":
         from gradsweep.cli.version import version
 
-        return run_command(NAME, lambda: _print(version()))
+        return _answer(version)
     if (found := command_names.find_program(first)) is not None:
         module, before = found
         return int(importlib.import_module(f"{module}.__main__").main([*before, *words[1:]]))
@@ -52,16 +52,22 @@ def run(words: Sequence[str]) -> int:
         if completion.answer(words[1:]):
             return 0
     elif "=" not in first and first[:1] not in ("-", "+", "~"):
-        return run_command(NAME, lambda: _refuse(first))
+        return _answer(lambda: _refuse(first))
     return int(importlib.import_module("multirun").run_command_line())
 
 
-def _print(text: str) -> int:
-    print(text)
-    return 0
+def _answer(build_text: Callable[[], str]) -> int:
+    """Print a text, and return the command's exit status."""
+    from gradsweep.cli.exit_status import run_command  # no subcommand waits for it
+
+    def print_text() -> int:
+        print(build_text())
+        return 0
+
+    return run_command(NAME, print_text)
 
 
-def _refuse(word: str) -> int:
+def _refuse(word: str) -> NoReturn:
     names = command_names.list_names()
     shown = word if word.isprintable() else repr(word)
     valid = one_of(names, f"{NAME} --help", "commands")

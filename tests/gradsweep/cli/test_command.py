@@ -74,12 +74,12 @@ def test_options_of_runs_have_their_own_help(command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["statsu"], "gradsweep: statsu: did you mean status? valid is KEY=VALUE, or one of the N commands that"),
+        (["statsu"], r"gradsweep: statsu: did you mean status\? valid is KEY=VALUE, or one of the \d+ commands"),
         (["report", "lits"], "gradsweep: lits: .*did you mean list"),
         (["status", "--jsn"], "gradsweep status: --jsn: unknown; did you mean --json"),
         (["show", "--al"], "gradsweep show: --al: unknown"),
         (["compressors", "shwo"], r"gradsweep compressors: .*shwo: did you mean show"),
-        (["topology", "rign"], "gradsweep topology: rign: did you mean ring"),
+        (["topology", "rign"], "gradsweep topology: topology=rign: did you mean ring"),
         (["compressors", "show", "qsdg"], "gradsweep compressors: .*qsdg.* that `gradsweep compressors list` lists"),
         (["workers=0"], "workers=0: valid is "),
         (["comprssor=svd"], "comprssor.*: .*did you mean compressor"),
@@ -90,7 +90,7 @@ def test_options_of_runs_have_their_own_help(command: Command) -> None:
 def test_an_error_is_one_line_in_the_form_that_was_typed(words: list[str], line: str, command: Command) -> None:
     done = command(*words)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1, done.stderr
-    assert re.match(line.replace("N commands", r"\d+ commands"), done.stderr), done.stderr
+    assert re.match(line, done.stderr), done.stderr
 
 
 def test_keys_make_a_run(command: Command) -> None:
@@ -136,7 +136,7 @@ def test_a_subcommand_loads_no_more_than_its_program(name: str, module: str, tmp
         f"from gradsweep.cli.__main__ import main; sys.argv = ['gradsweep', '{name}']; main()", tmp_path
     )
     assert not ours & set(HEAVY)
-    assert ours - alone <= {"gradsweep.cli.__main__", "gradsweep.cli.exit_status", f"{module}.__main__"}
+    assert ours - alone <= {"gradsweep.cli.__main__", f"{module}.__main__"}
 
 
 @pytest.mark.parametrize(
