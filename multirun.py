@@ -38,7 +38,7 @@ from sweep.launch.session import Session  # noqa: E402
 from sweep.settings.sweep import parse_settings  # noqa: E402
 from sweep.system.signals import Interrupted, raise_on_signals  # noqa: E402
 from trainers.config.groups import GROUPS  # noqa: E402
-from trainers.config.run_config import RunConfig  # noqa: E402
+from trainers.config.run_config import OURS, RunConfig  # noqa: E402
 
 TRACEBACK = "GRADSWEEP_TRACEBACK"
 """Environment variable: 1 prints the traceback of an error in the input, as HYDRA_FULL_ERROR=1 asks for."""
@@ -99,7 +99,8 @@ class Command:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
         main = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(self.compose_and_run)
         try:
-            sys.argv[1:] = arguments.put_overrides_first(arguments.quote_for_hydra(sys.argv[1:]))
+            words = arguments.open_script_groups(arguments.quote_for_hydra(sys.argv[1:]), OURS)
+            sys.argv[1:] = arguments.put_overrides_first(words)
             refuse_duplicates(sys.argv[1:])
             refuse_misread(sys.argv[1:])
             main()

@@ -36,12 +36,16 @@ STDERR = "stderr.log"
 RUNS = "runs"  # in the sweep's directory: one directory a run
 PROBES = "probes"  # instead of it, of `python -m sweep probe`: what measures a network only, and is no run
 RACES = "races"  # in the sweep's directory: one directory a race (docs/guide/races.md)
+SCRIPT_CONFIG = "config.json"  # in the attempt's directory, for a script: its config without the launcher's sections
+SCRIPT_RESUMED = "resumed.json"  # likewise, by the script: the step of the checkpoint that it goes on from
 TUNED = "tuned.json"  # by rank 0 of a run with exchange.tune, after the trial that found the setting of its exchange
 RACE_PLAN = "plan.json"  # in a race's directory, before it starts
 RACE = "race.csv"  # likewise, by rank 0: a row a block
 RATIOS = "ratios.json"  # likewise: what was measured so far
 RACE_MODULE = "trainers.race"
 """The program of the ranks of a race; that of others is `trainers`."""
+SCRIPT_MODULE = "trainers.script"
+"""The program of the ranks of a run with trainer=script, which starts the user's own program."""
 SIGNATURE_DIGITS = 8  # of 64 in the name of such a one; more where two runs would share them
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
@@ -51,6 +55,8 @@ WORLD_CONTROL = "control.json"
 """Name of the file that tells the ranks of a packed world where to connect to the launcher."""
 ATTEMPT_VARIABLE = "GRADSWEEP_ATTEMPT"
 """Environment variable of all processes of an attempt: the path of its directory, by which they can be found."""
+RUN_VARIABLE = "GRADSWEEP_RUN"
+"""Environment variable of a script: the directory of its run."""
 CORES_VARIABLE = "GRADSWEEP_CORES"
 """Environment variable of a rank: the cores of its run on this node, to pin itself to, such as 0,1,4; empty: don't."""
 GPUS_VARIABLE = "GRADSWEEP_GPUS"
@@ -92,8 +98,14 @@ def is_fine(state: Mapping[str, Any]) -> bool:
 
 def count_ranks(config: Mapping[str, Any]) -> int:
     """Return how many ranks a resolved config has: one for each worker, and one for a dedicated server."""
-    servers = int(config["exchange"].get("placement") == "dedicated")
+    servers = int((config.get("exchange") or {}).get("placement") == "dedicated")
     return int(config["workers"]) + servers
+
+
+def is_script(config: Mapping[str, Any]) -> bool:
+    """Tell whether a program of the user trains a run (trainer=script), by its resolved or composed config."""
+    trainer = config.get("trainer")
+    return isinstance(trainer, Mapping) and trainer.get("name") == "script"
 
 
 _ATTEMPT = re.compile(r"attempt-(\d{1,9})", re.ASCII)

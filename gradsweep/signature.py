@@ -11,13 +11,16 @@ from typing import Any
 NOT_IN_SIGNATURE = ("sweep", "race", "mpi", "launcher", "data", "checkpoint", "gpus", "gpus_per_node", "trackers")
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
 
-ADDED = {"network": {"name": "none"}}
+ADDED = {"network": {"name": "none"}, "trainer": {"name": "sgd"}}
 """Sections that configs of earlier versions lack, and what these mean by that: such a section is not in a signature,
 so that runs are still the runs that they were."""
 
 ADDED_OPTIONS: Mapping[str, Mapping[str, Any]] = {"exchange": {"part_mib": None, "allreduce": None, "tune": False}}
 """By section, options that configs of earlier versions lack, and their values for these: an option with that value is
 not in a signature, either."""
+
+PLACES = ("trainer.directory",)
+"""Options, dotted, that say where a run is made, in sections that are in a signature: these options are not."""
 
 DECIDING = {"mpi": {"transport": "shm"}}
 """By section of `NOT_IN_SIGNATURE`, keys that are in a signature after all, and what configs mean that lack them: a key
@@ -51,6 +54,8 @@ def signature_of_sections(sections: Mapping[str, str]) -> str:
     kept = {key: text for key, text in sections.items() if key not in NOT_IN_SIGNATURE and text != _ADDED.get(key)}
     for section in ADDED_OPTIONS.keys() & kept.keys():
         kept[section] = _drop_added(section, kept[section])
+    for section in {place.partition(".")[0] for place in PLACES} & kept.keys():
+        kept[section] = _drop_places(section, kept[section])
     for section in DECIDING.keys() & sections.keys():
         kept.update(_select_deciding(section, sections[section]))
     text = ",".join(f"{canonical(key)}:{kept[key]}" for key in sorted(kept))
@@ -64,6 +69,15 @@ def _drop_added(section: str, text: str) -> str:
     if not isinstance(values, dict) or added.keys().isdisjoint(values):
         return text
     return canonical({key: value for key, value in values.items() if key not in added or value != added[key]})
+
+
+@functools.cache
+def _drop_places(section: str, text: str) -> str:
+    """Return a section without the options in `PLACES`."""
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        return text
+    return canonical({key: value for key, value in values.items() if f"{section}.{key}" not in PLACES})
 
 
 @functools.cache

@@ -46,6 +46,7 @@ def run_points(
         overrides: the overrides of each point, as typed.
         whole: these are all points of the sweep; else they are a batch of a search.
     """
+    from gradsweep.run_directory import is_script
     from sweep.config import directories  # not at the top: Hydra imports this file for every command
     from sweep.launch import probe
     from sweep.launch.execute import execute
@@ -54,6 +55,8 @@ def run_points(
     from trainers.rules.resolve import resolve
 
     def check(config: Mapping[str, Any]) -> dict[str, Any]:
+        if is_script(config):
+            raise bad_value("trainer", "script", "left out of a probe, which starts no training")
         parse(config)  # what goes together in training makes no difference to a probe
         return dict(config)
 

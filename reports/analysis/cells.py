@@ -327,8 +327,12 @@ def choose_baseline(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping
     """Return `against`, or another baseline if `against` is the default and no run of this sweep has that baseline.
 
     If each algorithm was swept with a compressor of its own (`sweep.zip`), no two runs differ in their compressor only.
-    Then the baseline is centralised SGD without compression.
+    Then the baseline is centralised SGD without compression. Runs of scripts are compared with those that have `none`
+    for the first swept key of which some run has it.
     """
+    if against is AGAINST and grid.is_of_scripts:
+        key = next((key for key in grid.keys if BASELINE in format_settings(grid.runs[key])), None)
+        return against if key is None else {key: BASELINE}
     if against is not AGAINST or ALGORITHM not in grid.keys:
         return against
     partner = find_baselines(grid, grid.runs, AGAINST)

@@ -18,6 +18,7 @@ from reports.reading.text import format_setting, join_words, make_sort_key
 AXES = ["compressor", "workers"]
 BASELINE, SGD = "none", "sgd"  # the compressor and the algorithm that others are compared with
 SEED = "seed"
+TRAINER, SCRIPT = "trainer", "script"
 ALGORITHM, TOPOLOGY = "algorithm", "topology"
 NO_TOPOLOGY = "none"  # the topology of an algorithm that is not decentralised
 _HYPER = "compressor."
@@ -63,12 +64,20 @@ class Grid:
         return sorted(self.runs["workers"].unique(), key=make_sort_key)
 
     @property
+    def is_of_scripts(self) -> bool:
+        """Whether programs of the user have trained all runs (trainer=script)."""
+        return TRAINER in self.runs and all(format_setting(name) == SCRIPT for name in self.runs[TRAINER])
+
+    @property
     def by_method(self) -> Grid:
         """The same grid, labelled for plots with a colour for each label: `sgd`, `choco topk`, `choco/ring topk`.
 
         A swept algorithm becomes a part of the label, and is no longer a key; so does the topology if few labels
-        result. The compressor `none` is not named beside an algorithm.
+        result. The compressor `none` is not named beside an algorithm. Runs of scripts are labelled by what was swept
+        of the script's keys, if few labels result.
         """
+        if self.is_of_scripts and self.keys and self._relabel(self.keys).runs["label"].nunique() <= _FEW:
+            return self._relabel(self.keys)
         told = [key for key in (ALGORITHM, TOPOLOGY) if key in self.keys]
         if TOPOLOGY in told and self._relabel(told).runs["label"].nunique() > _FEW:
             told.remove(TOPOLOGY)

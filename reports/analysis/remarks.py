@@ -14,6 +14,7 @@ import pandas as pd
 from gradsweep import run_directory, timed_steps
 from gradsweep.options.exchange_setting import describe_setting
 from gradsweep.text import plural
+from reports.analysis.grid import SCRIPT
 from reports.analysis.table import is_marked, is_true
 from reports.reading import machines, networks
 from reports.reading.columns import RUN_COLUMNS
@@ -35,7 +36,19 @@ _OVERLAP = "exchange.overlap"
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:
     """Return the remarks on machines, on networks and on throughputs that are measured over few steps."""
-    return [*machines.write_remarks(runs), *networks.write_remarks(runs), *explain_few_steps(runs)]
+    return [
+        *machines.write_remarks(runs),
+        *networks.write_remarks(runs),
+        *explain_few_steps(runs),
+        *explain_scripts(runs),
+    ]
+
+
+def explain_scripts(runs: pd.DataFrame) -> list[str]:
+    """Return a remark if programs of the user have trained some of the runs, which then do not race."""
+    if "trainer" not in runs or SCRIPT not in format_settings(runs["trainer"]):
+        return []
+    return ["scripts (trainer=script) do not race: their times are those of their own trainings, one after the other"]
 
 
 def compare_equal_work(cells: Cells) -> list[str]:

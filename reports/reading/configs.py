@@ -109,6 +109,8 @@ def flatten_keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     keys: dict[str, Any] = {}
     for name, value in config.items():
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{clean(str(name))}"
+        if key in signature.PLACES:
+            continue
         if key in signature.NOT_IN_SIGNATURE:
             deciding = signature.DECIDING.get(key, {}) if isinstance(value, Mapping) else {}
             keys |= flatten_keys({own: value[own] for own in deciding if own in value}, f"{key}.")

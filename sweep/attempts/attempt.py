@@ -210,6 +210,8 @@ class Attempt(abc.ABC):
         elif self._asked is not None and code in UNHEARD:
             self.status, self.unsaved = run_directory.PREEMPTED, True
             reason = "SIGUSR1 came before it had begun"
+            if self.task.module == [run_directory.SCRIPT_MODULE]:
+                reason = "SIGUSR1 came before the script listened (Run of gradsweep.script does)"
         elif (wrong := run_identity.explain_unfit(self.run)) is not None:
             self.status, reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
         elif code and self._await_reported_end is not None and (reported := self._await_reported_end()) is not None:

@@ -7,12 +7,12 @@ import dataclasses
 import io
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hydra._internal.utils import get_args_parser
 
 from gradsweep.errors import UsageError
-from gradsweep.options.hints import did_you_mean
+from gradsweep.options.hints import did_you_mean, find_nearest
 from sweep.config.override_grammar import parse
 from sweep.console import flags
 from sweep.settings.slurm_launcher import SlurmOptions
@@ -25,7 +25,10 @@ _OTHERS = re.compile(
     re.IGNORECASE,
 )
 _TEXT = re.compile(r"sweep\.(?:name|resume)|mpi\.environment\.\w+")
-_TEXTS = ("sweep.on_end", "mpi.command", "mpi.environment")
+_TEXTS = ("sweep.on_end", "mpi.command", "mpi.environment", "trainer.command")
+
+_SCRIPT = re.compile(r"\+{0,2}trainer=(?:.*,)?script(?:,.*)?")
+_OF_GROUP = re.compile(r"([A-Za-z_]\w*)(?:(?:\.\w+)+=|=\{)")
 
 _CHOSEN = ("hydra.launcher", "hydra.sweeper")
 """Groups whose options stand under the same name with a dot."""
@@ -36,6 +39,21 @@ def quote_for_hydra(words: Sequence[str]) -> list[str]:
     nested = r"^([^=\s]+=)(\$\{[^{}\"']*(?:\$\{[^{}\"']*\}[^{}\"']*)+\})$"
     free = r"^(?=hydra\.launcher\.additional(\.|=\{))"
     return [quote_text(re.sub(free, "++", re.sub(nested, r'\1"\2"', word))) for word in words]
+
+
+def open_script_groups(words: Sequence[str], known: Collection[str]) -> list[str]:
+    """Put ++ before keys of a script's own groups (`ddp.hook=fp16`) if the command has trainer=script.
+
+    A key stays as it is, for Hydra to refuse it, if its group is similar to one of ours.
+
+    Args:
+        known: our keys and groups.
+    """
+    if not any(_SCRIPT.fullmatch(word) for word in words):
+        return list(words)
+    groups = {match[1] for word in words if (match := _OF_GROUP.match(word)) is not None}
+    own = {group for group in groups if group not in (*known, "hydra") and not find_nearest(group, known)}
+    return [f"++{word}" if (match := _OF_GROUP.match(word)) and match[1] in own else word for word in words]
 
 
 def put_overrides_first(words: Sequence[str]) -> list[str]:

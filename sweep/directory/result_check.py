@@ -69,8 +69,8 @@ def _explain_lacking_rows(run: Run, result: Mapping[str, Any]) -> str | None:
     if not isinstance(steps, int):  # of a probe
         return None
     wrong = _explain_wrong_rows(run.path(run_directory.STEPS), "step", steps, steps)
-    if wrong is None and isinstance(epochs, int):
-        every, workers = _read_evaluation_settings(run)
+    every, workers = _read_evaluation_settings(run)
+    if wrong is None and isinstance(epochs, int) and every is not None:
         evaluations = -(-epochs // every)  # the last epoch has one in any case
         wrong = _explain_wrong_rows(run.path(run_directory.EPOCHS), "epoch", epochs, evaluations, min(every, epochs))
         if wrong is None and "consensus_distance" in result:
@@ -79,9 +79,14 @@ def _explain_lacking_rows(run: Run, result: Mapping[str, Any]) -> str | None:
     return wrong
 
 
-def _read_evaluation_settings(run: Run) -> tuple[int, int]:
-    """Return `evaluate_every` and `workers` of a run's config, which has been parsed before."""
+def _read_evaluation_settings(run: Run) -> tuple[int | None, int]:
+    """Return `evaluate_every` and `workers` of a run's config, which has been parsed before.
+
+    A script evaluates when it wants to: then the first is None.
+    """
     config = yaml_files.read_sections(run.path(run_directory.CONFIG))
+    if run_directory.is_script(config):
+        return None, 1
     every, workers = (config.get(key) for key in ("evaluate_every", "workers"))
     return every if isinstance(every, int) and every > 0 else 1, workers if isinstance(workers, int) else 1
 

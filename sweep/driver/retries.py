@@ -55,7 +55,8 @@ def is_worth_retrying(run: Run, cause: str) -> bool:
     error message is retried if it had trained a step: otherwise the command for MPI is most often wrong.
     """
     if cause == failure_causes.TIME:
-        return any(run.path(run_directory.CHECKPOINT).glob("step-*"))
+        saved = run.path(run_directory.CHECKPOINT).glob("*")
+        return any(not path.name.startswith(".") for path in saved)
     if cause == failure_causes.UNKNOWN:
         return files.last_row(run.path(run_directory.STEPS)) is not None
     return cause in MAY_PASS or cause == failure_causes.MEMORY

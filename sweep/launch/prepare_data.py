@@ -12,15 +12,21 @@ from typing import Any
 
 from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
+from gradsweep.run_directory import is_script
 from sweep.system.job_environment import build_python_environment
 
 
 def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
     """Prepare each data set of the runs in another process, and check that the runs' options fit the data.
 
+    Runs with trainer=script have no data set of ours.
+
     Raises:
         UsageError: files are missing, or a run's options do not fit its data; the message says which.
     """
+    configs = [config for config in configs if not is_script(config)]
+    if not configs:
+        return
     with tempfile.TemporaryFile("w+", encoding="utf-8") as asked:  # ten thousand configs are not to be held once more
         with disk_errors.add_file_name(tempfile.gettempdir()):
             for number, config in enumerate(configs):

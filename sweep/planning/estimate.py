@@ -16,26 +16,30 @@ from typing import Any
 from gradsweep import run_directory, sweep_locations, yaml_files
 from gradsweep.disk import regular_files
 from gradsweep.options.config_keys import look_up
-from gradsweep.run_directory import Run
+from gradsweep.run_directory import Run, is_script
+from gradsweep.signature import fill_added, signature
 from sweep.system import cores
 
 MOST = 1000  # finished runs that are looked at, the latest
 FAR = 2.0
 """Times as many workers to a core as in any finished run: from there on what they cost each other is not known."""
 
+_PROGRAM = ("trainer.name", "trainer.command")
+_LENGTHS = ("seed", "epochs", "max_steps", "warmup_steps")
 # What decides the time of a step, from the closest likeness to the loosest. Group names stand for a whole section,
 # names with a dot for one key of it.
 LIKENESS = {
     "the same": (
         *("model", "dataset", "workers", "threads_per_worker", "compressor", "memory", "exchange", "algorithm"),
         *("optimizer.name", "batch", "phases", "precision", "device", "channels_last", "compile", "batch_norm"),
-        *("kernels", "policy", "launcher.cluster", "sweep.pack"),  # a packed run has no start of its own
+        *("kernels", "policy", "launcher.cluster", *_PROGRAM),
+        "sweep.pack",  # a packed run has no start of its own
     ),
     "alike": (
         *("model", "dataset", "workers", "batch", "phases", "precision", "device", "compressor.name", "exchange.name"),
-        "sweep.pack",
+        *("sweep.pack", *_PROGRAM),
     ),
-    "similar": ("model", "dataset", "device"),
+    "similar": ("model", "dataset", "device", *_PROGRAM),
 }
 
 
@@ -209,7 +213,11 @@ def _select_nearest(found: Sequence[FinishedRun], workers: int) -> list[Finished
 
 
 def _build_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(json.dumps([look_up(config, key) for key in keys], sort_keys=True) for keys in LIKENESS.values())
+    config = fill_added(config)
+    same, *looser = (json.dumps([look_up(config, key) for key in keys], sort_keys=True) for keys in LIKENESS.values())
+    if is_script(config):  # any key of its own may decide
+        same = signature({key: value for key, value in config.items() if key not in _LENGTHS})
+    return (same, *looser)
 
 
 def _read_finished(run: Run) -> FinishedRun | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradsweep.errors import UsageError
+from gradsweep.run_directory import is_script
 from gradsweep.signature import DECIDING
 from sweep.config import idle_options as idling
 from sweep.config import schema
@@ -18,6 +19,7 @@ from sweep.planning import invalid_points
 from sweep.planning.conditions import PointFilter
 from sweep.planning.invalid_points import TakenOut
 from sweep.planning.races import refuse_nothing_to_race
+from sweep.provenance.secrets import refuse_in_script
 from sweep.settings.launcher import Options, parse_options
 from sweep.settings.mpi import MpiSettings, choose_transport, parse_mpi
 from sweep.settings.race import RaceSettings, parse_race
@@ -168,6 +170,8 @@ def _resolve(
     for number, config in count_through("points checked", configs.items(), silent=silent):
         try:
             found = resolve(config)
+            if is_script(found):
+                refuse_in_script(found)
             mpi = choose_transport(found["mpi"], found["launcher"]["cluster"], found.get("network"))
             resolved[number] = shared.share_changed({**found, "mpi": mpi}, config)
         except UsageError as error:

@@ -12,7 +12,7 @@ from gradsweep.disturbance import choose_best, explain_disturbed, find_best
 from gradsweep.errors import bad_value
 from gradsweep.files import read_json
 from gradsweep.options.exchange_setting import OPTIONS
-from gradsweep.run_directory import DIVERGED, DONE, FAILED, RACE_PLAN, RACES, RATIOS, TIMEOUT, Run, runs_of
+from gradsweep.run_directory import DIVERGED, DONE, FAILED, RACE_PLAN, RACES, RATIOS, TIMEOUT, Run, is_script, runs_of
 from gradsweep.signature import canonical, fill_added
 from gradsweep.text import duration, plural
 from sweep.settings.race import ONLY, RaceSettings
@@ -136,8 +136,9 @@ def find_disturbed(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> lis
     """Return the races that measure disturbed throughputs again (sweep.remeasure).
 
     These are the disturbed races, and for each disturbed run that has not raced a race of this run alone. A run that
-    was left out of its race is not measured again.
+    was left out of its race is not measured again, and neither is one with trainer=script.
     """
+    configs = {run: config for run, config in configs.items() if not is_script(config)}
     results = {run: run.result() or {} for run in configs if run.status() == DONE}
     yardsticks = {run: [result.get("yardstick")] for run, result in results.items()}
     settled: set[str] = set()
@@ -165,8 +166,10 @@ def group_runs(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> list[Ra
     """Group the runs of a sweep into races; runs that are not comparable with any other run are in no race.
 
     Of runs with equal costs only one races: preferably one that is done, or else one that has not failed or diverged.
+    Runs with trainer=script do not race.
     """
     races = []
+    configs = {run: config for run, config in configs.items() if not is_script(config)}
     for place, racers in _group(configs).items():
         workers = configs[racers[0][0]]["workers"]
         name = f"workers={workers}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"

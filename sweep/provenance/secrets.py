@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from gradsweep.errors import UsageError
+from gradsweep.options import config_keys
 
 _ANYWHERE = "token|secret|password|passwd|passphrase|credential|apikey|authorization"
 _ALONE = "key|pass|auth"
@@ -66,3 +68,16 @@ def refuse_texts(key: str, texts: Iterable[object]) -> None:
                 f"{key}={shown}: a secret, by its name, that would stand in the sweep's files; valid is one that is "
                 f"read from the environment of this command, or from a file"
             )
+
+
+def refuse_in_script(config: Mapping[str, Any]) -> None:
+    """Raise UsageError if the command of a script, or a key of its own, contains a secret.
+
+    Args:
+        config: resolved, of a run with trainer=script.
+    """
+    refuse_texts("trainer.command", config["trainer"]["command"])
+    for key, value in config_keys.flatten({key: value for key, value in config.items() if key != "mpi"}).items():
+        group, _, name = key.rpartition(".")
+        if isinstance(value, str):
+            refuse_names(group, [name])

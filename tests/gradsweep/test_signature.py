@@ -48,3 +48,12 @@ def test_runs_of_earlier_versions_are_still_the_same() -> None:
         assert "transport" not in config["mpi"]
         for mpi in (config["mpi"], {**config["mpi"], "transport": "shm"}):
             assert signature({**config, "mpi": mpi}).startswith(run.signature)
+
+
+def test_our_own_training_and_the_place_of_a_script_are_in_no_signature() -> None:
+    assert signature({**RUN, "trainer": {"name": "sgd"}}) == signature(RUN)
+
+    def sign_script(directory: str, command: str) -> str:
+        return signature({**RUN, "trainer": {"name": "script", "command": [command], "directory": directory}})
+
+    assert sign_script("/a", "x") == sign_script("/b", "x") != sign_script("/a", "y")

@@ -13,6 +13,7 @@ NO_MOMENTUM = {"momentum": 0.0, "nesterov": False}
 def compose_config(**changes: Any) -> dict[str, Any]:
     """A whole config with the defaults; `changes` name the part of a group (with its options) or a value."""
     parts = {
+        "trainer": "sgd",
         "model": "mlp",
         "dataset": "digits",
         "algorithm": "sgd",

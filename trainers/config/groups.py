@@ -17,8 +17,10 @@ from trainers.options.networks import NETWORKS
 from trainers.options.optimizers import OPTIMIZERS
 from trainers.options.schedules import SCHEDULES
 from trainers.options.topologies import TOPOLOGIES
+from trainers.options.trainers import TRAINERS
 
 GROUPS: dict[str, Mapping[str, type]] = {
+    "trainer": TRAINERS,
     "model": MODELS,
     "dataset": DATASETS,
     "algorithm": ALGORITHMS,

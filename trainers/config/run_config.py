@@ -67,6 +67,7 @@ class RunConfig(Checked):
     checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
     loss_scale: LossScale = dataclasses.field(default_factory=LossScale)
     policy: Policy = dataclasses.field(default_factory=Policy)
+    trainer: Any = None
     model: Any = None
     dataset: Any = None
     algorithm: Any = None
@@ -131,6 +132,9 @@ SECTIONS = _sections_of(RunConfig)
 
 OTHER_SECTIONS = ("sweep", "race", "mpi", "launcher")
 """Sections of a config that are the launcher's business."""
+
+OURS = frozenset((*(field.name for field in dataclasses.fields(RunConfig)), *OTHER_SECTIONS))
+"""The keys and sections of a config; with trainer=script there may be others, which are the script's own."""
 
 
 def _build(prefix: str, cls: type, values: Mapping[str, Any]) -> Any:

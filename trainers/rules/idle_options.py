@@ -13,6 +13,7 @@ from typing import Any
 
 from gradsweep import run_directory
 from trainers.options.algorithms import ALGORITHMS, Decentralised
+from trainers.rules import scripts
 from trainers.rules.rule import Condition, Rule, read, word
 
 Config = Mapping[str, Any]
@@ -189,6 +190,9 @@ def find_idle(config: Config, typed: Iterable[str]) -> dict[str, str]:
     """Return the typed keys that have no effect in a resolved config, each with what is valid instead."""
     found = {}
     for key in typed:
+        if run_directory.is_script(config) and (valid := scripts.explain_idle(key)) is not None:
+            found[key] = valid
+            continue
         for rule in list_rules(key):
             if rule.is_broken(config):
                 found[key] = rule.instead + rule.forbids.show(config)

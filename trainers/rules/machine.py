@@ -43,7 +43,7 @@ def check(run: RunConfig) -> None:
         UsageError: names the option and what would work.
     """
     refuse(run, RULES)
-    _check_device(run)
+    check_device(run)
     on_cpu = run.device == "cpu" or (run.device == "auto" and not has_gpu_driver())
     if run.compile and on_cpu and not has_compiler():
         raise bad_value("compile", "true", "false without a C++ compiler; torch.compile looks for $CXX, g++ or clang++")
@@ -57,7 +57,12 @@ def check(run: RunConfig) -> None:
             raise bad_value("trackers", f"[{','.join(run.trackers)}]", "each of them once")
 
 
-def _check_device(run: RunConfig) -> None:
+def check_device(run: RunConfig) -> None:
+    """Refuse GPUs and kernels that this machine lacks or that do not fit the device.
+
+    Raises:
+        UsageError: names the option and what would work.
+    """
     if run.gpus and len(run.gpus) < run.workers:
         raise bad_value("gpus", list(run.gpus), f"at least as many numbers as workers={run.workers}, one for each rank")
     if run.device == "cuda" and not has_gpu_driver():

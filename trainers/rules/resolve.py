@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradsweep.errors import UsageError
+from gradsweep.run_directory import is_script
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig, build_member, parse
 from trainers.models.regimes import find_regime
@@ -19,6 +20,7 @@ from trainers.rules.check import check_together
 from trainers.rules.compressors import is_reducible
 from trainers.rules.decentralised import BEFORE_GOSSIP
 from trainers.rules.rule import refuse
+from trainers.rules.scripts import resolve_script
 from trainers.topology import edges
 
 
@@ -28,11 +30,13 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     `exchange=auto` becomes the exchange that suits the algorithm and the compressor. If the algorithm is not
     decentralised, the topology becomes `none`. topology=edges gets the links of its file. schedule=regime without
     phases gets those of the model. optimizer=onebit_adam with `policy.start_step=1` gets a start_step after its
-    warm-up.
+    warm-up. A config with trainer=script loses the options of our training (scripts.py).
 
     Raises:
         UsageError: a value out of range, or parts that do not go together.
     """
+    if is_script(config):
+        return resolve_script(config)
     resolved = dict(config)  # what changes is replaced: the points of a sweep share the sections that are equal
 
     def decide(section: str, key: str, value: Any) -> None:

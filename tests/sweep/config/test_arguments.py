@@ -9,6 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from gradsweep.errors import UsageError
 from sweep.config import arguments, schema
+from trainers.config.run_config import OURS
 
 
 @pytest.mark.parametrize(("things", "size", "boxes"), [(1, 8, 1), (8, 8, 1), (9, 8, 2), (0, 8, 0)])
@@ -95,3 +96,21 @@ def test_a_wrong_flag_is_one_line(typed: str, line: str, capsys: pytest.CaptureF
     with pytest.raises(UsageError) as error:
         arguments.put_overrides_first(typed.split())
     assert re.fullmatch(line, str(error.value)) and capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "given"),
+    [
+        ("trainer=script ddp.hook=none,fp16 script.lr=0.1", "trainer=script ++ddp.hook=none,fp16 ++script.lr=0.1"),
+        ("ddp={hook:fp16} trainer=sgd,script", "++ddp={hook:fp16} trainer=sgd,script"),
+        ("-m trainer=script workers=2 network.latency=1ms", "-m trainer=script workers=2 network.latency=1ms"),
+        (
+            "trainer=script modle.depth=3 lr=0.1 hydra.sweep.dir=x",
+            "trainer=script modle.depth=3 lr=0.1 hydra.sweep.dir=x",
+        ),
+        ("trainer=script +ddp.hook=none", "trainer=script +ddp.hook=none"),
+        ("trainer=sgd ddp.hook=none", "trainer=sgd ddp.hook=none"),
+    ],
+)
+def test_groups_of_a_script_need_no_plus(typed: str, given: str) -> None:
+    assert " ".join(arguments.open_script_groups(typed.split(), OURS)) == given
