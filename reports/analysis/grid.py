@@ -147,6 +147,8 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     fixed = [key for key in config if key not in [*AXES, *keys, *hyper]]
     seeds = tuple(sorted(runs[SEED].unique(), key=make_sort_key)) if SEED in config else ()
     constants = {key: runs[key].iloc[0] for key in fixed if distinct[key] == 1 and not key.startswith(_HYPER)}
+    if constants.get(TRAINER) == SGD:  # as nearly always
+        del constants[TRAINER]
     varying = [key for key in fixed if key not in [*constants, SEED]]
     specific = {
         format_setting(name): {

@@ -1,4 +1,4 @@
-"""The command line and the environment of a user's program: the config of its run, its ranks, its GPUs."""
+"""The command line and the environment of a user's program: the config of its run, and its ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from gradsweep import files
 from gradsweep.options import config_keys
-from gradsweep.run_directory import ATTEMPT_VARIABLE, GPUS_VARIABLE, RUN_VARIABLE, SCRIPT_CONFIG
+from gradsweep.run_directory import ATTEMPT_VARIABLE, RUN_VARIABLE, SCRIPT_CONFIG
 from gradsweep.script import find_master
 from gradsweep.targets import USER_CODE
 from trainers.config.run_config import OTHER_SECTIONS
@@ -60,8 +60,6 @@ def build_environment(
     }
     environment.pop("PYTHONSAFEPATH", None)  # a script may import what lies beside it
     environment.setdefault("PYTHONUNBUFFERED", "1")
-    if gpus := os.environ.get(GPUS_VARIABLE):
-        environment["CUDA_VISIBLE_DEVICES"] = _select_gpus(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     return environment
 
 
@@ -81,10 +79,3 @@ def _format(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(value)
-
-
-def _select_gpus(numbers: str, visible: str | None) -> str:
-    """Return CUDA_VISIBLE_DEVICES for a run's GPUs, which are numbers among the visible ones."""
-    names = [name.strip() for name in visible.split(",")] if visible else None
-    chosen = [int(number) for number in numbers.split(",")]
-    return ",".join(str(number) if names is None else names[number] for number in chosen)

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import reports
+from reports.analysis.cells import AGAINST, choose_baseline
 from reports.analysis.grid import Grid, lay_out_runs
+from reports.analysis.remarks import explain_scripts
 from reports.reading.text import format_setting
 from tests.reports import fabricate
 
@@ -137,3 +139,25 @@ def test_configs_without_the_usual_keys(tmp_path: Path) -> None:
     grid = lay_out_runs(reports.load(sweep).runs)
     assert grid.labels == ["unknown"] and [format_setting(count) for count in grid.workers] == [""]
     assert grid.constants["config.status"] == 3, "not mistaken for the status of the run"
+
+
+def of_script(**own: Any) -> dict[str, Any]:
+    return fabricate.config(trainer={"name": "script", "command": ["python", "train.py"], "directory": "/w"}, own=own)
+
+
+def test_runs_of_scripts_are_told_apart_by_their_own_keys(tmp_path: Path) -> None:
+    configs = [of_script(hook=hook, rank=rank) for hook, rank in (("fp16", 1), ("none", 1), ("powersgd", 2))]
+    grid = grid_of(tmp_path, *configs, swept=("own.hook",))
+    assert grid.is_of_scripts and grid.labels == ["none"] and grid.keys == ("own.hook",)
+    assert grid.by_method.labels == ["none", "fp16", "powersgd"] and grid.by_method.keys == ()
+    assert choose_baseline(grid) == {"own.hook": "none"} and "/w" not in grid.caption
+    assert "trainer=script (command=['python', 'train.py'])" in grid.caption
+    assert explain_scripts(grid.runs)[0].startswith("scripts (trainer=script) do not race: ")
+    without = grid_of(tmp_path, *(of_script(rank=rank) for rank in (1, 2)))
+    assert choose_baseline(without) is AGAINST and without.by_method.labels == ["1", "2"]
+
+
+def test_our_own_training_is_not_named(tmp_path: Path) -> None:
+    grid = grid_of(tmp_path, fabricate.config(trainer={"name": "sgd"}), fabricate.config("qsgd"))
+    assert not grid.is_of_scripts and "trainer" not in grid.caption and explain_scripts(grid.runs) == []
+    assert choose_baseline(grid) is AGAINST
