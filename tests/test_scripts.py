@@ -38,6 +38,15 @@ if [ "$RANK" = 0 ]; then
   echo '{"accuracy": 0.125}' > "$GRADSWEEP_ATTEMPT/result.json"
 fi
 """
+OVER_MPI = """
+from mpi4py import MPI
+from gradsweep.script import Run
+run = Run()
+ranks = MPI.COMM_WORLD.allgather(run.rank)
+assert ranks == list(range(MPI.COMM_WORLD.size)) == list(range(run.size))
+run.step(samples=sum(ranks), loss=1.0, step_s=1.0)
+run.finish(accuracy=1.0)
+"""
 WRONG_COLUMN = """
 echo step,stepp > "$GRADSWEEP_RUN/steps.csv"
 echo '{}' > "$GRADSWEEP_ATTEMPT/result.json"
@@ -106,6 +115,16 @@ def test_any_program_reports_by_files(multirun: Multirun, tmp_path: Path) -> Non
     assert "script.lr=0.25" in run.name
     provenance = files.read_json(run.attempt(1) / run_directory.PROVENANCE)
     assert provenance is not None and provenance["environment"]["GRADSWEEP_ATTEMPT"] == str(run.attempt(1))
+
+
+@pytest.mark.mpi
+def test_a_script_may_use_mpi_itself(multirun: Multirun, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(OVER_MPI)
+    words = ("trainer=script", "trainer.command=[python,train.py]", "workers=3", "hydra.sweep.dir=swept")
+    code, out, err = multirun(*words, without=NO_REPORT)
+    assert code == 0, out + err
+    (run,) = runs_of(tmp_path / "swept")
+    assert (run.result() or {})["samples_per_second"] == 3
 
 
 @pytest.mark.mpi

@@ -125,5 +125,5 @@ def refuse_settings(
 
 def _find_last_pruning(config: Mapping[str, Any]) -> int:
     """Return the last epoch after which pruning is possible."""
-    every: int = config["evaluate_every"]
+    every: int = config.get("evaluate_every", 1)  # a script has none
     return (config["epochs"] - 1) // every * every
