@@ -102,18 +102,27 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
 
     A torn last line, left by a crash, is cut off before anything is added to it.
     """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     descriptor = regular_files.open_descriptor(path, flags=os.O_RDWR | os.O_CREAT)
     try:
         with disk_errors.add_file_name(path):
             end = _end_of_last_line(descriptor)
-            if end == 0:
-                writer.writeheader()
-            writer.writerows(rows)
-            _write_at(descriptor, end, text.getvalue())
+            _write_at(descriptor, end, _format_rows(columns, rows, has_header=end == 0))
     finally:
         os.close(descriptor)
+
+
+def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace the CSV at `path` by a header and rows, as `write_text` does."""
+    write_text(path, _format_rows(columns, rows, has_header=True))
+
+
+def _format_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, has_header: bool) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    if has_header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def append_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gradsweep import csv_columns, files
-from gradsweep.script import Run, find_master, find_rank_variables
+from gradsweep.script import Run
+from gradsweep.script.ranks import find_master, find_rank_variables
 from tests.conftest import ROOT
 
 ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}

@@ -12,7 +12,7 @@ from typing import Any
 from gradsweep import files
 from gradsweep.options import config_keys
 from gradsweep.run_directory import ATTEMPT_VARIABLE, RUN_VARIABLE, SCRIPT_CONFIG
-from gradsweep.script import find_master
+from gradsweep.script.ranks import find_master
 from gradsweep.targets import USER_CODE
 from trainers.config.run_config import OTHER_SECTIONS
 from trainers.rules.scripts import find_program

@@ -101,11 +101,8 @@ def complete_steps(path: Path) -> list[Row]:
         row.setdefault("epoch", 1)
         row.setdefault("time_s", passed)
     if rows:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, STEP_COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({**row, "step": int(row["step"]), "epoch": int(row["epoch"])} for row in rows)
-        files.write_text(path, text.getvalue())
+        counted = ({**row, "step": int(row["step"]), "epoch": int(row["epoch"])} for row in rows)
+        files.write_rows(path, STEP_COLUMNS, counted)
     return rows
 
 

@@ -17,7 +17,7 @@ from gradsweep import files, yaml_files
 from gradsweep.errors import UsageError
 from gradsweep.failure_causes import INPUT
 from gradsweep.run_directory import ATTEMPT_VARIABLE, CHECKPOINT, CONFIG, EPOCHS, FAILURE, RESULT, STEPS, YARDSTICK
-from gradsweep.script import find_rank_variables
+from gradsweep.script.ranks import find_rank_variables
 from gradsweep.text import one_line
 from trainers.mpi.process import die_with_parent, limit_threads, pin
 from trainers.rules.scripts import check_command

@@ -149,7 +149,7 @@ def test_runs_of_scripts_are_told_apart_by_their_own_keys(tmp_path: Path) -> Non
     configs = [of_script(hook=hook, rank=rank) for hook, rank in (("fp16", 1), ("none", 1), ("powersgd", 2))]
     grid = grid_of(tmp_path, *configs, swept=("own.hook",))
     assert grid.is_of_scripts and grid.labels == ["none"] and grid.keys == ("own.hook",)
-    assert grid.by_method.labels == ["none", "fp16", "powersgd"] and grid.by_method.keys == ()
+    assert grid.by_method.labels == ["fp16", "none", "powersgd"] and grid.by_method.keys == ()
     assert choose_baseline(grid) == {"own.hook": "none"} and "/w" not in grid.caption
     assert "trainer=script (command=['python', 'train.py'])" in grid.caption
     assert explain_scripts(grid.runs)[0].startswith("scripts (trainer=script) do not race: ")

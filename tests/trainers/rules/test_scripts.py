@@ -24,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def compose(*command: str, directory: str | None = None, **changes: Any) -> dict[str, Any]:
     trainer = {"name": "script", "command": list(command), "directory": directory}
-    own = {key: changes.pop(key) for key in ("ddp", "lr") if key in changes}
+    own = {key: changes.pop(key) for key in ("ddp", "lr", "sweep", "race") if key in changes}
     return {**compose_config(trainer=trainer, **changes), **own}
 
 

@@ -1,20 +1,4 @@
-"""Report the progress of a training script of your own to Gradsweep (docs/guide/own-scripts.md). Standard library only.
-
-    from gradsweep.script import Run
-
-    run = Run()                                    # on every rank, before torch.distributed is used
-    hook = run.get("ddp.hook", "none")             # a key of the run's config
-    ...
-    run.start()                                    # the set-up is done
-    for epoch in range(run.get("epochs", 10)):
-        for inputs, labels in loader:
-            ...
-            run.step(samples=128, loss=loss)
-        run.epoch(test_accuracy=accuracy)
-    run.finish()
-
-All ranks call the same methods, and rank 0 writes. Outside of Gradsweep nothing is written, and the config is empty.
-"""
+"""The run of a training script of the user: its config, its ranks, and the reports on its progress."""
 
 from __future__ import annotations
 
@@ -23,7 +7,6 @@ import csv
 import faulthandler
 import math
 import os
-import re
 import signal
 import socket
 import time
@@ -47,73 +30,11 @@ from gradsweep.run_directory import (
     STOPPED,
     YARDSTICK,
 )
+from gradsweep.script.ranks import find_rank_variables
 
 FLUSH_S = 1.0
 """Time after which rows are written, so that recording takes hardly any time in a step."""
-PATIENCE_S = 120.0
-"""Time that a rank waits for rank 0 to tell its address."""
-MEETING = "rendezvous.json"
-"""In the attempt's directory: address and port of rank 0."""
 _LOOPS, _PASSES = 10_000, 5
-
-_RANKS: Mapping[str, tuple[str, ...]] = {
-    "RANK": ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),
-    "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
-    "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),
-    "LOCAL_WORLD_SIZE": ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
-}
-"""The variables of torch.distributed, each with those of MPI launchers that tell its value, the surest first."""
-
-
-def find_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE of this process, as mpirun or srun tell them.
-
-    A value that neither tells is that of the environment, else that of a single process.
-    """
-    found = {}
-    for name, sources in _RANKS.items():
-        told = next((environment[source] for source in sources if source in environment), None)
-        found[name] = told or environment.get(name) or ("0" if name.endswith("RANK") else "1")
-    tasks = environment.get("SLURM_STEP_TASKS_PER_NODE")
-    if tasks and not any(source in environment for source in _RANKS["LOCAL_WORLD_SIZE"]):
-        counts = _expand_tasks(tasks)
-        node = int(environment.get("SLURM_NODEID", "0"))
-        if node < len(counts):
-            found["LOCAL_WORLD_SIZE"] = str(counts[node])
-    return found
-
-
-def _expand_tasks(text: str) -> list[int]:
-    """Return the number of tasks on each node, from SLURM's form such as `2(x3),1`."""
-    counts: list[int] = []
-    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        counts += [int(number)] * int(times or 1)
-    return counts
-
-
-def find_master(attempt: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return MASTER_ADDR and MASTER_PORT: rank 0 chooses a free port and tells the others by a file.
-
-    Args:
-        attempt: the directory of the attempt, which all ranks see.
-        variables: those of `find_rank_variables`.
-
-    Raises:
-        TimeoutError: rank 0 has told nothing.
-    """
-    path = attempt / MEETING
-    if variables["RANK"] == "0":
-        is_alone = variables["WORLD_SIZE"] == variables["LOCAL_WORLD_SIZE"]
-        address = "127.0.0.1" if is_alone else socket.gethostname()
-        with socket.socket() as probe:
-            probe.bind((address if is_alone else "", 0))
-            write_json(path, {"address": address, "port": probe.getsockname()[1]}, durable=False)
-    deadline = time.monotonic() + PATIENCE_S
-    while (told := read_json(path)) is None:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"rank 0 has not written {path} within {PATIENCE_S:g} s")
-        time.sleep(0.02)
-    return {"MASTER_ADDR": str(told["address"]), "MASTER_PORT": str(told["port"])}
 
 
 class Run:
