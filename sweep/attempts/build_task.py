@@ -55,5 +55,5 @@ class TaskBuilder:
             launcher=config["launcher"],
             gpus=options.count_gpus(config),
             network=find_emulation(config),
-            **({"module": [run_directory.SCRIPT_MODULE]} if run_directory.is_script(config) else {}),
+            module=[run_directory.SCRIPT_MODULE if run_directory.is_script(config) else "trainers"],
         )

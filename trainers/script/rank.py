@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from gradsweep import files, yaml_files
 from gradsweep.errors import UsageError
@@ -102,7 +102,7 @@ def _run_command(command: Sequence[str], place: str, environment: Mapping[str, s
 class _Tail(threading.Thread):
     """Copies a program's stderr to this process's, and keeps the end of it."""
 
-    def __init__(self, source: BinaryIO) -> None:
+    def __init__(self, source: IO[bytes]) -> None:
         super().__init__(daemon=True)
         self._source, self._data = source, b""
         self.start()
