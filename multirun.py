@@ -25,8 +25,10 @@ import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
+from gradsweep import plugins  # noqa: E402
 from gradsweep.cli.command_names import adapt_commands  # noqa: E402
 from gradsweep.cli.version import version  # noqa: E402
+from gradsweep.errors import UsageError  # noqa: E402
 from gradsweep.source_tree import CONF  # noqa: E402
 from hydra_plugins.gradsweep import run_points  # noqa: E402
 from sweep.config import arguments, hydra_patches, idle_options, schema  # noqa: E402
@@ -148,12 +150,30 @@ def main() -> int:
 def run(session: Session) -> int:
     """Execute the command line, and return the exit status."""
     gc.set_threshold(50_000, 20, 50)  # configs are many small objects that stay: a tenth of the time of a large sweep
-    schema.register(RunConfig, GROUPS)
-    schema.register_resolvers(session.choose_directory)
     if VERSION in sys.argv[1:]:
         print(version())
         return 0
-    return Command(session).run()
+    command = Command(session)
+    try:
+        register_types(sys.argv[1:])
+    except UsageError as error:
+        return command.fail(error)
+    schema.register_resolvers(session.choose_directory)
+    return command.run()
+
+
+def register_types(words: Sequence[str]) -> None:
+    """Load the plug-ins that a command line names, and register the types of the config with Hydra.
+
+    Raises:
+        UsageError: a plug-in cannot be loaded.
+    """
+    completed = os.environ.get("COMP_LINE", "").split() if {"--shell-completion", "-sc"} & set(words) else []
+    plugins.load(arguments.find_plugins([*words, *completed]))
+    schema.register(RunConfig, GROUPS, arguments.find_config_folders(words))
+    if not completed:
+        for line in plugins.list_broken():
+            print(f"left out: {line}", file=sys.stderr)
 
 
 def run_command_line() -> int:

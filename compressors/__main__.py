@@ -21,9 +21,11 @@ from gradsweep.cli.arguments import (
 )
 from gradsweep.cli.exit_status import run_command
 from gradsweep.errors import UsageError
+from gradsweep.plugins import load
 
 _ELEMENTS = 11_200_000
 _METHOD = "NAME[,option=value...]"
+_NAMES = "NAME is that of a method, or of a class of your own, such as mine:Chunk or ./mine.py:Chunk."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command("python -m compressors", lambda: _run(**options))
 
 
-def _run(command: str, **options: Any) -> int:
+def _run(command: str, plugins: Sequence[str], **options: Any) -> int:
+    load(text for texts in plugins for text in texts.split(","))
     if command == "check" and options.pop("everything") == bool(options["names"]):
         raise UsageError("check: give names, or --all")
     if command == "bench":
@@ -55,7 +58,12 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     )
 
     def add(name: str, summary: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        one = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}. {_NAMES}")
+        words = (
+            "load this file or module with methods first, such as ./mine.py (docs/guide/plugins.md); several: a comma"
+        )
+        one.add_argument("--plugins", action="append", default=[], metavar="FILE", help=words)
+        return one
 
     one = add("list", "all methods: names, laws, bits per element, papers")
     one.add_argument("names", nargs="*", metavar=_METHOD, help="only these")

@@ -8,7 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-NOT_IN_SIGNATURE = ("sweep", "race", "mpi", "launcher", "data", "checkpoint", "gpus", "gpus_per_node", "trackers")
+NOT_IN_SIGNATURE = (
+    *("sweep", "race", "mpi", "launcher", "data", "checkpoint", "gpus", "gpus_per_node", "trackers", "plugins"),
+)
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
 
 ADDED = {"network": {"name": "none"}, "trainer": {"name": "sgd"}}

@@ -71,18 +71,27 @@ def parse_target(key: str, text: object) -> Target:
     if not colon:
         where, _, attributes = text.rpartition(".")
     path = tuple(attributes.split("."))
-    if not all(map(_is_name, path)):
+    if not all(map(_is_name, path)) or (where.endswith(".py") and not colon):
         raise bad_value(key, text, FORMS)
-    if where.endswith(".py") and colon:
+    return Target(text, *parse_code(key, text, where, FORMS), path)
+
+
+def parse_code(key: str, text: str, where: str, forms: str) -> tuple[str | None, PurePosixPath | None]:
+    """Return the module or the file that the part `where` of a text names, and None for the other.
+
+    Raises:
+        UsageError: it is neither; `forms` says what is valid.
+    """
+    if where.endswith(".py"):
         file = PurePosixPath(where)
         if not file.is_absolute() and ".." not in file.parts and _is_name(file.stem):
-            return Target(text, None, file, path)
+            return None, file
         raise bad_value(
             key, text, "a file below the directory in which the command is typed, with the name of a module"
         )
     if not all(map(_is_name, where.split("."))):
-        raise bad_value(key, text, FORMS)
-    return Target(text, where, None, path)
+        raise bad_value(key, text, forms)
+    return where, None
 
 
 def _is_name(word: str) -> bool:
@@ -110,7 +119,7 @@ def import_target(key: str, text: object) -> Callable[..., Any]:
         UsageError: there is no such module or name, the module raises an error, or the object cannot be called.
     """
     target = parse_target(key, text)
-    found: Any = _import_module(key, target)
+    found: Any = import_module(key, target)
     for depth, attribute in enumerate(target.path):
         try:
             found = getattr(found, attribute)
@@ -124,7 +133,12 @@ def import_target(key: str, text: object) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _import_module(key: str, target: Target) -> ModuleType:
+def import_module(key: str, target: Target) -> ModuleType:
+    """Import the module or file of a target.
+
+    Raises:
+        UsageError: there is none, or it raises an error.
+    """
     directories = list_directories()
     search_from(*directories)
     importlib.invalidate_caches()

@@ -13,8 +13,8 @@ CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
 
 def get_family(method: type[Compressor]) -> str:
-    """Return the family of a method: the name of the folder with its code."""
-    return method.__module__.rpartition(".")[0].rpartition(".")[2]
+    """Return the family of a method: the name of the folder with its code; of a file of the user, its name."""
+    return method.__module__.rpartition(".")[0].rpartition(".")[2] or method.__module__
 
 
 def format_other_names(method: type[Compressor]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 
 from compressors.base import Compressor
@@ -12,6 +13,7 @@ from compressors.commands.sample_tensors import GRADIENT
 from compressors.lazy import torch
 from compressors.low_rank.linear_algebra.thin_products import gaussian
 from compressors.random_key import Key
+from gradsweep import plugins
 from gradsweep.cli import markdown_sections, tables
 from gradsweep.cli.tables import Column, Table
 
@@ -36,6 +38,8 @@ NOTE = (
 def run(names: list[str], into: Path | None) -> int:
     """Print the table of methods, or insert it into a page."""
     compressors = parse_all(names)
+    for line in plugins.list_broken():
+        print(f"left out: {line}", file=sys.stderr)
     if into is not None:
         markdown_sections.read(into, PART)  # raises an error if the part is missing, before anything is measured
     table = build_table(compressors)

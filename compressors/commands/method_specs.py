@@ -11,10 +11,13 @@ from compressors.commands import descriptions
 from gradsweep.errors import UsageError
 from gradsweep.options.hints import did_you_mean, one_of
 from gradsweep.options.parameters import InvalidParameter, show
+from gradsweep.targets import import_target
 
 
 def parse(text: str, key: str = "name") -> Compressor:
     """Return the compressor for a text `NAME` or `NAME,option=value,...`; `option.key=value` sets a key of a mapping.
+
+    NAME may be a class of the user, such as `mine:Chunk` or `./mine.py:Chunk`, which joins the registry.
 
     Args:
         key: the option for which the text was typed; the error for an unknown name begins with it.
@@ -23,8 +26,12 @@ def parse(text: str, key: str = "name") -> Compressor:
         UsageError: the name or an option is not known, an option is given twice, or a value is out of range.
     """
     name, *options = text.split(",")
+    if ":" in name:
+        name = _join_class(key, name)
     names = [*compressors.registry(), *compressors.aliases(), *compressors.presets()]
     if name not in names:
+        if (broken := compressors.registry().broken.get(name)) is not None:
+            raise broken
         valid = one_of(names, compressors.LISTED_BY)
         raise UsageError(f"{key}={show(name)}: {did_you_mean(name, names)}valid is {valid}")
     values: dict[str, Any] = {}
@@ -44,6 +51,19 @@ def parse(text: str, key: str = "name") -> Compressor:
     except InvalidParameter as error:
         value = "null" if error.value is None else show(error.value)
         raise UsageError(f"{name}: {show(error.name)}={value}: {error.meant}valid is {error.valid}") from error
+
+
+def _join_class(key: str, text: str) -> str:
+    """Let a class that is not announced join the registry, and return its name.
+
+    Raises:
+        UsageError: it cannot be imported, or is no compressor.
+    """
+    registry, cls = compressors.registry(), import_target(key, text)
+    if cls not in registry.joined.values() and cls not in registry.ours.values():
+        registry.join(registry.check_class(cls, f"{key}={text}"))
+    name: str = cls.name  # type: ignore[attr-defined]
+    return name
 
 
 def parse_all(names: list[str]) -> list[Compressor]:

@@ -15,6 +15,7 @@ from compressors.kernels import backend
 from compressors.random_key import Key
 from gradsweep.cli import tables
 from gradsweep.cli.tables import Column, Table
+from gradsweep.plugins import find_yaml
 from gradsweep.source_tree import CONF
 
 SHAPES = ((10,), (512,), (64, 3, 3, 3), (1024, 1024), (512, 512, 3, 3), (11_200_000,))
@@ -42,13 +43,14 @@ def run(name: str) -> int:
 def build_options_table(compressor: Compressor) -> Table:
     """Return a table of the hyper-parameters: value, default, range and the comment in conf/."""
     default = type(compressor)()
-    comments = read_remarks(CONF / "compressor" / f"{compressor.name}.yaml")
+    yaml = find_yaml("compressor", compressor.name) or CONF / "compressor" / f"{compressor.name}.yaml"
+    comments = read_remarks(yaml)
     rows = [
         [
             field.name,
             descriptions.format_value(getattr(compressor, field.name)),
             descriptions.format_value(getattr(default, field.name)),
-            field.metadata["valid"].words,
+            getattr(field.metadata.get("valid"), "words", ""),
             comments.get(field.name, ""),
         ]
         for field in dataclasses.fields(compressor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from compressors.memories.base import Memory, NoMemory
@@ -10,8 +9,10 @@ from compressors.memories.dgc_momentum import DGC
 from compressors.memories.error_feedback import EF21, Residual, ScaledResidual
 from gradsweep.options.hints import did_you_mean
 from gradsweep.options.parameters import InvalidParameter, from_mapping
+from gradsweep.plugins import Members
 
-REGISTRY: Mapping[str, type[Memory]] = {cls.name: cls for cls in (DGC, EF21, NoMemory, Residual, ScaledResidual)}
+_OURS: tuple[type[Memory], ...] = (DGC, EF21, NoMemory, Residual, ScaledResidual)
+REGISTRY: Members[Memory] = Members("memory", {cls.name: cls for cls in _OURS}, Memory)  # type: ignore[type-abstract]
 """All memories."""
 
 

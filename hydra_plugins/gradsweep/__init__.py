@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -84,6 +86,16 @@ def find_session(task_function: TaskFunction) -> Session:
 
     session = getattr(getattr(task_function, "__self__", None), "session", None)
     return session if isinstance(session, Session) else Session()
+
+
+class PluginFolders(SearchPathPlugin):
+    """Adds the folders with YAML files that installed distributions bring (gradsweep/plugins.py)."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        from gradsweep.plugins import list_conf_directories
+
+        for folder in list_conf_directories():
+            search_path.append("gradsweep-plugin", f"file://{folder}")
 
 
 class NothingLeft(Callback):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import os
 import signal
 import socket
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradsweep import failure_causes, files, run_directory
+from gradsweep.targets import USER_CODE
 from sweep.attempts import failures
 from sweep.attempts.watchdog import Watch
 from sweep.directory import result_check, run_identity
@@ -80,7 +82,9 @@ class Attempt(abc.ABC):
         self._asked: float | None = None  # when it was last asked to save, by time.monotonic()
         self._stopping: tuple[str, str, str | None] | None = None  # status, reason, cause
         self._signals: list[tuple[float, signal.Signals]] = []  # still to be sent, with the times by time.monotonic()
-        if (wrong := run_identity.explain_unfit(self.run) or code_snapshot.explain_unfit(task.code)) is not None:
+        codes = (task.code, *task.environment.get(USER_CODE, "").split(os.pathsep))
+        unfit = (code_snapshot.explain_unfit(code) for code in codes)
+        if (wrong := run_identity.explain_unfit(self.run) or next(filter(None, unfit), None)) is not None:
             self.status, self.reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
             with contextlib.suppress(OSError):
                 self._write_start(None)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradsweep import planned_runs, run_directory
+from gradsweep import planned_runs, run_directory, targets
 from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
@@ -24,7 +24,7 @@ from sweep.console.console import Verbosity
 from sweep.console.flags import Flags
 from sweep.console.messages import print_line
 from sweep.directory import completion, restore_runs, result_check, scheduler_job
-from sweep.directory.description import describe_command, explain_torn
+from sweep.directory.description import describe_command, explain_torn, read_fact
 from sweep.directory.requests import RESUME, Request, describe_sender
 from sweep.directory.sweep_directory import Sweep
 from sweep.launch.conclude import conclude, report_interrupted
@@ -34,6 +34,7 @@ from sweep.launch.session import Session
 from sweep.launch.take_to_end import run_or_leave
 from sweep.launchers import schedulers
 from sweep.planning.load_point import check_point
+from sweep.provenance import user_code
 from sweep.provenance.file_owners import refuse_strangers
 from sweep.status import find
 from sweep.system.signals import Interrupted, raise_on_signals
@@ -138,6 +139,7 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
         for each in filter(completion.is_complete, runs):
             if (result := each.result()) and (lacking := result_check.explain_lacking(each, result)):
                 flaws.append(f"{os.path.relpath(each.directory)}: {each.status()}, but {lacking}")
+        _search_user_code(directory)
         configs = {}
         for each in wanted:
             try:
@@ -165,6 +167,14 @@ def _compute(session: Session, sweep: Sweep, runs: Sequence[Run], options: argpa
         sweep.close()
     status = conclude(session)
     return int(bool(status or flaws) or not all(run_directory.is_fine(each.state()) for each in runs))
+
+
+def _search_user_code(directory: Path) -> None:
+    """Have this process and its children look for the user's code where the sweep's last command has found it."""
+    recorded = read_fact(directory, user_code.FACT)
+    directories = recorded.get("directories") if isinstance(recorded, dict) else None
+    if isinstance(directories, list) and directories:
+        os.environ.setdefault(targets.USER_CODE, os.pathsep.join(map(str, directories)))
 
 
 def _report_left_out(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], verbosity: Verbosity) -> None:

@@ -8,10 +8,12 @@ import io
 import re
 import shlex
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from hydra._internal.utils import get_args_parser
 
-from gradsweep.errors import UsageError
+from gradsweep import plugins
+from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean, find_nearest
 from sweep.config.override_grammar import parse
 from sweep.console import flags
@@ -54,6 +56,34 @@ def open_script_groups(words: Sequence[str], known: Collection[str]) -> list[str
     groups = {match[1] for word in words if (match := _OF_GROUP.match(word)) is not None}
     own = {group for group in groups if group not in (*known, "hydra") and not find_nearest(group, known)}
     return [f"++{word}" if (match := _OF_GROUP.match(word)) and match[1] in own else word for word in words]
+
+
+def find_plugins(words: Sequence[str]) -> list[str]:
+    """Return the files and modules that the words of a command name by plugins=[...].
+
+    Raises:
+        UsageError: the value is no list of texts.
+    """
+    found: list[str] = []
+    for word in words:
+        key, equals, value = word.lstrip("+").partition("=")
+        if equals and key == plugins.KEY and (parsed := parse(f"{key}={value}")) is not None:
+            texts = None if parsed.is_sweep_override() else parsed.value()
+            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+                raise bad_value(key, value, f"one list for all runs, such as [./mine.py]; an item is {plugins.FORMS}")
+            found += map(str, texts)
+    return found
+
+
+def find_config_folders(words: Sequence[str]) -> list[Path]:
+    """Return the folders that the words of a command name by hydra.searchpath=[...]."""
+    folders: list[Path] = []
+    for word in words:
+        key, equals, value = word.lstrip("+").partition("=")
+        if equals and key == "hydra.searchpath" and (parsed := parse(f"{key}={value}")) is not None:
+            texts = parsed.value()
+            folders += [Path(str(text).removeprefix("file://")) for text in (texts if isinstance(texts, list) else [])]
+    return folders
 
 
 def put_overrides_first(words: Sequence[str]) -> list[str]:

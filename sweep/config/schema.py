@@ -6,12 +6,14 @@ import dataclasses
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from gradsweep import plugins
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean
 from sweep.config import hydra_patches, optuna_defaults
@@ -28,8 +30,12 @@ TYPES: list[tuple[str, type]] = []
 """The other dataclasses of a config with the prefix of their keys, as told to `register`."""
 
 
-def make_schema(cls: type, name: str | None = None) -> type:
-    """Make a mutable dataclass like `cls` and its nested ones, with a field `name` if it is a member of a group."""
+def make_schema(cls: type, name: str | None = None, preset: Mapping[str, Any] | None = None) -> type:
+    """Make a mutable dataclass like `cls` and its nested ones, with a field `name` if it is a member of a group.
+
+    Args:
+        preset: defaults of fields in place of the class's own.
+    """
     hints = typing.get_type_hints(cls)
     fields: list[Any] = [] if name is None else [("name", str, name)]
     for field in dataclasses.fields(cls):
@@ -43,6 +49,8 @@ def make_schema(cls: type, name: str | None = None) -> type:
             # New keys need no + on the command line; the dataclass checks them later.
             open_mapping = partial(DictConfig, {}, flags={"struct": False})
             fields.append((field.name, kind, dataclasses.field(default_factory=open_mapping)))
+        elif field.name in (preset or {}):
+            fields.append((field.name, kind, dataclasses.field(default=preset[field.name])))  # type: ignore[index]
         else:
             fields.append((field.name, kind, _make_default(field)))
     return dataclasses.make_dataclass(cls.__name__, fields)
@@ -54,8 +62,14 @@ def _make_default(field: dataclasses.Field[Any]) -> Any:
     return dataclasses.field(default="???" if field.default is dataclasses.MISSING else field.default)
 
 
-def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
-    """Register with Hydra the types of the whole config: `run` with `sweep` and `mpi`, and the members of `groups`."""
+def register(run: type, groups: Mapping[str, Mapping[str, type]], folders: Sequence[Path] = ()) -> None:
+    """Register with Hydra the types of the whole config: `run` with `sweep` and `mpi`, and the members of `groups`.
+
+    A class of a plug-in without a YAML file becomes a choice of its group with the defaults of its fields.
+
+    Args:
+        folders: of further YAML files, which the command names (hydra.searchpath).
+    """
     for speed_up in hydra_patches.SPEEDUPS:
         speed_up()
     store = ConfigStore.instance()
@@ -75,6 +89,26 @@ def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     for group, members in groups.items():
         for name, cls in members.items():
             hydra_patches.store_on_demand(f"schema/{group}", name, partial(make_schema, cls, name))
+        if isinstance(members, plugins.Members):
+            _register_choices(group, members.joined, folders)
+            for name, error in members.broken.items():
+                if not members.is_ours(name):
+                    hydra_patches.store_on_demand(f"schema/{group}", name, partial(_refuse, error))
+                    hydra_patches.store_on_demand(group, name, partial(_refuse, error))
+
+
+def _refuse(error: UsageError) -> type:
+    raise error
+
+
+def _register_choices(group: str, classes: Mapping[str, type], folders: Sequence[Path]) -> None:
+    """Register the classes of plug-ins with their aliases and presets as choices of a group, where no file does."""
+    for name, cls in classes.items():
+        presets: dict[str, Any] = {name: {}, **dict.fromkeys(getattr(cls, "aliases", ()), {})}
+        presets.update(getattr(cls, "presets", {}))
+        for choice, preset in presets.items():
+            if plugins.find_yaml(group, choice, folders) is None:
+                hydra_patches.store_on_demand(group, choice, partial(make_schema, cls, name, preset))
 
 
 def ceil(*given: int) -> int:

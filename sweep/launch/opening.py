@@ -29,6 +29,7 @@ from sweep.launchers.launchers import build_executor
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
 from sweep.planning.order import arrange_runs
+from sweep.provenance import user_code
 from sweep.provenance.calibration import measure_core
 from sweep.settings.resolved_point import ResolvedPoint
 
@@ -49,6 +50,7 @@ def open_runs(
     if settings.prune is None:
         pruner.revive_pruned(points)
     tasks = TaskBuilder(directory, keep_code=settings.snapshot)
+    _note_user_code(directory, points)
     if settings.reuse:
         taken = reuse.take_finished(directory, points, tasks.version)
         print_line(console, f"{os.path.relpath(directory)}: {len(taken)} runs taken from earlier sweeps")
@@ -72,6 +74,18 @@ def open_runs(
 
     known = estimate if len(missing) > 1 else None  # with one run nothing depends on its length
     return tasks, build_executor(first.options, directory, settings, known, arrange, fork_servers)
+
+
+def _note_user_code(directory: Path, points: Mapping[Run, ResolvedPoint]) -> None:
+    """Read the code of the user that the runs need, and record its directories in sweep.yaml for a later resume.
+
+    Raises:
+        UsageError: code that a config names is not there.
+    """
+    found = [code for point in points.values() if (code := user_code.find(point.config)) is not None]
+    directories = dict.fromkeys(str(code.root) for each in found for code in each.codes)
+    if directories:
+        add_to_description(directory, **{user_code.FACT: {"directories": list(directories)}})
 
 
 def calibrate() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import is_script
+from gradsweep.targets import USER_CODE, list_directories
 from sweep.system.job_environment import build_python_environment
 
 
@@ -37,7 +38,7 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
             [sys.executable, "-m", "trainers.data", "--runs"],
             stdin=asked,
             stderr=subprocess.PIPE,
-            env={**os.environ, **build_python_environment()},
+            env={**os.environ, **build_python_environment(), USER_CODE: os.pathsep.join(map(str, list_directories()))},
             text=True,
             errors="replace",
         )

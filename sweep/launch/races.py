@@ -89,7 +89,8 @@ def _run_races(
             inbox = Inbox(directory)
             for number, group in enumerate(groups, 1):
                 title = f"[{name} {number}/{len(groups)}]"
-                status = _run_race(executor, tasks, group, points[group.baseline], race, title, events, inbox)
+                racers = [points[run] for run in group.racers]
+                status = _run_race(executor, tasks, group, racers, race, title, events, inbox)
                 session.failed_races += status != run_directory.DONE
                 if status == run_directory.CANCELLED:
                     break
@@ -123,7 +124,7 @@ def _run_race(
     executor: RunExecutor,
     tasks: TaskBuilder,
     group: RaceGroup,
-    point: ResolvedPoint,
+    racers: Sequence[ResolvedPoint],
     race: RaceSettings,
     title: str,
     reports: SweepEvents,
@@ -132,8 +133,9 @@ def _run_race(
     """Run a race, and repeat it without the runs that make it fail; return its final status.
 
     Args:
-        point: the point of the baseline's run.
+        racers: the points of the group's runs; the first is the baseline's.
     """
+    point = racers[0]
     about = {"race": group.directory.name, "runs": [run.name for run in group.racers]}
     reports.events.write(RACE_STARTED, **about, workers=point.config["workers"], seconds=race.seconds)
     title += f"  {plural(len(group.racers), 'run')} with {plural(point.config['workers'], 'worker')}"
@@ -142,7 +144,7 @@ def _run_race(
     untuned = None
     while len(group.racers) - len(without) >= min(2, len(group.racers)):
         run = lay_out_race(group, point, race, without, untuned)
-        task = tasks(run, point)
+        task = tasks(run, point, [racer.config for racer in racers[1:]])
         limits = dataclasses.replace(task.limits, time_s=None)  # race.seconds is its limit
         # one rank a worker: a baseline with a server that has a rank of its own is left out of the race
         workers = point.config["workers"]

@@ -1,8 +1,8 @@
 """Copies finished runs of earlier sweeps instead of computing them again (sweep.reuse).
 
-A run is copied if it has the same signature and was trained by the same code with the same packages on the same kind of
-machine, because its throughput will be compared with that of the new sweep's other runs. Its attempts have recorded all
-that.
+A run is copied if it has the same signature and was trained by the same code (the user's included) with the same
+packages on the same kind of machine, because its throughput will be compared with that of the new sweep's other runs.
+Its attempts have recorded all that.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gradsweep.files import write_json
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run
 from sweep.directory import completion, result_check
 from sweep.directory.description import read_description
+from sweep.provenance import user_code
 from sweep.settings.resolved_point import ResolvedPoint
 
 PROGRAMS = ("packages", "python", "mpi")
@@ -45,6 +46,8 @@ def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
     """
     options = point.options
     alike = {key: about.get(key) for key in (*PROGRAMS, *(MACHINE if options.IS_LOCAL else ()))}
+    own = user_code.find(point.config)
+    alike[user_code.FACT] = None if own is None else own.describe()
     return alike if options.IS_LOCAL else {**alike, "launcher": options.describe_location()}
 
 

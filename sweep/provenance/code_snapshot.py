@@ -20,7 +20,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from gradsweep import sweep_locations
@@ -45,6 +45,8 @@ COMPUTING = (
     "sweep/emulation/",
 )
 """Beginnings of the paths of files that a result depends on."""
+TESTS = "compressors/conformance/"
+"""Beginning of the paths of tests among them."""
 STORE = ".code"  # beside the dates of sweeps
 DIGITS = 16  # of 64 of the hash, in a copy's name
 _HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of renameat2
@@ -64,9 +66,9 @@ class Code:
 
 def read(root: Path = ROOT) -> Code:
     """List and hash the present files of our packages in `root`."""
-    files = sorted(set(_list_files(root)))  # during a merge git lists some files twice
+    files = sorted(set(list_files(root, ROOMS)))  # during a merge git lists some files twice
     hashes = snapshot_integrity.hash_files(root, files)
-    computing = [(name, content) for name, content in hashes.items() if name.startswith(COMPUTING)]
+    computing = [each for each in hashes.items() if each[0].startswith(COMPUTING) and not each[0].startswith(TESTS)]
     return Code(
         root,
         tuple(files),
@@ -81,9 +83,9 @@ def read_current() -> Code:
     return read()
 
 
-def _list_files(root: Path) -> Iterable[str]:
-    """List the files in ROOMS; in a checkout, without files that git ignores."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *ROOMS]
+def list_files(root: Path, folders: Sequence[str]) -> list[str]:
+    """List the files in folders of `root`; in a checkout, without files that git ignores."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *folders]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         if (root / ".git").exists():
             done = subprocess.run(command, cwd=root, capture_output=True, check=True, stdin=subprocess.DEVNULL)
@@ -91,8 +93,8 @@ def _list_files(root: Path) -> Iterable[str]:
             return [name for name in listed if (root / name).is_file()]
     return [
         path.relative_to(root).as_posix()
-        for room in ROOMS
-        for path in (root / room).rglob("*")
+        for folder in folders
+        for path in (root / folder).rglob("*")
         if path.is_file() and CACHE not in path.parts
     ]
 
@@ -166,8 +168,8 @@ def _withdraw_writing(path: Path) -> None:
 
 
 def _find_earlier(store: Path, guarded: bool) -> Path | None:
-    """Return the latest undamaged copy of other code, from which compiled files can be reused; None without one."""
-    copies = [path for path in store.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    """Return the latest undamaged copy of other code of ours, for its compiled files; None without one."""
+    copies = [path for path in store.iterdir() if (path / "compressors").is_dir() and not path.name.startswith(".")]
     for path in sorted(copies, key=lambda path: path.stat().st_mtime, reverse=True):
         with contextlib.suppress(UsageError):
             if snapshot_integrity.find_flaw(path, path.name, guarded=guarded) is None:
@@ -185,7 +187,8 @@ def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(code.root / name, partial / name)  # with its times, by which compiled files know their source
             _withdraw_writing(partial / name)
-        if read(partial).digest != code.digest:
+        copied = snapshot_integrity.hash_files(partial, code.files)
+        if snapshot_integrity.compute_digest(copied.items()) != code.digest:
             raise UsageError("sweep.snapshot=true: the code was changed while it was copied; start the sweep again")
         for path in [path for path in partial.rglob("*") if path.is_dir()]:
             _withdraw_writing(path)

@@ -1,25 +1,17 @@
-"""One thread for torch: the matrices here are small, and other work shares the cores."""
+"""Fixtures of all tests of compressors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 from compressors import Compressor, build
+from compressors.conformance.conftest import one_torch_thread
 
-
-@pytest.fixture(autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+__all__ = ["compressor", "one_torch_thread"]
 
 
 @pytest.fixture
 def compressor(request: pytest.FixtureRequest) -> Compressor:
-    """The case (name, options) of `every_compressor`, built."""
+    """The case (name, options), built."""
     name, options = request.param
     return build(name, **options)

@@ -20,7 +20,7 @@ PAGE = ROOT / "docs/guide/add-a-compressor.md"
 NAME = "chunk_top"
 NEEDED = (
     *("gradsweep", "compressors", "trainers", "sweep", "hydra_plugins", "conf", "tests", "docs"),
-    *("README.md", "multirun.py", "pyproject.toml"),
+    *("README.md", "multirun.py", "pyproject.toml", "conftest.py"),
 )
 
 
@@ -59,13 +59,12 @@ def test_it_is_new_and_short() -> None:
 
 def test_the_conformance_suite_picks_it_up_and_passes(copy: Path) -> None:
     names = (
-        "conformance/test_promises.py",
-        "conformance/test_laws.py",
-        "conformance/test_corruption.py",
-        "memories/test_memory.py",
+        "compressors/conformance/test_promises.py",
+        "compressors/conformance/test_laws.py",
+        "compressors/conformance/test_corruption.py",
+        "tests/compressors/memories/test_memory.py",
     )
-    suite = [f"tests/compressors/{name}" for name in names]
-    output = run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suite, "-k", NAME)
+    output = run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names, "-k", NAME)
     passed = re.search(r"(\d+) passed", output)
     assert passed and int(passed[1]) > 30, output
 

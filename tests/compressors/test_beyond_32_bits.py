@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from compressors import Compressor, build
+from compressors.conformance.cases import case_name, gaussian, key
 from compressors.sparsification.randomk import BlockRandomK
-from tests.compressors.cases import case_name, gaussian, key
 
 pytestmark = pytest.mark.slow
 

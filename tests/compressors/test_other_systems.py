@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from compressors import memories
+from compressors.conformance.cases import gaussian, key
 from compressors.low_rank.linear_algebra.gram_svd import keep_probabilities
 from compressors.low_rank.svd import SVD
 from compressors.quantisation.signs import Sign, SignNorm, Signum
 from compressors.sparsification.dgc import DGC
-from tests.compressors.cases import gaussian, key
 
 Floats = npt.NDArray[np.float64]
 

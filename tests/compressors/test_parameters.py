@@ -11,9 +11,9 @@ import torch
 
 from compressors import InvalidParameter, Key, build, memories, registry
 from compressors.commands import single_worker
+from compressors.conformance.cases import gaussian
 from compressors.policy.policy import Accordion, Policy
 from gradsweep.options.parameters import check, from_mapping, number, show
-from tests.compressors.cases import gaussian
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from compressors import Key, build, presets, registry
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels.reference.primitives.streams import draws
-from tests.compressors.cases import gaussian, key
 
 SHAPE = (64, 16, 3, 3)
 

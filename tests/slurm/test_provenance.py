@@ -12,7 +12,8 @@ import yaml
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
-from tests.conftest import Program
+from tests.conftest import NO_REPORT, QUICK, Program
+from tests.plugin_distribution import CHUNK_TOP
 from tests.slurm.conftest import NODES, Slurm
 from tests.slurm.test_cluster import as_root
 from tests.slurm.test_faults import WAIT_S, Night
@@ -107,3 +108,22 @@ def test_what_nodes_of_another_partition_have_made_is_computed_again(night: Nigh
     assert (
         record(third) == record(first) and Path(third.state()["reused_from"]).parts[-3:] == first.directory.parts[-3:]
     )
+
+
+@as_root
+def test_ranks_on_two_nodes_import_the_users_code_from_the_snapshot(
+    slurm: Slurm, start: Callable[..., Program], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(CHUNK_TOP, encoding="utf-8")
+    launcher = ("hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", "hydra.launcher.nodes=2", "race=off")
+    own = ("plugins=[./mine.py]", "compressor=chunk_top", "memory=residual")
+    code, out, err = start("-m", "hydra.sweep.dir=sweep", *QUICK, *launcher, *own, "workers=2", without=NO_REPORT).end(
+        240
+    )
+    assert code == 0, out + err
+    (run,) = runs_of(tmp_path / "sweep")
+    result = run.result()
+    assert result is not None and result["hosts"] == ["n1", "n2"]
+    place = Path(record(run)["environment"]["GRADSWEEP_USER_CODE"])
+    assert place.parent == tmp_path / "sweep" / ".code" and (place / "mine.py").is_file()
+    assert record(run)["user_code"]["code"] == ["mine.py"]

@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any
 
 import compressors
 from compressors import memories
+from gradsweep import plugins
 from gradsweep.options import config_keys
+from gradsweep.plugins import Members
 from trainers.options.algorithms import ALGORITHMS
-from trainers.options.datasets import DATASETS
-from trainers.options.exchanges import EXCHANGES
-from trainers.options.models import MODELS
+from trainers.options.datasets import DATASETS, Dataset
+from trainers.options.exchanges import EXCHANGES, Exchange
+from trainers.options.models import MODELS, Model
 from trainers.options.networks import NETWORKS
 from trainers.options.optimizers import OPTIMIZERS
-from trainers.options.schedules import SCHEDULES
-from trainers.options.topologies import TOPOLOGIES
+from trainers.options.schedules import SCHEDULES, Schedule
+from trainers.options.topologies import TOPOLOGIES, Topology
 from trainers.options.trainers import TRAINERS
 
 GROUPS: dict[str, Mapping[str, type]] = {
     "trainer": TRAINERS,
-    "model": MODELS,
-    "dataset": DATASETS,
+    "model": Members("model", MODELS, Model, ("build",)),
+    "dataset": Members("dataset", DATASETS, Dataset, ("kind", "build")),
     "algorithm": ALGORITHMS,
-    "topology": TOPOLOGIES,
+    "topology": Members("topology", TOPOLOGIES, Topology, ("build_graph",)),
     "optimizer": OPTIMIZERS,
-    "schedule": SCHEDULES,
-    "exchange": EXCHANGES,
+    "schedule": Members("schedule", SCHEDULES, Schedule, ("factor",)),
+    "exchange": Members("exchange", EXCHANGES, Exchange, ("build",)),
     "compressor": compressors.registry(),
     "memory": memories.REGISTRY,
     "network": NETWORKS,
 }
 """The parts of a run that are chosen by name: a directory in conf/, a mapping with `name` in a config."""
 
-NAMES = {cls: name for group in GROUPS.values() for name, cls in group.items()}
+_OURS = {
+    cls: name
+    for group in GROUPS.values()
+    for name, cls in (group.ours if isinstance(group, Members) else group).items()
+}
+NAMES: Mapping[type, str] = ChainMap(_OURS, plugins.NAMES)
 """The name of every class in GROUPS."""
 
 

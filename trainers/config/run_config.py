@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from compressors.policy.policy import Policy
+from gradsweep import plugins as plugin_modules
 from gradsweep.errors import LISTED_BY, UsageError, bad_value
 from gradsweep.options.hints import did_you_mean, one_of
 from gradsweep.options.parameters import (
@@ -58,6 +59,7 @@ class RunConfig(Checked):
     gpus_per_node: int | None = integer(None, low=1, optional=True)
     gpus: list[int] = sequence("a list of numbers of GPUs, from 0 up", lambda value: is_integer(value, 0))
     trackers: list[str] = sequence("a list of some of " + ", ".join(TRACKERS), lambda name: name in TRACKERS)
+    plugins: list[str] = sequence(f"a list, each item {plugin_modules.FORMS}", lambda text: isinstance(text, str))
     phases: list[Any] = sequence(WORDS, is_phase)
     batch: Batch = dataclasses.field(default_factory=Batch)
     clip: Clip = dataclasses.field(default_factory=Clip)
@@ -168,7 +170,8 @@ def _build_section(prefix: str, cls: type, values: Any) -> Any:
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """Build the RunConfig of a resolved config; keys that no rank needs (`sweep`, `mpi`) are ignored.
 
-    A section that earlier versions did not have may be missing (`gradsweep.signature.ADDED`).
+    Loads the plug-ins that the config names. A section that earlier versions did not have may be missing
+    (`gradsweep.signature.ADDED`).
 
     Raises:
         UsageError: one line with the key, its value and what is valid.
@@ -178,10 +181,12 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
         if key not in (*known, *OTHER_SECTIONS):
             meant = did_you_mean(key, known)
             raise UsageError(f"{key}={config[key]}: unknown key; {meant}valid is {one_of(known, LISTED_BY, 'keys')}")
+    if isinstance(config.get(plugin_modules.KEY), list):
+        plugin_modules.load(config[plugin_modules.KEY])
     values: dict[str, Any] = {}
     for field in dataclasses.fields(RunConfig):
         key = field.name
-        value = config.get(key, ADDED.get(key, MISSING))
+        value = config.get(key, [] if key == plugin_modules.KEY else ADDED.get(key, MISSING))
         if value is MISSING:
             raise UsageError(f"{key}: missing from the config")
         if key in GROUPS:

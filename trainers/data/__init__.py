@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
+from gradsweep.targets import describe_error
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.data import arrays, store
@@ -50,6 +53,8 @@ def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
     name = get_name(dataset)
 
     def build() -> store.Prepared:
+        if hasattr(dataset, "build"):
+            return _build_plugin(dataset, root, download)
         module = importlib.import_module(f"trainers.data.{SOURCES[type(dataset)]}")
         built: store.Prepared = module.build(dataset, root, download)
         return built
@@ -64,6 +69,25 @@ def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
         raise UsageError(
             f"data.root={root}: {error.strerror}: {error.filename}; valid is a directory that can be written"
         ) from error
+
+
+def _build_plugin(dataset: Any, root: Path, download: bool) -> store.Prepared:
+    """Make the arrays of a plug-in's data set; they are made again when the file of its class has changed.
+
+    Raises:
+        UsageError: it raises an error, or returns something else.
+    """
+    try:
+        built = dataset.build(root, download)
+    except (UsageError, OSError):
+        raise
+    except Exception as error:
+        raise UsageError(f"dataset={get_name(dataset)}: its build raises {describe_error(error)}") from error
+    if not isinstance(built, store.Prepared):
+        valid = "what trainers.data.arrays.Arrays.to_prepared returns"
+        raise UsageError(f"dataset={get_name(dataset)}: its build returns a {type(built).__name__}; valid is {valid}")
+    source = inspect.getsourcefile(type(dataset))
+    return dataclasses.replace(built, sources=[*built.sources, *([Path(source)] if source else [])])
 
 
 def map_arrays(dataset: Any, root: Path) -> store.Prepared:

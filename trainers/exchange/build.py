@@ -42,6 +42,9 @@ def build_exchange(
         UsageError: its transport cannot connect the workers, or this MPI does not support `overlap` or `allreduce`.
     """
     setup = ExchangeSetup(comm, units, selector, memory, seed, watch)
+    if hasattr(config, "build"):  # of a plug-in
+        built: Exchange = config.build(setup)
+        return built
     if isinstance(config, options.Gossip):
         from trainers.exchange.gossip import Gossip
 

@@ -7,6 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from gradsweep.errors import UsageError
+from gradsweep.targets import describe_error
+from trainers.config.groups import get_name
 from trainers.models.fitting import check_fits
 from trainers.options import models as options
 
@@ -66,15 +68,37 @@ def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
         UsageError: the model does not accept such samples, or so many classes.
     """
     check_fits(config, shape, classes)
-    module = importlib.import_module(f"trainers.models.{FAMILIES[type(config)]}")
     seen = shape
     if isinstance(config, options.ImageModel) and config.input_size is not None:
         seen = (shape[0], config.input_size, config.input_size)
-    model: nn.Module = module.build(config, seen, classes)
+    if hasattr(config, "build"):
+        model = _build_plugin(config, seen, classes)
+    else:
+        model = importlib.import_module(f"trainers.models.{FAMILIES[type(config)]}").build(config, seen, classes)
     if seen != shape:
         from trainers.models.inputs import Resize
 
         model.register_forward_pre_hook(Resize(seen[1]))
+    return model
+
+
+def _build_plugin(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Build a model of a plug-in.
+
+    Raises:
+        UsageError: it raises an error, or what it returns is no model.
+    """
+    from torch import nn
+
+    try:
+        model = config.build(shape, classes)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"model={get_name(config)}: its build raises {describe_error(error)}") from error
+    if not isinstance(model, nn.Module):
+        found = type(model).__name__
+        raise UsageError(f"model={get_name(config)}: its build returns a {found}; valid is a torch.nn.Module")
     return model
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
+from trainers.config.groups import get_name
 from trainers.options.models import MODELS, ImageModel, Model
 
 
@@ -22,7 +23,7 @@ def check_fits(config: Any, shape: tuple[int, ...], classes: int, kind: str | No
     """
     if not isinstance(config, Model):
         raise TypeError(f"{config!r} is no model")
-    name = next(name for name, cls in MODELS.items() if type(config) is cls)
+    name = get_name(config)
     if classes < 2:
         raise UsageError(f"model={name} with {classes} classes in the data set: valid is a data set with 2 or more")
     kinds = {kind} if kind is not None else {"images"} if len(shape) == 3 else {"features", "text"}

@@ -201,8 +201,13 @@ class Schedule:
     def factor(self, step: int) -> float:
         """Return the factor of the scaled base rate in `step` (from 1); for a regime, the rate before scaling."""
         now = self._locate(step)
-        own = self.plateau.factor if self.plateau is not None else RULES[type(self.config)](self.config, now)
-        return compute_warmup_factor(self.config, now, self.start) * own
+        return compute_warmup_factor(self.config, now, self.start) * self._compute_own_factor(now)
+
+    def _compute_own_factor(self, now: ScheduledStep) -> float:
+        if self.plateau is not None:
+            return self.plateau.factor
+        rule = RULES.get(type(self.config))
+        return float(self.config.factor(now)) if rule is None else rule(self.config, now)  # the former: of a plug-in
 
     def rate(self, step: int) -> float:
         """Return the learning rate in `step` (from 1)."""

@@ -29,7 +29,14 @@ def _is_level(value: object) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Images(Checked):
+class Dataset(Checked):
+    """The base of data sets of plug-ins: `build(root, download)` returns a `trainers.data.store.Prepared`."""
+
+    kind: ClassVar[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Images(Dataset):
     """The base of data sets with images in memory as uint8, with the options of their augmentation.
 
     Training images are augmented in this order: pad by `crop_padding` and crop a random window of the original size,
@@ -149,7 +156,7 @@ class ImageNet(Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class Text(Checked):
+class Text(Dataset):
     """The base of texts: a step reads `bptt` tokens of each stream; `evaluate` chooses the held-out part for tests."""
 
     kind: ClassVar[str] = "text"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from compressors.base import Compressor
 from gradsweep.options.parameters import Checked, InvalidParameter, boolean, choice, integer, number
 
 
@@ -11,7 +12,8 @@ from gradsweep.options.parameters import Checked, InvalidParameter, boolean, cho
 class Exchange(Checked):
     """The base of exchanges, which turn all workers' payloads into the mean gradient.
 
-    A payload encodes a layer, a bucket of layers or the whole model (`granularity`).
+    A payload encodes a layer, a bucket of layers or the whole model (`granularity`). Exchanges of plug-ins have
+    `build(setup)`: it returns a `trainers.exchange.base.Exchange` for a `trainers.exchange.base.ExchangeSetup`.
     """
 
     granularity: str = choice("layer", "layer", "bucket", "model")
@@ -30,6 +32,10 @@ class Exchange(Checked):
     def count_contributors(self, workers: int) -> int:
         """Return how many workers contribute to the step of a worker, including itself."""
         return workers
+
+    def explain_unfit(self, compressor: Compressor) -> str | None:
+        """Return why an exchange of a plug-in cannot carry a compressor's payloads; None if it can."""
+        return None
 
 
 RING, RECURSIVE_DOUBLING, RABENSEIFNER = ALLREDUCES = "ring", "recursive_doubling", "rabenseifner"

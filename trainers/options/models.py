@@ -17,7 +17,10 @@ ARCHS_LISTED_BY = "python -m trainers.options.torchvision_names"
 
 @dataclasses.dataclass(frozen=True)
 class Model(Checked):
-    """The base of all models' options."""
+    """The base of all models' options.
+
+    Models of plug-ins have `build(shape, classes)`: it returns an nn.Module for samples of this shape.
+    """
 
     takes: ClassVar[tuple[str, ...]] = ("images", "features")
     """Kinds of data: `images` (channels, height, width), `features` (a vector), `text` (numbers of words)."""

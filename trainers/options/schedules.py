@@ -26,6 +26,9 @@ def _is_rising(values: Sequence[float], strictly: bool) -> bool:
 class Schedule(Checked):
     """The base of all schedules, with their warm-up: the rate rises linearly over the first `warmup_epochs`.
 
+    Schedules of plug-ins have `factor(now)`: it returns the factor of the base rate in a step
+    (`trainers.optimizers.schedules.ScheduledStep`).
+
     `warmup_from` is the factor in the first step (or epoch); null: the rate rises from 0 in equal increments.
     """
 

@@ -20,6 +20,9 @@ _WEIGHTS = ("uniform", "metropolis_hastings", "local_degree")
 class Topology(Checked):
     """The base of topologies: a graph of the workers, and a rule for the weights in its mixing matrix W.
 
+    Topologies of plug-ins have `build_graph(workers)`: it returns a networkx graph on the numbers of the workers, or a
+    list with the graph of each step of a period.
+
     Args:
         weights: the rule for the weight w_ij of neighbour j's parameters on worker i; i's own weight is the rest to 1,
             and d_i is the number of i's neighbours. `uniform`: w_ij = 1 / (1 + the largest d), and on a directed graph

@@ -80,6 +80,8 @@ def check_together(run: RunConfig) -> None:
             raise UsageError(f"workers={run.workers} with compressor={compressor.name}: {error}") from error
         one = Combination(compressor, run.exchange, run.memory, run.algorithm)
         refuse(one, (*decentralised.COMPRESSOR_RULES, *compressors.RULES, *compressors.MEMORY_RULES))
+        if (why := run.exchange.explain_unfit(compressor)) is not None:
+            raise UsageError(f"compressor={compressor.name} with exchange={get_name(run.exchange)}: {why}")
     _check_fit(run)
     refuse(run, RULES)
     machine.check(run)

@@ -10,10 +10,11 @@ from gradsweep.cli.arguments import make_integer_type
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean
 from gradsweep.options.parameters import InvalidParameter, from_mapping, show
-from trainers.options.topologies import TOPOLOGIES, NoTopology
+from trainers.config.groups import GROUPS
+from trainers.options.topologies import NoTopology
 from trainers.topology.validity import MOST
 
-NAMES = [name for name, cls in TOPOLOGIES.items() if cls is not NoTopology]
+NAMES = [name for name, cls in GROUPS["topology"].items() if cls is not NoTopology]
 
 _TEXTS = ("file", "links")  # options whose values are texts, numbers too
 
@@ -43,6 +44,6 @@ def parse_topologies(words: Sequence[str]) -> list[Any]:
     if values and not names:
         raise UsageError(f"topology.{show(next(iter(values)))}: valid is with a topology: {', '.join(NAMES)}")
     try:
-        return [from_mapping(TOPOLOGIES[name], values) for name in names]
+        return [from_mapping(GROUPS["topology"][name], values) for name in names]
     except InvalidParameter as error:
         raise bad_value(f"topology.{error.name}", error.value, error.valid, error.meant) from error

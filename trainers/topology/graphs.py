@@ -21,7 +21,8 @@ def build(options: Any, workers: int) -> list[Graph]:
     """Return the graphs of a period's steps, usually a single one; `validity.check` must have accepted `options`."""
     if workers == 1:
         return [networkx.empty_graph(1)]
-    found = _BUILDERS[type(options)](options, workers)
+    builder = _BUILDERS.get(type(options))
+    found = options.build_graph(workers) if builder is None else builder(options, workers)  # the former: of a plug-in
     return found if isinstance(found, list) else [found]
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
-from trainers.config.groups import get_name
+from gradsweep.targets import describe_error
+from trainers.config.groups import GROUPS, get_name
 from trainers.options.topologies import (
     TOPOLOGIES,
     Edges,
@@ -56,11 +57,13 @@ def check(options: Any, workers: int) -> None:
         UsageError: one line with the key, its value and what is valid.
     """
     if isinstance(options, NoTopology):
-        valid = "one of " + ", ".join(name for name, cls in TOPOLOGIES.items() if cls is not NoTopology)
+        valid = "one of " + ", ".join(name for name, cls in GROUPS["topology"].items() if cls is not NoTopology)
         raise bad_value("topology", "none", f"{valid} with a decentralised algorithm")
     for cls, rule in _RULES.items():
         if isinstance(options, cls):
             rule(options, workers)
+    if type(options) not in TOPOLOGIES.values():
+        _check_plugin(options, workers)
     if not options.symmetric and options.weights != "uniform":
         raise UsageError(
             f"topology.weights={options.weights} with topology={get_name(options)}: its links have a direction; valid "
@@ -112,6 +115,26 @@ def _random_regular(options: RandomRegular, workers: int) -> None:
         near = sorted(sorted(valid, key=lambda degree: abs(degree - options.degree))[:3])
         words = f"less than workers={workers}, and even if that is odd, such as {', '.join(map(str, near))}"
         raise bad_value("topology.degree", options.degree, words)
+
+
+def _check_plugin(options: Any, workers: int) -> None:
+    """Refuse a topology of a plug-in that cannot be built, is not connected, or has other nodes than the workers."""
+    import networkx
+
+    from trainers.topology import graphs
+
+    where = f"topology={get_name(options)} with workers={workers}"
+    try:
+        built = graphs.build(options, workers)
+        for graph in built:
+            if set(graph) != set(range(workers)):
+                raise ValueError(f"a graph on {len(graph)} nodes; valid are nodes 0 to {workers - 1}")
+        if not networkx.is_connected(networkx.compose_all([networkx.Graph(graph) for graph in built])):
+            raise ValueError("its graph is not connected")
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{where}: {describe_error(error)}") from error
 
 
 _RULES: dict[type, Callable[[Any, int], object]] = {

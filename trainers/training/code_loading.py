@@ -17,7 +17,8 @@ def load_code(config: RunConfig) -> None:
     Raises:
         InvalidParameter: the kernels are not installed, or do not work on the CPU.
     """
-    importlib.import_module(f"trainers.models.{FAMILIES[type(config.model)]}")
+    if (family := FAMILIES.get(type(config.model))) is not None:  # else it is a plug-in's
+        importlib.import_module(f"trainers.models.{family}")
     with backend.use(config.kernels):
         for compressor in config.policy.list_possible(config.compressor):
             warm_up.load_kernels(compressor)

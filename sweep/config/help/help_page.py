@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from gradsweep import yaml_files
 from gradsweep.cli.command_names import adapt_columns
 from gradsweep.options.config_keys import look_up
+from gradsweep.plugins import Members
 from sweep.config import schema
 
 WIDTH = 120
@@ -143,11 +144,12 @@ class _Page:
 
     @property
     def has_options(self) -> bool:
-        return any(_OPTION.match(line) for line in self._read_lines(self._find_origin()))
+        lines = self._read_lines(self._find_origin()) or self._describe_class()
+        return any(_OPTION.match(line) for line in lines)
 
     def format_lines(self) -> list[str]:
         """Return the lines of the page; for an alias also its meaning."""
-        shown = self._format_options(self._find_origin())
+        shown = self._format_options(self._find_origin()) or self._describe_class()
         if not self.group:
             return shown
         own = _find_file(self.folders, self.group, self.name)
@@ -167,6 +169,19 @@ class _Page:
                 return path
             name = base
         return None
+
+    def _describe_class(self) -> list[str]:
+        """Return a line for each option of a plug-in's class, which need not have a file."""
+        members = schema.MEMBERS.get(self.group)
+        if not isinstance(members, Members) or self.name not in members.joined:
+            return []
+        lines = []
+        for field in dataclasses.fields(members[self.name]):
+            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            value = look_up(self.values, f"{self.group}.{field.name}", default)
+            words = getattr(field.metadata.get("valid"), "words", "")
+            lines.append(f"{f'{field.name}: {_dump_in_line(value)}':<29} {words and f'# {words}'}".rstrip())
+        return lines
 
     def _read_lines(self, path: Path | None, comments: bool = False) -> list[str]:
         """Return the lines of a file without its defaults and Hydra's keys, or only the comments at its beginning."""

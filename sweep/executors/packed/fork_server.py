@@ -17,6 +17,7 @@ from typing import Any
 from gradsweep.hardware import has_gpu_driver
 from gradsweep.run_directory import THREAD_VARIABLES
 from gradsweep.source_tree import ROOT
+from gradsweep.targets import USER_CODE
 from sweep.attempts.run_task import RunTask
 from sweep.system.job_environment import build_job_environment
 from sweep.system.processes import WORLD_VARIABLE, start_program
@@ -146,9 +147,11 @@ class ForkServers:
         """Return a fork server for the ranks of this run and its like; None if the ranks cannot be forked."""
         if not can_fork(task.command, task.environment):
             return None
-        wanted = (task.environment, task.threads_per_worker, task.code)
+        # a fork server loads no code of the user
+        variables = {name: value for name, value in task.environment.items() if name != USER_CODE}
+        wanted = (variables, task.threads_per_worker, task.code)
         fitting = (fork_server for fork_server in self._all if fork_server.can_serve(*wanted))
-        return next(fitting, None) or self._start(task.environment, task.threads_per_worker)
+        return next(fitting, None) or self._start(variables, task.threads_per_worker)
 
     def _start(self, variables: Mapping[str, str], threads: int) -> ForkServer | None:
         with contextlib.suppress(OSError):

@@ -21,10 +21,10 @@ from compressors.commands import list as listing
 from compressors.commands.measured_laws import Draws, Level
 from compressors.commands.method_specs import format_spec, parse
 from compressors.commands.sample_tensors import gaussian
+from compressors.conformance.cases import every_compressor
 from compressors.kernels import backend
 from gradsweep.cli import markdown_sections
 from gradsweep.errors import UsageError
-from tests.compressors.cases import every_compressor
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs/reference/compressors.md"

@@ -14,7 +14,7 @@ import torch
 from compressors import Key, registry
 from compressors.commands import bench_timing, single_worker
 from compressors.commands.method_specs import parse
-from tests.compressors.cases import gaussian
+from compressors.conformance.cases import gaussian
 from tests.conftest import ROOT
 
 

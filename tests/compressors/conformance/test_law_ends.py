@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from compressors import build
-from tests.compressors.cases import gaussian, key
+from compressors.conformance.cases import gaussian, key
 
 LARGEST = torch.finfo(torch.float32).max
 SMALLEST = torch.finfo(torch.float32).tiny  # that is normal

@@ -26,10 +26,10 @@ import pytest
 import torch
 
 from compressors import Compressor, CorruptPayload, build
+from compressors.conformance.cases import CASES, case_name, fresh, gaussian, key
 from compressors.kernels import backend
 from compressors.kernels import elias_omega as codes
 from tests.compressors.arithmetic import LINEAR_ALGEBRA, Arithmetic
-from tests.compressors.cases import CASES, case_name, fresh, gaussian, key
 
 DEVICE = "cuda" if torch.cuda.is_available() and not os.environ.get("TRITON_INTERPRET") else "cpu"
 if "triton" in sys.modules and DEVICE == "cpu" and not os.environ.get("TRITON_INTERPRET"):

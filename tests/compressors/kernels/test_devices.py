@@ -12,11 +12,11 @@ import torch
 from compressors import Compressor, InvalidParameter, build, lazy
 from compressors.commands import single_worker
 from compressors.commands.bench_timing import Gradients, Worker
+from compressors.conformance.cases import every_compressor, fresh, gaussian, key
 from compressors.kernels import backend, buffers, warm_up
 from compressors.low_rank.linear_algebra import thin_products as products
 from compressors.policy.policy import Policy, Selector
 from tests.compressors.arithmetic import LINEAR_ALGEBRA, Arithmetic
-from tests.compressors.cases import every_compressor, fresh, gaussian, key
 
 KERNELS = Path(backend.__file__).parent
 

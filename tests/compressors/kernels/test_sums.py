@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from compressors.conformance.cases import gaussian
 from compressors.kernels import backend
-from tests.compressors.cases import gaussian
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 4095, 4096, 4097, 70_001])

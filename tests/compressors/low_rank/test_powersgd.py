@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from compressors import CorruptPayload, InvalidParameter, Key, build
 from compressors.base import Reduction, Sum
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels import backend
 from compressors.low_rank.linear_algebra import thin_products as kernels
 from compressors.low_rank.powersgd import BatchedPowerSGD, PowerSGD
 from compressors.random_key import splitmix64
-from tests.compressors.cases import gaussian, key
 
 SHAPES = [(24, 40), (7,), (24, 40), (12, 5, 3, 3), (40, 24), (), (3, 4)]
 LOW = [0, 2, 3, 4]

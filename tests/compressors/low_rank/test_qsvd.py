@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from compressors import CorruptPayload, build
+from compressors.conformance.cases import critical_z, gaussian, key
 from compressors.low_rank.qsvd import QSVD
 from compressors.low_rank.svd import SVD
-from tests.compressors.cases import critical_z, gaussian, key
 
 SCHEMES = {"qsgd": {"levels": 1}, "terngrad": {"bucket_size": 40}}
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES)

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, build
+from compressors.conformance.cases import critical_z, gaussian, key
 from compressors.kernels import backend
 from compressors.kernels.warm_up import warm_up
 from compressors.low_rank.linear_algebra import gram_matrix, gram_svd, tridiagonal
 from compressors.low_rank.svd import SVD, Spectral, TruncatedSVD
-from tests.compressors.cases import critical_z, gaussian, key
 from tests.conftest import ROOT
 
 SHAPES = [(1, 1), (3, 200), (40, 40), (64, 150), (65, 150), (100, 260), (130, 130)]

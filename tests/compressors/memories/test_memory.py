@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, InvalidParameter, Key, build, memories
+from compressors.conformance.cases import every_compressor, fresh, gaussian, in_turn, key
 from compressors.kernels.reference import sums
 from compressors.memories.base import Memory, UnitMemory
 from compressors.quantisation.floats import NoCompression
-from tests.compressors.cases import every_compressor, fresh, gaussian, in_turn, key
 
 SHAPE = (24, 40)
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from compressors import Compressor, InvalidParameter, build
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels.reference import sums
 from compressors.policy.policy import Accordion, Policy, Selector
-from tests.compressors.cases import gaussian, key
 
 UNITS = [("conv.weight", (8, 4, 3, 3)), ("conv.bias", (8,)), ("fc.weight", (10, 40)), ("fc.bias", (10,))]
 

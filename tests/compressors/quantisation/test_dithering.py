@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from compressors import CorruptPayload
+from compressors.conformance.cases import critical_z, gaussian, key, largest_deviation
 from compressors.kernels import backend
 from compressors.quantisation.dithering import NUQSGD, LogarithmicDithering, NaturalCompression, NaturalDithering
-from tests.compressors.cases import critical_z, gaussian, key, largest_deviation
 
 LARGEST = torch.finfo(torch.float32).max
 both_kernels = pytest.mark.parametrize("kernels", ["numba", "torch"])

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from compressors import Compressor, build
+from compressors.conformance.cases import gaussian, key
 from compressors.quantisation.floats import _PIECE
-from tests.compressors.cases import gaussian, key
 
 
 def words(compressor: Compressor, x: torch.Tensor) -> npt.NDArray[np.uint16]:

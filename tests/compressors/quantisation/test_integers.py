@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, CorruptPayload, InvalidParameter
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels import backend
 from compressors.kernels.reference.primitives.packing import unpack
 from compressors.quantisation.int8 import Dynamic8, Int8
-from tests.compressors.cases import gaussian, key
 
 LARGEST = torch.finfo(torch.float32).max
 MATCHES = pytest.mark.parametrize("kernels", ["numba", "torch"])

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, InvalidParameter
+from compressors.conformance.cases import critical_z, gaussian, key, largest_deviation
 from compressors.kernels import backend
 from compressors.quantisation.intsgd import IntSGD
-from tests.compressors.cases import critical_z, gaussian, key, largest_deviation
 
 
 def moving(*movements: float, lr: float = 0.1, workers: int = 1, bits: int = 8, eps: float = 1e-8) -> IntSGD:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, memories
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels import backend
 from compressors.quantisation.qsgd_terngrad_onebit import OneBit
-from tests.compressors.cases import gaussian, key
 
 both_kernels = pytest.mark.parametrize("kernels", ["numba", "torch"])
 

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload
+from compressors.conformance.cases import critical_z, gaussian, key
 from compressors.kernels import backend, elias_omega
 from compressors.kernels.cpu.primitives import packing
 from compressors.kernels.cpu.primitives.jit import kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK
 from compressors.kernels.reference.primitives import packing as reference_packing
 from compressors.quantisation.qsgd_terngrad_onebit import QSGD
-from tests.compressors.cases import critical_z, gaussian, key
 
 Words = npt.NDArray[np.uint64]
 LARGEST = torch.finfo(torch.float32).max

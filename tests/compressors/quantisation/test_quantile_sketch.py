@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, build
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels import backend
 from compressors.kernels.reference.primitives.packing import unpack
 from compressors.quantisation.quantile_sketch import QuantileSketch
-from tests.compressors.cases import gaussian, key
 
 
 def parts(q: QuantileSketch, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

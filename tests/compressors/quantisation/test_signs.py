@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, build
+from compressors.conformance.cases import critical_z, gaussian, key
 from compressors.kernels import backend
 from compressors.quantisation.signs import Sign, SignNorm, Signum
-from tests.compressors.cases import critical_z, gaussian, key
 
 
 def sent(compressor: Sign | Signum | SignNorm, x: torch.Tensor, step: int = 0, worker: int = 0) -> torch.Tensor:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload
+from compressors.conformance.cases import critical_z, gaussian, key
 from compressors.kernels import backend
 from compressors.low_rank.linear_algebra.gram_svd import keep_probabilities
 from compressors.sparsification.atomo import Atomo
-from tests.compressors.cases import critical_z, gaussian, key
 
 
 def scale_of(compressor: Atomo, x: torch.Tensor) -> float:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compressors import InvalidParameter, build, registry
+from compressors.conformance.cases import gaussian, key
 from compressors.sparsification import counts
-from tests.compressors.cases import gaussian, key
 
 
 def fields_of(member: type) -> set[str]:

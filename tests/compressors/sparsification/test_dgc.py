@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from compressors import Key
+from compressors.conformance.cases import critical_z, gaussian, key
 from compressors.kernels import backend
 from compressors.kernels.reference import sampling
 from compressors.sparsification import magnitudes
 from compressors.sparsification.dgc import DGC
-from tests.compressors.cases import critical_z, gaussian, key
 
 
 def kept(compressor: DGC, x: torch.Tensor, step: int = 0) -> torch.Tensor:

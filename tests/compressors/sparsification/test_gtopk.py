@@ -11,7 +11,7 @@ import torch
 
 from compressors import CorruptPayload, build
 from compressors.base import Cooperative, Reduction, Sum, Swap
-from tests.compressors.cases import gaussian, key
+from compressors.conformance.cases import gaussian, key
 
 WORKERS = range(1, 10)
 

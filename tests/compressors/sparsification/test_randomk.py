@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from compressors import CorruptPayload, build
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels import backend
 from compressors.random_key import splitmix64
 from compressors.sparsification.randomk import BlockRandomK, RandomK
-from tests.compressors.cases import gaussian, key
 
 CPU = torch.device("cpu")
 M32 = 2**32 - 1

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels import backend
 from compressors.sparsification.redsync import RedSyncThreshold, RedSyncTrimmed
 from compressors.sparsification.sparsifier import Sparsifier
-from tests.compressors.cases import gaussian, key
 
 
 def sent(compressor: Sparsifier, x: torch.Tensor, step: int = 0) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels import backend
 from compressors.kernels.cpu import exceedances as compiled
 from compressors.kernels.reference import exceedances as plain
@@ -18,7 +19,6 @@ from compressors.sparsification import sidco_fits
 from compressors.sparsification.magnitudes import bits_of
 from compressors.sparsification.sidco import SIDCo
 from gradsweep.options.parameters import InvalidParameter
-from tests.compressors.cases import gaussian, key
 
 
 def kept(compressor: SIDCo, x: torch.Tensor, step: int = 0) -> torch.Tensor:

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, InvalidParameter, build
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels import backend, half_floats
 from compressors.sparsification import positions
 from compressors.sparsification.sparsifier import Sparsifier
-from tests.compressors.cases import gaussian, key
 
 X = torch.tensor([0.0, 3.0, -1.0, 0.5, 0.0, 0.0, 0.0, -4.0])
 quick = settings(max_examples=60, deadline=None, derandomize=True)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import build
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels import backend
 from compressors.sparsification.magnitudes import INFINITY, Candidates, bits_of, value_of
-from tests.compressors.cases import gaussian, key
 
 
 def sent(name: str, x: torch.Tensor, step: int = 0, **options: Any) -> torch.Tensor:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import build
+from compressors.conformance.cases import gaussian, key
 from compressors.kernels import backend
-from tests.compressors.cases import gaussian, key
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
 both_kernels = pytest.mark.parametrize("kernel", ["auto", "torch"])

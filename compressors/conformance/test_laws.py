@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, Key, Law, build
-from compressors.sparsification.sparsifier import Sparsifier
-from tests.compressors.cases import (
+from compressors.conformance.cases import (
     CASES,
     MATRIX,
     critical_z,
@@ -26,6 +25,7 @@ from tests.compressors.cases import (
     largest_deviation,
     one_hot,
 )
+from compressors.sparsification.sparsifier import Sparsifier
 
 Values = dict[str, Callable[[tuple[int, ...]], torch.Tensor]]
 
@@ -181,7 +181,7 @@ def draws_numbers(compressor: Compressor, shape: tuple[int, ...]) -> bool:
 
 
 @every_compressor
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     values=st.lists(st.one_of(st.floats(-10, 10, width=32), st.sampled_from([0.0, -0.0, 0.5])), min_size=1),
     exponent=st.sampled_from([0, -130, 90]),

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, CorruptPayload
+from compressors.conformance.cases import every_compressor, every_shape, gaussian, in_turn, key
 from compressors.low_rank.svd import Spectral
 from compressors.quantisation.elementwise import Elementwise
-from tests.compressors.cases import every_compressor, every_shape, gaussian, in_turn, key
 
 GUARD = 1 << 14
 FLIPS = 120
@@ -115,7 +115,7 @@ def padding(compressor: Compressor, shape: tuple[int, ...]) -> list[tuple[int, i
 
 
 @every_compressor
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=700), columns=st.integers(0, 24), fit=st.booleans())
 def test_nothing_is_written_outside_of_the_tensor(
     compressor: Compressor, content: bytes, columns: int, fit: bool

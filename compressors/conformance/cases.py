@@ -1,7 +1,7 @@
 """What the conformance suite runs: every registered compressor, with its defaults and with variants.
 
 A new method is tested with its defaults as soon as it is registered; options that change what is
-computed earn a line in VARIANTS.
+computed earn a line in VARIANTS. With --compressor only the methods that it names are tested.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import pytest
 import torch
 
 from compressors import Compressor, Key, build, registry
+from compressors.commands.method_specs import parse_all
+from compressors.conformance.options import chosen
 from compressors.unit_state import Stateful
 
 Test = Callable[..., None]
@@ -186,7 +188,24 @@ def case_name(case: tuple[str, dict[str, Any]]) -> str:
     return "-".join([name, *(f"{key}={value}" for key, value in options.items())])
 
 
-CASES = [(name, options) for name in registry() for options in [{}, *VARIANTS.get(name, [])]]
+def list_cases() -> list[tuple[str, dict[str, Any]]]:
+    """List the methods to test, each with its options: those that --compressor names, or all with their variants."""
+    if chosen:
+        return [(each.name, {key: getattr(each, key) for key in list_options(each)}) for each in parse_all(chosen)]
+    return [(name, options) for name in registry() for options in [{}, *VARIANTS.get(name, [])]]
+
+
+def list_options(compressor: Compressor) -> list[str]:
+    """List the options of a compressor that differ from the defaults."""
+    default = type(compressor)()
+    names = [field.name for field in dataclasses.fields(compressor) if field.init]
+    return [name for name in names if getattr(compressor, name) != getattr(default, name)]
+
+
+CASES = list_cases()
+
+METHODS = list(dict.fromkeys(name for name, _ in CASES))
+"""The names of the methods to test."""
 
 
 def every_compressor(test: Test) -> Test:
@@ -226,7 +245,7 @@ def every_compressor(test: Test) -> Test:
     run_variants.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     for name in [name for name in vars(run_variants) if "hypothesis" in name]:
         delattr(run_variants, name)  # pytest does not call the hypothesis test, which stands within
-    return pytest.mark.parametrize("method", sorted(registry()))(run_variants)
+    return pytest.mark.parametrize("method", sorted(METHODS))(run_variants)
 
 
 def in_turn(**values: Sequence[Any]) -> Callable[[Test], Test]:

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from compressors import Compressor, CorruptPayload, Key, build
+from compressors.conformance.cases import every_compressor, every_shape, gaussian, in_turn, key
 from compressors.low_rank.svd import SVD
 from compressors.message import Message
 from compressors.quantisation.qsgd_terngrad_onebit import QSGD
-from tests.compressors.cases import every_compressor, every_shape, gaussian, in_turn, key
 
 FLIPS = 24
 WEIGHT = 0.3
