@@ -40,6 +40,12 @@ class Stopwatch:
         self.seconds.clear()
         self._started = time.perf_counter()
 
+    def take(self) -> dict[str, float]:
+        """Return the seconds of each phase of the current step, and begin the next step."""
+        seconds = dict(self.seconds)
+        self._begin()
+        return seconds
+
     def time_steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
         """Yield the items, and start a step before getting each; the time to get an item counts as `phase`."""
         iterator = iter(items)

@@ -26,7 +26,6 @@ from trainers.gradients.flat import Unit
 from trainers.lanes.base import Lane, MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue
 from trainers.lanes.parcel import Parcel
-from trainers.mpi import staging
 from trainers.mpi.message_sizes import align, allreduce_bytes, part_bytes
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Exchange:
         gathers: send the other payloads, or without `sums` all payloads, to every worker.
         overlap: send submitted units during backward.
         part_mib: size in MiB of the parts in which a message is sent; None: it depends on the number of workers.
-        transport: carries the messages; None: MPI. Agreements always use MPI.
+        transport: carries the messages, and what the workers agree on; None: MPI.
         collectives: the queue that lanes post to; by default one of `transport`.
 
     Raises:
@@ -220,17 +219,15 @@ class Exchange:
 
     def _agree(self) -> None:
         """Agree on the maxima over all workers of the statistics that some compressors need, and encode their units."""
-        from mpi4py import MPI
-
         with self.watch("encode"):
             statistics = [p.compressor.statistics(p.x, p.key) for p in self._waiting]
-            largest = staging.move_to_host(torch.cat(statistics))
+            ours = torch.cat(statistics)
         self.collectives.count("agreement")
         with self.watch("communicate"):
-            self.comm.Allreduce(MPI.IN_PLACE, [largest.numpy(), MPI.FLOAT], MPI.MAX)
+            largest = self.transport.maximise(ours, self.collectives)
         self._extra_bytes += 4 * largest.numel()
         self._extra_sent += allreduce_bytes(largest.numel(), 4, self.comm.size)
-        agreed = largest.to(statistics[0].device).split([statistic.numel() for statistic in statistics])
+        agreed = largest.split([statistic.numel() for statistic in statistics])
         with self.watch("encode"):
             for parcel, maximum in zip(self._waiting, agreed, strict=True):
                 parcel.compressor.agree(parcel.key, maximum)

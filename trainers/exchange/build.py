@@ -11,6 +11,7 @@ from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.base import Exchange, ExchangeSetup
 from trainers.exchange.transport import Transport
 from trainers.gradients.flat import Unit
+from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.options import exchanges as options
 
 if TYPE_CHECKING:
@@ -31,12 +32,16 @@ def build_exchange(
     *,
     link: Link | None = None,
     mixing: Mixing | None = None,
+    transport: Transport | None = None,
+    collectives: CollectiveQueue | None = None,
 ) -> Exchange:
     """Build the exchange that `config` names; `auto` has been replaced before. All workers call this.
 
     Args:
         link: connection to a dedicated server.
         mixing: the neighbours of each worker, for gossip.
+        transport: carries the messages of an exchange without neighbours, nodes or a server; None: as `config` says.
+        collectives: the queue of an earlier exchange with the same transport, to be used on; None: a new one.
 
     Raises:
         UsageError: its transport cannot connect the workers, or this MPI does not support `overlap` or `allreduce`.
@@ -57,7 +62,7 @@ def build_exchange(
     if isinstance(config, options.Sharded):
         from trainers.exchange.unit_owners import build_sharded
 
-        return build_sharded(config, setup)
+        return build_sharded(config, setup, transport)
     if isinstance(config, options.ParameterServer) and link is not None:
         from trainers.exchange.dedicated_server import build_dedicated
 
@@ -69,12 +74,18 @@ def build_exchange(
     assert isinstance(config, options.Overlapping)
     sums = isinstance(config, (options.Allreduce, options.Mixed))
     gathers = isinstance(config, (options.Allgather, options.Mixed))
-    transport: Transport
-    if config.transport == "torch":
-        from trainers.exchange.torch_transport import TorchTransport
+    if transport is None and config.transport == "torch":
+        from trainers.exchange.torch_transport import TorchTransport, connect
 
-        transport = TorchTransport(comm, watch, units[0].gradient.device)
-    else:
+        transport = TorchTransport(connect(comm, units[0].gradient.device), watch)
+    elif transport is None:
         transport = Transport(comm, watch, algorithm=config.allreduce if sums else None, part_mib=config.part_mib)
-    overlap, part_mib = config.overlap, config.part_mib
-    return Exchange(*setup, sums=sums, gathers=gathers, overlap=overlap, part_mib=part_mib, transport=transport)
+    return Exchange(
+        *setup,
+        sums=sums,
+        gathers=gathers,
+        overlap=config.overlap,
+        part_mib=config.part_mib,
+        transport=transport,
+        collectives=collectives,
+    )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
+from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue
 from trainers.lanes.gathering import GatherLane
 from trainers.lanes.rounds import RoundsLane
+from trainers.lanes.second_phase import SecondPhase
+from trainers.lanes.sharding import ShardLane
 from trainers.lanes.summing import SumLane
-from trainers.mpi import allreduce
+from trainers.mpi import allreduce, staging
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -32,10 +37,12 @@ class Transport:
     sum_lane: type[SumLane] = SumLane
     gather_lane: type[GatherLane] = GatherLane
     rounds_lane: type[RoundsLane] = RoundsLane
+    shard_lane: type[ShardLane] = ShardLane
 
     def __init__(
         self, comm: MPI.Comm, watch: Stopwatch, *, algorithm: str | None = None, part_mib: float | None = None
     ) -> None:
+        self._workers = comm
         self.comm = comm if algorithm is None else allreduce.duplicate(comm, algorithm)
         self.watch, self.algorithm, self.part_mib = watch, algorithm, part_mib
 
@@ -61,6 +68,22 @@ class Transport:
     def build_rounds_lane(self, collectives: CollectiveQueue) -> RoundsLane:
         """Build a lane of units that a cooperative compressor reduces in rounds."""
         return self.rounds_lane(self.comm, self.watch, collectives, algorithm=self.algorithm)
+
+    def build_shard_lane(self, selector: Selector, second: SecondPhase, owners: Sequence[int]) -> ShardLane:
+        """Build a lane that sends each unit's payloads to its owner, which answers all workers."""
+        return self.shard_lane(self.comm, self.watch, selector, second, owners)
+
+    def maximise(self, tensor: torch.Tensor, collectives: CollectiveQueue) -> torch.Tensor:
+        """Return the elementwise maximum of the workers' tensors, on the same device. All workers call this.
+
+        Args:
+            collectives: the queue of the exchange, which may be at work on the messages of lanes.
+        """
+        from mpi4py import MPI
+
+        largest = staging.move_to_host(tensor)
+        self._workers.Allreduce(MPI.IN_PLACE, [largest.numpy(), MPI.FLOAT], MPI.MAX)
+        return largest.to(tensor.device)
 
     def close(self) -> None:
         """Disconnect the workers after the last message. All workers call this; a second call does nothing."""

@@ -9,10 +9,11 @@ from compressors import Compressor, memories
 from compressors.base import Cooperative
 from compressors.memories.base import Memory
 from trainers.exchange.base import Exchange, ExchangeSetup
+from trainers.exchange.transport import Transport
 from trainers.lanes.base import Lane
 from trainers.lanes.second_phase import SecondPhase
 from trainers.lanes.serving import FURTHEST_BEHIND, ServerLane
-from trainers.lanes.sharding import ShardLane, assign_owners
+from trainers.lanes.sharding import assign_owners
 from trainers.lanes.two_phase import TwoPhaseLane
 from trainers.options import exchanges as options
 
@@ -23,8 +24,10 @@ class TwoPhase(Exchange):
     The measured compression error is that of the first phase.
     """
 
-    def __init__(self, setup: ExchangeSetup, second: SecondPhase, lane: TwoPhaseLane) -> None:
-        super().__init__(*setup, sums=False, gathers=True, collectives=lane.collectives)
+    def __init__(
+        self, setup: ExchangeSetup, second: SecondPhase, lane: TwoPhaseLane, transport: Transport | None = None
+    ) -> None:
+        super().__init__(*setup, sums=False, gathers=True, transport=transport, collectives=lane.collectives)
         self.may_drop = isinstance(lane, ServerLane) and lane.backup > 0
         self.may_lag = FURTHEST_BEHIND if self.may_drop else 0
         self.second = second
@@ -67,13 +70,18 @@ def build_second_memory(name: str, first: Memory) -> Memory:
     return memories.build(name)
 
 
-def build_sharded(config: options.Sharded, setup: ExchangeSetup) -> TwoPhase:
-    """Build the exchange in which each worker owns a shard of the units."""
+def build_sharded(config: options.Sharded, setup: ExchangeSetup, transport: Transport | None = None) -> TwoPhase:
+    """Build the exchange in which each worker owns a shard of the units.
+
+    Args:
+        transport: carries the messages; None: MPI.
+    """
     comm, units, selector, memory, _, watch = setup
+    transport = Transport(comm, watch) if transport is None else transport
     kept = build_second_memory(config.second_memory, memory)
     second = SecondPhase(len(units), again=config.second == "same", memory=kept)
     owners = assign_owners([unit.gradient.numel() for unit in units], comm.size)
-    return TwoPhase(setup, second, ShardLane(comm, watch, selector, second, owners))
+    return TwoPhase(setup, second, transport.build_shard_lane(selector, second, owners), transport)
 
 
 def build_parameter_server(config: options.ParameterServer, setup: ExchangeSetup) -> TwoPhase:

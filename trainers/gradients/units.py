@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from compressors.memories.base import NoMemory
+from compressors import Compressor
+from compressors.memories.base import Memory, NoMemory
+from compressors.policy.policy import Policy
 from trainers.config.run_config import RunConfig
 from trainers.gradients.flat import Flat, Unit
 from trainers.mpi.message_sizes import PART_BYTES
@@ -18,19 +20,22 @@ def cut_units(config: RunConfig, flat: Flat) -> list[Unit]:
     """
     exchange = config.exchange
     shards = config.workers if isinstance(exchange, options.Sharded) else 1
-    if exchange.granularity == "layer" and shards == 1 and _can_join_layers(config):
+    if (
+        exchange.granularity == "layer"
+        and shards == 1
+        and can_join_layers(config.policy, config.compressor, config.memory)
+    ):
         return flat.cut_units("bucket", PART_BYTES / 2**20)
     return flat.cut_units(exchange.granularity, exchange.bucket_mib, shards)
 
 
-def _can_join_layers(config: RunConfig) -> bool:
+def can_join_layers(policy: Policy, compressor: Compressor, memory: Memory) -> bool:
     """Tell whether layers can be joined into units without changing any number.
 
     Then joined layers have the joined payloads, and no part of the run looks at single tensors.
     """
-    possible = config.policy.list_possible(config.compressor)
     return (
-        isinstance(config.memory, NoMemory)
-        and not config.policy.looks_at_tensors
-        and all(compressor.joins for compressor in possible)
+        isinstance(memory, NoMemory)
+        and not policy.looks_at_tensors
+        and all(possible.joins for possible in policy.list_possible(compressor))
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,16 +63,25 @@ def find_fixed_sizes(parcels: Sequence[Parcel]) -> list[int] | None:
     return None if None in sizes else [size for size in sizes if size is not None]
 
 
-class Room:
-    """A reusable buffer of bytes, which is replaced by a larger one if necessary."""
+def _allocate_pages(size: int) -> torch.Tensor:
+    return torch.from_numpy(np.empty(size, dtype=np.uint8))
 
-    def __init__(self) -> None:
-        self._bytes = torch.zeros(0, dtype=torch.uint8)
+
+class Room:
+    """A reusable buffer of bytes, which is replaced by a larger one if necessary.
+
+    Args:
+        allocate: returns a buffer of so many bytes; by default in main memory.
+    """
+
+    def __init__(self, allocate: Callable[[int], torch.Tensor] = _allocate_pages) -> None:
+        self._allocate = allocate
+        self._bytes = allocate(0)
 
     def get(self, size: int) -> torch.Tensor:
         """Return (size,) uint8 with undefined content; it may share memory with earlier results."""
         if size > self._bytes.numel():
-            self._bytes = torch.from_numpy(np.empty(size, dtype=np.uint8))
+            self._bytes = self._allocate(size)
         return self._bytes[:size]
 
     def receive(self, comm: MPI.Comm, source: int, tag: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from compressors.policy.policy import Selector
@@ -62,8 +63,6 @@ class ShardLane(TwoPhaseLane):
     def _scatter(self) -> list[tuple[torch.Tensor, list[int]]]:
         """Execute the first phase; return each worker's message for this worker's shard, with the sizes of its
         payloads."""
-        from mpi4py import MPI
-
         workers, rank = self.comm.size, self.comm.rank
         bundles = [self.bundles[owner] for owner in range(workers)]
         fixed_sizes = find_fixed_sizes(self.parcels)
@@ -71,33 +70,18 @@ class ShardLane(TwoPhaseLane):
         lengths = [list(bundles[rank].sizes)] * workers
         with self.watch("communicate"):
             if fixed_sizes is None:
-                mine = len(bundles[rank].parcels)
                 own = encode_sizes([size for bundle in bundles for size in bundle.sizes])
-                theirs = np.zeros((workers, mine), dtype=np.uint32)
-                counts = [len(bundle.parcels) for bundle in bundles]
-                sending = [own, _multiply(counts, others), list(accumulate(counts, initial=0))[:-1], MPI.UINT32_T]
-                receiving = [
-                    theirs,
-                    _multiply([mine] * workers, others),
-                    [mine * worker for worker in range(workers)],
-                    MPI.UINT32_T,
-                ]
                 self.collectives.count("sizes")
-                self.comm.Alltoallv(sending, receiving)
+                theirs = self.scatter_sizes(own, [len(bundle.parcels) for bundle in bundles])
                 theirs[rank] = bundles[rank].sizes
                 lengths = theirs.tolist()
             received = _multiply([sum(map(align, of_message)) for of_message in lengths], others)
             starts = list(accumulate(received, initial=0))
             count_words(starts[-1], "a shard's messages")
-            incoming = self._incoming.get(starts[-1])
-            sent = _multiply([count_words(bundle.used) for bundle in bundles], others)
             count_words(self.starts[-1])
-            sent_from, received_at = ([start // ALIGNMENT for start in edges[:-1]] for edges in (self.starts, starts))
+            incoming = self._incoming.get(starts[-1])
             self.collectives.count("alltoall")
-            self.comm.Alltoallv(
-                [self._message.numpy(), sent, sent_from, MPI.INT32_T],
-                [incoming.numpy(), list(map(count_words, received)), received_at, MPI.INT32_T],
-            )
+            self.scatter(_multiply([bundle.used for bundle in bundles], others), received, incoming)
         for owner, bundle in enumerate(bundles):
             size = bundle.used + (0 if fixed_sizes is not None else 4 * len(bundle.parcels))
             self.payload_bytes += size
@@ -106,19 +90,49 @@ class ShardLane(TwoPhaseLane):
         messages[rank] = bundles[rank].message()
         return list(zip(messages, lengths, strict=True))
 
-    def _gather(self) -> None:
-        """Execute the second phase: send the mean of this worker's shard to all workers, and receive theirs."""
+    def scatter_sizes(self, own: npt.NDArray[np.uint32], counts: Sequence[int]) -> npt.NDArray[np.uint32]:
+        """Send to each owner the sizes of its payloads; return the sizes, (workers, units), for this worker's shard.
+
+        Args:
+            own: of this worker's payloads, owner by owner.
+            counts: payloads for each owner.
+        """
         from mpi4py import MPI
 
+        workers, mine = self.comm.size, counts[self.comm.rank]
+        theirs = np.zeros((workers, mine), dtype=np.uint32)
+        others = [int(worker != self.comm.rank) for worker in range(workers)]
+        self.comm.Alltoallv(
+            [own, _multiply(counts, others), list(accumulate(counts, initial=0))[:-1], MPI.UINT32_T],
+            [theirs, _multiply([mine] * workers, others), [mine * worker for worker in range(workers)], MPI.UINT32_T],
+        )
+        return theirs
+
+    def scatter(self, sent: Sequence[int], received: Sequence[int], incoming: torch.Tensor) -> None:
+        """Send to each owner the first bytes of its bundle, and receive the workers' messages in `incoming`.
+
+        Args:
+            sent, received: bytes to and from each worker; none of this worker's own.
+        """
+        from mpi4py import MPI
+
+        sent_from = [start // ALIGNMENT for start in self.starts[:-1]]
+        received_at = [start // ALIGNMENT for start in list(accumulate(received, initial=0))[:-1]]
+        self.comm.Alltoallv(
+            [self._message.numpy(), list(map(count_words, sent)), sent_from, MPI.INT32_T],
+            [incoming.numpy(), list(map(count_words, received)), received_at, MPI.INT32_T],
+        )
+
+    def _gather(self) -> None:
+        """Execute the second phase: send the mean of this worker's shard to all workers, and receive theirs."""
         workers = self.comm.size
         fixed_sizes = [find_fixed_sizes(parcels) for parcels in self.answered]
         counts = [len(parcels) for parcels in self.answered]
         own = self.answer.used
         with self.watch("communicate"):
             if None in fixed_sizes:
-                everyone = np.empty(sum(counts), dtype=np.uint32)
                 self.collectives.count("sizes")
-                self.comm.Allgatherv(encode_sizes(self.answer.sizes), [everyone, counts, MPI.UINT32_T])
+                everyone = self.gather_sizes(encode_sizes(self.answer.sizes), counts)
                 edges = np.cumsum([0, *counts])
                 self._lengths = [everyone[low:high].tolist() for low, high in zip(edges, edges[1:], strict=False)]
                 own += 4 * len(self.answer.sizes)
@@ -128,13 +142,35 @@ class ShardLane(TwoPhaseLane):
             self._starts = list(accumulate(received, initial=0))
             count_words(self._starts[-1])
             self._means = self._gathered.get(self._starts[-1])
-            displacements = [start // ALIGNMENT for start in self._starts[:-1]]
             self.collectives.count("allgather")
-            self.comm.Allgatherv(
-                staging.get_words(self.answer.message()),
-                [self._means.numpy(), list(map(count_words, received)), displacements, MPI.INT32_T],
-            )
+            self.gather(self.answer.message(), received, self._means)
         self.sent_bytes += (workers - 1) * own
+
+    def gather_sizes(self, own: npt.NDArray[np.uint32], counts: Sequence[int]) -> npt.NDArray[np.uint32]:
+        """Send the sizes of this worker's means to all workers; return the sizes of all, owner by owner.
+
+        Args:
+            counts: means of each owner.
+        """
+        from mpi4py import MPI
+
+        everyone = np.empty(sum(counts), dtype=np.uint32)
+        self.comm.Allgatherv(own, [everyone, counts, MPI.UINT32_T])
+        return everyone
+
+    def gather(self, answer: torch.Tensor, received: Sequence[int], means: torch.Tensor) -> None:
+        """Send this worker's answer to all workers, and receive the answers of all in `means`.
+
+        Args:
+            received: bytes of each owner's answer.
+        """
+        from mpi4py import MPI
+
+        displacements = [start // ALIGNMENT for start in list(accumulate(received, initial=0))[:-1]]
+        self.comm.Allgatherv(
+            staging.get_words(answer),
+            [means.numpy(), list(map(count_words, received)), displacements, MPI.INT32_T],
+        )
 
     def decode(self) -> None:
         edges = zip(self._starts, self._starts[1:], strict=False)

@@ -62,8 +62,12 @@ class TwoPhaseLane(Lane):
             bounds[owner] += align(compressor.payload_bound(shape))
         self.starts = list(accumulate(bounds, initial=head))
         if self.starts[-1] > self._message.numel():
-            self._message = torch.zeros(self.starts[-1], dtype=torch.uint8)
+            self._message = self.allocate(self.starts[-1])
         self._laid_out_for = self.selector.selected  # type: ignore[assignment]
+
+    def allocate(self, size: int) -> torch.Tensor:
+        """Allocate memory for a message."""
+        return torch.zeros(size, dtype=torch.uint8)
 
     def add(self, parcel: Parcel) -> torch.Tensor | None:
         self.parcels.append(parcel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import compressors
@@ -36,6 +36,12 @@ def list_compressors(test: Callable[[Compressor], bool]) -> str:
 def is_reducible(compressor: Compressor) -> bool:
     """Tell whether the network can compute the mean of the payloads."""
     return compressor.summable or isinstance(compressor, Cooperative)
+
+
+def choose_exchange(possible: Iterable[Compressor]) -> str:
+    """Return the name of the exchange of all workers that `exchange=auto` stands for with these compressors."""
+    sums = {is_reducible(compressor) for compressor in possible}
+    return "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather"
 
 
 def _sends_everything(one: Combination) -> bool:

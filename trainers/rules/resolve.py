@@ -17,7 +17,7 @@ from trainers.options.optimizers import DGCSGD, OneBitAdam
 from trainers.options.schedules import Regime
 from trainers.options.topologies import Edges
 from trainers.rules.check import check_together
-from trainers.rules.compressors import is_reducible
+from trainers.rules.compressors import choose_exchange
 from trainers.rules.decentralised import BEFORE_GOSSIP
 from trainers.rules.rule import refuse
 from trainers.rules.scripts import resolve_script
@@ -104,5 +104,4 @@ def _choose_exchange(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
     if run.decentralised:
         refuse(run, BEFORE_GOSSIP)
         return {"name": "gossip", **{key: section[key] for key in ("granularity", "bucket_mib", "overlap")}}
-    sums = {is_reducible(compressor) for compressor in run.policy.list_possible(run.compressor)}
-    return {**section, "name": "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather"}
+    return {**section, "name": choose_exchange(run.policy.list_possible(run.compressor))}

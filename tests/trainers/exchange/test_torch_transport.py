@@ -14,7 +14,7 @@ from gradsweep.errors import UsageError
 from tests.trainers.configs import compose_config
 from tests.trainers.start_ranks import run_ranks
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange import torch_transport
+from trainers.exchange import torch_group, torch_lanes, torch_transport
 from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.rules import machine
 from trainers.rules.resolve import resolve
@@ -43,12 +43,12 @@ def test_numbers_and_bytes_are_those_of_mpi(workers: int, functions: str) -> Non
 def test_a_torch_without_the_backend_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
     with pytest.raises(UsageError, match=r"^exchange.transport=torch: this torch \(.*\) has no nccl; valid is mpi$"):
-        torch_transport.check_available("nccl")
+        torch_group.check_available("nccl", torch_transport.KEY, "mpi")
     monkeypatch.setattr(torch.distributed, "is_gloo_available", lambda: True)
-    torch_transport.check_available("gloo")
+    torch_group.check_available("gloo", torch_transport.KEY, "mpi")
     monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
     with pytest.raises(UsageError, match="has no gloo; valid is mpi$"):
-        torch_transport.check_available("gloo")
+        torch_group.check_available("gloo", torch_transport.KEY, "mpi")
 
 
 def test_gpus_that_ranks_share_are_one_line() -> None:
@@ -143,7 +143,7 @@ def test_on_a_gpu_collectives_wait_for_the_message_and_decoding_for_them(monkeyp
     class Group:
         device = torch.device("cuda", 0)
 
-    collectives = torch_transport.GroupCollectiveQueue(Group(), Stopwatch())  # type: ignore[arg-type]
+    collectives = torch_lanes.GroupCollectiveQueue(Group(), Stopwatch())  # type: ignore[arg-type]
     collectives.post(lambda group: queue.done.append("sent"))
     collectives.complete()
     assert queue.done == [
@@ -159,7 +159,7 @@ def test_rounds_wait_for_what_was_posted() -> None:
     watch, done = Stopwatch(), []
     collectives = CollectiveQueue(Group(), watch)
     collectives.post(lambda group: done.append("sent"))
-    lane = torch_transport.GroupRoundsLane(Group(), watch, collectives)  # type: ignore[arg-type]
+    lane = torch_lanes.GroupRoundsLane(Group(), watch, collectives)  # type: ignore[arg-type]
     lane.begin()
     assert not list(lane.communicate()) and done == ["sent"]
 

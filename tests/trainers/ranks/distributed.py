@@ -56,9 +56,10 @@ def means(overlap: str, *names: str) -> None:
 def swapped_bytes() -> None:
     """A swap sends its payload and how long that is."""
     from trainers.devices.stopwatch import Stopwatch
-    from trainers.exchange.torch_transport import SIZE_BYTES, TorchTransport
+    from trainers.exchange.torch_lanes import SIZE_BYTES
+    from trainers.exchange.torch_transport import TorchTransport, connect
 
-    transport = TorchTransport(COMM, Stopwatch(), torch.device("cpu"))
+    transport = TorchTransport(connect(COMM, torch.device("cpu")), Stopwatch())
     lane = transport.build_rounds_lane(transport.build_queue(False))
     lane.begin()
     partner = {0: 1, 1: 0}.get(COMM.rank)
@@ -76,9 +77,9 @@ def unaddable() -> None:
     """What the backend cannot add is told in one line."""
     from gradsweep.errors import UsageError
     from trainers.devices.stopwatch import Stopwatch
-    from trainers.exchange.torch_transport import TorchTransport
+    from trainers.exchange.torch_transport import TorchTransport, connect
 
-    transport = TorchTransport(COMM, Stopwatch(), torch.device("cpu"))
+    transport = TorchTransport(connect(COMM, torch.device("cpu")), Stopwatch())
     with pytest.raises(UsageError) as raised:
         transport.build_sum_lane("int16", transport.build_queue(False))
     assert str(raised.value).startswith("exchange.transport=torch: gloo cannot add int16: ")
