@@ -24,7 +24,7 @@ PHASES = ("encode", "communicate", "decode")
 
 
 class Counts:
-    """The seconds and bytes of a hook's steps since they were last taken, under the names of columns of steps.csv."""
+    """The seconds and bytes of a hook's steps since they were last taken, by columns of steps.csv."""
 
     def __init__(self) -> None:
         self.begin()
@@ -41,11 +41,14 @@ class Counts:
         for phase in PHASES:
             self.seconds[phase] += seconds.get(phase, 0.0)
 
-    def get_columns(self) -> dict[str, float]:
-        """Return the counts by column; the compression error and the norm of the memory only if they were measured."""
+    def get_columns(self) -> dict[str, Any]:
+        """Return the counts as arguments of `gradsweep.script.Run.step`: the seconds of phases, and columns.
+
+        The compression error and the norm of the memory are in it only if they were measured.
+        """
         measured = {"compression_error": self.error, "memory_norm": self.memory_norm}
         return {
-            **{f"{phase}_s": seconds for phase, seconds in self.seconds.items()},
+            "phases": dict(self.seconds),
             "payload_bytes": self.payload_bytes,
             "sent_bytes": self.sent_bytes,
             "compression_ratio": self.gradient_bytes / self.payload_bytes if self.payload_bytes else 1.0,

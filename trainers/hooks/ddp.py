@@ -219,11 +219,13 @@ class DDPState:
             exchange.load_state_dict(state)
         self._layout, self._averager, self._saved = layout, averager, None
 
-    def take_counts(self) -> dict[str, float]:
-        """Return what the hook took since the last call, by column of steps.csv: seconds, bytes of this worker.
+    def take_counts(self) -> dict[str, Any]:
+        """Return what the hook took since the last call, as arguments of `gradsweep.script.Run.step`.
 
-        They are those of one step if this is called after each step. What backward took includes these seconds, but for
-        communication that went on beside it.
+        It has `phases` (seconds of encode, communicate, decode) and columns of steps.csv: payload_bytes, sent_bytes,
+        compression_ratio, and in steps with a measurement compression_error and memory_norm; all of this worker. They
+        are those of one step if this is called after each. The seconds are a part of what backward takes;
+        communication that goes on beside backward is not in them.
         """
         if self._group is not None:
             self._counts.add_seconds(self._watch.take())

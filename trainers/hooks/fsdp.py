@@ -176,8 +176,8 @@ class FSDPState:
     def epoch(self, epoch: int) -> None:
         self.progress.epoch = epoch
 
-    def take_counts(self) -> dict[str, float]:
-        """Return what the hook took since the last call, by column of steps.csv: seconds, bytes of this worker."""
+    def take_counts(self) -> dict[str, Any]:
+        """Return what the hook took since the last call, as arguments of `gradsweep.script.Run.step`; see DDPState."""
         for part in self.parts.values():
             part.count_seconds()
         columns = self.counts.get_columns()
