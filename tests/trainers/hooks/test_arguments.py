@@ -28,9 +28,7 @@ def alone(tmp_path: Path) -> Iterator[None]:
 
 
 def test_without_a_process_group() -> None:
-    with pytest.raises(
-        UsageError, match=r"^ddp_hook: there is no process group; valid after torch"
-    ):
+    with pytest.raises(UsageError, match=r"^ddp_hook: there is no process group; valid after torch"):
         gradsweep.ddp_hook("topk")
 
 
