@@ -237,7 +237,7 @@ class Exchange:
         """Complete the step: communicate, and decode the mean into every unit's gradient; return the traffic."""
         if self._waiting:
             self._agree()
-        lanes = [lane for lane in self._lanes.values() if lane.parcels]
+        lanes = [lane for lane in self._lanes.values() if lane.is_used]
         with self.watch("communicate"):
             for lane in lanes:
                 lane.post()

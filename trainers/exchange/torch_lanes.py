@@ -6,6 +6,7 @@ addition.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from trainers.lanes.parcel import MessagePart, Parcel
 from trainers.lanes.rounds import RoundsLane
 from trainers.lanes.sharding import ShardLane
 from trainers.lanes.summing import SumLane
-from trainers.mpi.message_sizes import ring_bytes
+from trainers.mpi.message_sizes import part_bytes, ring_bytes
 
 SIZE_BYTES = 8
 """Of the message before a swapped payload that says how long it is."""
@@ -76,7 +77,46 @@ class GroupMessageLane(MessageLane):
 
 class GroupSumLane(GroupMessageLane, SumLane):
     """A lane whose payloads the backend adds, with one collective for each part: gloo in a ring; NCCL is assumed to
-    use a ring."""
+    use a ring.
+
+    A large gradient that is sent uncompressed is summed where it is, without a copy in the message.
+    """
+
+    def begin(self) -> None:
+        super().begin()
+        self._in_place: list[Parcel] = []
+        self._unposted: list[torch.Tensor] = []
+
+    @property
+    def is_used(self) -> bool:
+        return super().is_used or bool(self._in_place)
+
+    def add(self, parcel: Parcel) -> torch.Tensor:
+        if not self._is_own_payload(parcel):
+            return super().add(parcel)
+        payload = parcel.x.detach().view(-1).view(torch.uint8)
+        self._in_place.append(parcel)
+        self._unposted.append(payload)
+        return payload
+
+    def _is_own_payload(self, parcel: Parcel) -> bool:
+        """Tell whether the sum may replace the unit's gradient, because this is what is sent."""
+        x, gradient = parcel.x, parcel.unit.gradient
+        return (
+            parcel.compressor.name == "none"
+            and (x.data_ptr(), x.dtype, x.device) == (gradient.data_ptr(), torch.float32, self.message.device)
+            and x.is_contiguous()
+            and x.nbytes >= part_bytes(self.comm.size)
+        )
+
+    def post(self) -> None:
+        for payload in self._unposted:
+            self.collectives.post(functools.partial(_add_floats, payload=payload))
+            self.collectives.count("allreduce")
+            self.payload_bytes += payload.numel()
+            self.sent_bytes += self.count_sent_bytes(payload.numel() // 4, 4)
+        self._unposted = []
+        super().post()
 
     def cut_segments(self, part: MessagePart) -> list[torch.Tensor]:
         return [self.message[part.start : part.end]]
@@ -87,6 +127,16 @@ class GroupSumLane(GroupMessageLane, SumLane):
 
     def count_sent_bytes(self, count: int, itemsize: int) -> float:
         return ring_bytes(count, itemsize, self.comm.size)
+
+    def decode(self) -> None:
+        with self.watch("decode"):
+            for parcel in self._in_place:
+                parcel.unit.gradient.mul_(1.0 / self.comm.size)
+        super().decode()
+
+
+def _add_floats(group: TorchGroup, payload: torch.Tensor) -> None:
+    group.add_up(payload.view(torch.float32))
 
 
 class GroupGathered(Gathered):

@@ -44,6 +44,11 @@ class Lane(ABC):
         self.parcels.clear()
         self.payload_bytes = self.sent_bytes = 0.0
 
+    @property
+    def is_used(self) -> bool:
+        """Whether units were added in this step."""
+        return bool(self.parcels)
+
     @abstractmethod
     def add(self, parcel: Parcel) -> torch.Tensor | None:
         """Add a unit and return its payload; None if only `communicate` can produce the payload."""
