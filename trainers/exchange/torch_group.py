@@ -98,7 +98,8 @@ class TorchGroup:
         Args:
             received_lengths, sent_lengths: elements of the parts from and for each worker.
         """
-        dist.all_to_all_single(received, sent, list(received_lengths), list(sent_lengths), group=self.process_group)
+        if self.size > 1:
+            dist.all_to_all_single(received, sent, list(received_lengths), list(sent_lengths), group=self.process_group)
 
     def swap(self, partner: int, sent: torch.Tensor, received: torch.Tensor) -> None:
         """Send a tensor to a worker, and receive another from it; empty ones do not travel."""

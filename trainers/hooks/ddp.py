@@ -122,6 +122,7 @@ class DDPState:
         self._averager: Averager | None = None
         self._saved: dict[str, Any] | None = None  # loaded, for an exchange that is still to come
         self._step = self._steps_here = 0
+        self._early = False  # whether the units of this step are encoded as their buckets arrive
         self._arrived: list[Bucket] = []
         self._futures: list[Future] = []
 
@@ -149,7 +150,7 @@ class DDPState:
         self._arrived.append(arrived)
         if bucket.index() == 0:
             self._prepare(arrived.buffer.device)
-            self._early = self._is_settled() and self._layout.buckets[0].is_same(arrived)  # type: ignore[union-attr]
+            self._early = self._is_settled(arrived)
             if self._early:
                 self._begin()
         device = arrived.buffer.device
@@ -168,10 +169,15 @@ class DDPState:
             self._watch = create_stopwatch(device)
         self._counts.add_seconds(self._watch.take())
 
-    def _is_settled(self) -> bool:
-        """Tell whether the buckets will be those of the step before, and can be encoded as they arrive."""
-        needs_all = self._method.memory.needs_norm
-        return self._averager is not None and self._steps_here > SETTLED and not needs_all
+    def _is_settled(self, first: Bucket) -> bool:
+        """Tell whether the buckets will be those of the step before, and can be encoded as they arrive.
+
+        Args:
+            first: the first one.
+        """
+        if self._layout is None or self._steps_here <= SETTLED or self._method.memory.needs_norm:
+            return False
+        return self._layout.buckets[0].is_same(first)
 
     def _begin(self) -> None:
         assert self._averager is not None

@@ -10,6 +10,7 @@ the mean. No second phase follows: each worker updates only its shard.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +204,7 @@ class FSDPState:
         self.progress.epoch = state["epoch"]
 
 
-class _Part:
+class _Part(ABC):
     """The exchange of one module. Its number makes its random numbers others than those of other modules."""
 
     def __init__(self, state: FSDPState, name: str, number: int) -> None:
@@ -213,8 +214,9 @@ class _Part:
         self._averager: Averager | None = None
         self._saved: dict[str, Any] | None = None
 
+    @abstractmethod
     def _build(self, group: dist.ProcessGroup, units: Sequence[Unit], device: torch.device) -> Averager:
-        raise NotImplementedError
+        """Build the exchange in the first step."""
 
     def average(self, group: dist.ProcessGroup, units: Sequence[Unit], device: torch.device) -> None:
         """Exchange the gradients of all units, which are the same in every step."""
