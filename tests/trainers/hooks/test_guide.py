@@ -38,7 +38,7 @@ def test_the_guide_is_short() -> None:
 def test_the_script_trains_under_torchrun_without_mpi(tmp_path: Path) -> None:
     without_mpi = "import sys\nsys.modules['mpi4py'] = None\n"
     (tmp_path / "train.py").write_text(without_mpi + read_script() + DIGEST)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**clean_environment(os.environ), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*launcher, "train.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
