@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradsweep
 from compressors import build, memories
+from gradsweep.csv_columns import PHASES
 from gradsweep.errors import UsageError
+from gradsweep.script import Run
 from trainers.hooks import buckets
 from trainers.hooks.buckets import Bucket, Numbering
 
@@ -50,7 +53,10 @@ def test_without_a_process_group() -> None:
         ({"compressor": "qsgd", "memory": "dgc"}, "compressor=qsgd with memory=dgc: momentum is cleared"),
         ({"policy": {"min_element": 3}}, "policy.min_element=3: did you mean min_elements?"),
         ({"compressor": "qsgd", "policy": {"warmup": "exponential"}}, "policy.warmup=exponential: valid is none"),
-        ({"policy": {"patterns": [{"match": "a", "compressor": {"name": "none"}}]}}, "policy.patterns: names of parameters"),
+        (
+            {"policy": {"patterns": [{"match": "a", "compressor": {"name": "none"}}]}},
+            "policy.patterns: names of parameters",
+        ),
         ({"exchange": "gossip"}, "exchange=gossip: valid is one of auto, allreduce, allgather, mixed, sharded: a hook"),
         ({"exchange": "parameter_server"}, "exchange=parameter_server: valid is one of auto"),
         ({"exchange": "shard"}, "exchange=shard: did you mean sharded?"),
@@ -80,15 +86,19 @@ def test_wrong_arguments_are_one_line(alone: None, arguments: dict[str, Any], li
 
 
 def test_a_single_worker_trains(alone: None) -> None:
-    """What it gets is what its payloads decode to."""
+    """What it gets is what its payloads decode to; its counts are what a script reports of a step."""
     model = DistributedDataParallel(nn.Linear(20, 10, bias=False))
-    model.register_comm_hook(*gradsweep.ddp_hook("topk", ratio=0.1))
+    state, hook = gradsweep.ddp_hook("topk", ratio=0.1, measure_every=1)
+    model.register_comm_hook(state, hook)
     x = torch.randn(4, 20)
     for _ in range(3):
         model.zero_grad()
         model(x).square().sum().backward()
         gradient = model.module.weight.grad
         assert gradient is not None and int((gradient != 0).sum()) == 20
+    counts = state.take_counts()
+    assert {"payload_bytes", "compression_error", "memory_norm"} < set(counts)
+    assert set(counts) < set(inspect.signature(Run.step).parameters) and set(counts["phases"]) < set(PHASES)
 
 
 def test_another_module_than_the_wrapped_one_is_one_line(alone: None) -> None:

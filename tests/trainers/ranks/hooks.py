@@ -54,7 +54,7 @@ def connected() -> Iterator[None]:
 
 
 class Net(nn.Module):
-    """Convolutions, matrices and vectors, one of a single element; with `spare` a layer that has no part in the loss."""
+    """Convolutions, matrices, vectors, one of a single element; with `spare` a layer without a part in the loss."""
 
     def __init__(self, spare: bool = False) -> None:
         super().__init__()
