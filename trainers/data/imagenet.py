@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
 
 from gradsweep.errors import UsageError
 from trainers.data import draws
 from trainers.data.feeds import Batch, Feed
+from trainers.data.loaders import Loaders, Places
 from trainers.data.partitions import Plan, cut
 from trainers.data.store import Prepared
-from trainers.mpi.process import die_with_parent
 from trainers.options.datasets import ImageNet
 from trainers.options.sections import Partition
 
@@ -108,10 +107,10 @@ class Files:
         return self.folder / bytes(self.names[start : int(self.ends[row])]).decode()
 
 
-class Decoded(Dataset[Any]):
-    """A data set that decodes the image with index (epoch, row), or test image `row` if the epoch is 0.
+class Decoded:
+    """Decodes images: by a place (epoch, row), or test image `row` if the epoch is 0.
 
-    An item is a tensor (3, height, width), or an error message if the image cannot be decoded.
+    An image is a tensor (3, height, width), or an error message if it cannot be decoded.
 
     Args:
         tested: height and width of the centre crop of every test image, (N, 2).
@@ -119,6 +118,15 @@ class Decoded(Dataset[Any]):
 
     def __init__(self, options: ImageNet, train: Files, test: Files, tested: np.ndarray, seed: int) -> None:
         self.options, self.train, self.test, self.tested, self.seed = options, train, test, tested, seed
+
+    def read(self, places: Places) -> torch.Tensor | str | None:
+        """Stack images into a tensor (n, 3, H, W); return None without images, or the error message of a bad image."""
+        epoch, rows = places
+        images = [self[epoch, int(row)] for row in rows]
+        for image in images:
+            if isinstance(image, str):
+                return image
+        return torch.stack(images) if images else None  # type: ignore[arg-type]
 
     def __getitem__(self, place: tuple[int, int]) -> torch.Tensor | str:
         epoch, row = place
@@ -156,23 +164,8 @@ class Decoded(Dataset[Any]):
         return transforms.functional.hflip(image) if mirrored else image
 
 
-def _collate(images: list[torch.Tensor | str]) -> torch.Tensor | str | None:
-    """Stack images into a tensor (n, 3, H, W); return None without images, or the error message of a bad image."""
-    for image in images:
-        if isinstance(image, str):
-            return image
-    return torch.stack(images) if images else None  # type: ignore[arg-type]
-
-
-def _die_with_rank(loader: int) -> None:
-    die_with_parent()
-
-
 class FolderFeed(Feed):
     """The feed of one worker for a folder of images, decoded in `loaders` processes, or with 0 by the rank itself.
-
-    Loaders are started by spawn, not by fork: a copy of a process that has initialised MPI (or CUDA) is not safe to
-    go on with. They stay from epoch to epoch, and have the cores of their rank.
 
     Raises:
         UsageError: there are fewer images than a global batch has; while reading, an image cannot be decoded.
@@ -204,20 +197,17 @@ class FolderFeed(Feed):
         if options.rectangular:
             self.rectangles, tested = find_rectangles(arrays["test_ratios"], options.size, TEST_BATCH)
         self.images = Decoded(options, files[0], files[1], tested, seed)
-        self.loaders = loaders
-        self._places: list[list[tuple[int, int]]] = []
-        self._loader: DataLoader[Any] | None = None
+        self._loaders = Loaders(self.images.read, loaders)
 
     def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         batches = list(self.plan.list_batches(self.worker, epoch, start))
-        places = [[(epoch, int(row)) for row in rows] for rows, _ in batches]
+        places = [(epoch, rows) for rows, _ in batches]
         for inputs, (rows, total) in zip(self._decode(places), batches, strict=True):
             yield Batch(inputs, torch.from_numpy(self.labels[rows]), total)
 
     def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         batches = self._tests(*((1, 0) if whole else (self.workers, self.worker)))
-        places = [[(0, int(row)) for row in rows] for rows in batches]
-        for inputs, rows in zip(self._decode(places), batches, strict=True):
+        for inputs, rows in zip(self._decode([(0, rows) for rows in batches]), batches, strict=True):
             yield inputs, torch.from_numpy(self.test_labels[rows])
 
     def _tests(self, parts: int, part: int) -> list[np.ndarray]:
@@ -229,26 +219,10 @@ class FolderFeed(Feed):
         return [np.arange(first, min(first + TEST_BATCH, mine.stop)) for first in firsts]
 
     def close(self) -> None:
-        self._loader = None  # its processes end with it
+        self._loaders.close()
 
-    def _decode(self, places: list[list[tuple[int, int]]]) -> Iterator[torch.Tensor]:
-        if self.loaders:
-            self._places[:] = places
-            if self._loader is None:
-                self._loader = DataLoader(
-                    self.images,
-                    batch_sampler=self._places,  # read anew whenever an epoch begins
-                    num_workers=self.loaders,
-                    collate_fn=_collate,
-                    multiprocessing_context="spawn",
-                    persistent_workers=True,
-                    worker_init_fn=_die_with_rank,
-                    generator=torch.Generator(),  # torch's global one is not to be touched
-                )
-            found: Iterator[Any] = iter(self._loader)
-        else:
-            found = (_collate([self.images[place] for place in batch]) for batch in places)
-        for batch in found:
+    def _decode(self, places: list[Places]) -> Iterator[torch.Tensor]:
+        for batch in self._loaders.read(places):
             if isinstance(batch, str):
                 raise UsageError(f"dataset=imagenet: {batch}; valid is an image that can be decoded")
             yield torch.empty(0, *self.shape) if batch is None else batch
