@@ -38,7 +38,8 @@ SOURCES: dict[type, str] = {
     options_of.RCV1: "libsvm",
     options_of.LibSVM: "libsvm",
 }
-"""The module whose `build(options, root, download)` makes a data set's arrays, by its options."""
+"""The module whose `build(options, root, download)` makes a data set's arrays, by its options; the user's own data
+(`custom`) are not made."""
 
 
 def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
@@ -112,6 +113,10 @@ def build_feed(config: RunConfig, worker: int, workers: int) -> Feed:
 
         return Phased(config, lambda within: build_feed(within, worker, workers))
     dataset, root = config.dataset, Path(config.data.root)
+    if isinstance(dataset, options_of.Custom):
+        from trainers.data import custom
+
+        return custom.build_feed(config, worker, workers)
     if dataset.kind == "text":
         from trainers.data.streams import TextFeed
 

@@ -6,6 +6,7 @@ that every run's options fit its data. The launcher calls it in this way.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
@@ -19,8 +20,9 @@ from gradsweep.options.hints import did_you_mean, one_of
 from trainers import models
 from trainers.config.groups import GROUPS, get_name
 from trainers.config.run_config import RunConfig, parse
-from trainers.data import build_feed, prepare
+from trainers.data import SOURCES, build_feed, prepare
 from trainers.models.fitting import check_fits
+from trainers.options.datasets import Custom
 from trainers.rules.training import check_length
 
 
@@ -30,7 +32,7 @@ def main() -> int:
         prog="python -m trainers.data",
         description="Download data sets and make their arrays ready before ranks start; quick where they are.",
     )
-    datasets = GROUPS["dataset"]
+    datasets = {name: cls for name, cls in GROUPS["dataset"].items() if cls in SOURCES}
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(datasets))
     parser.add_argument("--root", type=Path, default=Path("data"), help="where data sets are kept (default: data)")
     parser.add_argument("--download", action="store_true", help="fetch what is missing, where its publisher offers it")
@@ -59,22 +61,34 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         UsageError: files are missing, or a run's options do not fit its data.
     """
-    prepared: set[str] = set()
+    prepared: dict[str, object] = {}
     samples: dict[str, int] = {}
     for run in map(parse, configs):
-        data = repr((run.dataset, run.data.root))
-        if data not in prepared:
-            prepare(run.dataset, Path(run.data.root), run.data.download)
-            prepared.add(data)
-        use = repr((run.model, run.dataset, run.data.root, run.batch, run.phases, run.workers, run.partition))
+        data = repr((run.dataset, run.data))
+        fresh = data not in prepared
+        if fresh:
+            prepared[data] = _prepare(run)
+        use = repr((run.model, run.dataset, run.data, run.batch, run.phases, run.workers, run.partition))
         if use not in samples:
             feed = build_feed(run, 0, run.workers)
+            if fresh:
+                feed.try_out()
             for shape in feed.shapes:
                 check_fits(run.model, shape, feed.classes, run.dataset.kind)
                 models.try_out(run.model, shape, feed.classes)
             samples[use] = feed.samples
             _note_large_batches(run, feed.samples)
         check_length(run, samples[use])
+
+
+def _prepare(run: RunConfig) -> object:
+    """Prepare the data set of a run; return what is to be kept until all runs are checked: the user's own data."""
+    if isinstance(run.dataset, Custom):
+        from trainers.data import custom
+
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is the launcher's
+            return custom.load(run.dataset)
+    return prepare(run.dataset, Path(run.data.root), run.data.download)
 
 
 def _note_large_batches(run: RunConfig, samples: int) -> None:

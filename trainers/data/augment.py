@@ -133,10 +133,10 @@ class Augment:
 
 
 class Plain:
-    """A replacement of `Augment` for feature vectors, which leaves them unchanged."""
+    """A replacement of `Augment` for other data, which leaves them unchanged: real numbers as float32, or integers."""
 
     def __call__(self, samples: np.ndarray, rows: np.ndarray, epoch: int) -> torch.Tensor:
         return self.normalise(samples)
 
     def normalise(self, samples: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.array(samples, dtype=np.float32))
+        return torch.from_numpy(np.array(samples, dtype=np.int64 if samples.dtype.kind in "iu" else np.float32))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-ORDER, CROP_TOP, CROP_LEFT, FLIP, CUTOUT_TOP, CUTOUT_LEFT, ASSIGNMENT, SINGLE = range(8)
+ORDER, CROP_TOP, CROP_LEFT, FLIP, CUTOUT_TOP, CUTOUT_LEFT, ASSIGNMENT, SINGLE, SAMPLES = range(9)
 """What numbers are drawn for; each has a stream of its own, so that none changes with another's being switched off."""
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from gradsweep.errors import UsageError
+from trainers.config.groups import get_name
 from trainers.data.batches import TEST_ELEMENTS
 from trainers.data.feeds import Batch, Feed
 from trainers.models.inputs import resize
@@ -28,7 +30,7 @@ class Phased(Feed):
         of: builds the feed of a run without phases.
 
     Raises:
-        UsageError: what `of` raises.
+        UsageError: what `of` raises, or the samples are no images but have a size in a phase.
     """
 
     def __init__(self, config: RunConfig, of: Callable[[RunConfig], Feed]) -> None:
@@ -38,6 +40,10 @@ class Phased(Feed):
         self._feed = of(config.adapt_to(self._phase))
         self.kind, self.task = self._feed.kind, self._feed.task
         self.classes, self.samples = self._feed.classes, self._feed.samples
+        if len(self._feed.shape) != 3 and any(phase.size is not None for phase in config.completed_phases):
+            raise UsageError(
+                f"phases: the samples of dataset={get_name(config.dataset)} are no images; valid are phases without size"
+            )
         self._shapes = [self._find_shape(phase) for phase in config.completed_phases]
         self.shape = self._shapes[0]
 
@@ -53,6 +59,9 @@ class Phased(Feed):
     def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         phase, feed = self._enter_phase(epoch)
         most = max(1, TEST_ELEMENTS // math.prod(self._find_shape(phase)))  # images may have become larger
+        if phase.size is None:
+            yield from feed.read_test_set(epoch, whole=whole)
+            return
         for inputs, labels in feed.read_test_set(epoch, whole=whole):
             for some, theirs in zip(inputs.split(most), labels.split(most), strict=True):
                 yield self._show(some, phase), theirs

@@ -1,7 +1,7 @@
 """Data sets by name; read by trainers/data.
 
 `kind` is the kind of a model's input: `images` (channels, height, width), `text` (token ids, with a label at every
-position) or `features` (a vector).
+position), `features` (a vector), or `custom`, which shows when the data are read.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from gradsweep.options.parameters import (
     choice,
     integer,
     is_number,
+    mapping,
     number,
     sequence,
 )
+from trainers.options.own_code import ARGS, target
 from trainers.options.phases import Phase
 
 
@@ -230,6 +232,25 @@ class LibSVM(Checked):
     dense: bool = boolean(False)
 
 
+@dataclasses.dataclass(frozen=True)
+class Custom(Checked):
+    """The user's own data: what `target(**args)` returns, a training and a test set.
+
+    Both are map-style data sets of torch, or both are pairs (inputs, targets) of arrays or tensors.
+
+    Args:
+        collate: a target, which makes a batch of a list of samples; null: torch's default_collate.
+        classes: width of the model's output; null: 1 + the largest label.
+    """
+
+    kind: ClassVar[str] = "custom"
+
+    target: str = target()
+    args: dict[str, Any] = mapping(ARGS)
+    collate: str | None = target(None)
+    classes: int | None = integer(None, low=2, optional=True)
+
+
 DATASETS: dict[str, type[Any]] = {
     "digits": Digits,
     "cifar10": Cifar10,
@@ -247,6 +268,7 @@ DATASETS: dict[str, type[Any]] = {
     "epsilon": Epsilon,
     "rcv1": RCV1,
     "libsvm": LibSVM,
+    "custom": Custom,
 }
 
 WHILE_TRAINING = frozenset(

@@ -35,7 +35,7 @@ class Data(Checked):
     Args:
         root: directory of the user's data sets; the prepared arrays are in `root`/prepared.
         download: download missing data sets, if their publishers offer them.
-        loaders: processes of each rank that decode images of dataset=imagenet; 0: the rank does it itself.
+        loaders: processes of each rank that read samples of dataset=imagenet or custom; 0: the rank does it itself.
     """
 
     root: str = "data"
@@ -71,6 +71,11 @@ class Partition(Checked):
     def reshuffled(self) -> bool:
         """Whether samples are assigned to workers anew in every epoch."""
         return self.scheme == "iid" if self.reshuffle is None else self.reshuffle
+
+    @property
+    def by_class(self) -> bool:
+        """Whether the workers' samples follow from their classes."""
+        return self.scheme in ("label", "dirichlet")
 
 
 @dataclasses.dataclass(frozen=True)

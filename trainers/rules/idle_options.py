@@ -74,7 +74,7 @@ RULES: tuple[Rule, ...] = (
     _together("scaling.by scaling.base_batch", "scaling.rule", "linear", "sqrt"),
     _together("scaling.base_batch", "scaling.by", "batch", "neighbourhood"),
     _together("partition.alpha", "partition.scheme", "dirichlet"),
-    _together("data.loaders", "dataset", "imagenet"),
+    _together("data.loaders", "dataset", "imagenet", "custom"),
     _together("policy.warmup_epochs policy.warmup_coefficient", "policy.warmup", "exponential"),
     _unless(
         "policy.accordion.relaxed policy.accordion.threshold policy.accordion.interval policy.accordion.lr_drop",

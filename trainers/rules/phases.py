@@ -36,7 +36,7 @@ RULES = (
     ),
     Rule(
         Condition("phases", _SIZES.test),
-        _SIZES & Condition("a data set of features", lambda run: run.dataset.kind != "images", "{dataset=}"),
+        _SIZES & Condition("a data set of features", lambda run: run.dataset.kind == "features", "{dataset=}"),
         "features have no size",
         "phases without size",
         verb="are",
