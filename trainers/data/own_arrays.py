@@ -15,7 +15,7 @@ from trainers.data.arrays import Arrays, from_images, read_rows
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch, find_task
 from trainers.data.own_labels import count_classes, require_classes
-from trainers.data.own_samples import find_not_finite, refuse
+from trainers.data.own_samples import TEST, TRAINING, find_not_finite, refuse
 from trainers.options.datasets import Custom
 
 TRIED_ELEMENTS = 1 << 26
@@ -118,7 +118,7 @@ class ArrayFeed(Shard):
                 self._check_finite(name, part)
 
     def _check_finite(self, name: str, part: Any) -> None:
-        each = math.prod(part.shape[1:])
+        each = max(1, math.prod(part.shape[1:]))
         step = max(1, (1 << 20) // each)
         for first in range(0, min(part.shape[0], max(1, TRIED_ELEMENTS // each)), step):
             piece = torch.from_numpy(np.array(read_rows(part, slice(first, first + step))))

@@ -15,7 +15,7 @@ from trainers.data.feeds import Batch, Feed, find_kind, find_task
 from trainers.data.loaders import Loaders
 from trainers.data.nested import map_tensors
 from trainers.data.own_labels import count_classes, find_labels, require_classes
-from trainers.data.own_samples import COLLATE, Samples, refuse
+from trainers.data.own_samples import COLLATE, OwnSets, Samples, refuse
 from trainers.data.partitions import Plan, cut
 
 READ_FOR_LABELS = 10_000
@@ -35,20 +35,32 @@ class SampleFeed(Feed):
         self.sets, self.options, self.worker, self.workers = sets, sets.options, worker, workers
         self.samples, self.tests = len(sets.train), len(sets.test)
         self._source = Samples(sets, config.seed)
-        ends = np.array(sorted({0, self.samples - 1}))
-        inputs, labels = self._source.read_now((1, ends))
+        inputs, labels = self._source.read_now((1, _find_ends(self.samples)))
         self._empty = map_tensors(lambda tensor: tensor[:0], (inputs, labels))
         (self.shape, self.kind), self.task = find_kind(inputs), find_task(labels)
-        every = self._find_labels(config, ends, labels)
-        self.classes = self._count_classes(every, labels)
+        tests, test_labels = self._source.read_now((0, _find_ends(self.tests)))
+        self._require_same_kind(tests, test_labels)
+        every = self._find_labels(config, labels)
+        self.classes = self._count_classes(every, labels, test_labels)
         self._source = Samples(sets, config.seed, 0 if self.task == "regression" else self.classes)
         order = np.zeros(self.samples, dtype=np.int64) if every is None else every
         self.plan = Plan(order, config.global_batch, config.seed, workers, config.partition)
         self._each = math.ceil(config.global_batch / workers / config.batch.accumulate)
         self._loaders, self._loader_count = Loaders(self._source.read, config.data.loaders), config.data.loaders
 
-    def _find_labels(self, config: RunConfig, rows: np.ndarray, labels: Any) -> np.ndarray | None:
-        """Return the classes of all training samples (N,), given those of `rows`; None if they are not needed.
+    def _require_same_kind(self, inputs: Any, labels: Any) -> None:
+        """Check that samples of the test set are like those of the training set.
+
+        Raises:
+            UsageError: they are of another kind.
+        """
+        (_, kind), task = find_kind(inputs), find_task(labels)
+        if (kind, task) != (self.kind, self.task):
+            fault = f"{self.kind} for {self.task} to train, {kind} for {task} to test"
+            raise refuse(self.options, f"samples of the same kind in both sets: they have {fault}")
+
+    def _find_labels(self, config: RunConfig, labels: Any) -> np.ndarray | None:
+        """Return the classes of all training samples (N,), given those at its ends; None if they are not needed.
 
         Raises:
             UsageError: they are needed, but there are none, or too many to read.
@@ -56,21 +68,23 @@ class SampleFeed(Feed):
         require_classes(config.partition, self.task)
         if self.task != "classification":
             return None
-        every = find_labels(self.sets.train)
-        if every is not None and np.array_equal(every[rows], labels.numpy()):  # else a target_transform changes them
-            return every
+        every = find_labels(self.sets.train, labels)
         needs_classes = self.options.classes is None and "custom" not in config.model.takes
-        return self._read_labels() if needs_classes or config.partition.by_class else None
+        return self._read_labels() if every is None and (needs_classes or config.partition.by_class) else every
 
-    def _count_classes(self, every: np.ndarray | None, labels: Any) -> int:
-        """Return the width of the model's output, given all training labels or None, and those of some samples."""
+    def _count_classes(self, every: np.ndarray | None, labels: Any, test_labels: Any) -> int:
+        """Return the width of the model's output.
+
+        Args:
+            every: all training labels, if they are known.
+            labels, test_labels: of samples at the ends of both sets.
+        """
         if self.task == "regression":
             return count_classes(self.options, self.task, labels.numpy())
         if every is None:
             return self.options.classes or 0
-        tested = find_labels(self.sets.test)
-        found = [every] if tested is None or tested.dtype.kind not in "iu" else [every, tested]
-        return count_classes(self.options, self.task, *found)
+        tested = find_labels(self.sets.test, test_labels)
+        return count_classes(self.options, self.task, *[each for each in (every, tested) if each is not None])
 
     def _read_labels(self) -> np.ndarray:
         """Read the labels of all training samples.
@@ -132,6 +146,11 @@ class SampleFeed(Feed):
 
     def close(self) -> None:
         self._loaders.close()
+
+
+def _find_ends(count: int) -> np.ndarray:
+    """Return the first and the last row of a data set."""
+    return np.array(sorted({0, count - 1}))
 
 
 class _Nothing:

@@ -47,25 +47,38 @@ def require_classes(partition: Partition, task: str) -> None:
         raise bad_value("partition.scheme", partition.scheme, valid)
 
 
-def find_labels(part: Any) -> np.ndarray | None:
-    """Return the labels (N,) of a data set as it tells them itself, without reading a sample; None if it does not."""
+def find_labels(part: Any, at_ends: torch.Tensor) -> np.ndarray | None:
+    """Return the labels (N,) of a data set as it tells them itself, without reading a sample.
+
+    Args:
+        at_ends: labels of its first and last sample.
+
+    Returns:
+        None if it does not tell them, or tells others than its samples have, such as before a `target_transform`.
+    """
+    labels = _find_told_labels(part)
+    if labels is None or not np.array_equal(labels[[0, -1]][: len(at_ends)], at_ends.numpy()):
+        return None
+    return labels
+
+
+def _find_told_labels(part: Any) -> np.ndarray | None:
     if isinstance(part, Subset):
-        labels = find_labels(part.dataset)
+        labels = _find_told_labels(part.dataset)
         return None if labels is None else labels[np.asarray(part.indices, dtype=np.int64)]
     if isinstance(part, ConcatDataset):
-        pieces = [find_labels(piece) for piece in part.datasets]
+        pieces = [_find_told_labels(piece) for piece in part.datasets]
         return None if any(piece is None for piece in pieces) else np.concatenate(pieces)  # type: ignore[arg-type]
     if isinstance(part, TensorDataset):
-        return _as_labels(part.tensors[-1], len(part))
+        return _convert_labels(part.tensors[-1], len(part))
     for name in ("targets", "labels"):
         with contextlib.suppress(Exception):
-            labels = _as_labels(getattr(part, name), len(part))
-            if labels is not None:
+            if (labels := _convert_labels(getattr(part, name), len(part))) is not None:
                 return labels
     return None
 
 
-def _as_labels(value: Any, count: int) -> np.ndarray | None:
+def _convert_labels(value: Any, count: int) -> np.ndarray | None:
     if not isinstance(value, (list, tuple, np.ndarray, torch.Tensor)) or len(value) != count:
         return None
     labels = np.asarray(value)

@@ -40,9 +40,10 @@ class Phased(Feed):
         self._feed = of(config.adapt_to(self._phase))
         self.kind, self.task = self._feed.kind, self._feed.task
         self.classes, self.samples = self._feed.classes, self._feed.samples
-        if len(self._feed.shape) != 3 and any(phase.size is not None for phase in config.completed_phases):
+        if self.kind != "images" and any(phase.size is not None for phase in config.completed_phases):
             raise UsageError(
-                f"phases: the samples of dataset={get_name(config.dataset)} are no images; valid are phases without size"
+                f"phases: the samples of dataset={get_name(config.dataset)} are no images; valid are phases without "
+                f"size"
             )
         self._shapes = [self._find_shape(phase) for phase in config.completed_phases]
         self.shape = self._shapes[0]
