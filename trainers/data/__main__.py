@@ -74,7 +74,7 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
             if fresh:
                 feed.try_out()
             for shape in feed.shapes:
-                check_fits(run.model, shape, feed.classes, run.dataset.kind)
+                check_fits(run.model, shape, feed.classes, feed.kind)
                 models.try_out(run.model, shape, feed.classes)
             samples[use] = feed.samples
             _note_large_batches(run, feed.samples)

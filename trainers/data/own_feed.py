@@ -17,6 +17,7 @@ from trainers.data.nested import map_tensors
 from trainers.data.own_labels import count_classes, find_labels, require_classes
 from trainers.data.own_samples import COLLATE, OwnSets, Samples, refuse
 from trainers.data.partitions import Plan, cut
+from trainers.options.sections import Partition
 
 READ_FOR_LABELS = 10_000
 """The most samples of which each rank reads all, if nothing else tells the labels."""
@@ -43,8 +44,14 @@ class SampleFeed(Feed):
         every = self._find_labels(config, labels)
         self.classes = self._count_classes(every, labels, test_labels)
         self._source = Samples(sets, config.seed, 0 if self.task == "regression" else self.classes)
-        order = np.zeros(self.samples, dtype=np.int64) if every is None else every
-        self.plan = Plan(order, config.global_batch, config.seed, workers, config.partition)
+        classes = every if config.partition.by_class else None
+        self.plan = Plan(
+            np.zeros(self.samples) if classes is None else classes,
+            config.global_batch,
+            config.seed,
+            workers,
+            config.partition,
+        )
         self._each = math.ceil(config.global_batch / workers / config.batch.accumulate)
         self._loaders, self._loader_count = Loaders(self._source.read, config.data.loaders), config.data.loaders
 
@@ -60,17 +67,19 @@ class SampleFeed(Feed):
             raise refuse(self.options, f"samples of the same kind in both sets: they have {fault}")
 
     def _find_labels(self, config: RunConfig, labels: Any) -> np.ndarray | None:
-        """Return the classes of all training samples (N,), given those at its ends; None if they are not needed.
+        """Return all training labels, given those at the ends of the set: (N,), or of a language all in a row.
 
         Raises:
-            UsageError: they are needed, but there are none, or too many to read.
+            UsageError: they are needed, but there are too many to read.
+
+        Returns:
+            None if they are not needed.
         """
         require_classes(config.partition, self.task)
-        if self.task != "classification":
-            return None
-        every = find_labels(self.sets.train, labels)
-        needs_classes = self.options.classes is None and "custom" not in config.model.takes
-        return self._read_labels() if every is None and (needs_classes or config.partition.by_class) else every
+        if self.task == "classification" and (told := find_labels(self.sets.train, labels)) is not None:
+            return told
+        counted = self.task in ("classification", "language") and self.options.classes is None
+        return self._read_labels(config.partition) if counted or config.partition.by_class else None
 
     def _count_classes(self, every: np.ndarray | None, labels: Any, test_labels: Any) -> int:
         """Return the width of the model's output.
@@ -83,24 +92,23 @@ class SampleFeed(Feed):
             return count_classes(self.options, self.task, labels.numpy())
         if every is None:
             return self.options.classes or 0
-        tested = find_labels(self.sets.test, test_labels)
+        tested = find_labels(self.sets.test, test_labels) if self.task == "classification" else None
         return count_classes(self.options, self.task, *[each for each in (every, tested) if each is not None])
 
-    def _read_labels(self) -> np.ndarray:
+    def _read_labels(self, partition: Partition) -> np.ndarray:
         """Read the labels of all training samples.
 
         Raises:
             UsageError: there are many.
         """
         if self.samples > READ_FOR_LABELS:
-            raise bad_value(
-                "dataset.classes",
-                self.options.classes,
-                f"the number of classes, and a training set with an attribute `targets` for partitions by class: with "
-                f"more than {READ_FOR_LABELS} samples ({self.samples}) not all are read to find their labels",
-            )
+            many = f"with {self.samples} samples, more than {READ_FOR_LABELS}, not all are read to find their labels"
+            if partition.by_class:
+                valid = f"iid or contiguous, or a training set with an attribute `targets`: {many}"
+                raise bad_value("partition.scheme", partition.scheme, valid)
+            raise bad_value("dataset.classes", None, f"the number of classes: {many}")
         pieces = np.array_split(np.arange(self.samples), -(-self.samples // 64))
-        return np.concatenate([self._source.read_now((1, rows))[1].numpy() for rows in pieces])
+        return np.concatenate([self._source.read_now((1, rows))[1].numpy().reshape(-1) for rows in pieces])
 
     def read_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         batches = list(self.plan.list_batches(self.worker, epoch, start))

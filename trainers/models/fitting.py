@@ -16,7 +16,7 @@ def check_fits(config: Any, shape: tuple[int, ...], classes: int, kind: str | No
         config: the model's options.
         shape: of a sample of the data set.
         classes: of the data set, or its vocabulary.
-        kind: of the data set: images, features or text; None: guess by the shape, which features and text have alike.
+        kind: of the data set (`Feed.kind`); None: guess by the shape, which features and text have alike.
 
     Raises:
         UsageError: one line with the key, what the data set has and what is valid.
@@ -29,7 +29,7 @@ def check_fits(config: Any, shape: tuple[int, ...], classes: int, kind: str | No
     kinds = {kind} if kind is not None else {"images"} if len(shape) == 3 else {"features", "text"}
     if not kinds & set(config.takes):
         others = ", ".join(other for other, cls in MODELS.items() if kinds & set(cls.takes))
-        given = f"{' or '.join(sorted(kinds))} of {'x'.join(map(str, shape))}"
+        given = f"{' or '.join(sorted(kinds))} of {'x'.join(map(str, shape))}" if shape else "several inputs a sample"
         raise UsageError(f"model={name} takes {' or '.join(config.takes)}, the data set has {given}: valid is {others}")
     if isinstance(config, ImageModel):
         _check_size(name, config, shape)

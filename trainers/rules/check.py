@@ -107,13 +107,13 @@ def _check_counts(run: RunConfig) -> None:
 
 
 def _check_fit(run: RunConfig) -> None:
-    """Refuse a data set that does not fit the model.
+    """Refuse a data set that does not fit the model; the user's own shows what it has when it is read.
 
     Raises:
         UsageError: names the combination and what would work.
     """
     takes = run.model.takes
-    if run.dataset.kind not in takes:
+    if run.dataset.kind not in (*takes, "custom"):
         fitting = [name for name, cls in DATASETS.items() if cls.kind in takes]
         raise UsageError(
             f"model={get_name(run.model)} with dataset={get_name(run.dataset)}: the model takes {' or '.join(takes)}, "
