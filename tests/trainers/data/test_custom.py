@@ -18,6 +18,7 @@ import torch
 from gradsweep import signature, targets
 from gradsweep.errors import UsageError
 from tests.trainers.configs import compose_config
+from tests.trainers.start_ranks import run_ranks
 from trainers import data
 from trainers.config import run_config
 from trainers.data import own_feed
@@ -611,3 +612,13 @@ def test_samples_of_a_file_are_found_by_loaders(own: Own, tmp_path: Path) -> Non
     feeds[1].close()
     sys.modules.pop(file)
     assert re.search("Noisy", repr(pickle.dumps(feeds[0]._source)[:2000]))  # type: ignore[attr-defined]
+
+
+def test_runs_with_loaders_and_stops_are_the_same_to_the_bit(own: Own, tmp_path: Path) -> None:
+    run_ranks(
+        2,
+        f"{own(NOISY)}:build",
+        str(tmp_path),
+        module="tests.trainers.ranks.own_data",
+        PYTHONPATH=str(tmp_path),
+    )
