@@ -500,7 +500,7 @@ short = lambda samples: (torch.stack([x for x, _ in samples]), torch.tensor([y f
     starts = f"dataset.collate={name}:{{}}: valid is ".format
     found = explain(name, collate=f"{name}:fails")
     assert found.startswith(starts("fails")) and "it raises IndexError: no (own_data_" in found
-    found = explain(name, collate=f"{name}:half")
+    found = explain(name, collate=f"{name}:half", classes=5)
     assert found.startswith(starts("half")) and "counts samples, here 4: they have 3x2" in found
     assert explain(name, collate=f"{name}:nothing").startswith(starts("nothing"))
     prepare_runs([configure(name, collate=f"{name}:short")])
