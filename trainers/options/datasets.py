@@ -22,7 +22,7 @@ from gradsweep.options.parameters import (
     number,
     sequence,
 )
-from trainers.options.own_code import ARGS, target
+from trainers.options import own_code
 from trainers.options.phases import Phase
 
 
@@ -245,9 +245,9 @@ class Custom(Checked):
 
     kind: ClassVar[str] = "custom"
 
-    target: str = target()
-    args: dict[str, Any] = mapping(ARGS)
-    collate: str | None = target(None)
+    target: str = own_code.target()
+    args: dict[str, Any] = mapping(own_code.ARGS)
+    collate: str | None = own_code.target(None)
     classes: int | None = integer(None, low=2, optional=True)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import random
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -590,10 +588,10 @@ def test_target_and_arguments_are_in_the_signature(own: Own) -> None:
 
 
 def test_phases_with_own_images(own: Own) -> None:
-    phases = [{"epoch": 0, "size": 4}, {"epoch": 1, "size": 8, "batch": 8}]
+    phases = [{"epoch": 0, "size": 8}, {"epoch": 1, "size": 16, "batch": 8}]
     feed = feed_of(own(NOISY), phases=phases, epochs=2)
-    assert feed.shapes == [(3, 4, 4), (3, 8, 8)]
-    assert [next(iter(feed.read_epoch(epoch))).inputs.shape for epoch in (1, 2)] == [(4, 3, 4, 4), (8, 3, 8, 8)]
+    assert feed.shapes == [(3, 8, 8), (3, 16, 16)]
+    assert [next(iter(feed.read_epoch(epoch))).inputs.shape for epoch in (1, 2)] == [(4, 3, 8, 8), (8, 3, 16, 16)]
     texts = own(TEXTS)
     batches = feed_of(texts, collate=f"{texts}:pad", phases=[{"epoch": 0}, {"epoch": 1, "batch": 2}], epochs=2)
     assert len(epoch_of(batches, 2)) == 5 and len(list(batches.read_test_set(2))) == 3
@@ -611,7 +609,6 @@ def test_samples_of_a_file_are_found_by_loaders(own: Own, tmp_path: Path) -> Non
     assert same(epoch_of(feeds[0], 1), epoch_of(feeds[1], 1))
     feeds[1].close()
     sys.modules.pop(file)
-    assert re.search("Noisy", repr(pickle.dumps(feeds[0]._source)[:2000]))  # type: ignore[attr-defined]
 
 
 def test_runs_with_loaders_and_stops_are_the_same_to_the_bit(own: Own, tmp_path: Path) -> None:
