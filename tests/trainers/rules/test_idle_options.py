@@ -49,7 +49,7 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     (
         "data.loaders",
         {},
-        "together with dataset=imagenet; here dataset=digits",
+        "together with dataset=imagenet,custom; here dataset=digits",
         {"dataset": "imagenet", "model": "resnet18"},
     ),
     (
