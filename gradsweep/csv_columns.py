@@ -35,6 +35,8 @@ EPOCH_COLUMNS = (
     "sent_bytes",  # by one worker, all steps so far
     "evaluate_s",
 )
+TEST = "test_"
+"""Prefix of further columns of epochs.csv: the metrics of the run's task by name, on the test set, such as test_mae."""
 # Of a decentralised run epochs.csv has these as well; test_loss and test_accuracy are those of the average of the
 # workers' models there. The first four are empty with algorithm.evaluate_local=false.
 LOCAL_EPOCH_COLUMNS = (

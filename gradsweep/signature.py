@@ -13,7 +13,7 @@ NOT_IN_SIGNATURE = (
 )
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
 
-ADDED = {"network": {"name": "none"}, "trainer": {"name": "sgd"}}
+ADDED = {"network": {"name": "none"}, "trainer": {"name": "sgd"}, "task": {"name": "auto"}}
 """Sections that configs of earlier versions lack, and what these mean by that: such a section is not in a signature,
 so that runs are still the runs that they were."""
 

@@ -129,7 +129,7 @@ def import_target(key: str, text: object) -> Callable[..., Any]:
             meant = did_you_mean(attribute, known)
             raise bad_value(key, text, f"a name that is in it: {here} has no {attribute}", meant) from None
     if not callable(found):
-        raise bad_value(key, text, f"a function or class: {target.name} is {_name_type(found)}")
+        raise bad_value(key, text, f"a function or class: {target.name} is of type {type(found).__name__}")
     return found  # type: ignore[no-any-return]
 
 
@@ -189,11 +189,14 @@ def _import_file(key: str, target: Target, directories: tuple[Path, ...]) -> Mod
     return module
 
 
-def call_target(key: str, text: object, args: Mapping[str, Any], offered: Mapping[str, Any] | None = None) -> Any:
+def call_target(
+    key: str, text: object, args: Mapping[str, Any], *first: Any, offered: Mapping[str, Any] | None = None
+) -> Any:
     """Import a target, call it with arguments by name, and return what it returns.
 
     Args:
         key: of the target; `args` are then those of the same section, such as `model.args`.
+        first: arguments in front of them, by position.
         offered: more arguments, each given only to a target that has a parameter of this name, which `args` lack.
 
     Raises:
@@ -201,14 +204,14 @@ def call_target(key: str, text: object, args: Mapping[str, Any], offered: Mappin
     """
     called = import_target(key, text)
     try:
-        parameters = inspect.signature(called).parameters
+        parameters = dict(list(inspect.signature(called).parameters.items())[len(first) :])
     except (TypeError, ValueError):  # some of C have none
-        parameters, given = {}, dict(args)  # type: ignore[assignment]
+        given = dict(args)
     else:
         given = {name: value for name, value in (offered or {}).items() if name in parameters} | dict(args)
         check_arguments(f"{key.rpartition('.')[0]}.args", text, parameters, given)
     try:
-        return called(**given)
+        return called(*first, **given)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
@@ -243,19 +246,17 @@ def describe_error(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if len(text) > _SHOWN:
         text = f"{text[:_SHOWN]}..."
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_library(frame.filename)]
+    every = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _SKIPPED]
+    frames = [frame for frame in every if not _is_library(frame.filename)] or every  # of an installed package
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{f': {text}' if text else ''}{where}"
 
 
 def _is_library(file: str) -> bool:
-    """Whether a file belongs to Python, to an installed package, or is this one."""
+    """Tell whether a file belongs to Python or to an installed package."""
     return file.startswith(_LIBRARIES)
 
 
-def _name_type(value: object) -> str:
-    return f"a {type(value).__name__}"
-
-
-_LIBRARIES = ("<frozen", *{sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "purelib", "platlib")}, __file__)
+_SKIPPED = (__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+_LIBRARIES = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "purelib", "platlib")})
 _SHOWN = 300  # characters of an exception's text

@@ -40,7 +40,7 @@ from reports.analysis.table import (
     is_marked,
 )
 from reports.analysis.time_pairs import find_middles, pair_in_time
-from reports.reading.columns import ADDED, RUN_COLUMNS
+from reports.reading.columns import ADDED, RUN_COLUMNS, is_config_key
 from reports.reading.text import format_number, format_setting, format_settings, format_spread, join_words
 
 WORDS = {THROUGHPUT: ("faster", "slower"), ACCURACY: ("better", "worse")}
@@ -163,7 +163,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
     for key, value in ADDED.items():
         if key in before or key in after:
             before, after = (runs if key in runs else runs.assign(**{key: value}) for runs in (before, after))
-    keys = [[key for key in runs.columns if key not in RUN_COLUMNS and key != SEED] for runs in (before, after)]
+    keys = [[key for key in runs.columns if is_config_key(key) and key != SEED] for runs in (before, after)]
     if unknown := [key for key in ignored if key not in {*keys[0], *keys[1]}]:
         raise UsageError(f"--ignore {unknown[0]}: no config has this key")
     common = [key for key in keys[0] if key in keys[1] and key not in ignored]

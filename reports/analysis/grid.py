@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.reading.columns import RUN_COLUMNS
+from reports.reading.columns import is_config_key
 from reports.reading.text import format_setting, join_words, make_sort_key
 
 AXES = ["compressor", "workers"]
@@ -123,7 +123,7 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
             are in one row, so that nothing is averaged silently.
     """
     runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *AXES])))
-    config = [column for column in runs.columns if column not in RUN_COLUMNS]
+    config = list(filter(is_config_key, runs.columns))
     named = [*AXES, SEED] if SEED in config else AXES
     typed = list(dict.fromkeys(_normalise_key(key) for key in swept))
     distinct = runs[config].nunique(dropna=False)

@@ -13,7 +13,7 @@ from gradsweep.text import plural
 from reports.analysis.grid import SEED, Grid, is_method_key
 from reports.analysis.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
 from reports.analysis.targets import compare_at_equal, find_cost_of_target, get_last_values, make_run_index, select_runs
-from reports.reading.columns import RUN_COLUMNS
+from reports.reading.columns import METRIC, RUN_COLUMNS, list_metrics
 from reports.reading.machines import RATES
 from reports.reading.text import choose_byte_unit, format_number, format_setting, format_settings, join_words
 
@@ -314,13 +314,34 @@ _UNITS = {
 """The units of columns of `Report.runs` that belong to no other measure."""
 
 
-def list_measures(targets: Sequence[float]) -> dict[str, Measure]:
+def list_metric_measures(runs: pd.DataFrame) -> list[Measure]:
+    """Return a measure for each metric of the runs' tasks besides the accuracy."""
+    names = [column.removeprefix(METRIC) for column in list_metrics(runs)]
+    titles = {"mae": "Mean absolute error", "r2": "R²"}
+    return [
+        Measure(
+            name,
+            f"{titles.get(name, name)} on the test set after the last epoch",
+            f"{METRIC}{name}",
+            "number",
+            shown="",
+            digits=4,
+            topic=ACCURACY_TOPIC,
+            lower_is_better=name == "mae",
+        )
+        for name in names
+    ]
+
+
+def list_measures(targets: Sequence[float], runs: pd.DataFrame) -> dict[str, Measure]:
     """Return all measures for tables, and one for every numeric column of `Report.runs`, by name."""
     shares = [dataclasses.replace(share, title=f"Share of a step: {share.title}") for share in SHARES]
     step = dataclasses.replace(STEP, title="Time of a step")
     memory = [dataclasses.replace(part, title=f"Memory of a worker: {part.title}") for part in MEMORY[:-1]]
     to_targets = [measure for target in targets for measure in define_target_measures(target)]
     known = [*MEASURES, *to_targets, *shares, step, *memory]
+    own = [measure for measure in list_metric_measures(runs) if measure.name not in {each.name for each in known}]
+    known += own
     others = {
         column: Measure(column, column, column, _UNITS.get(column, "number"), lower_is_better=column not in _RATES)
         for column, dtype in RUN_COLUMNS.items()

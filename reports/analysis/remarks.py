@@ -17,7 +17,7 @@ from gradsweep.text import plural
 from reports.analysis.grid import SCRIPT
 from reports.analysis.table import is_marked, is_true
 from reports.reading import machines, networks
-from reports.reading.columns import RUN_COLUMNS
+from reports.reading.columns import is_config_key
 from reports.reading.text import format_setting, format_settings, join_words, shorten_list
 
 if TYPE_CHECKING:
@@ -122,13 +122,14 @@ def _find_distinguishing_keys(runs: pd.DataFrame, settings: Sequence[str]) -> Se
     """Return the fewest keys whose values decide a run's setting; none if all settings are equal or no keys do."""
     if len(set(settings)) == 1:
         return ()
-    told = {*RUN_COLUMNS, "label", "cell", "seed", "workers", "compressor"}
-    values = {str(key): format_settings(runs[key]) for key in [*(key for key in runs if key not in told), "sweep"]}
+    told = ("label", "cell", "seed", "workers", "compressor")
+    keys = [str(key) for key in runs if is_config_key(key) and key not in told]
+    values = {key: format_settings(runs[key]) for key in [*keys, "sweep"]}
     swept = [key for key, texts in values.items() if len(set(texts)) > 1]
-    for keys in itertools.chain(itertools.combinations(swept, 1), itertools.combinations(swept, 2)):
-        places = list(zip(*(values[key] for key in keys), strict=True))
+    for chosen in itertools.chain(itertools.combinations(swept, 1), itertools.combinations(swept, 2)):
+        places = list(zip(*(values[key] for key in chosen), strict=True))
         if len(set(places)) == len(set(zip(places, settings, strict=True))):
-            return keys
+            return chosen
     return ()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradsweep.errors import UsageError
-from gradsweep.sweep_locations import OUTPUT
+from gradsweep.sweeps.sweep_locations import OUTPUT
 
 if TYPE_CHECKING:
     from reports.analysis.compare import Comparison  # loads pandas, which --help does without

@@ -15,7 +15,7 @@ from pathlib import Path
 from gradsweep import run_directory
 from gradsweep.disk.regular_files import open_regular
 from gradsweep.errors import UsageError
-from gradsweep.sweep_locations import OUTPUT, is_sweep, sweeps_below
+from gradsweep.sweeps.sweep_locations import OUTPUT, is_sweep, sweeps_below
 from gradsweep.text import align, number, one_line
 from sweep.status.overview import LOST, Overview
 

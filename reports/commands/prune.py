@@ -20,7 +20,7 @@ from pathlib import Path
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import hold_unlocked
+from gradsweep.sweeps.sweep_lock import hold_unlocked
 from gradsweep.text import align, one_line, plural
 from reports.commands.run_text import format_size
 from sweep.status import find

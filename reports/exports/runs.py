@@ -14,7 +14,7 @@ import pandas as pd
 
 from gradsweep import run_directory
 from reports.reading import machines
-from reports.reading.columns import RUN_COLUMNS
+from reports.reading.columns import METRIC, RUN_COLUMNS, is_config_key
 from reports.reading.report import Report
 from reports.reading.run_files import LeftOut
 
@@ -112,9 +112,13 @@ def _make_ended_run(row: pd.Series, rows: _CsvRows) -> EndedRun:
         options={
             _name_option(key): row[key].item() if isinstance(row[key], np.generic) else row[key]
             for key in row.index
-            if key not in RUN_COLUMNS and not pd.isna(row[key])
+            if is_config_key(key) and not pd.isna(row[key])
         },
-        results={f"result/{name}": float(row[name]) for name in RESULTS if not pd.isna(row[name])},
+        results={
+            f"result/{name.removeprefix(METRIC)}": float(row[name])
+            for name in (*RESULTS, *(key for key in row.index if key.startswith(METRIC)))
+            if not pd.isna(row[name])
+        },
         version=f"{row['status']} {row['attempts']} {end:.3f} {row['steps_done']} {rows.every_s:g}",
         read=functools.partial(rows.read_samples, row["sweep"], row["run"], end),
     )

@@ -14,7 +14,7 @@ from reports.analysis.grid import BASELINE, Grid
 from reports.analysis.table import ReportTable
 from reports.page.assets import encode_texts
 from reports.reading import networks
-from reports.reading.columns import RUN_COLUMNS
+from reports.reading.columns import is_config_key
 from reports.reading.text import clean, format_setting, format_settings
 from reports.tables.sweep_tables import explain_status
 
@@ -43,8 +43,7 @@ def encode_table(table: ReportTable, details: Sequence[Mapping[str, Any]]) -> di
 
 def collect_configs(grid: Grid) -> dict[str, Any]:
     """Return the configs of all runs: values that all share once, the others by key."""
-    known = {*RUN_COLUMNS, "label", "cell"}
-    keys = [key for key in grid.runs.columns if key not in known]
+    keys = [key for key in grid.runs.columns if is_config_key(key) and key not in ("label", "cell")]
     distinct = grid.runs[keys].nunique(dropna=False) if len(grid.runs) else {}
     same = [key for key in keys if distinct[key] == 1] if len(grid.runs) else []
     return {

@@ -91,7 +91,12 @@ RUN_COLUMNS = {
     "step_s": "float64",  # mean after warm-up
     **{f"{phase}_s": "float64" for phase in csv_columns.PHASES},  # the same for the step's phases
 }
-"""The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
+"""The columns of `Report.runs` and their dtypes; one column for each metric of the runs' tasks, and then one for each
+key of the configs follow.
+"""
+
+METRIC = "metric."
+"""Prefix of the columns of metrics besides the accuracy, such as metric.mae, which are `float64`."""
 
 ADDED: dict[str, Any] = {key: section["name"] for key, section in signature.ADDED.items()} | {
     f"{section}.{key}": value
@@ -119,12 +124,23 @@ PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
 """The columns of `Report.profile`: `step`, `epoch` and `time_s` at the end of a bin, all others are means over it."""
 
 
+def is_config_key(column: str) -> bool:
+    """Tell whether a column of `Report.runs` is a key of the configs."""
+    return column not in RUN_COLUMNS and not column.startswith(METRIC)
+
+
+def list_metrics(runs: pd.DataFrame) -> list[str]:
+    """Return the columns of metrics in `Report.runs`."""
+    return [str(column) for column in runs if str(column).startswith(METRIC)]
+
+
 def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return rows of RUN_COLUMNS and config keys as a DataFrame with the dtypes of RUN_COLUMNS."""
+    """Return rows of RUN_COLUMNS, metrics and config keys as a DataFrame with the dtypes of RUN_COLUMNS."""
     frame = pd.DataFrame(rows)
     frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame and value is not None})
-    keys = frame.columns.difference(list(RUN_COLUMNS), sort=False)
-    frame = frame.reindex(columns=[*RUN_COLUMNS, *keys])
+    metrics = list_metrics(frame)
+    keys = frame.columns.difference([*RUN_COLUMNS, *metrics], sort=False)
+    frame = frame.reindex(columns=[*RUN_COLUMNS, *metrics, *keys])
     columns = {}
     for column, dtype in RUN_COLUMNS.items():
         values = frame[column]
@@ -133,6 +149,7 @@ def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         elif dtype == "Int64":
             values = convert_to_counts(values.astype("float64"))
         columns[column] = values.astype(dtype)
+    columns |= {metric: frame[metric].astype("float64") for metric in metrics}
     # Integers stay integers where other runs lack the key.
     return pd.concat([pd.DataFrame(columns, index=frame.index), frame[keys].convert_dtypes()], axis=1)
 

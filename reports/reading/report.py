@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gradsweep import disturbance, planned_runs, run_directory
+from gradsweep import disturbance, run_directory
+from gradsweep.sweeps import planned_runs
 from reports.reading import incremental
 from reports.reading.columns import (
     EPOCH_COLUMNS,
     PROFILE_COLUMNS,
-    RUN_COLUMNS,
     STEP_COLUMNS,
     convert_to_counts,
+    is_config_key,
     make_run_frame,
 )
 from reports.reading.find_runs import get_sweep_name, list_run_names
@@ -39,9 +40,9 @@ class Report:
 
     Attributes:
         sweeps: the sweep directories.
-        runs: one row per run: `RUN_COLUMNS`, then every key of the configs in dotted form, named as
-            it is typed (`workers`, `optimizer.lr`, `compressor` for `compressor.name`); a key that
-            is called like one of `RUN_COLUMNS` is prefixed with `config.`.
+        runs: one row per run: `RUN_COLUMNS`, then every metric of a task besides the accuracy (`metric.mae`), then
+            every key of the configs in dotted form, named as it is typed (`workers`, `optimizer.lr`, `compressor` for
+            `compressor.name`); a key that is called like one of `RUN_COLUMNS` is prefixed with `config.`.
         left_out: the files that could not be read so far.
     """
 
@@ -90,7 +91,7 @@ class Report:
         if not runs["signature"].duplicated().any():
             return self
         # A run is named by the beginning of its signature, which two configs of different sweeps may share.
-        same = ["signature", *(column for column in runs if column not in RUN_COLUMNS)]
+        same = ["signature", *filter(is_config_key, runs)]
         rank = pd.DataFrame({"done": (runs["status"] == run_directory.DONE).fillna(False), "ended": runs["ended"]})
         best = rank.sort_values(["done", "ended"], na_position="first", kind="stable").index
         group = runs.groupby(same, dropna=False, sort=False).ngroup()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,12 +11,13 @@ import numpy as np
 
 from gradsweep import csv_columns, run_directory, timed_steps
 from reports.reading import csv_rows, machines, networks
-from reports.reading.columns import RUN_COLUMNS
+from reports.reading.columns import METRIC, RUN_COLUMNS
 from reports.reading.configs import Configs
 from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.run_files import NO_FILE, DirectoryFiles
 from reports.reading.text import clean
 
+_METRIC_NAME = re.compile(r"[A-Za-z]\w{0,39}", re.ASCII)
 _WARMUP_STEPS = 10  # where the config does not say
 
 
@@ -107,6 +109,8 @@ def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
     values = {column: as_number(result.get(renamed.get(column, column))) for column in _NUMERIC}
     phases = as_mapping(result.get("phases_s"))
     values |= {f"{phase}_s": as_number(phases.get(phase)) for phase in csv_columns.PHASES}
+    metrics = as_mapping(result.get("metrics"))
+    values |= {f"{METRIC}{name}": as_number(metrics[name]) for name in metrics if _METRIC_NAME.fullmatch(str(name))}
     parts = as_mapping(result.get("memory_parts"))
     values |= {f"{part}_memory": as_number(parts.get(part)) for part in run_directory.MEMORY_PARTS}
     values["timed_steps"] = as_number(timed_steps.steps(result, warmup))

@@ -19,7 +19,7 @@ from reports.analysis.remarks import compare_equal_work, explain_few_steps
 from reports.analysis.table import ReportTable
 from reports.analysis.targets import choose_targets
 from reports.reading import networks
-from reports.reading.columns import RUN_COLUMNS
+from reports.reading.columns import is_config_key
 from reports.reading.text import format_setting, join_words, make_sort_key
 from reports.tables import sweep_tables
 
@@ -78,7 +78,7 @@ def pivot(
     if asked and not 0 < float(asked[1]) <= 100:
         raise UsageError(f"--value {choice.value}: expected percent above 0 and up to 100, such as time_to_95")
     targets = [*targets, *([float(asked[1]) / 100] if asked else [])]
-    known = measures.list_measures(targets)
+    known = measures.list_measures(targets, grid.runs)
     _check_columns("--value", [choice.value], list(dict.fromkeys(measure.name for measure in known.values())), known)
     measure = sweep_tables.name_baseline(known[choice.value], against)
 
@@ -115,7 +115,7 @@ def pivot(
 def list_columns(grid: Grid) -> list[str]:
     """Return the columns that `--rows`, `--cols` and `--where` can name, swept ones first."""
     first = ["compressor", *grid.hyper, *grid.keys, "workers", *grid.run_keys]
-    others = [column for column in grid.runs if column not in (*RUN_COLUMNS, "label", "cell")]
+    others = [column for column in grid.runs if is_config_key(column) and column not in ("label", "cell")]
     return list(dict.fromkeys([*first, *others, *_PLACES]))
 
 

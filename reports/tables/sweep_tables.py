@@ -105,7 +105,8 @@ def build_tables(
     partner = find_baselines(grid, grid.runs, against)
     derived, notes = measures.derive_measures(grid, partner, epochs, targets)
     cells = Cells(grid, derived, ("label", *grid.keys, "workers"), against, partner)
-    shown = [measure for measure in (*MEASURES, *list_target_measures(targets)) if is_measured(measure, derived)]
+    own = measures.list_metric_measures(grid.runs)
+    shown = [measure for measure in (*MEASURES, *own, *list_target_measures(targets)) if is_measured(measure, derived)]
     said, settings = write_remarks(grid.runs), explain_settings(grid.runs)
     control = compare_equal_work(cells)
     made = []
@@ -301,6 +302,7 @@ def _build_run_table(grid: Grid) -> ReportTable:
     some_have = [
         measure for measure in (*_RUN_MEMORY, *_RUN_LOCAL, *_RUN_NETWORK) if runs[measure.column].notna().any()
     ]
+    some_have += [dataclasses.replace(measure, title=measure.name) for measure in measures.list_metric_measures(runs)]
     shown = [measure.choose_unit(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]
     names = ("label", *grid.run_keys, "workers")
     columns: dict[str, Sequence[Any]] = {get_column_name(name): format_settings(runs[name]) for name in names}

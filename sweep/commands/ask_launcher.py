@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from gradsweep.errors import UsageError
-from gradsweep.sweep_lock import read_lock_owner
+from gradsweep.sweeps.sweep_lock import read_lock_owner
 from gradsweep.text import describe_lock_owner
 from sweep.directory import requests
 from sweep.directory.requests import Request

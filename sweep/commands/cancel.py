@@ -10,7 +10,7 @@ import argparse
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
-from gradsweep.sweep_lock import read_lock_owner
+from gradsweep.sweeps.sweep_lock import read_lock_owner
 from gradsweep.text import plural
 from sweep.commands.ask_launcher import ask, take_over
 from sweep.directory.requests import CANCEL, Request, describe_sender

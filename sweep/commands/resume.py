@@ -12,11 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradsweep import planned_runs, run_directory, targets
+from gradsweep import run_directory, targets
 from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import read_lock_owner
+from gradsweep.sweeps import planned_runs
+from gradsweep.sweeps.sweep_lock import read_lock_owner
 from gradsweep.text import plural
 from sweep.commands.ask_launcher import ask, take_over
 from sweep.console import events

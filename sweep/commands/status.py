@@ -7,7 +7,8 @@ import dataclasses
 import json
 import sys
 
-from gradsweep import planned_runs, run_directory
+from gradsweep import run_directory
+from gradsweep.sweeps import planned_runs
 from gradsweep.text import one_line
 from sweep.status import find, run_lines
 from sweep.status.overview import LOST, MISSING, Overview

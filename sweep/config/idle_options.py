@@ -24,7 +24,7 @@ _OPTION = re.compile(r"[{,]\s*(\w+)\s*:\s*([^,{}\[\]]*)")
 _GRIDS = "left out of a single run; with -m it is for a grid"
 OF_GRIDS = (
     *("zip", "invalid", "max_parallel", "fail_fast", "max_failures"),
-    *("metric", "prune", "prune_startup", "prune_warmup"),
+    *("metric", "goal", "prune", "prune_startup", "prune_warmup"),
 )
 """Settings of a sweep that a single run has no use for."""
 
@@ -104,6 +104,7 @@ def refuse_settings(
     prunes = settings.prune is not None
     for key, useful, valid in (
         ("metric", prunes or search, "left out of a grid without sweep.prune: only a search goes by it"),
+        ("goal", prunes or search, "left out of a grid without sweep.prune: only a search goes by it"),
         ("prune_startup", prunes, "together with sweep.prune=median"),
         ("prune_warmup", prunes, "together with sweep.prune=median"),
         ("backoff_s", settings.retries > 0, "together with sweep.retries above 0"),

@@ -13,22 +13,22 @@ from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
 from gradsweep.errors import bad_value
-from sweep.settings.metrics import MAXIMIZE, METRICS
+from sweep.settings.metrics import find_metric
 
 GROUP, SAMPLERS = "hydra/sweeper", "hydra/sweeper/sampler"
 PROVIDER = "gradsweep"
 HINT = "; optuna needs `pip install 'gradsweep[optuna]'`"
 
 
-def choose_direction(metric: str) -> str:
+def choose_direction(metric: str, goal: str | None = None) -> str:
     """Return whether sweep.metric is maximised or minimised, for the resolver of hydra.sweeper.direction."""
-    return METRICS[metric].goal if metric in METRICS else MAXIMIZE  # an unknown metric is refused with the settings
+    return find_metric(metric, goal).goal  # what is invalid is refused with the settings
 
 
 def register_defaults() -> None:
     """Register our defaults for searches with Hydra, if Optuna's sweeper is installed.
 
-    - direction follows from sweep.metric.
+    - direction follows from sweep.metric and sweep.goal.
     - Samplers have a seed: a search that is resumed suggests the same points again, so that it reuses finished runs
       and continues.
     - Failed trials do not end a search.
@@ -41,7 +41,7 @@ def register_defaults() -> None:
     node = store.load(f"{GROUP}/optuna.yaml").node
     node.params = {}
     OmegaConf.set_struct(node.params, False)  # new keys need no + on the command line
-    node.direction, node.max_failure_rate = "${sweep_direction:${sweep.metric}}", 1.0
+    node.direction, node.max_failure_rate = "${sweep_direction:${sweep.metric},${sweep.goal}}", 1.0
     store.store(group=GROUP, name="optuna", node=node, provider=PROVIDER)
     for file in store.list(SAMPLERS):
         node = store.load(f"{SAMPLERS}/{file}").node

@@ -10,9 +10,10 @@ from typing import Any
 
 import yaml
 
-from gradsweep import files, planned_runs, run_directory, yaml_files
+from gradsweep import files, run_directory, yaml_files
 from gradsweep.disk import regular_files
 from gradsweep.files import write_text
+from gradsweep.sweeps import planned_runs
 from sweep.provenance import record
 
 LAYING_OUT = "laying_out"

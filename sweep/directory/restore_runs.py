@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from gradsweep import planned_runs, run_directory
+from gradsweep import run_directory
 from gradsweep.run_directory import Run
 from gradsweep.signature import signature
+from gradsweep.sweeps import planned_runs
 from sweep.directory import run_identity, run_layout
 from sweep.directory.run_identity import Point
 from sweep.directory.run_layout import RunLocation
 
 
 def list_records(places: Iterable[RunLocation]) -> list[planned_runs.Recorded]:
-    """Return the records of runs (gradsweep/planned_runs.py), which are written before the runs' directories."""
+    """Return the records of runs (gradsweep/sweeps/planned_runs.py), which are written before the runs' directories."""
     return [
         planned_runs.entry(each.run.name, each.signature, each.point.overrides, each.point.config) for each in places
     ]

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import files, planned_runs, run_directory
+from gradsweep import files, run_directory
 from gradsweep.disk import disk_errors, file_lock, regular_files
 from gradsweep.disk.file_lock import FileLock
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import LOCK, read_lock_owner
+from gradsweep.sweeps import planned_runs
+from gradsweep.sweeps.sweep_lock import LOCK, read_lock_owner
 from gradsweep.text import describe_lock_owner
 from sweep.directory import requests, restore_runs, run_layout
 from sweep.directory.description import describe_command

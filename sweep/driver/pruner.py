@@ -17,7 +17,7 @@ from gradsweep import run_directory
 from gradsweep.run_directory import Run
 from sweep.directory.run_state import finish_attempt, write_state
 from sweep.executors.base import Job, RunExecutor
-from sweep.settings.metrics import METRICS, read_epochs, read_value
+from sweep.settings.metrics import find_metric, read_epochs, read_value
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.settings.sweep import SweepSettings
 
@@ -49,7 +49,7 @@ class Pruner:
             import optuna
         logging.getLogger("optuna").setLevel(logging.WARNING)
         pruner = optuna.pruners.MedianPruner(settings.prune_startup, settings.prune_warmup + 1)
-        self._study = optuna.create_study(direction=METRICS[self.metric].goal, pruner=pruner)
+        self._study = optuna.create_study(direction=find_metric(self.metric, settings.goal).goal, pruner=pruner)
         for run in others:
             if run.status() == run_directory.DONE:
                 self._report_epochs(run)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gradsweep import run_directory
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import read_lock_owner
+from gradsweep.sweeps.sweep_lock import read_lock_owner
 from gradsweep.text import plural
 from sweep.console.messages import print_line
 from sweep.directory import restore_runs

@@ -14,6 +14,7 @@ from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import is_script
 from gradsweep.targets import USER_CODE, list_directories
+from sweep.settings.metrics import DEFAULT, find_metric
 from sweep.system.job_environment import build_python_environment
 
 
@@ -35,8 +36,9 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
             asked.write("]")
             asked.seek(0)
         done = subprocess.run(
-            [sys.executable, "-m", "trainers.data", "--runs"],
+            [sys.executable, "-m", "trainers.data", "--runs", *_ask_for_metric(configs)],
             stdin=asked,
+            stdout=subprocess.DEVNULL,  # of the user's own code
             stderr=subprocess.PIPE,
             env={**os.environ, **build_python_environment(), USER_CODE: os.pathsep.join(map(str, list_directories()))},
             text=True,
@@ -50,3 +52,11 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
         raise UsageError(f"dataset={','.join(wanted)}: could not be prepared:\n{done.stderr.strip()}")
     if lines:
         print("\n".join(lines), file=sys.stderr)
+
+
+def _ask_for_metric(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the arguments that ask for sweep.metric, if it depends on the runs' tasks and decides anything."""
+    sweep = configs[0].get("sweep", {}) if configs else {}
+    metric = sweep.get("metric", DEFAULT)
+    decides = metric != DEFAULT or sweep.get("prune") is not None
+    return ["--metric", metric] if decides and find_metric(metric).of_task else []

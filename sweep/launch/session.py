@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradsweep.sweep_locations import last_sweep, root_of
+from gradsweep.sweeps.sweep_locations import last_sweep, root_of
 from sweep.console.flags import Flags
 from sweep.provenance import file_owners
 

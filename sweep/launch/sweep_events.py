@@ -18,7 +18,7 @@ from sweep.console.console import Verbosity
 from sweep.console.events import SWEEP_ENDED, SWEEP_STARTED, Events
 from sweep.console.messages import print_line
 from sweep.provenance import record
-from sweep.settings.metrics import MAXIMIZE, METRICS, read_value
+from sweep.settings.metrics import MAXIMIZE, find_metric, read_value
 from sweep.settings.sweep import SweepSettings
 
 
@@ -78,6 +78,6 @@ class SweepEvents:
         numbers = {run: value for run, value in values.items() if not math.isnan(value)}
         if not numbers:
             return None
-        choose = max if METRICS[metric].goal == MAXIMIZE else min
+        choose = max if find_metric(metric, self.settings.goal).goal == MAXIMIZE else min
         best = choose(numbers, key=lambda run: numbers[run])
         return f"best {metric} of {plural(len(numbers), 'run')}: {numbers[best]:.6g}, {os.path.relpath(best.directory)}"

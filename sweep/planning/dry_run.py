@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gradsweep import sweep_locations
 from gradsweep.run_directory import Run
+from gradsweep.sweeps import sweep_locations
 from gradsweep.text import duration, plural
 from sweep.console import events
 from sweep.console.messages import print_line

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory, sweep_locations, yaml_files
+from gradsweep import run_directory, yaml_files
 from gradsweep.disk import regular_files
 from gradsweep.options.config_keys import look_up
 from gradsweep.run_directory import Run, is_script
 from gradsweep.signature import fill_added, signature
+from gradsweep.sweeps import sweep_locations
 from sweep.system import cores
 
 MOST = 1000  # finished runs that are looked at, the latest

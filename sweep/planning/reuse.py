@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory, sweep_locations
+from gradsweep import run_directory
 from gradsweep.disk.regular_files import is_regular
 from gradsweep.files import write_json
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run
+from gradsweep.sweeps import sweep_locations
 from sweep.directory import completion, result_check
 from sweep.directory.description import read_description
 from sweep.provenance import user_code

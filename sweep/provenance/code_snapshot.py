@@ -23,10 +23,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradsweep import sweep_locations
 from gradsweep.disk import file_lock
 from gradsweep.errors import UsageError
 from gradsweep.source_tree import ROOT
+from gradsweep.sweeps import sweep_locations
 from sweep.provenance import file_owners, snapshot_integrity
 from sweep.provenance.snapshot_integrity import CACHE
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradsweep.errors import bad_value
-from gradsweep.options.parameters import InvalidParameter, Valid, boolean, check, choice, integer, number
+from gradsweep.options.parameters import InvalidParameter, Valid, boolean, check, choice, field, integer, number
 from sweep.console import on_end as notify
 from sweep.provenance import secrets
 from sweep.settings import metrics
@@ -58,7 +58,10 @@ class SweepSettings:
     hang_minutes: float | None = 30.0
     time_minutes: float | None = None
     log_megabytes: float = 20.0
-    metric: str = choice("accuracy", *metrics.METRICS)
+    metric: str = field(
+        Valid(metrics.VALID, lambda value: isinstance(value, str), lambda: metrics.METRICS), default=metrics.DEFAULT
+    )
+    goal: str | None = choice(None, metrics.MAXIMIZE, metrics.MINIMIZE, optional=True)
     prune: str | None = None
     prune_startup: int = integer(5, low=1)
     prune_warmup: int = integer(1, low=0)
@@ -95,6 +98,7 @@ class SweepSettings:
                 raise bad_value(f"sweep.{key}", minutes, f"a number above 0, up to {MOST:g}, or null")
         if not 0.01 <= self.log_megabytes <= MOST:
             raise bad_value("sweep.log_megabytes", self.log_megabytes, f"a number from 0.01 to {MOST:g}")
+        metrics.check_metric(self.metric, self.goal)
         metrics.check_pruning(self.metric, self.prune)
         secrets.refuse_texts("sweep.on_end", self.on_end or [])
         notify.check_command(self.on_end or [])

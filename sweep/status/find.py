@@ -12,7 +12,7 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.options.hints import did_you_mean
 from gradsweep.run_directory import Run, runs_of
-from gradsweep.sweep_locations import OUTPUT, is_sweep, last_sweep
+from gradsweep.sweeps.sweep_locations import OUTPUT, is_sweep, last_sweep
 
 
 def add_words(parser: argparse.ArgumentParser, runs: str) -> None:

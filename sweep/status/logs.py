@@ -14,7 +14,7 @@ from gradsweep import run_directory
 from gradsweep.disk.regular_files import open_regular
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import read_lock_owner
+from gradsweep.sweeps.sweep_lock import read_lock_owner
 from gradsweep.text import harmless
 from sweep.directory import scheduler_job
 from sweep.launchers import schedulers

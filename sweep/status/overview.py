@@ -17,11 +17,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import files, planned_runs, run_directory, timed_steps
+from gradsweep import files, run_directory, timed_steps
 from gradsweep.disk import regular_files
 from gradsweep.disk.regular_files import stamp_file
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import read_lock_owner
+from gradsweep.sweeps import planned_runs
+from gradsweep.sweeps.sweep_lock import read_lock_owner
 from sweep.directory import scheduler_job
 from sweep.directory.run_progress import RunProgress
 from sweep.directory.scheduler_job import COMPLETING, Job

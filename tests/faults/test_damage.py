@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 
 import reports.__main__
 import sweep.__main__
-from gradsweep import files, planned_runs, run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run, runs_of
 from gradsweep.signature import signature
-from gradsweep.sweep_lock import LOCK
+from gradsweep.sweeps import planned_runs
+from gradsweep.sweeps.sweep_lock import LOCK
 from sweep.launch import opening
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator

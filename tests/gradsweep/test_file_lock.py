@@ -18,7 +18,7 @@ import pytest
 from gradsweep import files, run_directory
 from gradsweep.disk import file_lock, soft_lock
 from gradsweep.errors import UsageError
-from gradsweep.sweep_lock import hold_unlocked, read_lock_owner
+from gradsweep.sweeps.sweep_lock import hold_unlocked, read_lock_owner
 from gradsweep.text import describe_lock_owner
 from sweep.directory.sweep_directory import LOCK, Sweep
 from sweep.executors.slots import LockedSlots

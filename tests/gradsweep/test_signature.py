@@ -40,6 +40,13 @@ def test_added_options_are_in_a_signature_where_they_differ_from_what_held_befor
     assert len({before, *(sign_exchange(**each) for each in others)}) == 6
 
 
+def test_a_task_is_in_a_signature_unless_the_data_set_chooses_it() -> None:
+    tasks = [{"name": "auto"}, {"name": "regression"}, {"name": "custom", "target": "mine:A", "args": {}}]
+    tasks += [{**tasks[-1], "target": "mine:B"}, {**tasks[-1], "args": {"width": 1}}]
+    signed = [signature({**RUN, "task": task}) for task in tasks]
+    assert signed[0] == signature(RUN) and len(set(signed)) == len(tasks)
+
+
 def test_runs_of_earlier_versions_are_still_the_same() -> None:
     runs = run_directory.runs_of(ROOT / "docs" / "gallery" / "digits")
     assert len(runs) > 10

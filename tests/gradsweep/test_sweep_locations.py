@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import files, run_directory, sweep_locations
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
-from gradsweep.sweep_locations import last_sweep
+from gradsweep.sweeps import sweep_locations
+from gradsweep.sweeps.sweep_locations import last_sweep
 from sweep.directory import run_layout
 from sweep.directory.run_identity import Point
 from sweep.planning import reuse

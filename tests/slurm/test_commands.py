@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gradsweep import run_directory
-from gradsweep.sweep_lock import read_lock_owner
+from gradsweep.sweeps.sweep_lock import read_lock_owner
 from sweep.__main__ import main
 from tests.conftest import eventually
 from tests.slurm.test_faults import Night, night

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gradsweep import csv_columns, files, planned_runs, run_directory
+from gradsweep import csv_columns, files, run_directory
 from gradsweep.run_directory import Run
-from gradsweep.sweep_lock import read_lock_owner
+from gradsweep.sweeps import planned_runs
+from gradsweep.sweeps.sweep_lock import read_lock_owner
 from sweep.directory import restore_runs, run_layout
 from sweep.directory.run_identity import Point
 from sweep.directory.sweep_directory import Sweep

@@ -16,6 +16,7 @@ def compose_config(**changes: Any) -> dict[str, Any]:
         "trainer": "sgd",
         "model": "mlp",
         "dataset": "digits",
+        "task": "auto",
         "algorithm": "sgd",
         "topology": "ring",
         "optimizer": "sgd",

@@ -19,6 +19,7 @@ from trainers.options.models import MODELS, Model
 from trainers.options.networks import NETWORKS
 from trainers.options.optimizers import OPTIMIZERS
 from trainers.options.schedules import SCHEDULES, Schedule
+from trainers.options.tasks import TASKS
 from trainers.options.topologies import TOPOLOGIES, Topology
 from trainers.options.trainers import TRAINERS
 
@@ -26,6 +27,7 @@ GROUPS: dict[str, Mapping[str, type]] = {
     "trainer": TRAINERS,
     "model": Members("model", MODELS, Model, ("build",)),
     "dataset": Members("dataset", DATASETS, Dataset, ("kind", "build")),
+    "task": TASKS,
     "algorithm": ALGORITHMS,
     "topology": Members("topology", TOPOLOGIES, Topology, ("build_graph",)),
     "optimizer": OPTIMIZERS,

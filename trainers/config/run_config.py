@@ -72,6 +72,7 @@ class RunConfig(Checked):
     trainer: Any = None
     model: Any = None
     dataset: Any = None
+    task: Any = None
     algorithm: Any = None
     topology: Any = None
     compressor: Any = None

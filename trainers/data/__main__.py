@@ -21,8 +21,10 @@ from trainers import models
 from trainers.config.groups import GROUPS, get_name
 from trainers.config.run_config import RunConfig, parse
 from trainers.data import SOURCES, build_feed, prepare
+from trainers.data.try_out import check_metric, try_own_code
 from trainers.models.fitting import check_fits
 from trainers.options.datasets import Custom
+from trainers.options.optimizers import Torch
 from trainers.rules.training import check_length
 
 
@@ -37,6 +39,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=Path("data"), help="where data sets are kept (default: data)")
     parser.add_argument("--download", action="store_true", help="fetch what is missing, where its publisher offers it")
     parser.add_argument("--runs", action="store_true", help="the configs of runs are on standard input, as JSON")
+    parser.add_argument("--metric", help="with --runs: a metric that all of them must have from their tasks")
     arguments = parser.parse_args()
     logging.basicConfig(format="%(levelname)s: %(message)s")
     try:
@@ -48,18 +51,21 @@ def main() -> int:
         for name in arguments.names:
             prepare(GROUPS["dataset"][name](), arguments.root, arguments.download)
         if arguments.runs:
-            prepare_runs(json.load(sys.stdin))
+            prepare_runs(json.load(sys.stdin), arguments.metric)
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
-    """Prepare the data sets of resolved configs, and check that every run can use its data set.
+def prepare_runs(configs: Sequence[Mapping[str, Any]], metric: str | None = None) -> None:
+    """Prepare the data sets of resolved configs, and check that every run can use its data set and the user's code.
+
+    Args:
+        metric: one that all runs must have from their tasks.
 
     Raises:
-        UsageError: files are missing, or a run's options do not fit its data.
+        UsageError: files are missing, a run's options do not fit its data, or the user's code cannot be used.
     """
     prepared: dict[str, object] = {}
     samples: dict[str, int] = {}
@@ -68,16 +74,23 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
         fresh = data not in prepared
         if fresh:
             prepared[data] = _prepare(run)
-        use = repr((run.model, run.dataset, run.data, run.batch, run.phases, run.workers, run.partition))
+        of_data = (run.dataset, run.data, run.batch, run.phases, run.workers, run.partition)
+        own = run.optimizer if isinstance(run.optimizer, Torch) else None
+        use = repr((run.model, run.task, own, *of_data))
         if use not in samples:
             feed = build_feed(run, 0, run.workers)
             if fresh:
                 feed.try_out()
             for shape in feed.shapes:
-                check_fits(run.model, shape, feed.classes, feed.kind)
-                models.try_out(run.model, shape, feed.classes)
+                least = 1 if feed.task == "regression" else 2
+                check_fits(run.model, shape, feed.classes, feed.kind, least=least)
+                models.try_out(run.model, shape, feed.classes, least)
+            metrics = try_own_code(run, feed)
+            if metric is not None:
+                check_metric(metric, metrics, run)
             samples[use] = feed.samples
             _note_large_batches(run, feed.samples)
+            feed.close()
         check_length(run, samples[use])
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
-IGNORED = -100
-"""The label of positions without a label, which torch's cross-entropy ignores."""
+from trainers.tasks.base import IGNORED, count_labels
+from trainers.tasks.nested import map_tensors
+
+__all__ = ["IGNORED", "Batch", "Feed"]
 
 
 def find_kind(inputs: Any) -> tuple[tuple[int, ...], str]:
@@ -37,14 +39,20 @@ class Batch:
     """One worker's part of a global batch.
 
     `inputs` is (n, *shape) as the model takes it: float32, or int64 for text. `labels` is (n,) int64, or (n, length)
-    for text, with IGNORED at positions without a label. n may be 0: in the last batch of an epoch, if fewer samples
-    than workers are left, and in any batch, if a partition has given this worker few samples. `total`, which is above
-    0, is the number of labels in the whole global batch.
+    for text, with IGNORED at positions without a label. Of an own data set either may be any tensor, or a tuple, list
+    or dict of tensors, which have the samples as their first dimension. n may be 0: in the last batch of an epoch, if
+    fewer samples than workers are left, and in any batch, if a partition has given this worker few samples. `total`,
+    which is above 0, is the number of labels in the whole global batch; of an own data set, that of its samples.
     """
 
-    inputs: torch.Tensor
-    labels: torch.Tensor
+    inputs: Any
+    labels: Any
     total: int
+
+    @property
+    def rows(self) -> int:
+        """The number n of samples of this worker; for text, of streams."""
+        return count_labels(self.labels, self.inputs)
 
 
 class Feed(ABC):
@@ -79,7 +87,7 @@ class Feed(ABC):
         """
 
     @abstractmethod
-    def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[Any, Any]]:
         """Yield inputs and labels of this worker's part of the test set, or with `whole` of all of it, in batches.
 
         The inputs are those for the evaluation after epoch `epoch`. Every label is in the part of one worker only.
@@ -94,6 +102,11 @@ class Feed(ABC):
         Raises:
             UsageError: they cannot be used.
         """
+
+    def read_sample(self, count: int) -> tuple[Any, Any]:
+        """Return inputs and labels of the first `count` test samples, to try a model with."""
+        inputs, labels = next(iter(self.read_test_set(whole=True)))
+        return map_tensors(lambda each: each[:count], inputs), map_tensors(lambda each: each[:count], labels)
 
     def close(self) -> None:  # noqa: B027 (most have nothing to do)
         """End processes and release resources other than memory; the feed can be used again."""

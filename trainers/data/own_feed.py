@@ -13,11 +13,11 @@ from gradsweep.errors import UsageError, bad_value
 from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Batch, Feed, find_kind, find_task
 from trainers.data.loaders import Loaders
-from trainers.data.nested import map_tensors
 from trainers.data.own_labels import count_classes, find_labels, require_classes
 from trainers.data.own_samples import COLLATE, OwnSets, Samples, refuse
 from trainers.data.partitions import Plan, cut
 from trainers.options.sections import Partition
+from trainers.tasks.nested import map_tensors
 
 READ_FOR_LABELS = 10_000
 """The most samples of which each rank reads all, if nothing else tells the labels."""

@@ -22,8 +22,8 @@ from gradsweep.targets import describe_error, import_target
 from trainers.data import draws
 from trainers.data.feeds import IGNORED
 from trainers.data.loaders import Places
-from trainers.data.nested import list_tensors, map_tensors
 from trainers.options.datasets import Custom
+from trainers.tasks.nested import list_tensors, map_tensors
 
 TARGET, COLLATE = "dataset.target", "dataset.collate"
 TRAINING, TEST = "the training set", "the test set"

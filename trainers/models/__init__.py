@@ -34,11 +34,12 @@ FAMILIES: dict[type, str] = {
     options.Logistic: "logistic",
     options.LSTM: "lstm",
     options.Torchvision: "zoo",
+    options.Custom: "custom",
 }
 """The module in which a kind of model is built, by its options."""
 
 
-def try_out(config: Any, shape: tuple[int, ...], classes: int) -> None:
+def try_out(config: Any, shape: tuple[int, ...], classes: int, least: int = 2) -> None:
     """Refuse samples that `build` would refuse, without the memory and time that building a model needs.
 
     For most models `check_fits` decides. A model of torchvision has to try an image: it is built on the meta device,
@@ -47,27 +48,29 @@ def try_out(config: Any, shape: tuple[int, ...], classes: int) -> None:
     Raises:
         UsageError: the model does not accept such samples, or so many classes.
     """
-    check_fits(config, shape, classes)
+    check_fits(config, shape, classes, least=least)
     if isinstance(config, options.Torchvision):
         import torch
 
         # some (regnet) compute with their weights while they are built: what they take shows on the ranks
         with contextlib.suppress(NotImplementedError), torch.device("meta"):
-            build(config, shape, classes)
+            build(config, shape, classes, least)
 
 
-def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
+def build(config: Any, shape: tuple[int, ...], classes: int, least: int = 2) -> nn.Module:
     """Build the model that `config` describes, with initial weights from torch's global generator.
 
     Args:
         config: one of the dataclasses of trainers.options.models.
         shape: of a sample: channels, height and width of an image; (features,) of a vector; (length,) of a text.
-        classes: width of the output; of a language model the size of the vocabulary.
+        classes: width of the output; of a language model the size of the vocabulary, of a regression the numbers of a
+            target.
+        least: number of classes; 1 of a regression.
 
     Raises:
         UsageError: the model does not accept such samples, or so many classes.
     """
-    check_fits(config, shape, classes)
+    check_fits(config, shape, classes, least=least)
     seen = shape
     if isinstance(config, options.ImageModel) and config.input_size is not None:
         seen = (shape[0], config.input_size, config.input_size)

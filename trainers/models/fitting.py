@@ -6,25 +6,28 @@ from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
 from trainers.config.groups import get_name
-from trainers.options.models import MODELS, ImageModel, Model
+from trainers.options.models import MODELS, Custom, ImageModel, Model
 
 
-def check_fits(config: Any, shape: tuple[int, ...], classes: int, kind: str | None = None) -> None:
+def check_fits(config: Any, shape: tuple[int, ...], classes: int, kind: str | None = None, *, least: int = 2) -> None:
     """Refuse a model that does not suit a data set.
 
     Args:
         config: the model's options.
         shape: of a sample of the data set.
-        classes: of the data set, or its vocabulary.
+        classes: of the data set, or its vocabulary; of a regression, the numbers of a target.
         kind: of the data set (`Feed.kind`); None: guess by the shape, which features and text have alike.
+        least: number of classes; 1 of a regression.
 
     Raises:
         UsageError: one line with the key, what the data set has and what is valid.
     """
     if not isinstance(config, Model):
         raise TypeError(f"{config!r} is no model")
+    if isinstance(config, Custom):
+        return  # it is tried with samples
     name = get_name(config)
-    if classes < 2:
+    if classes < least:
         raise UsageError(f"model={name} with {classes} classes in the data set: valid is a data set with 2 or more")
     kinds = {kind} if kind is not None else {"images"} if len(shape) == 3 else {"features", "text"}
     if not kinds & set(config.takes):

@@ -1,8 +1,8 @@
 """Optimizers by name, one file each, on the flat buffers.
 
-torch's own optimizer classes are not used: the first `torch.optim.Optimizer` of a process imports torch._dynamo, which
-takes as much CPU time as importing torch itself. (The functions of torch.optim, such as `sgd`, do not import it.) The
-updates are the same up to rounding, and tests compare them.
+Only optimizer=torch uses torch's own optimizer classes (`torch_optimizer`): the first `torch.optim.Optimizer` of a
+process imports torch._dynamo, which takes as much CPU time as importing torch itself. (The functions of torch.optim,
+such as `sgd`, do not import it.) The updates are the same up to rounding, and tests compare them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ METHODS: dict[type, str] = {
     options.Adam: "adam.Adam",
     options.LARS: "lars.LARS",
     options.OneBitAdam: "onebit_adam.OneBitAdam",
+    options.Torch: "torch_optimizer.TorchOptimizer",
 }
 """Module and class of an optimizer, by its options."""
 

@@ -6,11 +6,12 @@ The inputs that a model accepts are here, too, so that they are known without to
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gradsweep.options.hints import did_you_mean, one_of
-from gradsweep.options.parameters import Checked, InvalidParameter, boolean, choice, integer, number
+from gradsweep.options.parameters import Checked, InvalidParameter, boolean, choice, integer, mapping, number
 from trainers.options import torchvision_names
+from trainers.options.own_code import ARGS, target
 
 ARCHS_LISTED_BY = "python -m trainers.options.torchvision_names"
 
@@ -314,6 +315,20 @@ class Torchvision(ImageModel):
         return self.arch.startswith(BUILT_FOR_A_SIZE)
 
 
+@dataclasses.dataclass(frozen=True)
+class Custom(Model):
+    """The model that an own function or class returns (docs/guide/your-own.md)."""
+
+    takes: ClassVar[tuple[str, ...]] = ("images", "features", "text", "integers", "several")
+
+    target: str = target()
+    args: dict[str, Any] = mapping(ARGS)
+
+    @property
+    def one_size(self) -> bool:
+        return False
+
+
 MODELS: dict[str, type[Model]] = {
     "wideresnet": WideResNet,
     "resnet": ResNet,
@@ -333,4 +348,5 @@ MODELS: dict[str, type[Model]] = {
     "logistic": Logistic,
     "lstm": LSTM,
     "torchvision": Torchvision,
+    "custom": Custom,
 }

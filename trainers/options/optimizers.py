@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from gradsweep.options.parameters import Checked, InvalidParameter, boolean, integer, number
+from gradsweep.options.parameters import Checked, InvalidParameter, boolean, integer, mapping, number
+from trainers.options.own_code import ARGS, target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +81,20 @@ class OneBitAdam(Checked):
     freeze_steps: int = integer(20, low=1)
 
 
+@dataclasses.dataclass(frozen=True)
+class Torch(Checked):
+    """Any optimizer with the interface of torch.optim, built as `target(parameters, lr=lr, **args)`."""
+
+    target: str = target()
+    lr: float = number(0.01, 0.0)
+    args: dict[str, Any] = mapping(ARGS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if "lr" in self.args:
+            raise InvalidParameter("args.lr", self.args["lr"], "optimizer.lr, which the schedule multiplies")
+
+
 OPTIMIZERS: dict[str, type] = {
     "sgd": SGD,
     "dgc_sgd": DGCSGD,
@@ -86,4 +102,5 @@ OPTIMIZERS: dict[str, type] = {
     "adam": Adam,
     "lars": LARS,
     "onebit_adam": OneBitAdam,
+    "torch": Torch,
 }

@@ -149,7 +149,7 @@ class Racer:
             seconds = worker.watch.measure_step()
             self.is_lost |= not math.isfinite(taken.loss)
             self._taken += 1
-            self._sums += len(batch.labels), taken.traffic.payload_bytes, taken.traffic.sent_bytes
+            self._sums += batch.rows, taken.traffic.payload_bytes, taken.traffic.sent_bytes
             yield [seconds, *(worker.watch.seconds.get(phase, 0.0) for phase in PHASES)]
 
     def measure_traffic(self) -> dict[str, Any]:

@@ -14,23 +14,19 @@ from gradsweep.csv_columns import LOCAL_EPOCH_COLUMNS, LOCAL_MODEL_COLUMNS
 class LocalModels:
     """The figures of the workers' own models after an epoch: arrays (workers,), known to all workers.
 
-    `loss` and `accuracy` are over the whole test set, NaN if they were not evaluated; `distance` is
-    ||x_i - mean x|| of the parameters.
+    `loss` and `accuracy` are over the whole test set, NaN if they were not evaluated, the latter also if the task has
+    none; `distance` is ||x_i - mean x|| of the parameters. `are_judged`: the models were evaluated.
     """
 
     loss: np.ndarray
     accuracy: np.ndarray
     distance: np.ndarray
+    are_judged: bool = True
 
     @property
     def consensus_distance(self) -> float:
         """The root mean square of `distance` over the workers, as bounded by Koloskova, Stich and Jaggi (ICML 2019)."""
         return math.sqrt(np.mean(np.square(self.distance)))
-
-    @property
-    def are_judged(self) -> bool:
-        """Whether the models were evaluated: then all accuracies are known, though a loss may still be NaN."""
-        return not np.isnan(self.accuracy).any()
 
     def columns(self) -> dict[str, float]:
         """Return the models' columns for epochs.csv, without values that were not evaluated."""

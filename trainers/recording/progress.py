@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from gradsweep.csv_columns import EPOCH_COLUMNS, TEST
+
 EVERY_S = 10.0
 
 
@@ -46,7 +48,8 @@ class Progress:
             last, count = self._rows[-1], len(self._rows)
             self._line(
                 last,
-                f"loss {self._mean('loss'):.4f}  accuracy {self._mean('accuracy'):.3f}  lr {last['lr']:.4g}  "
+                f"loss {self._mean('loss'):.4f}{_show('accuracy', self._mean('accuracy'), '.3f')}  "
+                f"lr {last['lr']:.4g}  "
                 f"{count / max(sum(row['step_s'] for row in self._rows), 1e-9):.1f} it/s  "
                 f"{self._mean('sent_bytes') / 1e6:.3f} MB/step",
             )
@@ -63,12 +66,19 @@ class Progress:
 
     def on_epoch(self, row: Mapping[str, float]) -> None:
         """Print a line on this row of epochs.csv."""
-        local = f"  local accuracy {row['local_test_accuracy']:.4f}" if "local_test_accuracy" in row else ""
+        local = _show("local accuracy", row.get("local_test_accuracy", math.nan), ".4f")
         apart = f"  consensus distance {row['consensus_distance']:.3g}" if "consensus_distance" in row else ""
+        others = [name for name in row if name.startswith(TEST) and name not in EPOCH_COLUMNS]
+        own = "".join(_show(name.replace("_", " ", 1), row[name], ".4g") for name in others)
         speed = row["step"] / row["time_s"] if row["time_s"] else math.nan
         self._line(
             row,
-            f"loss {row['train_loss']:.4f}  accuracy {row['train_accuracy']:.3f}  lr {row['lr']:.4g}  "
+            f"loss {row['train_loss']:.4f}{_show('accuracy', row['train_accuracy'], '.3f')}  lr {row['lr']:.4g}  "
             f"{speed:.1f} it/s  {row['sent_bytes'] / row['step'] / 1e6:.3f} MB/step  "
-            f"test loss {row['test_loss']:.4f}  test accuracy {row['test_accuracy']:.4f}{local}{apart}",
+            f"test loss {row['test_loss']:.4f}{_show('test accuracy', row['test_accuracy'], '.4f')}{own}{local}{apart}",
         )
+
+
+def _show(name: str, value: float, digits: str) -> str:
+    """Return a part of a line; nothing for a value that was not measured."""
+    return "" if math.isnan(value) else f"  {name} {value:{digits}}"

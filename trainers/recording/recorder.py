@@ -22,8 +22,10 @@ from gradsweep.csv_columns import (
     LOCAL_MODEL_COLUMNS,
     PHASES,
     STEP_COLUMNS,
+    TEST,
     YARDSTICK_COLUMNS,
 )
+from gradsweep.errors import UsageError
 from gradsweep.files import append_rows
 from gradsweep.run_directory import EPOCHS, LOCAL_MODELS, STEPS, YARDSTICK
 from trainers.devices.stopwatch import Stopwatch
@@ -101,6 +103,8 @@ class Recorder:
         self._combine_after = 1
         self.evaluate_s = 0.0
         self.epochs: list[dict[str, Any]] = []
+        self._metrics: list[str] = []
+        """The names of the task's metrics besides loss and accuracy, in the order of their columns."""
         self._epoch_sums = np.zeros(3)  # samples, loss x samples, accuracy x samples
         self._sums = {name: 0.0 for name in (*LOCAL, "samples")}  # over all steps so far
         self._left_out = dict(self._sums)  # the part of it that is not in the throughput
@@ -233,12 +237,18 @@ class Recorder:
         test_accuracy: float,
         evaluate_s: float,
         local: LocalModels | None = None,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
         """Record the evaluation after an epoch, and the training since the previous evaluation.
 
         Args:
             local: evaluation of the workers' own models in a decentralised run.
+            metrics: of the task, besides loss and accuracy.
+
+        Raises:
+            UsageError: the metrics have other names than in an earlier epoch.
         """
+        metrics = metrics or {}
         samples, loss, accuracy = self._epoch_sums
         self._epoch_sums = np.zeros(3)
         self.evaluate_s += evaluate_s
@@ -254,12 +264,18 @@ class Recorder:
             "sent_bytes": self.sent_bytes,
             "evaluate_s": evaluate_s,
             **(local.columns() if local else {}),
+            **{f"{TEST}{name}": value for name, value in metrics.items()},
         }
+        self._metrics = self._metrics or list(metrics)
+        if set(self._metrics) != set(metrics):
+            names = [", ".join(each) or "none" for each in (self._metrics, metrics)]
+            raise UsageError(f"task: the metrics were {names[0]}, and are {names[1]} after epoch {epoch}")
         self.epochs.append(row)
         if self.comm.rank == 0:
             if local:
                 append_rows(self.directory / LOCAL_MODELS, LOCAL_MODEL_COLUMNS, map(_printable, local.rows(epoch)))
-            columns = (*EPOCH_COLUMNS, *(LOCAL_EPOCH_COLUMNS if local else ()))
+            own = [f"{TEST}{name}" for name in self._metrics]
+            columns = (*EPOCH_COLUMNS, *(LOCAL_EPOCH_COLUMNS if local else ()), *own)
             append_rows(self.directory / EPOCHS, columns, [_printable(row)])
             for listener in self._listeners:
                 listener.on_epoch(row)
@@ -295,6 +311,7 @@ class Recorder:
             "best_accuracy": max((row["test_accuracy"] for row in self.epochs), default=None),
             "loss": last.get("test_loss"),
             **{name: last.get(column) for name, column in _OF_LOCAL.items() if "consensus_distance" in last},
+            **({"metrics": {name: last.get(f"{TEST}{name}") for name in self._metrics}} if self._metrics else {}),
             "train_loss": last.get("train_loss"),
             "iterations_per_second": counted / late["step_s"] if counted else None,
             "throughput_low": low,
@@ -334,6 +351,7 @@ class Recorder:
             "steps_left_out": self._steps_left_out,
             "errors": torch.tensor(self._errors, dtype=torch.float64),
             "epochs": [dict(row) for row in self.epochs],
+            "metrics": list(self._metrics),
             "epoch_sums": self._epoch_sums.tolist(),
             "evaluate_s": self.evaluate_s,
             "resumed_after": list(self.resumed_after),
@@ -348,9 +366,9 @@ class Recorder:
             ValueError: the state does not fit; nothing has been changed.
         """
         batches, readings = BatchMeans(), Readings()
-        if isinstance(state, Mapping):  # earlier versions have no batches and readings
+        if isinstance(state, Mapping):  # earlier versions have no batches, readings and metrics
             unread = Readings(state.get("steps", 0))
-            state = {"batches": batches.state_dict(), "readings": unread.state_dict(), **state}
+            state = {"batches": batches.state_dict(), "readings": unread.state_dict(), "metrics": [], **state}
         unit_state.require_keys("a recorder", state, self.state_dict())
         for sums in (state["sums"], state["left_out"]):
             unit_state.require_keys("a recorder's sums", sums, self._sums)
@@ -361,6 +379,7 @@ class Recorder:
         self._sums, self._left_out = dict(state["sums"]), dict(state["left_out"])
         self._errors = state["errors"].tolist()
         self.epochs = [dict(row) for row in state["epochs"]]
+        self._metrics = list(state["metrics"])
         self._epoch_sums = np.array(state["epoch_sums"])
         self.evaluate_s = state["evaluate_s"]
         self.resumed_after = [*state["resumed_after"], self._steps]

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from compressors import unit_state
 from gradsweep.errors import UsageError
-from trainers import models
+from trainers import models, tasks
 from trainers.config.run_config import RunConfig
-from trainers.data.feeds import IGNORED, Batch, Feed
+from trainers.data.feeds import Batch, Feed
 from trainers.devices.generators import get_generators, set_generators
 from trainers.devices.stopwatch import Stopwatch
 from trainers.gradients.flat import Flat
 from trainers.replica import batch_norm
 from trainers.replica.hidden_state import HiddenState
 from trainers.replica.precision import LossScaler, autocast
+from trainers.tasks.base import Scores, Sums, Task
+from trainers.tasks.nested import list_tensors, map_tensors, split_rows
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -37,17 +38,27 @@ class Replica:
 
     Initial weights are drawn on the CPU, so that they do not depend on the device.
 
+    Args:
+        task: by default the config's for its data set.
+
     Raises:
         DifferentWeights: the workers did not start from the same parameters.
         UsageError: the model cannot take the images of the data set, or of a later phase.
     """
 
     def __init__(
-        self, config: RunConfig, shape: tuple[int, ...], classes: int, comm: MPI.Comm, device: torch.device = _CPU
+        self,
+        config: RunConfig,
+        shape: tuple[int, ...],
+        classes: int,
+        comm: MPI.Comm,
+        device: torch.device = _CPU,
+        task: Task | None = None,
     ) -> None:
         self.comm, self.config, self.device = comm, config, device
+        self.task = tasks.build(config.task, config.dataset.kind) if task is None else task
         torch.manual_seed(config.seed)
-        self.model = models.build(config.model, shape, classes)
+        self.model = models.build(config.model, shape, classes, 1)  # trainers.data checks classes by the task
         for phase in config.completed_phases[1:]:
             if phase.size is not None:
                 models.require_takes(self.model, (shape[0], phase.size, phase.size), f"from epoch {phase.epoch} on")
@@ -59,7 +70,7 @@ class Replica:
         self.flat = Flat(self.model)
         self.scaler = LossScaler(config.loss_scale) if config.precision == "fp16" else None
         # not `model.compile()`, which would leave an nn.Sequential as it is: it skips forwards of torch's own modules
-        self._called: Callable[[torch.Tensor], Any] = torch.compile(self.model) if config.compile else self.model
+        self._called: Callable[[Any], Any] = torch.compile(self.model) if config.compile else self.model
         self.require_same("the initial weights")
         torch.manual_seed(config.seed + 1 + comm.rank)  # dropout differs between workers
 
@@ -78,9 +89,10 @@ class Replica:
                 before gradients are sent.
 
         Returns:
-            This worker's shares of the mean loss and accuracy: their sums over the workers are the means.
+            This worker's shares of the mean loss and accuracy: their sums over the workers are the means. The accuracy
+            is NaN if the task has none.
         """
-        if not len(batch.labels):
+        if not batch.rows:
             with watch("backward"):
                 self.flat.gradients.zero_()
                 self._join_normalisation(batch.inputs, self.config.batch.accumulate)
@@ -89,22 +101,22 @@ class Replica:
         losses = correct = 0.0
         pieces = split_batch(batch, self.config.batch.accumulate)
         self._join_normalisation(batch.inputs, self.config.batch.accumulate - len(pieces))
-        hidden = HiddenState(self.model, len(pieces), len(batch.labels))
+        hidden = HiddenState(self.model, len(pieces), batch.rows)
         for number, (inputs, targets) in enumerate(pieces, 1):
             with watch("data"):
                 inputs, targets = self._move_to_device(inputs, targets)
             with watch("forward"):
                 hidden.begin()
-                logits, labels = flatten_scores(self._compute_outputs(inputs), targets)
+                outputs = self._compute_outputs(inputs)
                 hidden.end()
-                loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
+                loss = self.task.sum_losses(outputs, targets) / batch.total
             with watch("backward"):
                 if number == 1:
                     self.flat.gradients.zero_()
                 if number == len(pieces) and on_last_backward is not None and self.scaler is None:
                     on_last_backward()
                 (loss * scale).backward()
-                correct += float((logits.detach().argmax(1) == labels).sum())
+                correct += self.task.count_correct(outputs, targets)
                 losses += float(loss.detach())
         return losses, correct / batch.total
 
@@ -134,17 +146,21 @@ class Replica:
         self.scaler.unmeasured = measured and not usable
         return usable
 
-    def _move_to_device(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _move_to_device(self, inputs: Any, labels: Any) -> tuple[Any, Any]:
         """Move a batch to the device, with the memory layout that the model expects."""
-        inputs, labels = inputs.to(self.device), labels.to(self.device)
+        return map_tensors(self._move_inputs, inputs), map_tensors(lambda each: each.to(self.device), labels)
+
+    def _move_inputs(self, inputs: torch.Tensor) -> torch.Tensor:
+        inputs = inputs.to(self.device)
         if self.config.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return inputs, labels
+        return inputs
 
-    def _compute_outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+    def _compute_outputs(self, inputs: Any) -> Any:
+        """Return what the model returns, with its floating-point tensors as float32."""
         try:
             with autocast(self.config.precision, self.device):
-                outputs: torch.Tensor = self._called(inputs)
+                outputs = self._called(inputs)
         except Exception as error:
             if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
                 raise UsageError(
@@ -156,17 +172,18 @@ class Replica:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 raise UsageError(f"compile=true: {reason}; valid is false for this model on this machine") from error
             raise
-        return outputs.float()
+        return map_tensors(_to_float32, outputs)
 
-    def _join_normalisation(self, inputs: torch.Tensor, times: int) -> None:
+    def _join_normalisation(self, inputs: Any, times: int) -> None:
         """Take part `times` times in the sums of synchronised batch normalisation, without samples or gradients."""
         if self.normalising is None:
             return
-        sample = inputs.new_zeros((1, *inputs.shape[1:]))
+        sample = map_tensors(lambda each: each.new_zeros((1, *each.shape[1:])), inputs)
         for _ in range(times):
             with self.normalising.exclude_samples():
-                outputs = self._compute_outputs(self._move_to_device(sample, sample)[0])
-                outputs.backward(torch.zeros_like(outputs))
+                outputs = list_tensors(self._compute_outputs(map_tensors(self._move_inputs, sample)))
+                reached = [each for each in outputs if each.requires_grad]
+                torch.autograd.backward(reached, [torch.zeros_like(each) for each in reached])
 
     def take_extra_bytes(self) -> float:
         """Return the bytes that this worker has sent since the last call in addition to gradients: for synchronised
@@ -178,25 +195,26 @@ class Replica:
         return sent
 
     @torch.no_grad()
-    def evaluate(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
-        """Return mean loss and accuracy over the test set after an epoch; each worker evaluates a part of the test set.
+    def evaluate(self, feed: Feed, epoch: int = 1) -> Scores:
+        """Return loss and metrics over the test set after an epoch; each worker evaluates a part of the test set.
 
         With batch_norm=averaged, the running statistics of batch normalisation, which each worker computes from its own
         batches, are first averaged over the workers, so that all evaluate the same model. With batch_norm=local, each
         worker uses its own statistics; with batch_norm=synchronised, they are the same already.
+
+        Raises:
+            UsageError: the outputs do not suit the task, or its metrics have other names on other workers.
         """
         if self.config.batch_norm == "averaged":
             self._average_buffers()
-        sums = self._judge(feed.read_test_set(epoch))
-        total = np.empty_like(sums)
-        self.comm.Allreduce(sums, total)
-        return float(total[0] / total[2]), float(total[1] / total[2])
+        return self.task.summarise(self._add_up(self._judge(feed.read_test_set(epoch))))
 
     @torch.no_grad()
-    def evaluate_alone(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
-        """Return mean loss and accuracy of this worker's own model over the whole test set, without other workers."""
-        loss, correct, labels = self._judge(feed.read_test_set(epoch, whole=True))
-        return float(loss / labels), float(correct / labels)
+    def evaluate_alone(self, feed: Feed, epoch: int = 1) -> Scores:
+        """Return loss and metrics of this worker's own model over the whole test set, without other workers."""
+        sums = self._judge(feed.read_test_set(epoch, whole=True))
+        assert sums is not None, "the test set is empty"
+        return self.task.summarise(sums)
 
     @contextlib.contextmanager
     def keep_buffers(self) -> Iterator[None]:
@@ -208,20 +226,28 @@ class Replica:
             for buffer, value in before:
                 buffer.copy_(value)
 
-    def _judge(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> np.ndarray:
-        """Evaluate batches; return the sum of losses, the number of correct predictions, and that of labels, (3,)."""
+    def _judge(self, batches: Iterable[tuple[Any, Any]]) -> Sums | None:
+        """Return the sums of the task over these batches; None if there are none."""
         self.model.eval()
-        sums = np.zeros(3)
+        sums: Sums | None = None
         for batch in batches:
             inputs, targets = self._move_to_device(*batch)
-            logits, labels = flatten_scores(self._compute_outputs(inputs), targets)
-            sums += (
-                float(F.cross_entropy(logits, labels, reduction="sum")),
-                float((logits.argmax(1) == labels).sum()),
-                float((labels != IGNORED).sum()),
-            )
+            sums = self.task.add(sums, self.task.judge(self._compute_outputs(inputs), targets))
         self.model.train()
         return sums
+
+    def _add_up(self, mine: Sums | None) -> Sums:
+        """Add up the sums of all workers; some may have none. All workers call this."""
+        if names := self.task.fixed:
+            sums = np.zeros(len(names)) if mine is None else np.array([float(mine[name]) for name in names])
+            total = np.empty_like(sums)
+            self.comm.Allreduce(sums, total)
+            return dict(zip(names, total, strict=True))
+        everyone: Sums | None = None
+        for sums_of_one in self.comm.allgather(mine):
+            everyone = everyone if sums_of_one is None else self.task.add(everyone, sums_of_one, "worker")
+        assert everyone is not None, "the test set is empty"
+        return everyone
 
     def _average_buffers(self) -> None:
         buffers = [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
@@ -286,13 +312,12 @@ class Replica:
         set_generators(state["rng"], self.device)
 
 
-def split_batch(batch: Batch, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def split_batch(batch: Batch, count: int) -> list[tuple[Any, Any]]:
     """Split a batch into `count` pieces of inputs and labels of similar size; fewer pieces if there are fewer
     samples."""
-    count = min(count, len(batch.labels))
-    return list(zip(batch.inputs.tensor_split(count), batch.labels.tensor_split(count), strict=True))
+    count = min(count, batch.rows)
+    return list(zip(split_rows(batch.inputs, count), split_rows(batch.labels, count), strict=True))
 
 
-def flatten_scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Reshape outputs to (n, classes) and labels to (n,), because language models have outputs for every position."""
-    return outputs.reshape(-1, outputs.shape[-1]), labels.reshape(-1)
+def _to_float32(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor

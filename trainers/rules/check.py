@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from gradsweep import targets
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.parameters import InvalidParameter
 from trainers.config.groups import get_name
@@ -13,9 +14,10 @@ from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import Hierarchical, ParameterServer
 from trainers.rules import compressors, decentralised, machine, phases, servers, training
 from trainers.rules.compressors import Combination
-from trainers.rules.rule import Condition, Rule, has, refuse
+from trainers.rules.rule import Condition, Rule, has, read, refuse
 
 _SINGLE_TENSORS = "it looks at single tensors"
+_TEXT = Condition("a data set of text", lambda run: run.dataset.kind == "text", "{dataset=}")
 _NOT_BY_LAYER = has("exchange.granularity", "bucket", "model")
 
 RULES = (
@@ -33,9 +35,21 @@ RULES = (
     ),
     Rule(
         has("partition.scheme", "label", "dirichlet"),
-        Condition("a data set of text", lambda run: run.dataset.kind == "text", "{dataset=}"),
+        _TEXT,
         "a text is not sorted into classes",
         "iid or contiguous, with which workers read beside each other alike",
+    ),
+    Rule(
+        has("task", "classification"),
+        _TEXT,
+        "a text has a label at every position",
+        "task=language, or auto",
+    ),
+    Rule(
+        has("task", "language"),
+        Condition("a data set that is no text", lambda run: run.dataset.kind not in ("text", "custom"), "{dataset=}"),
+        "its labels are no words",
+        "task=classification, or auto",
     ),
     Rule(
         has("exchange.tune", True),
@@ -82,11 +96,26 @@ def check_together(run: RunConfig) -> None:
         refuse(one, (*decentralised.COMPRESSOR_RULES, *compressors.RULES, *compressors.MEMORY_RULES))
         if (why := run.exchange.explain_unfit(compressor)) is not None:
             raise UsageError(f"compressor={compressor.name} with exchange={get_name(run.exchange)}: {why}")
+    _check_targets(run)
     _check_fit(run)
     refuse(run, RULES)
     machine.check(run)
     _check_counts(run)
     phases.check(run)
+
+
+def _check_targets(run: RunConfig) -> None:
+    """Refuse own code without a name.
+
+    Raises:
+        UsageError: names the option.
+    """
+    for key in targets.KEYS:
+        if read(run, key) == "":
+            valid = targets.FORMS
+            raise UsageError(
+                f"{key}: missing with {key.partition('.')[0]}={read(run, key.partition('.')[0])}; valid is {valid}"
+            )
 
 
 def _check_counts(run: RunConfig) -> None:
@@ -113,7 +142,7 @@ def _check_fit(run: RunConfig) -> None:
         UsageError: names the combination and what would work.
     """
     takes = run.model.takes
-    if run.dataset.kind not in (*takes, "custom"):
+    if run.dataset.kind not in (*takes, "custom"):  # what an own data set has is known when it is read
         fitting = [name for name, cls in DATASETS.items() if cls.kind in takes]
         raise UsageError(
             f"model={get_name(run.model)} with dataset={get_name(run.dataset)}: the model takes {' or '.join(takes)}, "

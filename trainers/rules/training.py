@@ -46,6 +46,7 @@ RULES = (
         _TWO_MOMENTA,
         "optimizer.momentum=0",
     ),
+    Rule(_DGC, has_above("optimizer.args.momentum", 0), _TWO_MOMENTA, "optimizer.args.momentum=0"),
     Rule(_DGC, has_above("optimizer.beta1", 0), _TWO_MOMENTA, "optimizer.beta1=0"),
     Rule(given("clip.local_norm"), given("memory.clip"), "the same gradient would be clipped twice", "one of the two"),
     Rule(

@@ -11,7 +11,7 @@ import torch
 
 from compressors.kernels import backend
 from gradsweep.run_directory import FORMAT
-from trainers import algorithms, data, topology
+from trainers import algorithms, data, tasks, topology
 from trainers.algorithms.base import Algorithm, AlgorithmSetup
 from trainers.checkpoint.keeper import Keeper
 from trainers.checkpoint.state import Training
@@ -149,7 +149,8 @@ def build_worker(config: RunConfig, comm: MPI.Comm, link: Link | None = None) ->
     training.check_length(config, feed.samples)
     backend.choose(config.kernels)
     device = choose.choose(config, comm)
-    replica = Replica(config, feed.shape, feed.classes, comm, device)
+    task = tasks.build(config.task, feed.kind, feed.task)
+    replica = Replica(config, feed.shape, feed.classes, comm, device, task)
     watch = choose.create_stopwatch(device)
     algorithm = build_algorithm(config, comm, replica, watch, link)
     return Worker(config, device, feed, lengths.steps, replica, watch, algorithm, schedules.build(config, lengths))
@@ -207,8 +208,13 @@ def _build_progress(config: RunConfig, replica: Replica, steps: int) -> Progress
     """Return the printer of progress lines, after it has printed the first line."""
     progress = Progress(config.epochs, steps)
     progress.begin(
-        f"{get_name(config.model)} on {get_name(config.dataset)}: {len(replica.flat):,} parameters, "
+        f"{_name(config.model)} on {_name(config.dataset)}: {len(replica.flat):,} parameters, "
         f"{config.workers} worker{'s' * (config.workers > 1)} on {replica.device.type}, {config.precision}, "
         f"compressor {get_name(config.compressor)}, {steps} steps"
     )
     return progress
+
+
+def _name(part: Any) -> str:
+    """Return the name of a model or data set; of one of the user's own, its target."""
+    return getattr(part, "target", None) or get_name(part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +17,15 @@ from trainers.replica.replica import Replica
 
 
 class Evaluation(NamedTuple):
-    """The result of an evaluation: loss and accuracy over the test set, and figures of the workers' own models.
+    """The result of an evaluation: loss and metrics over the test set, and figures of the workers' own models.
 
-    Loss and accuracy are those of the common model, or of the average of the workers' models.
+    Loss and metrics are those of the common model, or of the average of the workers' models. The accuracy is NaN if the
+    task has none; all other metrics are in `metrics`.
     """
 
     test_loss: float
     test_accuracy: float
+    metrics: Mapping[str, float]
     local: LocalModels | None = None
 
 
@@ -41,10 +44,10 @@ def evaluate(options: object, algorithm: Algorithm, replica: Replica, feed: Feed
             return Evaluation(*replica.evaluate(feed, epoch))
     values = replica.flat.values
     own = values.clone()
-    judged = replica.evaluate_alone(feed, epoch) if options.evaluate_local else (math.nan, math.nan)
+    judged = replica.evaluate_alone(feed, epoch)[:2] if options.evaluate_local else (math.nan, math.nan)
     with algorithm.use_evaluation_parameters(), replica.keep_buffers():
         distance = float(torch.linalg.vector_norm(own.sub_(values), dtype=torch.float64))
         together = replica.evaluate(feed, epoch)
     everyone = np.empty((replica.comm.size, 3))
     replica.comm.Allgather(np.array([*judged, distance]), everyone)
-    return Evaluation(*together, LocalModels(*everyone.T))
+    return Evaluation(*together, LocalModels(*everyone.T, are_judged=options.evaluate_local))

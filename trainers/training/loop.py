@@ -91,8 +91,9 @@ def _train_epoch(run: Assembly, position: Position) -> Position:
     run.recorder.combine()
     if epoch % run.config.evaluate_every == 0 or position.step == run.steps:
         started = time.perf_counter()
-        loss, accuracy, local = evaluate(run.config.algorithm, run.algorithm, run.replica, run.feed, epoch)
-        run.recorder.record_epoch(epoch, position.step, lr, loss, accuracy, time.perf_counter() - started, local)
+        loss, accuracy, metrics, local = evaluate(run.config.algorithm, run.algorithm, run.replica, run.feed, epoch)
+        took_s = time.perf_counter() - started
+        run.recorder.record_epoch(epoch, position.step, lr, loss, accuracy, took_s, local, metrics)
         run.schedule.observe(loss)
     position = Position(epoch + 1, 0, position.step)
     if position.step < run.steps:

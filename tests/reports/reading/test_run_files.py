@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 import reports
-from gradsweep import csv_columns, errors, files, planned_runs, run_directory
+from gradsweep import csv_columns, errors, files, run_directory
+from gradsweep.sweeps import planned_runs
 from reports.building.sweep_report import build_report
 from reports.reading import csv_rows
 from reports.reading.columns import RUN_COLUMNS

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from gradsweep import files, planned_runs, run_directory
+from gradsweep import files, run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run, runs_of
-from gradsweep.sweep_lock import LOCK, read_lock_owner
+from gradsweep.sweeps import planned_runs
+from gradsweep.sweeps.sweep_lock import LOCK, read_lock_owner
 from sweep.__main__ import main
 from sweep.directory import completion, requests, run_identity, run_layout
 from sweep.directory.requests import CANCEL, RESUME, Inbox, Request

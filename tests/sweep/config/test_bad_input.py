@@ -163,7 +163,7 @@ BAD_INPUT = [
     ),
     ("compressor=svd exchange.granularity=model", "compressor=svd with .*valid is exchange.granularity=layer"),
     ("-m seed=range(0)", "the grid has no points: .*"),
-    ("+sweep.foo=1", "sweep.foo: unknown key; valid is one of the 28 keys that .*"),
+    ("+sweep.foo=1", "sweep.foo: unknown key; valid is one of the 29 keys that .*"),
     ("mpi.environment.A=b", "mpi.environment.A.*: unknown key; valid is one of OMPI_.*, or a new one with . before it"),
     ("hydra.job.env_set.A=b", "hydra.job.env_set.A.*: unknown key; valid is a new one with . before it"),
     ("sweep.wait=perhaps", "sweep.wait=perhaps: valid is true or false"),

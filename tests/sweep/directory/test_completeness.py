@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from gradsweep import csv_columns, failure_causes, files, planned_runs, run_directory
+from gradsweep import csv_columns, failure_causes, files, run_directory
 from gradsweep.run_directory import Run
+from gradsweep.sweeps import planned_runs
 from sweep.directory import completion, run_layout
 from sweep.directory.result_check import judge_result
 from sweep.directory.run_identity import Point

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gradsweep import planned_runs, run_directory
+from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run, runs_of
+from gradsweep.sweeps import planned_runs
 from sweep.__main__ import main
 from sweep.console.console import Output, Verbosity
 from sweep.console.messages import show_failures

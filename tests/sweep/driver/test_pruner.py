@@ -14,6 +14,7 @@ from gradsweep import csv_columns, files, run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
+from sweep.config.optuna_defaults import choose_direction
 from sweep.directory import completion, run_layout
 from sweep.directory.run_identity import Point
 from sweep.driver import pruner
@@ -56,6 +57,13 @@ def test_the_value_that_counts(tmp_path: Path) -> None:
     ("settings", "line"),
     [
         ({"metric": "acuracy"}, "sweep.metric=acuracy: did you mean accuracy? valid is one of accuracy, "),
+        ({"metric": "f1"}, "sweep.metric=f1: valid is one of accuracy, "),
+        ({"metric": "f-1", "goal": "maximize"}, "sweep.metric=f-1: valid is one of accuracy, "),
+        ({"metric": "f1", "goal": "more"}, "sweep.goal=more: valid is one of maximize, minimize or null"),
+        (
+            {"metric": "r2", "goal": "minimize"},
+            "sweep.goal=minimize: valid is null: sweep.metric=r2 is to maximize in any",
+        ),
         ({"prune": "mean"}, "sweep.prune=mean: valid is median or null"),
         ({"prune_startup": 0}, "sweep.prune_startup=0: valid is an integer from 1 up"),
         ({"prune_warmup": -1}, "sweep.prune_warmup=-1: valid is an integer from 0 up"),
@@ -76,6 +84,21 @@ def test_without_optuna_there_is_no_pruning(monkeypatch: pytest.MonkeyPatch) -> 
     SweepSettings().check()
     with pytest.raises(UsageError, match=r"sweep.prune=median: needs Optuna \(.*\); valid is null"):
         SweepSettings(prune="median").check()
+
+
+def test_metrics_of_an_own_task_are_read_like_others(tmp_path: Path) -> None:
+    SweepSettings(metric="f1", goal="maximize").check()
+    SweepSettings(metric="f1", goal="minimize").check()
+    run = Run(tmp_path)
+    rows = [{"epoch": epoch, "test_f1": epoch / 4, "test_mae": 5 - epoch} for epoch in (1, 2)]
+    files.append_rows(run.path(run_directory.EPOCHS), (*csv_columns.EPOCH_COLUMNS, "test_f1", "test_mae"), rows)
+    assert metrics.read_epochs(run, "f1") == {1: 0.25, 2: 0.5} and metrics.read_epochs(run, "mae") == {1: 4.0, 2: 3.0}
+    files.write_json(run.path(run_directory.STATE), {"status": run_directory.DONE})
+    files.write_json(run.path(run_directory.RESULT), {"loss": 5, "metrics": {"f1": 0.5, "mae": 3, "steps": 1}})
+    assert [metrics.read_value(run, name) for name in ("f1", "mae", "loss")] == [0.5, 3.0, 5.0]
+    assert math.isnan(metrics.read_value(run, "r2")) and math.isnan(metrics.read_value(Run(tmp_path / "no"), "f1"))
+    goals = [choose_direction(*given) for given in (("f1", "maximize"), ("f1", "minimize"), ("r2",), ("mae", None))]
+    assert goals == ["maximize", "minimize", "maximize", "minimize"]
 
 
 Sweeping = Callable[..., dict[str, Run]]

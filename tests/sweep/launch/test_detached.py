@@ -15,7 +15,7 @@ import pytest
 
 from gradsweep import run_directory
 from gradsweep.run_directory import runs_of
-from gradsweep.sweep_lock import read_lock_owner
+from gradsweep.sweeps.sweep_lock import read_lock_owner
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import SLEEP, end_launcher
 

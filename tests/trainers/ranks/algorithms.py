@@ -28,6 +28,7 @@ from trainers.optimizers.sgd import SGD
 from trainers.options.datasets import Digits
 from trainers.replica.replica import DifferentWeights, Replica
 from trainers.rules.resolve import resolve
+from trainers.tasks.base import Scores
 from trainers.training import assembly, loop
 
 COMM = MPI.COMM_WORLD
@@ -324,7 +325,7 @@ def whole_runs(folder: str) -> None:
     data.load(Digits(), Path(folder))
     evaluate = Replica.evaluate
 
-    def judged(replica: Replica, feed: Feed, epoch: int = 1) -> tuple[float, float]:
+    def judged(replica: Replica, feed: Feed, epoch: int = 1) -> Scores:
         replica.require_same("the parameters that are judged")
         return evaluate(replica, feed, epoch)
 

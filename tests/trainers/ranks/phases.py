@@ -22,6 +22,7 @@ from trainers.data.feeds import Batch, Feed
 from trainers.mpi import stopping
 from trainers.replica.replica import Replica
 from trainers.rules.resolve import resolve
+from trainers.tasks.base import Scores
 from trainers.training import assembly, loop
 
 COMM = MPI.COMM_WORLD
@@ -44,7 +45,7 @@ class Watched(Replica):
         return super().compute_gradient(batch, *others)
 
     @torch.no_grad()
-    def evaluate(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
+    def evaluate(self, feed: Feed, epoch: int = 1) -> Scores:
         Watched.tested.append(0)
         self._reached("test", len(Watched.tested))
         return super().evaluate(feed, epoch)

@@ -97,7 +97,7 @@ def synchronised() -> None:
     together.require_same("the weights")
     everyone = COMM.allgather([buffer.tolist() for buffer in together.model.buffers()])
     assert all(one == everyone[0] for one in everyone)
-    assert np.allclose(together.evaluate(shard), alone.evaluate(whole), rtol=1e-5)
+    assert np.allclose(together.evaluate(shard)[:2], alone.evaluate(whole)[:2], rtol=1e-5)
 
 
 def statistics() -> None:

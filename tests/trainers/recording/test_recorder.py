@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gradsweep import csv_columns, run_directory, timed_steps
+from gradsweep.errors import UsageError
 from trainers.devices.stopwatch import Stopwatch
 from trainers.devices.yardstick import Reading
 from trainers.exchange.base import Traffic
@@ -127,7 +128,7 @@ def test_the_models_of_workers_that_differ(tmp_path: Path) -> None:
     assert (figures["accuracy"], figures["local_accuracy"], figures["local_accuracy_least"]) == (0.9, 0.625, 0.5)
     assert figures["consensus_distance"] == pytest.approx(math.sqrt(12.5))
 
-    distances = LocalModels(*(np.full(2, math.nan) for _ in range(2)), distance=np.array([0.0, 0.0]))
+    distances = LocalModels(*(np.full(2, math.nan) for _ in range(2)), np.array([0.0, 0.0]), are_judged=False)
     note(recorder, 3, loss=1)
     recorder.combine()
     recorder.record_epoch(3, 1, 0.1, 0.7, 0.9, 2.0, distances)
@@ -138,6 +139,28 @@ def test_the_models_of_workers_that_differ(tmp_path: Path) -> None:
     again.load_state_dict(recorder.state_dict())
     figures = again.figures()
     assert figures["local_accuracy"] is None and figures["consensus_distance"] == 0.0
+
+
+def test_metrics_of_a_task_are_columns_at_the_end(tmp_path: Path) -> None:
+    """In their first order, also after a resume; an accuracy that there is not is an empty field and null."""
+    recorder = Recorder(Twins(), tmp_path, gradient_bytes=400, warmup_steps=2)  # type: ignore[arg-type]
+    note(recorder, 1, loss=1)
+    recorder.combine()
+    recorder.record_epoch(1, 1, 0.1, 0.7, math.nan, 2.0, metrics={"mae": 0.5, "r2": math.nan})
+    again = Recorder(Twins(), tmp_path, gradient_bytes=400, warmup_steps=2)  # type: ignore[arg-type]
+    again.load_state_dict(recorder.state_dict())
+    note(again, 2, loss=1)
+    again.combine()
+    again.record_epoch(2, 2, 0.1, 0.6, math.nan, 2.0, metrics={"r2": 0.9, "mae": 0.25})
+    first, second = rows(tmp_path / run_directory.EPOCHS)
+    assert tuple(first) == (*csv_columns.EPOCH_COLUMNS, "test_mae", "test_r2")
+    assert (first["test_accuracy"], first["test_mae"], first["test_r2"]) == ("", "0.5", "")
+    assert (second["test_mae"], second["test_r2"]) == ("0.25", "0.9")
+    figures = again.figures()
+    assert figures["metrics"] == {"mae": 0.25, "r2": 0.9} and math.isnan(figures["accuracy"])
+    assert "metrics" not in Recorder(Twins(), tmp_path, gradient_bytes=4, warmup_steps=2).figures()  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="^task: the metrics were mae, r2, and are mae after epoch 3$"):
+        again.record_epoch(3, 2, 0.1, 0.6, math.nan, 2.0, metrics={"mae": 0.25})
 
 
 def test_a_run_shorter_than_its_warm_up_is_measured_as_a_whole(recorder: Recorder) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 
-def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
     """Return the same structure with `function` applied to each tensor; whatever is neither stays as it is."""
     if isinstance(value, torch.Tensor):
         return function(value)
