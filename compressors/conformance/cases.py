@@ -231,8 +231,8 @@ def every_compressor(test: Test) -> Test:
                 except Exception as error:
                     failures[case_name((name, options))] = error
         if failures:
-            for name, error in failures.items():
-                print(f"{name}:", *traceback.format_exception(error), sep="\n")
+            for name, failure in failures.items():
+                print(f"{name}:", *traceback.format_exception(failure), sep="\n")
             raise AssertionError(f"{', '.join(failures)}: {next(iter(failures.values()))}")
         if len(skips) == len(cases):
             raise skips[0]

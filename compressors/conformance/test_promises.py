@@ -121,7 +121,8 @@ def test_payloads_of_summable_compressors_can_be_added(compressor: Compressor, s
     found = workers(compressor, gradients)
     payloads = [worker.compress(x, key(worker=i)) for i, (worker, x) in enumerate(zip(found, gradients, strict=True))]
     total = torch.stack([payload.view(dtype) for payload in payloads]).sum(0, dtype=dtype).view(torch.uint8)
-    apart = sum(worker.decompress(one, gradients[0], key()) for worker, one in zip(found, payloads, strict=True))
+    decoded = [worker.decompress(one, gradients[0], key()) for worker, one in zip(found, payloads, strict=True)]
+    apart = torch.stack(decoded).sum(0)
     tolerance = 1e-2 if dtype.itemsize == 2 else 1e-5
     for worker in found:
         assert torch.allclose(worker.decompress(total, gradients[0], key(worker=7)), apart, tolerance, tolerance)
@@ -281,9 +282,9 @@ def test_the_state_can_be_saved_in_the_middle_of_a_run(compressor: Compressor) -
     expected, again = (run(one, range(BEFORE, BEFORE + AFTER)) for one in (first, second))
     third.load_state_dict(saved)  # which neither has changed in the meantime
     assert set(saved) == set(kept) == set(third.state_dict())
-    for unit, named in third.state_dict().items():
-        assert set(named) == set(kept[unit])
-        assert all(torch.equal(named[name], kept[unit][name]) for name in named)
+    for text, named in third.state_dict().items():
+        assert set(named) == set(kept[text])
+        assert all(torch.equal(named[name], kept[text][name]) for name in named)
     without = run(nobody, range(BEFORE, BEFORE + AFTER))
     for unit in UNITS:
         assert are_equal(again[unit], expected[unit])
