@@ -20,7 +20,7 @@ from gradsweep.options.hints import did_you_mean, one_of
 from trainers import models
 from trainers.config.groups import GROUPS, get_name
 from trainers.config.run_config import RunConfig, parse
-from trainers.data import SOURCES, build_feed, prepare
+from trainers.data import build_feed, prepare
 from trainers.data.try_out import check_metric, try_own_code
 from trainers.models.fitting import check_fits
 from trainers.options.datasets import Custom
@@ -34,7 +34,7 @@ def main() -> int:
         prog="python -m trainers.data",
         description="Download data sets and make their arrays ready before ranks start; quick where they are.",
     )
-    datasets = {name: cls for name, cls in GROUPS["dataset"].items() if cls in SOURCES}
+    datasets = {name: cls for name, cls in GROUPS["dataset"].items() if cls is not Custom}
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(datasets))
     parser.add_argument("--root", type=Path, default=Path("data"), help="where data sets are kept (default: data)")
     parser.add_argument("--download", action="store_true", help="fetch what is missing, where its publisher offers it")

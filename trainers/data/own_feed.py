@@ -124,6 +124,9 @@ class SampleFeed(Feed):
             self._loaders.read([(0, np.arange(first, min(first + self._each, mine.stop))) for first in firsts]),
         )
 
+    def read_sample(self, count: int) -> tuple[Any, Any]:
+        return self._source.read_now((0, np.arange(min(count, self.tests))))
+
     def _accept(self, batch: Any) -> tuple[Any, Any]:
         if isinstance(batch, UsageError):
             raise batch

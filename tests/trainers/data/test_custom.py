@@ -199,16 +199,22 @@ def build():
     assert np.allclose(inputs.numpy(), dense) and feed.shape == (50,) and labels.tolist() == [0, 1] * 10
 
 
+def _keys() -> list[int]:
+    """The state of numpy's global generator."""
+    state: Any = np.random.get_state()
+    return list(state[1])
+
+
 def test_samples_are_the_same_on_any_worker_in_any_process_and_after_a_resume(own: Own) -> None:
     """Also where a data set draws random numbers; and the global generators are as they were."""
     name = own(NOISY)
     feed = feed_of(name)
     assert (feed.shape, feed.kind, feed.task, feed.classes) == ((3, 8, 8), "images", "classification", 5)
     torch.manual_seed(3), np.random.seed(3), random.seed(3)
-    states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    states = torch.get_rng_state(), _keys(), random.getstate()
     alone, tested = epoch_of(feed, 2), list(feed.read_test_set())
     assert torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[2]
-    assert np.random.get_state()[1].tolist() == states[1]
+    assert _keys() == states[1]
     rows = torch.cat([inputs.amin((1, 2, 3)) // 10 for inputs, *_ in alone]).long()
     assert sorted(rows.tolist()) == list(range(23)) and rows.tolist() != list(range(23))
     assert torch.equal(torch.cat([labels for _, labels, _ in alone]), rows % 5)

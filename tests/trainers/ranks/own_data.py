@@ -28,7 +28,7 @@ def main(target: str, directory: str) -> None:
     assert len(set(weights)) == 1
 
 
-def train(target: str, directory: Path, loaders: int, stops: int) -> tuple[bytes, list[tuple[str, ...]], Any]:
+def train(target: str, directory: Path, loaders: int, stops: int) -> tuple[bytes, list[Any], Any]:
     """Train a run, which is stopped so many times; return its weights, the losses of its steps, and its result."""
     from mpi4py import MPI
 
@@ -59,7 +59,7 @@ def train(target: str, directory: Path, loaders: int, stops: int) -> tuple[bytes
         assemblies.append(assemble(*arguments))
         return assemblies[-1]
 
-    loop.assemble = keep
+    loop.assemble = keep  # type: ignore[assignment]
     try:
         for attempt in range(stops + 1):
             stopping.forget()
