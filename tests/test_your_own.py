@@ -49,7 +49,7 @@ def test_the_page_is_a_sweep_in_a_directory_of_ones_own(tmp_path: Path) -> None:
         typed = re.sub(r"^gradsweep(?= -m | \w+=)", PROGRAM, command)
         done = subprocess.run(["bash", "-c", typed], cwd=tmp_path, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
-    sweeps = sorted((tmp_path / "output").glob("*/*/"))
+    sweeps = sorted(path.parent for path in (tmp_path / "output").glob(f"*/*/{run_directory.SWEEP}"))
     runs = [run for sweep in sweeps for run in run_directory.runs_of(sweep)]
     assert len(runs) >= 2 and {run.status() for run in runs} == {run_directory.DONE}
     for run in runs:

@@ -21,6 +21,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "SGD": {"momentum": 0.9, "nesterov": True},
     "AdamW": {"betas": [0.8, 0.9], "amsgrad": True},
     "Rprop": {},
+    "Adam": {"fused": True},
     "Adafactor": {},
     "NAdam": {"weight_decay": 0.1},
 }

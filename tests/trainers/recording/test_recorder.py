@@ -159,6 +159,8 @@ def test_metrics_of_a_task_are_columns_at_the_end(tmp_path: Path) -> None:
     figures = again.figures()
     assert figures["metrics"] == {"mae": 0.25, "r2": 0.9} and math.isnan(figures["accuracy"])
     assert "metrics" not in Recorder(Twins(), tmp_path, gradient_bytes=4, warmup_steps=2).figures()  # type: ignore[arg-type]
+    note(again, 3, loss=1)
+    again.combine()
     with pytest.raises(UsageError, match="^task: the metrics were mae, r2, and are mae after epoch 3$"):
         again.record_epoch(3, 2, 0.1, 0.6, math.nan, 2.0, metrics={"mae": 0.25})
 
