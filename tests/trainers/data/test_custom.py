@@ -480,6 +480,8 @@ def test_options_that_are_wrong(own: Own) -> None:
     for option, value in (("target", "no target"), ("collate", "no target"), ("classes", 1)):
         with pytest.raises(UsageError, match=rf"dataset\.{option}={value}: valid is "):
             resolve(configure(name, **{option: value}))
+    with pytest.raises(UsageError, match=r"^dataset\.target: missing with dataset=custom; valid is package"):
+        resolve(configure(name, target=""))
     real = own("def build():\n    return [(np.zeros((9, 2)), np.arange(9.0)) for _ in range(2)]")
     assert explain(real, classes=4) == "dataset.classes=4: valid is null with targets that are real numbers"
 
