@@ -38,6 +38,7 @@ COMPUTING = (
     "gradsweep/csv_columns.py",
     "gradsweep/files.py",
     "gradsweep/run_directory.py",
+    "gradsweep/script/",
     "gradsweep/disk/regular_files.py",
     "gradsweep/options/parameters.py",
     "gradsweep/timed_steps.py",

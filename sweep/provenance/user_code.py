@@ -1,7 +1,8 @@
 """The user's own code of a run: the plug-ins and targets that its config names, and what they import.
 
 Code in the directory in which the command was typed is copied into the snapshot, from which ranks import it: the files
-of plug-ins and targets, the top-level packages that hold them, and what these import from that directory. Of an
+of plug-ins and targets, the top-level packages that hold them, and what these import from that directory. So are the
+files that the command of a script names (trainer=script), with what they import from the script's directory. Of an
 installed distribution the name, the version and a hash of its files are recorded.
 """
 
@@ -17,11 +18,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gradsweep import plugins, targets
 from gradsweep.errors import UsageError, bad_value
+from gradsweep.run_directory import is_script
 from gradsweep.targets import Target
 from sweep.provenance import code_snapshot, snapshot_integrity
 from sweep.provenance.code_snapshot import Code
@@ -30,6 +32,8 @@ FACT = "user_code"
 """The key of sweep.yaml and of provenance.json for the user's code."""
 MOST_BYTES = 256 << 20
 """Bytes of code in the user's directory, at most: more is data."""
+MOST_SCRIPT_BYTES = 64 << 20
+"""Bytes of a file that the command of a script names, at most: more is data."""
 MOST_HASHED_BYTES = 64 << 20
 """Bytes of a distribution's files that are hashed; of a larger one its list of files is (RECORD)."""
 _OURS = (*code_snapshot.ROOMS, "hydra_plugins", "multirun")
@@ -81,11 +85,25 @@ def find(config: Mapping[str, Any]) -> UserCode | None:
     Raises:
         UsageError: code that the config names is not there.
     """
-    named = tuple(plugins.list_user_code(config))
+    named = (*plugins.list_user_code(config), *_list_script_files(config))
+    directories = (Path(config["trainer"]["directory"]),) if is_script(config) else targets.list_directories()
     points = plugins.read_entry_points()
     words = set(_list_texts(config)) if points else set()
     tops = {point.value.partition(":")[0].partition(".")[0] for point in points if point.name in words}
-    return _find(named, tuple(sorted(tops)), targets.list_directories()) if named or tops else None
+    return _find(named, tuple(sorted(tops)), directories) if named or tops else None
+
+
+def _list_script_files(config: Mapping[str, Any]) -> Iterator[tuple[str, Target]]:
+    """Yield the files that the command of a script names below its directory, each with its key."""
+    if not is_script(config):
+        return
+    program, *words = config["trainer"]["command"]
+    for word in [*([program] if "/" in program else []), *words]:
+        file = PurePosixPath(word)
+        path = Path(config["trainer"]["directory"], file)
+        is_below = not file.is_absolute() and ".." not in file.parts
+        if is_below and path.is_file() and path.stat().st_size <= MOST_SCRIPT_BYTES:
+            yield "trainer.command", Target(word, None, file, ())
 
 
 def _list_texts(value: Any) -> Iterator[str]:

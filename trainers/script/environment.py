@@ -15,7 +15,7 @@ from gradsweep.run_directory import ATTEMPT_VARIABLE, RUN_VARIABLE, SCRIPT_CONFI
 from gradsweep.script.ranks import find_master
 from gradsweep.targets import USER_CODE
 from trainers.config.run_config import OTHER_SECTIONS
-from trainers.rules.scripts import find_program
+from trainers.rules.scripts import check_command, find_program
 
 PREFIX = "GRADSWEEP_"
 _TAKEN = ("gpus", "trainer.command", "trainer.directory", "compressor.name", "trainer.name")
@@ -26,11 +26,14 @@ def build_command(command: Sequence[str], place: str) -> list[str]:
 
     Args:
         place: the directory in which the command is started.
+
+    Raises:
+        UsageError: the program or the directory does not exist.
     """
-    program = find_program(command[0], place)
-    assert program is not None  # checked before
     copies = [Path(part) for part in os.environ.get(USER_CODE, "").split(os.pathsep) if part]
-    return [program, *(_find_copy(word, copies) for word in command[1:])]
+    program = _find_copy(command[0], copies) if "/" in command[0] else command[0]
+    check_command([program], place)
+    return [find_program(program, place) or program, *(_find_copy(word, copies) for word in command[1:])]
 
 
 def _find_copy(word: str, copies: Sequence[Path]) -> str:

@@ -20,7 +20,6 @@ from gradsweep.run_directory import ATTEMPT_VARIABLE, CHECKPOINT, CONFIG, EPOCHS
 from gradsweep.script.ranks import find_rank_variables
 from gradsweep.text import one_line
 from trainers.mpi.process import die_with_parent, limit_threads, pin
-from trainers.rules.scripts import check_command
 from trainers.script.environment import build_command, build_environment
 from trainers.script.outcome import write_result
 from trainers.training.failure_cause import find_cause
@@ -40,7 +39,6 @@ def run_rank(directory: Path) -> int:
     try:
         config = yaml_files.read_mapping(directory / CONFIG)
         command, place = config["trainer"]["command"], config["trainer"]["directory"]
-        check_command(command, place)
         _check_ranks(config, variables)
         pin(int(variables["LOCAL_RANK"]), config["threads_per_worker"])
         limit_threads(config["threads_per_worker"])
