@@ -4,7 +4,7 @@ Commands stand in blocks, behind `$ ` or not, and in inline code; those in the t
 shorter (see `rows`). Nothing is started (tests/unstarted.py). A page that shows a command which is refused shows the
 line that refuses it under it; nothing else marks it. Not typed are a command with ... for a word, which is a part of
 one, a synopsis, whose words in [brackets] may be left out, and the pages that add classes, whose commands want them
-(tests/compressors/test_add_a_compressor.py, tests/test_plugins.py).
+(tests/compressors/test_add_a_compressor.py, tests/test_plugins.py, tests/test_your_own.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.conftest import ROOT
 from tests.test_help import programs
 
 README, GUIDE = ROOT / "README.md", ROOT / "docs/guide/README.md"
-ADDING = {ROOT / "docs/guide/add-a-compressor.md", ROOT / "docs/guide/plugins.md"}
+ADDING = {ROOT / "docs/guide" / f"{name}.md" for name in ("add-a-compressor", "plugins", "your-own")}
 PAGES = [README, GUIDE, ROOT / "CONTRIBUTING.md", *sorted(set(ROOT.glob("docs/**/*.md")) - {*ADDING, GUIDE})]
 PROGRAM = rf"(?:python (?:multirun\.py|-m (?:{'|'.join(map(re.escape, programs()))})(?![.\w]))|gradsweep(?= ))"
 COMMAND = re.compile(rf'\s*(?:\$ )?((?:[A-Z_]+=\S+ )*(?:eval "\$\()?{PROGRAM}.*)')

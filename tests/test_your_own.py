@@ -13,6 +13,7 @@ from gradsweep import run_directory
 from gradsweep.files import read_json
 from gradsweep.run_directory import Run
 from tests.conftest import ROOT
+from tests.plugin_distribution import CHUNK_TOP
 
 PAGE = (ROOT / "docs" / "guide" / "your-own.md").read_text(encoding="utf-8")
 MOST_LINES = 60
@@ -27,7 +28,8 @@ def list_files() -> dict[str, str]:
         name = saved or name
         if code:
             files[name] = code
-    return files
+    assert "[this one](add-a-compressor.md#the-class)\nas chunks.py" in PAGE
+    return files | {"chunks.py": CHUNK_TOP}
 
 
 def list_commands() -> list[str]:
