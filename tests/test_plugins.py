@@ -43,10 +43,11 @@ def run(folder: Path, *words: str, site: Path | None = None, expected: int = 0) 
 
 
 def sweep(folder: Path, *words: str, site: Path | None = None, name: str = "s", expected: int = 0) -> list[Run]:
-    """The runs of a sweep in folder/name."""
-    run(
-        folder, str(ROOT / "multirun.py"), "-m", *SMALL, f"hydra.sweep.dir={name}", *words, site=site, expected=expected
-    )
+    """The runs of a sweep in folder/name; `words` go before those of SMALL."""
+    given = {word.partition("=")[0] for word in words}
+    usual = [word for word in SMALL if word.partition("=")[0] not in given]
+    program = [str(ROOT / "multirun.py"), "-m", f"hydra.sweep.dir={name}"]
+    run(folder, *program, *usual, *words, site=site, expected=expected)
     return list(runs_of(folder / name))
 
 
