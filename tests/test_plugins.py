@@ -70,9 +70,22 @@ def test_the_page_works_as_it_stands(here: Path) -> None:
     outputs = []
     for command in commands:
         _, *words = [str(ROOT / word) if word == "multirun.py" else word for word in shlex.split(command)]
-        quick = [*SMALL[:-1]] if "multirun.py" in command else ["--repeats", "1"] if " bench " in command else []
-        suite = ["-q", "-p", "no:cacheprovider", "-k", "promises or corruption"] if "pytest" in command else []
-        outputs.append(run(here, *words, *quick, *suite)[0])
+        more: tuple[str, ...] = ()
+        if "multirun.py" in command:
+            more = QUICK
+        elif " bench " in command:
+            more = ("--repeats", "1")
+        elif "pytest" in command:
+            more = (
+                "-q",
+                "-p",
+                "compressors.conformance.options",
+                "-p",
+                "no:cacheprovider",
+                "-k",
+                "promises or corruption",
+            )
+        outputs.append(run(here, *words, *more)[0])
     assert "neighbours of which one is kept" not in outputs[0] and "ChunkTop" not in outputs[0]
     assert outputs[0].startswith("chunk_top") and "an integer from 1 up" in outputs[0]
     assert "WRONG" not in outputs[1] and outputs[1].count("ok") >= 2
