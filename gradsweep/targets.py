@@ -8,13 +8,13 @@ the directories of `USER_CODE`. Nothing is imported before `import_target` is ca
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
 import keyword
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -254,9 +254,15 @@ def describe_error(error: BaseException) -> str:
 
 def _is_library(file: str) -> bool:
     """Tell whether a file belongs to Python or to an installed package."""
-    return file.startswith(_LIBRARIES)
+    return file.startswith(_list_libraries())
+
+
+@functools.cache
+def _list_libraries() -> tuple[str, ...]:
+    import sysconfig  # 10 ms, for errors only
+
+    return tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "purelib", "platlib")})
 
 
 _SKIPPED = (__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
-_LIBRARIES = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "purelib", "platlib")})
 _SHOWN = 300  # characters of an exception's text
