@@ -42,7 +42,7 @@ def results(directory: Path) -> list[dict[str, object]]:
     return [json.loads(path.read_text()) for path in sorted(directory.glob("**/runs/*/result.json"))]
 
 
-@pytest.mark.parametrize("pack", ["false", "true"])
+@pytest.mark.parametrize("pack", ["false", pytest.param("true", marks=pytest.mark.thorough)])
 def test_a_sweep_over_own_data(multirun: Multirun, tmp_path: Path, pack: str) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     status, out, err = multirun(
