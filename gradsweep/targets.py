@@ -130,7 +130,7 @@ def import_target(key: str, text: object) -> Callable[..., Any]:
             raise bad_value(key, text, f"a name that is in it: {here} has no {attribute}", meant) from None
     if not callable(found):
         raise bad_value(key, text, f"a function or class: {target.name} is of type {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def import_module(key: str, target: Target) -> ModuleType:

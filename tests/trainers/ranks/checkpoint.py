@@ -230,13 +230,18 @@ COMPRESSORS: tuple[dict[str, Any], ...] = (
     {"name": "none"},
 )
 WARMING = {"dense_1d": True, "warmup": "list", "warmup_ratios": [1.0, 0.5]}
-SHORT: dict[str, dict[str, Any]] = {"onebit_adam": {"freeze_steps": 4}, "local_sgd": {"steps": 3}}
-"""What must come into force in a run of twelve steps."""
+SHORT: dict[str, dict[str, Any]] = {
+    "onebit_adam": {"freeze_steps": 4},
+    "local_sgd": {"steps": 3},
+    "torch": {"target": "torch.optim.AdamW", "args": {"amsgrad": True}},
+}
+"""What must come into force in a run of twelve steps, and what has no default."""
 RUNS: tuple[dict[str, Any], ...] = (
     {"exchange": {"name": "allgather", "granularity": "bucket", "bucket_mib": 0.001}},
     {"exchange": {"name": "allgather", "granularity": "model"}, "memory": "ef21"},
     {"memory": "dgc", "policy": WARMING},
     {"compressor": {"name": "redsync_threshold", "ratio": 0.05}},
+    {"task": {"name": "custom", "target": "tests.trainers.ranks.own_code:Smooth"}},
     {
         "compressor": "qsgd",
         "memory": "none",

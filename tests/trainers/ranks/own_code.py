@@ -58,6 +58,17 @@ class Pair:
         return {**found, f"worker{COMM.rank}": 1.0} if self.odd else found
 
 
+class Smooth:
+    """A loss of scores, and two metrics."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(outputs, targets, label_smoothing=0.1)
+
+    def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, Any]:
+        right = outputs.argmax(1) == targets
+        return {"accuracy": (right.sum(), len(right)), "largest": outputs.max(1).values.mean()}
+
+
 class Several(Feed):
     """Dicts of tensors, in the order of the set; a worker may have no sample."""
 
