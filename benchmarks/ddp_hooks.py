@@ -11,7 +11,8 @@ of blocks of the same round, with a 95 % interval over the rounds (trainers/race
 of the model is computed: gradients of its shapes are exchanged, and a step is little but exchange and update.
 
 torch's PowerSGD hooks get one bucket: with several, callbacks start sums in another order on each rank, and gloo ends
-with an error. torch refuses its bf16 hook without NCCL by its name; here it is called by another one.
+with an error. torch refuses its bf16 hook without NCCL by its name; here it is called by another one. The batched
+PowerSGD of torch 2.13 fails in an assertion on its own matrices; here it gets them as it expects them.
 """
 
 from __future__ import annotations
@@ -92,6 +93,15 @@ class Race(NamedTuple):
 
 def bf16_hook(group: Any, bucket: Any) -> Any:
     return default_hooks.bf16_compress_hook(group, bucket)
+
+
+def orthogonalise(matrices: torch.Tensor, epsilon: float = 0) -> None:
+    """Do what batched_powerSGD_hook asks for: torch 2.13 refuses a single matrix, which it has itself."""
+    _orthogonalise_many(matrices if matrices.ndim == 3 else matrices[None], epsilon)
+
+
+_orthogonalise_many, powerSGD_hook._orthogonalize = powerSGD_hook._orthogonalize, orthogonalise
+bf16_hook.__annotations__.clear()  # DDP refuses others than its own, and these are text
 
 
 class Contender:

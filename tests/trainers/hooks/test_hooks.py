@@ -9,7 +9,7 @@ from tests.trainers.start_ranks import run_ranks
 MODULE = "tests.trainers.ranks.hooks"
 
 LAYERS = "none fp16 bf16 qsgd topk terngrad intsgd powersgd sign adaptive_threshold"
-BUCKETS = "none fp16 qsgd topk intsgd terngrad signum sidco batched_powersgd"
+BUCKETS = "none fp16 qsgd topk intsgd terngrad sign sidco batched_powersgd"
 
 
 @pytest.mark.mpi

@@ -98,12 +98,14 @@ class Reference:
     def _cut(self, members: list[list[int]], joined: bool) -> None:
         """Begin anew with these units, whose memories come along by parameter."""
         kept: dict[int, dict[str, torch.Tensor]] = {}
+        before: dict[int, torch.Tensor] = {}
         if self.exchange is not None:
-            for unit, named in self.exchange.memory.unit_tensors.items():  # type: ignore[attr-defined]
+            for unit, named in getattr(self.exchange.memory, "unit_tensors", {}).items():
                 for key, tensor in named.items():
-                    counts = [self.named[number][1].numel() for number in self.members[unit]]
-                    for number, part in zip(self.members[unit], tensor.flatten().split(counts), strict=True):
+                    for number, part in self._cut_tensor(unit, tensor):
                         kept.setdefault(number, {})[key] = part
+            for unit, tensor in self.exchange._before.items():
+                before |= dict(self._cut_tensor(unit, tensor))
         self.members, units = members, []
         for index, numbers in enumerate(members):
             shape = [sum(self.named[number][1].numel() for number in numbers)] if joined else self.named[index][1].shape
@@ -113,11 +115,22 @@ class Reference:
         memory = memories.build(self.memory)
         self.exchange = build_exchange(self.config, COMM, units, selector, memory, 7, Stopwatch())
         for index, numbers in enumerate(members):
+            shape = units[index].gradient.shape
             if kept:
                 memory.unit_tensors[index] = {  # type: ignore[attr-defined]
-                    key: torch.cat([kept[number][key] for number in numbers]).view(units[index].gradient.shape)
-                    for key in kept[numbers[0]]
+                    key: torch.cat([kept[number][key] for number in numbers]).view(shape) if tensor.ndim else tensor
+                    for key, tensor in kept[numbers[0]].items()
                 }
+            if before:
+                self.exchange._before[index] = torch.cat([before[number] for number in numbers])
+
+    def _cut_tensor(self, unit: int, tensor: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
+        """Return the part of each parameter of a unit, or a scalar for each."""
+        numbers = self.members[unit]
+        if not tensor.ndim:
+            return [(number, tensor) for number in numbers]
+        parts = tensor.flatten().split([self.named[number][1].numel() for number in numbers])
+        return list(zip(numbers, parts, strict=True))
 
     def mean(self, step: int, members: list[list[int]], joined: bool) -> Traffic:
         """Compute and average the gradients of a step."""
