@@ -47,7 +47,7 @@ class JoinedUnit(Unit):
         object.__setattr__(self, "_parameters", bucket.parameters)
 
     @property
-    def values(self) -> torch.Tensor:  # type: ignore[override]
+    def values(self) -> torch.Tensor:
         """A copy of the parameters, one after another."""
         parameters: list[torch.Tensor] = self.__dict__["_parameters"]
         return torch.cat([parameter.detach().reshape(-1) for parameter in parameters])

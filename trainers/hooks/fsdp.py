@@ -116,7 +116,7 @@ def hsdp_hook(
         memory=memory,
         policy=policy,
         exchange=exchange,
-        exchanges={name: ("part_mib",) for name in OVERLAPPING} | TWO_PHASE,
+        exchanges={**dict.fromkeys(OVERLAPPING, ("part_mib",)), **TWO_PHASE},
         granularity="bucket",
         workers=check_connected(NODES, process_group),
         seed=seed,

@@ -14,7 +14,7 @@ from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean
 from gradsweep.options.parameters import InvalidParameter, from_mapping
 from trainers.gradients.units import can_join_layers
-from trainers.options.exchanges import EXCHANGES, Exchange
+from trainers.options.exchanges import EXCHANGES, Exchange, Sharded
 from trainers.rules import check
 from trainers.rules.compressors import MEMORY_RULES, RULES, Combination, choose_exchange
 from trainers.rules.rule import refuse
@@ -42,8 +42,9 @@ class Method:
 
     @property
     def joins_layers(self) -> bool:
-        """Whether a bucket of layers has the same numbers as its layers."""
-        return can_join_layers(self.policy, self.compressor, self.memory)
+        """Whether a bucket of layers has the same numbers as its layers, and needs no owners for them."""
+        shards = isinstance(self.exchange, Sharded)
+        return not shards and can_join_layers(self.policy, self.compressor, self.memory)
 
     @property
     def needs_lr(self) -> bool:
@@ -94,12 +95,11 @@ def build_method(
         built = _build("compressor", compressors.build, compressor, options)
     if not isinstance(memory, Memory):
         memory = _build("memory", memories.build, *_split("memory", memory))
-    if not isinstance(policy, Policy):
-        policy = _check("policy", lambda: from_mapping(Policy, policy or {}))
+    rules = policy if isinstance(policy, Policy) else _build_policy(policy)
     for key, number, least in (("seed", seed, 0), ("measure_every", measure_every, 0)):
         if not isinstance(number, int) or number < least:
             raise bad_value(key, number, f"an integer from {least} up")
-    method = Method(built, memory, policy, Exchange(), seed, measure_every)
+    method = Method(built, memory, rules, Exchange(), seed, measure_every)
     method = dataclasses.replace(method, exchange=_build_exchange(method, exchange, exchanges, granularity, overlap))
     _check_together(method, workers)
     return method
@@ -118,6 +118,13 @@ def _build(key: str, build: Callable[..., T], name: str, options: Mapping[str, A
     if not isinstance(name, str):
         raise bad_value(key, name, "a name")
     return _check(key, lambda: build(name, **options))
+
+
+def _build_policy(given: Mapping[str, Any] | None) -> Policy:
+    if not (given is None or isinstance(given, Mapping)):
+        raise bad_value("policy", given, "a mapping with keys of a config's policy")
+    policy: Policy = _check("policy", lambda: from_mapping(Policy, dict(given or {})))
+    return policy
 
 
 def _check(key: str, build: Callable[[], T]) -> T:

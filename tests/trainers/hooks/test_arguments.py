@@ -51,6 +51,7 @@ def test_without_a_process_group() -> None:
             "compressor=sign with memory=residual: it sends",
         ),
         ({"compressor": "qsgd", "memory": "dgc"}, "compressor=qsgd with memory=dgc: momentum is cleared"),
+        ({"policy": "dense_1d"}, "policy=dense_1d: valid is a mapping with keys of a config's policy"),
         ({"policy": {"min_element": 3}}, "policy.min_element=3: did you mean min_elements?"),
         ({"compressor": "qsgd", "policy": {"warmup": "exponential"}}, "policy.warmup=exponential: valid is none"),
         (
