@@ -32,7 +32,11 @@ NAME = re.compile(rf"{PROGRAM}(?: [a-z]+)?")
 """Of a program or of one of its commands: no more is typed where a text only speaks of it."""
 COMMENT = re.compile(r"\s{2,}\S.*| +# .*")
 PART = re.compile(r"[A-Z\s]\.\.\.(?!\S)|\s\[[A-Z-]|->")
-NO_COMMANDS = ["kill -USR1", 'gradsweep.load("output")']
+NO_COMMANDS = [
+    "kill -USR1",
+    'gradsweep.load("output")',
+    'model.register_comm_hook(*gradsweep.ddp_hook("topk", ratio=0.01))',
+]
 PROGRAMS = ("srun", "sbatch", "squeue", "sacct", "scancel", "scontrol", "notify-send", "mail-me")
 """Of other packages: they have to be there, no more."""
 
