@@ -225,6 +225,23 @@ def test_a_script_that_cannot_work_is_refused_in_a_line(multirun: Multirun, word
     assert (code, out, err.count("\n")) == (2, "", 1) and re.fullmatch(line, err.strip()), err
 
 
+def test_a_file_may_hold_a_script_and_its_keys(multirun: Multirun, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    text = (
+        "# @package _global_\ndefaults: [override /trainer: script]\ntrainer: {command: ['true']}\nddp: {hook: fp16}\n"
+    )
+    (tmp_path / "mine" / "experiment" / "my.yaml").write_text(text)
+    words = ["-m", "--config-dir=mine", "experiment=my", "sweep.dry_run=true"]
+    code, out, err = multirun(*words, "ddp.hook=none,fp16")
+    assert code == 0 and "2 points, 2 runs to do" in out, out + err
+    (tmp_path / "mine" / "experiment" / "my.yaml").write_text("# @package _global_\noptim: {lr: 1}\n")
+    code, out, err = multirun(*words)
+    assert code == 2 and err.startswith("optim={'lr': 1}: unknown key; did you mean optimizer? valid is one of the "), (
+        err
+    )
+    assert err.count("\n") == 1
+
+
 def test_a_dry_run_of_scripts_has_no_races(multirun: Multirun, tmp_path: Path) -> None:
     words = [
         "-m",

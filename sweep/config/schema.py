@@ -85,7 +85,9 @@ def register(run: type, groups: Mapping[str, Mapping[str, type]], folders: Seque
         ("race", RaceSettings, dataclasses.field(default_factory=RaceSettings)),
     ]
     optuna_defaults.register_defaults()
-    store.store(group="schema", name="run", node=dataclasses.make_dataclass("Config", [*whole, *parts, *own]))
+    config = OmegaConf.structured(dataclasses.make_dataclass("Config", [*whole, *parts, *own]))
+    OmegaConf.set_struct(config, False)  # a file may have groups of a script; `parse` refuses other new ones
+    store.store(group="schema", name="run", node=config)
     for group, members in groups.items():
         for name, cls in members.items():
             hydra_patches.store_on_demand(f"schema/{group}", name, partial(make_schema, cls, name))

@@ -39,6 +39,8 @@ def resolve_script(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     own = {key: value for key, value in config.items() if key not in OURS}
     for key, value in own.items():
+        if meant := did_you_mean(key, OURS):
+            raise UsageError(f"{key}={value}: unknown key; {meant}valid is another name for a group of the script")
         if not isinstance(value, Mapping):
             raise UsageError(f"{key}={value}: unknown key; valid is a key in a group of the script, as script.{key}")
     run = parse({key: value for key, value in config.items() if key in OURS})

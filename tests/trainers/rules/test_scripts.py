@@ -24,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def compose(*command: str, directory: str | None = None, **changes: Any) -> dict[str, Any]:
     trainer = {"name": "script", "command": list(command), "directory": directory}
-    own = {key: changes.pop(key) for key in ("ddp", "lr", "sweep", "race") if key in changes}
+    own = {key: changes.pop(key) for key in ("ddp", "lr", "modle", "sweep", "race") if key in changes}
     return {**compose_config(trainer=trainer, **changes), **own}
 
 
@@ -70,6 +70,10 @@ def test_where_a_script_starts_is_not_in_its_signature_and_its_keys_are(here: Pa
         ),
         ({"directory": "nowhere"}, "trainer.directory=/.*/nowhere: valid is a directory that exists"),
         ({"lr": 0.1}, "lr=0.1: unknown key; valid is a key in a group of the script, as script.lr"),
+        (
+            {"modle": {"depth": 3}},
+            r"modle=\{'depth': 3\}: unknown key; did you mean model\? valid is another name for a group of the script",
+        ),
         ({"network": "real"}, "network=real: valid is none or an emulated one with trainer=script"),
         ({"sweep": {"pack": True}}, "sweep.pack=true: valid is false with trainer=script, .*"),
         ({"race": {"mode": "only"}}, "race=only: valid is auto or off with trainer=script, .*"),

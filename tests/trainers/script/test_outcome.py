@@ -79,7 +79,10 @@ def test_steps_of_every_attempt_warm_up(run: Path) -> None:
     assert find_resumes(run) == [4]
     found = write(run, make_steps(8), result={})
     assert (found["resumed_after"], found["warmup_steps"], found["timed_steps"]) == ([4], 4, 4)
-    (run / "attempt-3").mkdir()  # began anew
+    (run / "attempt-3").mkdir()
+    files.write_json(run / "attempt-3" / "resumed.json", {"step": 4})  # attempt 2 had saved nothing
+    assert find_resumes(run) == [4]
+    (run / "attempt-4").mkdir()  # began anew
     assert find_resumes(run) == []
 
 
