@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -63,15 +64,15 @@ class TorchGroup:
         if not tensor.numel():
             return
         message = tensor.to(self.device)  # itself, unless gloo serves workers that compute on a GPU
-        dist.all_reduce(message, operation, group=self.process_group)
-        if message is not tensor:
-            tensor.copy_(message)
+        work = dist.all_reduce(message, operation, group=self.process_group, async_op=True)
+        self.complete(work, None if message is tensor else lambda: tensor.copy_(message))
 
     def gather(self, received: torch.Tensor, sent: torch.Tensor) -> None:
         """Write the `sent` of all workers, which have the same length, one after another into `received`."""
         if sent.numel():
             newer = getattr(dist, "all_gather_single", None)  # its name since torch 2.13
-            (newer or dist.all_gather_into_tensor)(received, sent, group=self.process_group)
+            collective = newer or dist.all_gather_into_tensor
+            self.complete(collective(received, sent, group=self.process_group, async_op=True))
 
     def gather_unequal(self, messages: Sequence[torch.Tensor]) -> None:
         """Send this worker's entry of `messages` to all workers, and write theirs into their entries.
@@ -84,7 +85,16 @@ class TorchGroup:
             if message.numel()
         ]
         for work in under_way:
-            work.wait()
+            self.complete(work)
+
+    def complete(self, work: Any, then: Callable[[], object] | None = None) -> None:
+        """Wait for a collective, and do what follows."""
+        work.wait()
+        if then is not None:
+            then()
+
+    def settle(self) -> None:
+        """Wait for the collectives that `complete` has not waited for: none."""
 
     def scatter(
         self,
@@ -118,3 +128,19 @@ class TorchGroup:
 
     def close(self) -> None:
         """Disconnect the workers, if the group belongs to this object. All workers call this."""
+
+
+class StartingGroup(TorchGroup):
+    """A view of a group whose sums and gatherings go on after the call, until `settle`."""
+
+    def __init__(self, group: TorchGroup) -> None:
+        super().__init__(group.backend, group.device, group.rank, group.size, group.process_group)
+        self._started: list[tuple[Any, Callable[[], object] | None]] = []
+
+    def complete(self, work: Any, then: Callable[[], object] | None = None) -> None:
+        self._started.append((work, then))
+
+    def settle(self) -> None:
+        started, self._started = self._started, []
+        for work, then in started:
+            super().complete(work, then)

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import torch
 
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange.torch_group import TorchGroup
+from trainers.exchange.torch_group import StartingGroup, TorchGroup
 from trainers.lanes.base import MessageLane
 from trainers.lanes.bundles import Room
-from trainers.lanes.collective_queue import ThreadCollectiveQueue, Work
+from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue, Work
 from trainers.lanes.gathering import Gathered, GatherLane
 from trainers.lanes.parcel import MessagePart, Parcel
 from trainers.lanes.rounds import RoundsLane
@@ -65,6 +65,24 @@ class GroupCollectiveQueue(ThreadCollectiveQueue):
         if self._stream is not None:
             with self.watch("communicate"):
                 torch.cuda.current_stream(self.comm.device).wait_stream(self._stream)
+
+
+class StartingCollectiveQueue(CollectiveQueue):
+    """A queue whose collectives start when they are posted, and go on in the threads or streams of the backend.
+
+    Sizes of payloads are waited for at once. While backward has the cores, this takes less time than a thread.
+    """
+
+    def __init__(self, group: TorchGroup, watch: Stopwatch) -> None:
+        super().__init__(group, watch)
+        self._starting = StartingGroup(group)
+
+    def post(self, work: Work) -> None:
+        work(self._starting)
+
+    def complete(self) -> None:
+        with self.watch("communicate"):
+            self._starting.settle()
 
 
 class GroupMessageLane(MessageLane):
@@ -162,6 +180,7 @@ def _gather_numbers(group: TorchGroup, own: npt.NDArray[np.uint32]) -> npt.NDArr
     """Return the numbers of all workers, which have equally many, one worker's after another."""
     received = torch.empty(group.size * own.size, dtype=torch.int32, device=group.device)
     group.gather(received, _view_numbers(group, own))
+    group.settle()
     return received.cpu().numpy().view(np.uint32)
 
 

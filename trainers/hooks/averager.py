@@ -12,6 +12,7 @@ from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.base import Exchange, ExchangeSetup
 from trainers.exchange.build import build_exchange
 from trainers.exchange.torch_group import TorchGroup
+from trainers.exchange.torch_lanes import StartingCollectiveQueue
 from trainers.exchange.torch_transport import TorchTransport
 from trainers.gradients.flat import Unit
 from trainers.hooks.method import Method
@@ -120,6 +121,8 @@ class Averager:
         if build is not None:
             self.exchange = build(setup, transport)
         else:
+            if collectives is None and getattr(method.exchange, "overlap", False):
+                collectives = StartingCollectiveQueue(group, watch)
             self.exchange = build_exchange(method.exchange, *setup, transport=transport, collectives=collectives)
 
     def begin(self, step: int, progress: Progress) -> None:

@@ -3,7 +3,7 @@
     model.register_comm_hook(*gradsweep.ddp_hook("topk", ratio=0.01, memory="residual"))
 
 DDP calls the hook with each bucket during backward, in the same order on all workers. The hook encodes the bucket's
-units at once, and a thread sends them while backward goes on. With the last bucket the exchange is completed: what is
+units at once, and starts to send them while backward goes on. With the last bucket the exchange is completed: what is
 still under way arrives, the means are decoded into the buckets, and the futures of all buckets get their results.
 """
 
