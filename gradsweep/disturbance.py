@@ -6,15 +6,103 @@ Standard library only, because all programs need it.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gradsweep.disk.regular_files import real_directories
+from gradsweep.files import read_json
+from gradsweep.run_directory import RACE_PLAN, RACES, RATIOS, Run, runs_of
 
 SLOWER = 1.10
 """A run is disturbed if its cores were slower than the best of its sweep by more than this factor for more than a tenth
 of its steps."""
 OTHERS = 0.03
 """A run is disturbed if other processes took more than this share of its cores."""
+
+
+class Heat(NamedTuple):
+    """A heat of a race: the yardstick that judges its times (`find_heat_yardsticks`), and the runs with these times."""
+
+    yardstick: Any
+    runs: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepYardsticks:
+    """The yardsticks of all runs and races in a sweep's directory.
+
+    Attributes:
+        trainings: by name of a run.
+        races: the heats of each race by its name; if several races measured a run, the times of the last one count.
+    """
+
+    trainings: Mapping[str, Any]
+    races: Mapping[str, Sequence[Heat]]
+
+    @classmethod
+    def read(cls, sweep: Path) -> SweepYardsticks:
+        trainings = {run.name: (run.result() or {}).get("yardstick") for run in runs_of(sweep)}
+        try:
+            names = sorted(real_directories(sweep / RACES))
+        except OSError:
+            names = []
+        # a run is also measured alone (sweep.remeasure), but a race of several runs takes precedence
+        found = sorted((_read_heats(Run(sweep / RACES / name)) for name in names), key=lambda race: race[1] > 1)
+        return cls(trainings, {name: heats for name, _, heats in found})
+
+    def explain_training(self, run: str) -> str | None:
+        """Return in words how others disturbed the training of a run; None as for `explain_disturbed`."""
+        return self._explain(self.trainings.get(run))
+
+    def explain_race(self, race: str) -> str | None:
+        """Return in words how others disturbed a race, at its first disturbed heat; None as for `explain_disturbed`."""
+        return next(filter(None, (self._explain(heat.yardstick) for heat in self.races.get(race, ()))), None)
+
+    def is_raced(self, run: str) -> bool:
+        """Tell whether the times of a run are those of a race."""
+        return bool(self._list_heats(run))
+
+    def explain_raced(self, run: str) -> str | None:
+        """Return in words how others disturbed the times of a run in its race; None as for `explain_disturbed`."""
+        heats = self._list_heats(run)
+        return self._explain(heats[0].yardstick) if heats else None
+
+    def _list_heats(self, run: str) -> list[Heat]:
+        """Return the heats of the race whose times of a run count, as far as they measured the run."""
+        found = ([heat for heat in heats if run in heat.runs] for heats in self.races.values())
+        return ([[]] + [heats for heats in found if heats])[-1]
+
+    def _explain(self, yardstick: Any) -> str | None:
+        return explain_disturbed(yardstick, choose_best(yardstick, self._best))
+
+    @functools.cached_property
+    def _best(self) -> dict[str, float]:
+        return find_best([*self.trainings.values(), *(heat.yardstick for race in self.races.values() for heat in race)])
+
+
+def _read_heats(race: Run) -> tuple[str, int, list[Heat]]:
+    """Return the name of a race, the number of its racers, and its heats."""
+    ratios = read_json(race.path(RATIOS)) or {}
+    # the first versions wrote no racers into ratios.json
+    racers = _as_mapping(ratios.get("racers", (read_json(race.path(RACE_PLAN)) or {}).get("racers")))
+    heats = [_as_mapping(heat) for heat in _as_list(ratios.get("heats"))]
+    found = []
+    for heat, yardstick in zip(heats, find_heat_yardsticks(heats), strict=True):
+        served = [name for racer in _as_mapping(heat.get("runs")) for name in _as_list(racers.get(racer))]
+        found.append(Heat(yardstick, frozenset(map(str, served))))
+    return race.name, len(racers), found
+
+
+def _as_mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def find_best(yardsticks: Iterable[Mapping[str, Any] | None]) -> dict[str, float]:
@@ -36,6 +124,16 @@ def choose_best(yardstick: Mapping[str, Any] | None, best: Mapping[str, float]) 
         best: the sweep's shortest time on each host, by `find_best`.
     """
     return max((best[host] for host in _get_readings(yardstick) if host in best), default=None)
+
+
+def find_heat_yardsticks(heats: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return for each heat of a race (ratios.json) the yardstick that judges its times.
+
+    Reports convert the times of a later heat to those of the first heat with the same baseline, by the baseline's time
+    in both. So it is that heat's yardstick that tells whether these times were disturbed.
+    """
+    first: dict[str, Any] = {}
+    return [first.setdefault(str(heat.get("baseline")), heat.get("yardstick")) for heat in heats]
 
 
 def compute_drift(yardstick: Mapping[str, Any] | None, best_s: float | None) -> float | None:

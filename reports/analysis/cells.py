@@ -16,7 +16,6 @@ from gradsweep.text import plural
 from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, is_method_key
 from reports.analysis.measures import (
     SPEEDUP,
-    STEP_TOPIC,
     THROUGHPUT,
     THROUGHPUT_TOPIC,
     Measure,
@@ -31,7 +30,19 @@ from reports.analysis.statistics import (
     correct_differences,
     summarize_cells,
 )
-from reports.analysis.table import LEVEL, MARKS, MISSING, STAR, TableCell, count_marked, find_marks, is_marked, is_true
+from reports.analysis.table import (
+    DISTURBED,
+    LEVEL,
+    MARKS,
+    MISSING,
+    STAR,
+    TableCell,
+    count_marked,
+    find_marks,
+    is_marked,
+    is_true,
+    name_flags,
+)
 from reports.analysis.time_pairs import TimePairs
 from reports.reading.text import format_setting, format_settings, format_spread, shorten_list
 
@@ -138,16 +149,20 @@ class Cells:
         is_raced = runs["raced_by"].notna().to_numpy(bool)
         self._raced = np.bincount(self.numbers, is_raced, len(self.keys)) > 0
         self._raced_elsewhere = is_raced & (runs["raced_by"] != runs["run"]).fillna(False).to_numpy(bool)
+        marks = find_marks(runs)
         self._marked = {
-            mark: np.bincount(self.numbers, is_true(runs[mark]), len(self.keys)).astype(int)
-            for mark in find_marks(runs)
+            of_training: {
+                mark: np.bincount(self.numbers, is_true(runs[column]), len(self.keys)).astype(int)
+                for mark, column in zip(marks, name_flags(marks, of_training), strict=True)
+            }
+            for of_training in (False, True)
         }
 
     def compute_figures(self, measure: Measure) -> list[CellFigures]:
         """Return the figures of every cell for a measure."""
-        done = select_measured(self.runs, measure.topic).to_numpy(bool)
+        done = select_measured(self.runs, measure.column).to_numpy(bool)
         values = np.where(done, self.runs[measure.column].to_numpy("float64", na_value=np.nan), np.nan)
-        is_timed = measure.topic in (THROUGHPUT_TOPIC, STEP_TOPIC)
+        is_timed = not measure.is_of_training
         counts_once = self._raced_elsewhere if is_timed else np.zeros(len(values), bool)
         is_known = np.isfinite(values) & ~counts_once
         found = summarize_cells(self._split_by_cell(values[:, None], is_known))
@@ -158,17 +173,17 @@ class Cells:
         is_absent = ~is_known & ~(counts_once & done)
         for number, word in zip(self.numbers[is_absent], words[is_absent], strict=True):
             absent[number][str(word)] += 1
-        is_tested = is_known & ~is_marked(self.runs, self._get_refused(measure))
+        is_tested = is_known & ~is_marked(self.runs, self._get_refused(measure), measure.is_of_training)
         gaps = self._compute_differences(measure, values, is_tested) if measure.is_tested else [None] * len(self.keys)
         cells = []
         for number, (summary, gap) in enumerate(zip(found, gaps, strict=True)):
             if self.missing[number]:
                 absent[number][MISSING] = int(self.missing[number])
             best = summary.least if measure.lower_is_better else summary.most
-            marked = {mark: int(counts[number]) for mark, counts in self._marked.items()}
+            marked = {mark: int(counts[number]) for mark, counts in self._marked[measure.is_of_training].items()}
             is_raced = is_timed and bool(self._raced[number])
-            if is_raced and measure.column == SPEEDUP.column and "disturbed" in marked:
-                marked["disturbed"] = 0  # those who took turns were disturbed alike
+            if is_raced and measure.column == SPEEDUP.column and DISTURBED in marked:
+                marked[DISTURBED] = 0  # those who took turns were disturbed alike
             cells.append(CellFigures(summary, best, absent[number], gap, marked, is_raced))
         return cells
 
@@ -199,7 +214,7 @@ class Cells:
     def nothing(self) -> CellFigures:
         """The figures of a cell without runs."""
         return CellFigures(
-            summarize_cells([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(self._marked, 0)
+            summarize_cells([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(self._marked[False], 0)
         )
 
     def format_figures(self, figures: CellFigures, measure: Measure, with_count: bool = True) -> TableCell:
@@ -254,11 +269,10 @@ class Cells:
             said = [f"mean ± standard deviation of n={self.expected} seeds, where a cell says no other n"]
         said += [f"of a single run, {own}"] if own else []
         if measure is not None and measure.is_tested and self._has_pair().any():
-            marked = is_marked(self.runs, self._get_refused(measure)) & select_measured(self.runs, measure.topic)
+            refused = self._get_refused(measure), measure.is_of_training
+            marked = is_marked(self.runs, *refused) & select_measured(self.runs, measure.column)
             if marked.any():
-                said.append(
-                    f"marked times are not tested: {count_marked(self.runs[marked], self._get_refused(measure))}"
-                )
+                said.append(f"marked times are not tested: {count_marked(self.runs[marked], *refused)}")
             but = " but topology" if ALGORITHM in self.against else ""
             said.append(
                 f"baseline: {', '.join(f'{key}={text}' for key, text in self.against.items())}, equal in all else{but}"

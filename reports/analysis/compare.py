@@ -18,7 +18,7 @@ import pandas as pd
 from gradsweep.errors import UsageError
 from gradsweep.text import plural
 from reports.analysis.grid import SEED, lay_out_runs
-from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure, select_measured
+from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure, select_measured, select_once
 from reports.analysis.remarks import explain_settings, write_remarks
 from reports.analysis.statistics import (
     Difference,
@@ -185,7 +185,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
     }
     both_sides = pd.concat([before, after], ignore_index=True)
     said = [*write_remarks(both_sides), *explain_settings(both_sides), *_describe_tests(changes)]
-    spoilt = both_sides[is_marked(both_sides, SPOILT) & select_measured(both_sides, THROUGHPUT.topic)]
+    spoilt = both_sides[is_marked(both_sides, SPOILT) & select_measured(both_sides, THROUGHPUT.column)]
     said += [f"throughput is not tested of {count_marked(spoilt, SPOILT)}"] if len(spoilt) else []
     said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []
     alone = [len([key for key in mine if key not in other]) for mine, other in (cells, cells[::-1])]
@@ -262,7 +262,7 @@ def _compute_changes(
 def _compare_in_time(before: pd.DataFrame, after: pd.DataFrame) -> Difference | None:
     """Return the difference of throughput by the log ratios of runs, each paired with the run closest in time."""
     rate = THROUGHPUT.column
-    sides = [_select_known(cell, THROUGHPUT) for cell in (after, before)]
+    sides = [cell[select_once(cell, rate)] for cell in (after, before)]
     seeds = [list(map(format_setting, cell[SEED])) if SEED in cell else [""] * len(cell) for cell in sides]
     numbers = {seed: number for number, seed in enumerate(dict.fromkeys([*seeds[0], *seeds[1]]))}
     codes = [np.array([numbers[seed] for seed in own], dtype=int) for own in seeds]
@@ -273,22 +273,14 @@ def _compare_in_time(before: pd.DataFrame, after: pd.DataFrame) -> Difference | 
 
 
 def _group_by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
-    done = _select_known(cell, measure)
+    done = cell[select_once(cell, measure.column)]
     seeds = map(format_setting, done[SEED]) if SEED in done else [""] * len(done)
     return dict(zip(seeds, map(float, done[measure.column]), strict=True))
 
 
-def _select_known(cell: pd.DataFrame, measure: Measure) -> pd.DataFrame:
-    """Return the runs with a value; of runs that share the throughput of one raced run, only one."""
-    known = cell[select_measured(cell, measure.topic) & cell[measure.column].notna()]
-    if measure is not THROUGHPUT:
-        return known
-    return known[known["raced_by"].isna() | ~known.duplicated(["sweep", "race", "raced_by"])]
-
-
 def _is_apart(before: pd.DataFrame, after: pd.DataFrame) -> bool | None:
     """Tell whether the intervals of one raced throughput before and one after do not overlap; None: not known."""
-    sides = [_select_known(cell, THROUGHPUT) for cell in (before, after)]
+    sides = [cell[select_once(cell, THROUGHPUT.column)] for cell in (before, after)]
     if any(len(cell) != 1 or cell["raced_by"].isna().any() for cell in sides):
         return None
     ends = [cell[["throughput_low", "throughput_high"]].to_numpy("float64", na_value=np.nan)[0] for cell in sides]

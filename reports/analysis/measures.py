@@ -48,6 +48,11 @@ class Measure:
         """Whether the measure depends on how busy the machine was: it is a time, or a throughput."""
         return self.topic == THROUGHPUT_TOPIC or self.unit in ("s", "it/s", "samples/s")
 
+    @property
+    def is_of_training(self) -> bool:
+        """Whether it is the training's also for runs that raced."""
+        return self.column not in RACED
+
     def choose_unit(self, values: pd.Series) -> Measure:
         """Return the measure with the unit in which a table shows these values: bytes in the unit that suits the
         largest.
@@ -77,6 +82,15 @@ SPEEDUP = Measure(
 EFFICIENCY = Measure(
     "efficiency", "Scaling efficiency", "efficiency", "fraction", 100, "%", topic=THROUGHPUT_TOPIC, absent=NO_BASELINE
 )
+RACED = frozenset(
+    (
+        *("iterations_per_second", "samples_per_second", "throughput_low", "throughput_high", "timed_steps", "step_s"),
+        *("throughput_ratio", "throughput_ratio_low", "throughput_ratio_high", "race_blocks"),
+        *(f"{phase}_s" for phase in csv_columns.PHASES),
+        *(SPEEDUP.column, EFFICIENCY.column, *(f"share_{phase}" for phase in (*csv_columns.PHASES, "other"))),
+    )
+)
+"""The columns of figures that a race measures: of a run that raced they are the race's, also if it was not trained."""
 EQUAL = {
     by: _define_accuracy(f"accuracy_equal_{name}", f"Test accuracy at equal {title}", f"accuracy_equal_{name}", absent)
     for by, name, title, absent in (
@@ -156,10 +170,30 @@ def define_target_measures(target: float) -> tuple[Measure, Measure]:
     return define("time", "Training time", "s"), define("bytes", "Sent by one worker", "B")
 
 
-def select_measured(runs: pd.DataFrame, topic: str) -> pd.Series:
-    """Tell which runs can have values in a topic: finished runs and, if the topic is about times, runs that raced."""
+def select_measured(runs: pd.DataFrame, column: str) -> pd.Series:
+    """Tell which runs can have values in a column: finished runs, and in the columns `RACED` also runs that raced."""
     done = (runs["status"] == run_directory.DONE).fillna(False).astype(bool)
-    return done | runs["raced_by"].notna() if topic in (THROUGHPUT_TOPIC, STEP_TOPIC) else done
+    return done | runs["raced_by"].notna() if column in RACED else done
+
+
+def find_known(runs: pd.DataFrame, column: str) -> pd.Series:
+    """Tell which runs have a value in a column that counts (`select_measured`)."""
+    return select_measured(runs, column) & runs[column].notna()
+
+
+def select_once(runs: pd.DataFrame, column: str) -> pd.Series:
+    """Tell which runs have a value of their own in a column: of runs that share a raced run's figure, only the first.
+
+    Args:
+        runs: if they have the column `cell`, it is the first of each cell.
+        column: of `runs`.
+    """
+    chosen = find_known(runs, column).to_numpy(bool, copy=True)
+    if column in RACED:
+        raced = np.flatnonzero(chosen & runs["raced_by"].notna().to_numpy(bool))
+        by = ["cell"] if "cell" in runs else []
+        chosen[raced[runs.iloc[raced].duplicated([*by, "sweep", "race", "raced_by"]).to_numpy(bool)]] = False
+    return pd.Series(chosen, runs.index)
 
 
 def find_own_intervals(runs: pd.DataFrame) -> np.ndarray:
@@ -201,7 +235,7 @@ def compute_efficiency(grid: Grid) -> np.ndarray:
     """Return each run's samples per second and worker, divided by those of the same run with the fewest workers."""
     runs = grid.runs
     workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
-    each = runs["samples_per_second"].where(runs["status"] == run_directory.DONE) / workers
+    each = runs["samples_per_second"].where(select_measured(runs, EFFICIENCY.column)) / workers
     fewest = pd.Series(format_settings(runs["workers"])) == (format_setting(grid.workers[0]) if len(runs) else "")
     seeds = [SEED] if SEED in runs else []
     return divide_by_partner(each, find_partners(runs, ["label", *grid.keys, *seeds], fewest))
@@ -221,7 +255,7 @@ def derive_measures(
         The runs, and for each measure that needs one a note for the reader of its table, by the measure's name.
     """
     runs = grid.runs
-    timed = select_measured(runs, THROUGHPUT_TOPIC)
+    timed = select_measured(runs, SPEEDUP.column)
     columns: dict[str, object] = {"speedup": divide_by_partner(runs["iterations_per_second"].where(timed), partner)}
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:

@@ -15,6 +15,7 @@ from gradsweep import run_directory, timed_steps
 from gradsweep.options.exchange_setting import describe_setting
 from gradsweep.text import plural
 from reports.analysis.grid import SCRIPT
+from reports.analysis.measures import find_known
 from reports.analysis.table import is_marked, is_true
 from reports.reading import machines, networks
 from reports.reading.columns import is_config_key
@@ -135,7 +136,7 @@ def _find_distinguishing_keys(runs: pd.DataFrame, settings: Sequence[str]) -> Se
 
 def explain_few_steps(runs: pd.DataFrame) -> list[str]:
     """Return a remark that lists the throughputs measured over few steps, and the numbers of these steps."""
-    few = runs[(runs["status"] == run_directory.DONE) & is_true(runs["few_steps"]) & runs["timed_steps"].notna()]
+    few = runs[find_known(runs, "timed_steps") & is_true(runs["few_steps"])]
     totals = (None if pd.isna(steps) else int(steps) for steps in few["steps_done"])
     counts = collections.Counter(
         (steps, None if steps else every) for steps, every in zip(map(int, few["timed_steps"]), totals, strict=True)

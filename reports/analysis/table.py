@@ -31,21 +31,22 @@ NOT_RACED = "not raced"
 LEVEL = 0.05
 STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW, PARALLEL, LOZENGE, TRIANGLE = "*", "†", "‡", "§", "¶", "‖", "◊", "△"
 ALIKE = "≈"
+DISTURBED = "disturbed"
 MARKS = {
     "oversubscribed": DAGGER,
     "shared_cores": DOUBLE_DAGGER,
-    "disturbed": TRIANGLE,
+    DISTURBED: TRIANGLE,
     "network_off": SECTION,
     "network_cpu_limited": PILCROW,
     "slow_transport": LOZENGE,
     "few_steps": PARALLEL,
 }
-"""The marks behind the numbers of a run, by the column of `Report.runs` that makes its times unfair."""
+"""The marks behind the numbers of a run, by the column of `Report.runs` that makes its times unfair (`name_flags`)."""
 
 UNFAIR = {
     "oversubscribed": "more workers than cores",
     "shared_cores": "cores shared with other runs",
-    "disturbed": "disturbed by other programs",
+    DISTURBED: "disturbed by other programs",
     "network_off": "network not as described",
     "network_cpu_limited": "CPUs slower than the network",
     "slow_transport": "TCP in spite of a faster network",
@@ -53,7 +54,7 @@ UNFAIR = {
 }
 """The reasons why times cannot be compared, by column of `Report.runs`."""
 
-SPOILT = ("shared_cores", "disturbed", "few_steps")
+SPOILT = ("shared_cores", DISTURBED, "few_steps")
 """The columns in `MARKS` of a measurement that went wrong, so that it does not repeat; the others are of settings."""
 
 MEANINGS = {
@@ -90,7 +91,20 @@ MEANINGS = {
 
 def find_marks(runs: pd.DataFrame) -> list[str]:
     """Return those columns of `MARKS` that are known for some run; those on networks only if a network was measured."""
-    return [column for column in MARKS if runs[column].notna().any()]
+    known = runs[[*MARKS, *name_flags((DISTURBED,), True)]].notna().any()
+    return [mark for mark, column in zip(MARKS, name_flags(MARKS, True), strict=True) if known[mark] or known[column]]
+
+
+def name_flags(marks: Iterable[str], of_training: bool) -> list[str]:
+    """Return the columns of `Report.runs` that say whether these marks hold, for times of a race or of the training.
+
+    Others may have disturbed one and not the other.
+
+    Args:
+        marks: columns in `MARKS`.
+        of_training: the times are those of the training also if the run raced.
+    """
+    return [f"training_{mark}" if of_training and mark == DISTURBED else mark for mark in marks]
 
 
 def is_true(marked: pd.Series) -> np.ndarray:
@@ -98,16 +112,21 @@ def is_true(marked: pd.Series) -> np.ndarray:
     return marked.fillna(False).to_numpy(bool)
 
 
-def is_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS) -> np.ndarray:
-    """Tell for each run whether one of these marks holds for it."""
-    return runs[list(marks)].fillna(False).to_numpy(bool).any(axis=1)
+def is_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS, of_training: bool = False) -> np.ndarray:
+    """Tell for each run whether one of these marks holds for it; `of_training` as for `name_flags`."""
+    return runs[name_flags(marks, of_training)].fillna(False).to_numpy(bool).any(axis=1)
 
 
-def count_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS) -> str:
-    """Return how many of these runs have one of these marks, and why: `3 runs (1 few timed steps, 2 ...)`."""
-    counts = {column: int(is_true(runs[column]).sum()) for column in marks}
+def count_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS, of_training: bool = False) -> str:
+    """Return how many of these runs have one of these marks, and why: `3 runs (1 few timed steps, 2 ...)`.
+
+    Args:
+        of_training: as for `name_flags`.
+    """
+    flags = zip(marks, name_flags(marks, of_training), strict=True)
+    counts = {mark: int(is_true(runs[column]).sum()) for mark, column in flags}
     reasons = ", ".join(f"{count} {UNFAIR[column]}" for column, count in counts.items() if count)
-    return f"{plural(int(is_marked(runs, marks).sum()), 'run')} ({reasons})"
+    return f"{plural(int(is_marked(runs, marks, of_training).sum()), 'run')} ({reasons})"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gradsweep import disturbance, files, run_directory, timed_steps
-from gradsweep.disk import regular_files
+from gradsweep import timed_steps
+from gradsweep.disturbance import SweepYardsticks
 from gradsweep.errors import UsageError
 from gradsweep.options import config_keys
 from gradsweep.run_directory import CONFIG, Run
@@ -45,27 +45,32 @@ def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
     return timed_steps.remark_on(run.result() or {}, warmup if isinstance(warmup, int) else None)
 
 
-def explain_disturbance(run: Run) -> str | None:
-    """Return a sentence if other programs slowed down a run's training, by the fastest yardstick reading of its sweep.
+class Disturbance(NamedTuple):
+    """In words how other programs disturbed the times of a run; None: they did not, or it is not known.
 
-    None: they did not, or it is not known.
+    Attributes:
+        times: its throughput and phases, measured in its race if it raced.
+        training: its training.
+        is_raced: the throughput is that of a race.
     """
-    yardstick = (run.result() or {}).get("yardstick")
-    if not yardstick:
-        return None
-    best = disturbance.find_best(_list_yardsticks(run.directory.parent.parent))
-    return disturbance.explain_disturbed(yardstick, disturbance.choose_best(yardstick, best))
+
+    times: str | None
+    training: str | None
+    is_raced: bool
+
+    @property
+    def lines(self) -> list[str]:
+        if not self.is_raced:
+            return [f"disturbed: {self.training}"] if self.training else []
+        told = (("disturbed in its race", self.times), ("disturbed in its training", self.training))
+        return [f"{title}: {reason}" for title, reason in told if reason]
 
 
-def _list_yardsticks(sweep: Path) -> Iterator[Any]:
-    """Yield the yardsticks of all runs of a sweep and of all heats of its races."""
-    yield from ((each.result() or {}).get("yardstick") for each in run_directory.runs_of(sweep))
-    races = sweep / run_directory.RACES
-    for name in regular_files.real_directories(races) if races.is_dir() else ():
-        ratios = files.read_json(races / name / run_directory.RATIOS) or {}
-        heats = ratios.get("heats")
-        if isinstance(heats, list):
-            yield from (heat.get("yardstick") for heat in heats if isinstance(heat, dict))
+def explain_disturbance(run: Run) -> Disturbance:
+    """Explain whether other programs disturbed a run, by the fastest yardstick readings of its sweep."""
+    found = SweepYardsticks.read(run.directory.parent.parent)
+    training, is_raced = found.explain_training(run.name), found.is_raced(run.name)
+    return Disturbance(found.explain_raced(run.name) if is_raced else training, training, is_raced)
 
 
 def format_value(value: Any) -> str:

@@ -143,17 +143,15 @@ def _write(
     one_way = seconds(latency) or 0.0
     wire = parse_network("1gbit", one_way, overhead)
     maps = {workload: break_even.compute_win_map(predictor, workload, workers, wire) for workload in parts.workloads}
-    evens = [
-        even for workload, one in maps.items() for even in break_even.find_break_even(one, parts.compressors, workload)
-    ]
+    evens = [even for workload, one in maps.items() for even in break_even.find_break_even(one, workload)]
     notes = remarks.write_notes(predictor, links)
     missing = break_even.find_needed(predictor, predictions, by_name)
     times = speedup.compute_speedups(predictor, predictions, by_name)
-    rivals = speedup.find_close(times, predictions, parts.compressors)
-    close = {key: (rival.method, rival.times) for key, rival in rivals.items()}
-    closest = tables.describe_closest(missing, close)
+    rivals = speedup.find_rivals(times, predictions, parts.compressors)
+    uncertain = {key: tables.Rival(one.method, one.times, one.is_close) for key, one in rivals.items()}
+    closest = tables.describe_closest(missing, uncertain)
     made = [
-        tables.build_fastest_table(predictions, parts.compressors, close, notes),
+        tables.build_fastest_table(predictions, parts.compressors, uncertain, notes),
         speedup.build_table(times, notes),
         tables.build_break_even_table(evens, latency, remarks.explain_other_latencies(links, one_way)),
         tables.build_throughput_table(predictions, notes),

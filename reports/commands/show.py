@@ -32,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
         found: dict[str, object] = {
             "directory": str(one.directory),
             "status": view.status,
-            "disturbance": disturbance,
+            "disturbance": disturbance.times,
+            "training_disturbance": disturbance.training,
             "config": run_text.read_config(one),
         }
         found |= {"state": one.state(), "result": one.result(), "files": dict(run_text.list_files(one.directory))}
@@ -41,8 +42,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"{one_line(one.name)}: {view.status}")
     if view.reason:
         print(f"  {one_line(view.reason)}")
-    if disturbance:
-        print(f"  disturbed: {one_line(disturbance)}")
+    for line in disturbance.lines:
+        print(f"  {one_line(line)}")
     for damaged in view.damaged:
         print(f"  {one_line(damaged)}")
     config, result = run_text.read_config(one), run_text.flatten(one.result() or {})

@@ -15,7 +15,7 @@ import pandas as pd
 
 from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import Grid, find_centralised
-from reports.analysis.measures import compute_efficiency, find_own_intervals
+from reports.analysis.measures import RACED, compute_efficiency, find_own_intervals, select_once
 from reports.analysis.statistics import compute_band
 from reports.analysis.targets import split_by_run
 from reports.page.assets import convert_numbers, round_digits, thin_places
@@ -50,10 +50,12 @@ _ROOM = 300_000  # numbers in the curves of all cells; as many in those of runs,
 def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[str, Any]]:
     """Return one entry for each cell, in the order of the tables.
 
-    `values` has (mean, low, high) of each of `MEASURES` over the finished runs. `counts` has the number of all its runs
-    by status. `curve` and `profile` have, if they were recorded, columns of equal length; the columns of `Y` are
-    (means, lows, highs). A cell with a single run has lows and highs of throughputs only. The curve of a cell without a
-    finished run is that of its unfinished runs. `central` is true of cells without a topology if other cells have one.
+    `values` has (mean, low, high) of each of `MEASURES` over the finished runs; those of `RACED` are over the runs that
+    measured them, `timed` in number, which a race also takes from runs that were not trained. `counts` has the number
+    of all its runs by status. `curve` and `profile` have, if they were recorded, columns of equal length; the columns
+    of `Y` are (means, lows, highs). A cell with a single run has lows and highs of throughputs only. The curve of a
+    cell without a finished run is that of its unfinished runs. `central` is true of cells without a topology if other
+    cells have one.
     """
     statuses = list(grid.runs["status"])
     members = list(grid.runs.groupby("cell", sort=False).indices.values())
@@ -61,7 +63,11 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
     shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
     measured = grid.runs.assign(efficiency=compute_efficiency(grid))[list(MEASURES)].to_numpy("float64")
     values = _compute_bands([measured[done] for done in finished])
-    _add_own_intervals(grid.runs, finished, values)
+    timed = _find_timed(grid.runs, members)
+    is_raced = np.array([name in RACED for name in MEASURES])
+    for means, of_timed in zip(values, _compute_bands([measured[rows] for rows in timed]), strict=True):
+        means[:, is_raced] = of_timed[:, is_raced]
+    _add_own_intervals(grid.runs, timed, values)
     y = _find_recorded(epochs)
     curves = _average_curves(_split_by_run(grid, epochs, X, y), shown, X, y)
     profiles = _average_curves(_split_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
@@ -75,6 +81,7 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
             **({"central": True} if is_central[rows[0]] else {}),
             "runs": [int(row) for row in rows],
             "done": len(done),
+            "timed": len(own),
             "counts": collections.Counter(statuses[row] for row in rows),
             "values": {
                 name: convert_numbers(triple if np.isfinite(triple[1]) else triple[:1])
@@ -84,19 +91,27 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
             "curve": curve,
             "profile": errors,
         }
-        for rows, done, means, curve, errors in zip(members, finished, values, curves, profiles, strict=True)
+        for rows, done, own, means, curve, errors in zip(
+            members, finished, timed, values, curves, profiles, strict=True
+        )
     ]
+
+
+def _find_timed(runs: pd.DataFrame, cells: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return for each cell the positions of the runs that measured its throughput; a race's figure counts once."""
+    is_timed = select_once(runs, "iterations_per_second").to_numpy(bool)
+    return [[row for row in rows if is_timed[row]] for rows in cells]
 
 
 def _add_own_intervals(runs: pd.DataFrame, cells: Sequence[Sequence[int]], values: Sequence[np.ndarray]) -> None:
     """Set low and high of the throughputs in `values`, (3, n) for each cell, if a single run has measured them."""
-    rows = [row for row, status in enumerate(runs["status"]) if status == run_directory.DONE]
+    rows = [row for members in cells for row in members]
     own = np.full((len(runs), 2), np.nan)
     own[rows] = find_own_intervals(runs.iloc[rows])
     own /= runs["iterations_per_second"].to_numpy("float64", na_value=np.nan)[:, None]
     places = [MEASURES.index(name) for name in ("iterations_per_second", "samples_per_second")]
     for members, means in zip(cells, values, strict=True):
-        if len(members) and np.isfinite(own[members[0]]).all():
+        if len(members) == 1 and np.isfinite(own[members[0]]).all():
             means[1:, places] = round_digits(means[0, places] * own[members[0]][:, None])
 
 

@@ -56,7 +56,7 @@ function scalingTrace(line, measure) {
 }
 
 function seeds(cell) {
-  return cell.done > 1 ? `, mean of ${cell.done}` : "";
+  return cell.timed > 1 ? `, mean of ${cell.timed}` : "";
 }
 
 // What perfect scaling would be, from where the first line begins: as many samples per second and worker. What a step

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from gradsweep import csv_columns, run_directory
+from gradsweep import csv_columns
 from gradsweep.text import plural
-from reports.analysis.measures import find_own_intervals
+from reports.analysis.measures import STEP, THROUGHPUT, find_known, find_own_intervals, select_once
 from reports.analysis.table import MARKS, NOT_RACED
 from reports.plots import layout as layouts
 from reports.plots import marks, style
@@ -32,7 +32,7 @@ def draw_ranking(layout: Layout) -> Figure:
     """Draw the throughput with one number of workers: a bar for each label, sorted if there are many."""
     figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-        shown = (runs["status"] == run_directory.DONE) & runs["iterations_per_second"].notna()
+        shown = select_once(runs, THROUGHPUT.column)
         speeds = runs[shown].groupby("label")["iterations_per_second"]
         means, longest = speeds.mean().sort_values(ascending=False), speeds.max()
         for place, label in enumerate(_name_rows(axis, layout, means)):
@@ -47,10 +47,10 @@ def draw_ranking(layout: Layout) -> Figure:
                 ends = own[0] if np.isfinite(own).any() else (low[0], high[0])
                 axis.plot(ends, [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.6)
                 end = max(mean, ends[1])
-            _annotate_bar(axis, end, place, format_number(mean), label, runs, shown)
+            _annotate_bar(axis, end, place, format_number(mean), label, runs, THROUGHPUT.column)
     workers = plural(int(layout.panels[0][1]["workers"].iloc[0]), "worker")
     _label_values(figure, axes, f"throughput with {workers} [it/s]{_format_footnote(layout)}")
-    notes = (marks.describe_seeds(layout, "line"), marks.describe_own(layout, "line"))
+    notes = (marks.describe_seeds(layout, "line", THROUGHPUT.column), marks.describe_own(layout, "line"))
     marks.draw_legend(figure, [], *notes, marks.describe_repeats(layout, "stroke"))
     return figure
 
@@ -80,20 +80,20 @@ def plot_race(layout: Layout) -> Plot | None:
 
 def plot_breakdown(layout: Layout) -> Plot | None:
     """Plot the mean time of each phase of a step as stacked bars, one for each label; many labels are sorted."""
-    if layout.get_done_runs()["step_s"].isna().all():
+    if layout.get_measured_runs(STEP.column).empty:
         return None
     figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x", is_wide=True)
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-        shown = (runs["status"] == run_directory.DONE) & runs["step_s"].notna()
+        shown = select_once(runs, STEP.column)
         times = runs[shown].groupby("label")["step_s"].mean().sort_values() * 1e3
         labels = _name_rows(axis, layout, times)
         ends = _draw_stack(axis, runs[shown], labels)
         for place, (label, end) in enumerate(zip(labels, ends, strict=True)):
-            _annotate_bar(axis, end, place, f"{format_number(end)} ms", label, runs, shown)
+            _annotate_bar(axis, end, place, f"{format_number(end)} ms", label, runs, STEP.column)
     axes[0].set_xlim(left=0)  # of all, whose x they share
     _label_values(figure, axes, f"time of a step [ms]{_format_footnote(layout)}")
     phases = [Patch(facecolor=c, edgecolor=GREY, linewidth=0.3, label=p) for p, c in style.PHASES.items()]
-    marks.draw_legend(figure, phases, layout.seeds)
+    marks.draw_legend(figure, phases, layout.describe_means(STEP.column))
     alt = marks.write_alt_text("Time of a step by phase, stacked; in all", layout, "step_s", "ms", 1e3)
     return Plot("breakdown", "Where the time of a step goes", alt, figure)
 
@@ -134,15 +134,13 @@ def _draw_stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.nda
     return parts.sum(1)
 
 
-def _annotate_bar(
-    axis: Axes, end: float, place: int, text: str, label: str, runs: pd.DataFrame, shown: pd.Series
-) -> None:
-    """Write the value to the right of the bar, and the words for runs of the label that are not in the bar."""
-    here = runs[shown & (runs["label"] == label)]
+def _annotate_bar(axis: Axes, end: float, place: int, text: str, label: str, runs: pd.DataFrame, column: str) -> None:
+    """Write the value to the right of the bar, and the words for runs of the label without a value in the column."""
+    here = runs[select_once(runs, column) & (runs["label"] == label)]
     texts = [text + "".join(mark for column, mark in MARKS.items() if here[column].any())] if len(here) else []
     texts += [f"mean of {len(here)}"] if here["cell"].nunique() > 1 else []
     axis.annotate(
-        ", ".join([*texts, *marks.list_absent(label, runs, marks.choose_words(runs, shown))]),
+        ", ".join([*texts, *marks.list_absent(label, runs, marks.choose_words(runs, find_known(runs, column)))]),
         (end, place),
         (4, 0),
         textcoords="offset points",

@@ -21,9 +21,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import Grid, find_centralised, is_method_key
+from reports.analysis.measures import THROUGHPUT, select_once
 from reports.analysis.table import UNFAIR, is_true
 from reports.plots import style
 from reports.plots.style import BASELINES
@@ -68,30 +68,31 @@ class Layout:
     is_titled: bool = False
     omitted: str = ""
 
-    def get_done_runs(self) -> pd.DataFrame:
-        """Return the runs that are done, each once."""
+    def get_measured_runs(self, column: str = "status") -> pd.DataFrame:
+        """Return the runs with a figure of their own in a column (`select_once`), each once; default: all that are
+        done.
+        """
         runs = pd.concat([runs for _, runs in self.panels]).drop_duplicates(["sweep", "run"])
-        return runs[runs["status"] == run_directory.DONE]
+        return runs[select_once(runs, column)]
 
     def find_unfair(self) -> list[str]:
-        """Return the flags in `UNFAIR`, such as few timed steps, that are true for some run."""
-        runs = self.get_done_runs()
+        """Return the flags in `UNFAIR`, such as few timed steps, that are true for some run's throughput."""
+        runs = self.get_measured_runs(THROUGHPUT.column)
         return [column for column in UNFAIR if runs[column].any()]
 
     def explain_unfair(self, column: str) -> str:
         """Return the words of `UNFAIR` for a column; for `few_steps`, the numbers of steps in place of them."""
         if column != "few_steps":
             return UNFAIR[column]
-        runs = self.get_done_runs()
+        runs = self.get_measured_runs(THROUGHPUT.column)
         few = runs[is_true(runs[column])]
         is_timed = is_true(few["timed_steps"] > 0)
         said = [(few.loc[is_timed, "timed_steps"], "timed steps"), (few.loc[~is_timed, "steps_done"], "warm-up steps")]
         return " or ".join(f"{_format_range(steps)} {words}" for steps, words in said if len(steps))
 
-    @property
-    def seeds(self) -> str:
-        """`mean of 5 seeds`, `mean of 2 to 5 seeds`; empty if no mark is a mean of several runs."""
-        sizes = self.get_done_runs().groupby("cell").size()
+    def describe_means(self, column: str = "status") -> str:
+        """Return `mean of 5 seeds`, `mean of 2 to 5 seeds`; empty if no mark is a mean of several runs' figures."""
+        sizes = self.get_measured_runs(column).groupby("cell").size()
         least, most = sizes.min(), sizes.max()
         return f"mean of {most if least == most else f'{least} to {most}'} seeds" if most > 1 else ""
 

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 
 from gradsweep import run_directory
 from gradsweep.text import plural
-from reports.analysis.measures import find_own_intervals
+from reports.analysis.measures import THROUGHPUT, find_own_intervals
 from reports.analysis.table import MISSING, NOT_MEASURED
 from reports.plots import style
 from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, escape_label
@@ -167,14 +167,15 @@ def _grow(figure: Figure, inches: float) -> None:
             text.set_y(text.get_position()[1] * shrunk)
 
 
-def describe_seeds(layout: Layout, interval: str) -> str:
+def describe_seeds(layout: Layout, interval: str, column: str = "status") -> str:
     """Return the legend's note on means: `mean of 5 seeds, band: 95 % interval`; empty if no line or bar is a mean."""
-    return f"{layout.seeds}, {interval}: 95 % interval" if layout.seeds else ""
+    means = layout.describe_means(column)
+    return f"{means}, {interval}: 95 % interval" if means else ""
 
 
 def describe_own(layout: Layout, interval: str) -> str:
     """Return the legend's note on intervals of throughputs that a single run has measured; empty if there are none."""
-    runs = layout.get_done_runs()
+    runs = layout.get_measured_runs(THROUGHPUT.column)
     known = runs[np.isfinite(find_own_intervals(runs)).all(axis=1)]
     kinds = dict.fromkeys(known["raced_by"].notna().map({True: "the race's rounds", False: "a single run's steps"}))
     return "; ".join(f"{interval}: 95 % interval over {kind}" for kind in kinds)
@@ -187,14 +188,15 @@ def describe_repeats(layout: Layout, mark: str = "line") -> str:
 
 def write_alt_text(what: str, layout: Layout, column: str, unit: str, scale: float = 1) -> str:
     """Describe a plot in words: the mean of each cell, or the range of many cells."""
-    runs = layout.get_done_runs().dropna(subset=column)
+    runs = layout.get_measured_runs(column)
     cells = runs.groupby("cell", sort=False).agg(
         label=("label", "first"), workers=("workers", "first"), value=(column, "mean"), count=(column, "size")
     )
     values = list(cells["value"] * scale)
     if not values:
         return f"{what}: no run has finished."
-    of = f", {layout.seeds}" if layout.seeds else ""
+    means = layout.describe_means(column)
+    of = f", {means}" if means else ""
     if len(values) > _MAX_NAMED:
         ends = f"from {format_number(min(values))} to {format_number(max(values))} {unit}"
         return f"{what}{of}: {plural(len(runs), 'run')} {ends}."

@@ -12,8 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from gradsweep import run_directory
-from reports.analysis.measures import find_own_intervals
+from reports.analysis.measures import find_known, find_own_intervals, select_measured, select_once
 from reports.analysis.statistics import compute_band
 from reports.analysis.table import is_marked
 from reports.plots import bars, marks
@@ -41,7 +40,7 @@ def plot_throughput(layout: Layout) -> Plot | None:
     Ideal scaling keeps the samples per second and worker that the baseline has with the fewest workers.
     """
     runs = pd.concat([runs for _, runs in layout.panels])
-    if not runs.loc[runs["status"] == run_directory.DONE, "iterations_per_second"].notna().any():
+    if not select_once(runs, "iterations_per_second").any():
         return None
     if runs["workers"].nunique() == 1:
         alt = marks.write_alt_text("Throughput", layout, "iterations_per_second", "it/s")
@@ -59,8 +58,7 @@ def plot_efficiency(layout: Layout) -> Plot | None:
     panels = [(title, runs.assign(efficiency=_compute_efficiency(runs))) for title, runs in layout.panels]
     layout = dataclasses.replace(layout, panels=panels)
     runs = pd.concat([runs for _, runs in panels])
-    found = runs.loc[runs["status"] == run_directory.DONE, ["workers", "efficiency"]].dropna()
-    if found["workers"].nunique() < 2:
+    if runs.loc[select_once(runs, "efficiency"), "workers"].nunique() < 2:
         return None
     return _plot(
         layout, "efficiency", "Scaling efficiency against workers", "efficiency", "scaling efficiency [%]", "%", 100
@@ -68,7 +66,7 @@ def plot_efficiency(layout: Layout) -> Plot | None:
 
 
 def _compute_efficiency(runs: pd.DataFrame) -> pd.Series:
-    each = (runs["samples_per_second"] / runs["workers"]).where(runs["status"] == run_directory.DONE)
+    each = (runs["samples_per_second"] / runs["workers"]).where(select_measured(runs, "efficiency"))
     fewest = runs["workers"].min()
     line = [runs["label"], runs["repeat"]]
     return each / each.where(runs["workers"] == fewest).groupby(line).transform("mean")
@@ -78,7 +76,10 @@ def _plot(
     layout: Layout, name: str, title: str, column: str, label: str, unit: str, scale: float = 1, note: str = ""
 ) -> Plot:
     parts = [
-        runs.assign(value=(runs[column] * scale).where(runs["status"] == run_directory.DONE))
+        runs.assign(
+            value=(runs[column] * scale).where(select_once(runs, column)),
+            is_known=find_known(runs, column),
+        )
         for _, runs in layout.panels
     ]
     explained: list[Line2D] = []
@@ -95,7 +96,7 @@ def _plot(
                 marks.draw_backdrop(axis, lines)
                 here = runs[runs["label"] == one]
                 _draw(axis, found.get(one, []), counts, layout.looks[one].colour, layout.looks[one].marker)
-                marks.name_absent(axis, here, marks.choose_words(here, here["value"].notna()), layout.select_label(one))
+                marks.name_absent(axis, here, marks.choose_words(here, here["is_known"]), layout.select_label(one))
                 _draw_ideal(axis, name, runs, [one])
                 _frame_axis(axis, counts)
             layouts.share_limits(list(block.values()), "y")
@@ -116,7 +117,7 @@ def _plot(
             marks.label_ends(axis, ends, layout)
             for count in counts:
                 here = runs[runs["workers"] == count]
-                marks.name_absent(axis, here, marks.choose_words(here, here["value"].notna()), layout, count)
+                marks.name_absent(axis, here, marks.choose_words(here, here["is_known"]), layout, count)
             axis.set(xlabel="workers", ylabel=label)
     of = f" (from {find_baseline(list(layout.looks))})" if name == "throughput" and not layout.has_many else ""
     explained.append(
@@ -126,7 +127,8 @@ def _plot(
         hollow = Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none")
         hollow.set_label(f"hollow: {' or '.join(why)}")
         explained.append(hollow)
-    marks.draw_legend(figure, explained, marks.describe_seeds(layout, "bars"), note, marks.describe_repeats(layout))
+    notes = marks.describe_seeds(layout, "bars", column), note, marks.describe_repeats(layout)
+    marks.draw_legend(figure, explained, *notes)
     return Plot(name, title, marks.write_alt_text(title.partition(" against")[0], layout, column, unit, scale), figure)
 
 

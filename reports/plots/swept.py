@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import Grid, is_method_key
+from reports.analysis.measures import select_measured
 from reports.analysis.table import MISSING
 from reports.plots import layout as layouts
 from reports.plots.layout import COLUMN, SMALL, TEXT, WIDE, escape_label
@@ -58,7 +59,7 @@ def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float =
     keys = find_swept_keys(grid)
     if len(keys) < 2:
         return None
-    runs = grid.runs.assign(value=(grid.runs[column] * scale).where(grid.runs["status"] == run_directory.DONE))
+    runs = grid.runs.assign(value=(grid.runs[column] * scale).where(select_measured(grid.runs, column)))
     sides = sorted(keys[:2], key=lambda key: runs[key].nunique(dropna=False))
     sides = sides if "label" not in sides else ["label", *(key for key in sides if key != "label")]
     (down, rows), (across, columns) = ((key, sorted(runs[key].unique(), key=make_sort_key)) for key in sides)

@@ -39,10 +39,13 @@ RUN_COLUMNS = {
     "transport": "string",  # what carried the messages of MPI: `ob1 over shm`; NA where MPI did not, or it is not known
     "slow_transport": "boolean",  # it was TCP, and a node has a faster network device; likewise
     "few_steps": "boolean",  # fewer than 30 timed steps, or the warm-up among them; NA where none was timed
-    "disturbed": "boolean",  # by other programs, as the yardstick says; NA where there was none (earlier versions)
+    # of its throughput, which is that of its race if it raced; NA without a yardstick (earlier versions):
+    "disturbed": "boolean",  # by other programs, as the yardstick says
     "disturbance": "string",  # in words
     "drift": "float64",  # yardstick in all but the slowest tenth of its steps / best of the sweep on its hosts
     "cores_of_others": "float64",  # share of its cores' time that other processes took
+    "training_disturbed": "boolean",  # likewise of its training, to whose yardstick its other times belong
+    "training_disturbance": "string",
     "started": "datetime64[us, UTC]",  # first attempt
     "ended": "datetime64[us, UTC]",  # last attempt
     "steps_done": "Int64",

@@ -50,7 +50,9 @@ def collect_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def judge_row(row: Mapping[str, Any], best: Mapping[str, float]) -> dict[str, Any]:
-    """Return a row of `Report.runs` whose yardstick is replaced by the columns on disturbance.
+    """Return a row of `Report.runs`, or a race's figures of a run, with columns on disturbance for its yardstick.
+
+    They are None if it is not known whether others disturbed it.
 
     Args:
         best: the best reading of the sweep on each host, in seconds (`disturbance.find_best`).
@@ -59,11 +61,9 @@ def judge_row(row: Mapping[str, Any], best: Mapping[str, float]) -> dict[str, An
     yardstick = row.get(YARDSTICK)
     best_s = disturbance.choose_best(yardstick, best)
     drift, others = disturbance.compute_drift(yardstick, best_s), disturbance.get_share_of_others(yardstick)
-    if drift is None and others is None:
-        return found
     reason = disturbance.explain_disturbed(yardstick, best_s)
-    judged = {"disturbed": reason is not None, "disturbance": reason, "drift": drift, "cores_of_others": others}
-    return {**found, **judged}
+    is_disturbed = None if drift is None and others is None else reason is not None
+    return {**found, "disturbed": is_disturbed, "disturbance": reason, "drift": drift, "cores_of_others": others}
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:

@@ -70,7 +70,7 @@ def write_remarks(runs: pd.DataFrame) -> list[str]:
 
 def _write_transport_remarks(runs: pd.DataFrame) -> list[str]:
     """Return a remark if runs with one `mpi.transport` got different transports, which makes times incomparable."""
-    done = runs[(runs["status"] == run_directory.DONE) & runs["transport"].notna()]
+    done = runs[((runs["status"] == run_directory.DONE) | runs["raced_by"].notna()) & runs["transport"].notna()]
     asked = done[_ASKED].astype("string").fillna("?") if _ASKED in done else pd.Series("?", done.index, dtype="string")
     said = []
     for name, found in done.groupby(asked, sort=False):

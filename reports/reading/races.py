@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from gradsweep import csv_columns, run_directory
 from gradsweep import timed_steps as timed
 from gradsweep.disk import regular_files
+from gradsweep.disturbance import find_heat_yardsticks
 from gradsweep.options.exchange_setting import describe_baseline, find_tuned_run
 from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.machines import YARDSTICK
@@ -64,15 +65,28 @@ def read_notes(sweeps: Iterable[Path]) -> RaceNotes:
     return notes
 
 
-def read_races(sweep: Path, leave_out: Callable[[LeftOut], None]) -> dict[str, dict[str, Any]]:
-    """Return the measurements of a sweep's races by run name, as columns of `Report.runs`.
+class RaceFigures(NamedTuple):
+    """The measurements of a sweep's races.
+
+    Attributes:
+        by_run: by name of a run, its figures as columns of `Report.runs`.
+        yardsticks: of all heats.
+    """
+
+    by_run: dict[str, dict[str, Any]]
+    yardsticks: list[Any]
+
+
+def read_races(sweep: Path, leave_out: Callable[[LeftOut], None]) -> RaceFigures:
+    """Return the measurements of a sweep's races.
 
     A race measures one run for all runs that cost the same; `raced_by` names it. A race of several runs takes
     precedence over the race of a run alone, which has no ratio.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found = RaceFigures({}, [])
     for race in sorted(_read_files(sweep, leave_out), key=lambda race: len(race.racers) > 1):
-        found |= _read_figures(race)
+        found.by_run.update(_read_figures(race))
+        found.yardsticks.extend(heat.get("yardstick") for heat in race.heats)
     return found
 
 
@@ -83,6 +97,8 @@ class _Race(NamedTuple):
     heats: list[Mapping[str, Any]]
     left_out: Mapping[str, Any]
     transport: Any
+    samples: Mapping[str, float]
+    """By name of a run, the samples of all workers in a step."""
     finished: bool
     tuned: Mapping[str, Any]
     """By name of a run, the setting of its exchange that a trial has found."""
@@ -117,20 +133,31 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
                 tuned[tuned_run] = ratios["tuned"]
             allowed = describe_baseline(ratios)
             allowed = None if allowed is None else clean(allowed)
-            yield _Race(clean(name), racers, heats, left_out, transport, finished, tuned, tuned_run, allowed)
+            about = transport, _read_samples(ratios), finished, tuned, tuned_run, allowed
+            yield _Race(clean(name), racers, heats, left_out, *about)
+
+
+def _read_samples(ratios: Mapping[str, Any]) -> dict[str, float]:
+    """Return the samples of all workers in a step of each run; NaN if unknown."""
+    workers = as_number(ratios.get("workers"))
+    traffic = as_mapping(ratios.get("traffic"))
+    return {str(name): workers * as_number(as_mapping(sent).get("samples")) for name, sent in traffic.items()}
 
 
 def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
-    """Return the figures of one race by run; if a baseline was in several heats, take those of the first heat."""
+    """Return the figures of one race by run; if a baseline was in several heats, take those of the first heat.
+
+    Times of a later heat are converted to those of the first, and have its yardstick (`find_heat_yardsticks`).
+    """
     found: dict[str, dict[str, Any]] = {}
-    firsts: dict[str, tuple[float, Any]] = {}
-    for heat in race.heats:
+    firsts: dict[str, float] = {}
+    for heat, yardstick in zip(race.heats, find_heat_yardsticks(race.heats), strict=True):
         baseline, runs = str(heat.get("baseline")), as_mapping(heat.get("runs"))
         step_s = as_number(as_mapping(runs.get(baseline)).get("step_s"))
-        # another baseline where the first has left a heat
-        first_s, yardstick = firsts.setdefault(baseline, (step_s, heat.get("yardstick")))
+        first_s = firsts.setdefault(baseline, step_s)  # another baseline where the first has left a heat
         for name, figures in runs.items():
-            columns = _make_columns(as_mapping(figures), first_s / step_s if step_s else math.nan)
+            samples = race.samples.get(name, math.nan)
+            columns = _make_columns(as_mapping(figures), first_s / step_s if step_s else math.nan, samples)
             if columns is None:
                 continue
             about: dict[str, Any] = {"race": race.name, "race_baseline": clean(baseline), "raced_by": clean(str(name))}
@@ -142,11 +169,12 @@ def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | None:
+def _make_columns(figures: Mapping[str, Any], scale: float, samples: float) -> dict[str, Any] | None:
     """Return a run's columns from a race; None if the race has no step time of the run.
 
     Args:
         scale: converts times of this heat to those of the first heat, by the baseline that was in both.
+        samples: of all workers in a step; NaN if unknown.
     """
     step_s = as_number(figures.get("step_s")) * scale
     if not 0 < step_s < math.inf:
@@ -155,6 +183,7 @@ def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | 
     timed_steps = as_number(figures.get("timed_steps"))
     return {
         "iterations_per_second": 1 / step_s,
+        "samples_per_second": samples / step_s,
         "throughput_low": as_number(figures.get("throughput_low")) / scale,
         "throughput_high": as_number(figures.get("throughput_high")) / scale,
         "step_s": step_s,
@@ -169,13 +198,20 @@ def _make_columns(figures: Mapping[str, Any], scale: float) -> dict[str, Any] | 
 
 
 def apply_race(row: Mapping[str, Any], raced: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a row of `Report.runs` with times and yardstick of the run's race in place of the training's.
+    """Return a row of `Report.runs` with the figures of the run's race in place of the training's throughput.
 
-    Without a race the row is unchanged.
+    What was measured in the training stays, also in `training_disturbed` and `training_disturbance` whether others
+    disturbed it. Without a race, all times of the row are the training's.
+
+    Args:
+        row, raced: with the columns on disturbance (`machines.judge_row`).
     """
+    of_training = {f"training_{column}": row.get(column) for column in ("disturbed", "disturbance")}
     if raced is None:
-        return row
+        return {**row, **of_training}
     trained = as_number(row.get("iterations_per_second"))
-    samples = as_number(row.get("samples_per_second")) / trained if trained else math.nan
-    rates = {"trained_iterations_per_second": trained, "samples_per_second": samples * raced["iterations_per_second"]}
-    return {**row, **raced, **rates}
+    found = {**row, **of_training, **raced, "trained_iterations_per_second": trained}
+    if math.isnan(raced["samples_per_second"]) and trained:
+        of_step = as_number(row.get("samples_per_second")) / trained  # the race has not measured them
+        found["samples_per_second"] = of_step * raced["iterations_per_second"]
+    return found

@@ -125,11 +125,13 @@ class Report:
             self._leave_out(LeftOut(sweep / run_directory.RUNS / missing.name, f"missing: {planned_runs.GONE}"))
         place, name = os.fspath(sweep / run_directory.RUNS), get_sweep_name(sweep)
         raced = read_races(sweep, self._leave_out)
-        best = disturbance.find_best(row.get(YARDSTICK) for row in (*found, *raced.values()) if row is not None)
+        own = [row.get(YARDSTICK) for row in found if row is not None]
+        best = disturbance.find_best([*own, *raced.yardsticks])
+        judged = {run: judge_row(figures, best) for run, figures in raced.by_run.items()}
         return [
             {
                 **{"sweep": name, "run": clean(run), "directory": os.path.join(place, run)},
-                **judge_row(apply_race(row, raced.get(run)), best),
+                **apply_race(judge_row(row, best), judged.get(run)),
             }
             for run, row in zip(names, found, strict=True)
             if row is not None

@@ -31,6 +31,7 @@ from reports.analysis.measures import (
 )
 from reports.analysis.remarks import compare_equal_work, explain_settings, write_remarks
 from reports.analysis.table import (
+    DISTURBED,
     MARKS,
     MEANINGS,
     NOT_MEASURED,
@@ -43,6 +44,7 @@ from reports.analysis.table import (
     is_marked,
     is_true,
     make_text_cell,
+    name_flags,
 )
 from reports.analysis.targets import choose_targets
 from reports.reading.text import (
@@ -131,7 +133,7 @@ def list_target_measures(targets: Sequence[float]) -> list[Measure]:
 
 def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
     """Tell whether some run has a value of this measure, or can have one when it is done."""
-    done = measures.select_measured(runs, measure.topic)
+    done = measures.select_measured(runs, measure.column)
     if measure.column not in runs:
         return False
     return bool(runs.loc[done, measure.column].notna().any()) or (measure.absent == NOT_MEASURED and not done.any())
@@ -160,7 +162,7 @@ def write_headline(grid: Grid) -> str:
     sentences = [f"{size}: {join_words(statuses)}."]
     is_done = runs["status"] == run_directory.DONE
     is_raced_elsewhere = (runs["raced_by"] != runs["run"]).fillna(False)  # the race's number would count twice
-    is_timed = measures.select_measured(runs, THROUGHPUT.topic) & runs[THROUGHPUT.column].notna() & ~is_raced_elsewhere
+    is_timed = measures.select_measured(runs, THROUGHPUT.column) & runs[THROUGHPUT.column].notna() & ~is_raced_elsewhere
     is_fair = is_timed & ~is_marked(runs)
     marked = count_marked(runs[is_timed & ~is_fair]) if (is_timed & ~is_fair).any() else ""
     for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):
@@ -309,17 +311,19 @@ def _build_run_table(grid: Grid) -> ReportTable:
     columns["status"] = format_settings(runs["status"])
     columns |= {measure.column: _get_numbers(runs[measure.column]) for measure in shown}
     columns["timed_steps"] = runs["timed_steps"].astype("object").where(runs["timed_steps"].notna(), None).tolist()
-    columns |= {mark: is_true(runs[mark]).tolist() for mark in find_marks(runs)}
+    flags = dict.fromkeys([*find_marks(runs), *name_flags(find_marks(runs), of_training=True)])
+    columns |= {flag: is_true(runs[flag]).tolist() for flag in flags}
     texts = (*(["transport"] if runs["transport"].notna().any() else []), "reason", "run")
     columns |= {name: format_settings(runs[name]) for name in texts}
     records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    is_known = {measure.column: measures.find_known(runs, measure.column).to_numpy(bool) for measure in shown}
     lines = []
-    for run in records:
-        marks = tuple(mark for column, mark in MARKS.items() if run.get(column))
+    for row, run in enumerate(records):
+        marks = tuple(mark for column, mark in MARKS.items() if column != DISTURBED and run.get(column))
         before = (make_text_cell(run[get_column_name(name)]) for name in names[:-1])
         status, *after = (make_text_cell(run[name]) for name in ("status", *texts))
         workers = TableCell(run["workers"], run["workers"] + "".join(marks), said=marks)
-        cells = [_make_run_cell(run["status"], run[measure.column], measure) for measure in shown]
+        cells = [_make_run_cell(run, measure, bool(is_known[measure.column][row])) for measure in shown]
         lines.append((*before, workers, status, *cells, *after))
     headings = [*map(TableColumn, map(get_column_name, names)), TableColumn("status")]
     headings += [TableColumn(measure.title, measure.unit, measure.shown or measure.unit) for measure in shown]
@@ -336,9 +340,13 @@ def _build_run_table(grid: Grid) -> ReportTable:
     )
 
 
-def _make_run_cell(status: str, value: float | None, measure: Measure) -> TableCell:
-    if status == run_directory.DONE and value is not None:
-        return TableCell(value, measure.format(value))
+def _make_run_cell(run: Mapping[str, Any], measure: Measure, is_known: bool) -> TableCell:
+    """Return a run's cell for a measure, with a mark if others disturbed it; a word if it has no number."""
+    status, value = run["status"], run[measure.column]
+    if is_known and value is not None:
+        (flag,) = name_flags([DISTURBED], measure.is_of_training)
+        marks = (MARKS[DISTURBED],) if measure in _RUN_MEASURES and measure.is_time and run.get(flag) else ()
+        return TableCell(value, measure.format(value) + "".join(marks), said=marks)
     word = status if status != run_directory.DONE else measure.absent
     return TableCell(word, word, is_word=True, said=(word,))
 

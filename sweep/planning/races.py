@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gradsweep.disturbance import choose_best, explain_disturbed, find_best
+from gradsweep.disturbance import SweepYardsticks
 from gradsweep.errors import bad_value
 from gradsweep.files import read_json
 from gradsweep.options.exchange_setting import OPTIONS
@@ -139,26 +139,19 @@ def find_disturbed(sweep: Path, configs: Mapping[Run, Mapping[str, Any]]) -> lis
     was left out of its race is not measured again, and neither is one with trainer=script.
     """
     configs = {run: config for run, config in configs.items() if not is_script(config)}
-    results = {run: run.result() or {} for run in configs if run.status() == DONE}
-    yardsticks = {run: [result.get("yardstick")] for run, result in results.items()}
     settled: set[str] = set()
     for race in runs_of(sweep, RACES):
         ratios = read_json(race.path(RATIOS)) or {}
-        heats = [heat for heat in _as_list(ratios.get("heats")) if _as_mapping(heat)]
         racers = _as_mapping(ratios.get("racers"))
-        yardsticks[Run(race.directory)] = [heat.get("yardstick") for heat in heats]
         settled.update(_as_mapping(ratios.get("left_out")))
-        for name in (name for heat in heats for name in _as_mapping(heat.get("runs"))):
-            settled.update(map(str, _as_list(racers.get(name))))
-    best = find_best(each for some in yardsticks.values() for each in some)
-    disturbed = {
-        run
-        for run, some in yardsticks.items()
-        if any(explain_disturbed(each, choose_best(each, best)) is not None for each in some)
-    }
+        heats = map(_as_mapping, _as_list(ratios.get("heats")))
+        racing = [name for heat in heats for name in _as_mapping(heat.get("runs"))]
+        settled.update(str(each) for name in racing for each in _as_list(racers.get(name)))
+    yardsticks = SweepYardsticks.read(sweep)
     alone = [RaceGroup(sweep / RACES / run.name, {run: (run,)}) for run in configs]
-    again = [race for race in (*group_runs(sweep, configs), *alone) if Run(race.directory) in disturbed]
+    again = [race for race in (*group_runs(sweep, configs), *alone) if yardsticks.explain_race(race.directory.name)]
     again = [race for race in again if race.is_raced()]
+    disturbed = {run for run in configs if run.status() == DONE and yardsticks.explain_training(run.name)}
     return [*again, *(race for race in alone if race.baseline in disturbed and race.baseline.name not in settled)]
 
 

@@ -8,9 +8,12 @@ from typing import NamedTuple
 from reports.scaling.measured.links import Links
 from reports.scaling.measured.traffic import Traffic
 
+RACED_LEVEL = 0.95
+"""The level of the intervals that races measure."""
+
 
 class RacedRatio(NamedTuple):
-    """The speed of a method relative to the method `base`, as a race has measured it, with a 95 % interval."""
+    """The speed of a method relative to the method `base`, as a race has measured it, with its interval."""
 
     base: str
     ratio: float

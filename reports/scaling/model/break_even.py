@@ -48,6 +48,7 @@ class WinMap:
         methods: all methods, also those that win nowhere.
         steps: step times in s, (methods, bandwidths, workers).
         low, high: the interval of each method's speed-up over the fastest baseline, of the same shape; nan without one.
+        bases: the positions of the baselines in `methods`.
     """
 
     bandwidths: npt.NDArray[np.float64]
@@ -56,6 +57,7 @@ class WinMap:
     steps: npt.NDArray[np.float64]
     low: npt.NDArray[np.float64]
     high: npt.NDArray[np.float64]
+    bases: Sequence[int]
 
     @property
     def winner(self) -> npt.NDArray[np.intp]:
@@ -64,15 +66,29 @@ class WinMap:
 
     @property
     def is_close(self) -> npt.NDArray[np.bool_]:
-        """Whether it is uncertain which method is fastest, (bandwidths, workers).
+        """Whether it is too close to tell which method is fastest, (bandwidths, workers).
 
         If the fastest method compresses, the interval of its speed-up contains 1; if it is the baseline, the interval
         of another method does.
         """
         close = (self.low <= 1) & (self.high >= 1)
-        own = np.take_along_axis(close, self.winner[None], axis=0)[0]
-        known = np.take_along_axis(np.isfinite(self.low), self.winner[None], axis=0)[0]
-        return np.where(known, own, close.any(axis=0))
+        return np.where(self._is_baseline, close.any(axis=0), self._take_winner(close))
+
+    @property
+    def has_no_interval(self) -> npt.NDArray[np.bool_]:
+        """Whether the speed-up of the fastest method has no interval, (bandwidths, workers), so that it may be no lead.
+
+        If the fastest method is the baseline, no other method has an interval.
+        """
+        unknown = np.isnan(self.low)
+        return np.where(self._is_baseline, unknown.all(axis=0), self._take_winner(unknown))
+
+    @property
+    def _is_baseline(self) -> npt.NDArray[np.bool_]:
+        return np.isin(self.winner, list(self.bases))
+
+    def _take_winner(self, values: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        return np.take_along_axis(values, self.winner[None], axis=0)[0]
 
 
 def compute_win_map(
@@ -100,7 +116,7 @@ def compute_win_map(
                     times = steps[base, here, column] / steps[place, here, column]
                     low[place, here, column] = np.minimum(ends[0], times)
                     high[place, here, column] = np.maximum(ends[1], times)
-    return WinMap(rates, workers, methods, steps, low, high)
+    return WinMap(rates, workers, methods, steps, low, high, bases)
 
 
 def _compute_totals(
@@ -134,7 +150,8 @@ class BreakEven:
 
     A range from 0 begins at the slowest bandwidth of the map; a range to inf ends at its fastest. There may be several:
     a method with fewer messages and more bytes pays on fast networks only. In the ranges `close`, which `wins`
-    excludes, the interval of the speed-up contains 1.
+    excludes, the interval of the speed-up contains 1. In the ranges `unknown` the method is predicted to be faster, but
+    the prediction has no interval.
     """
 
     workload: str
@@ -142,33 +159,36 @@ class BreakEven:
     workers: int
     wins: tuple[tuple[float, float], ...]
     close: tuple[tuple[float, float], ...] = ()
+    unknown: tuple[tuple[float, float], ...] = ()
 
 
-def find_break_even(found: WinMap, compressors: Mapping[str, str], workload: str = "") -> list[BreakEven]:
+def find_break_even(found: WinMap, workload: str = "") -> list[BreakEven]:
     """Return the break-even ranges of each method and number of workers; none if the baseline was not predicted."""
-    bases = [place for place, method in enumerate(found.methods) if compressors[method] == BASELINE]
-    if not bases:
+    if not found.bases:
         return []
-    base = found.steps[bases].min(axis=0)
+    base = found.steps[list(found.bases)].min(axis=0)
+    rates = np.log(found.bandwidths)
     answers = []
     for place, method in enumerate(found.methods):
-        if place in bases:
+        if place in found.bases:
             continue
         for column, count in enumerate(found.workers):
-            gain, rates = np.log(base[:, column] / found.steps[place, :, column]), np.log(found.bandwidths)
+            gain = np.log(base[:, column] / found.steps[place, :, column])
             low, high = (np.log(ends[place, :, column]) for ends in (found.low, found.high))
-            if np.isnan(low).any():
-                answers.append(BreakEven(workload, method, count, _find_wins(gain, rates)))
-            else:
-                close = _find_wins(np.minimum(high, -low), rates)
-                answers.append(BreakEven(workload, method, count, _find_wins(low, rates), close))
+            unknown = np.where(np.isnan(low), gain, np.nan)
+            ranges = (_find_wins(values, rates) for values in (low, np.minimum(high, -low), unknown))
+            answers.append(BreakEven(workload, method, count, *ranges))
     return answers
 
 
 def _find_wins(gain: npt.NDArray[np.float64], rates: npt.NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
-    """Return the ranges in which `gain` is above 0, interpolated linearly over the logarithms of bandwidths."""
+    """Return the ranges in which `gain` is above 0, interpolated linearly over the logarithms of bandwidths.
+
+    NaN is not above 0; a range beside it ends at the last known rate.
+    """
     turns = np.flatnonzero(np.diff(gain > 0))
-    shares = gain[turns] / (gain[turns] - gain[turns + 1])
+    before, after = gain[turns], gain[turns + 1]
+    shares = np.where(np.isnan(before), 1.0, np.where(np.isnan(after), 0.0, before / (before - after)))
     ends = np.exp(rates[turns] + shares * (rates[turns + 1] - rates[turns])).tolist()
     ends = [*([0.0] if gain[0] > 0 else []), *ends, *([math.inf] if gain[-1] > 0 else [])]
     return tuple(zip(ends[::2], ends[1::2], strict=True))

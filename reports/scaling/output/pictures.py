@@ -30,7 +30,7 @@ from reports.scaling.model.predict import Prediction
 from reports.scaling.output import lines, speedup_picture
 from reports.scaling.output.fit_tables import summarize_check
 from reports.scaling.output.speedup import Speedup
-from reports.scaling.output.tables import CLOSE, format_ranges
+from reports.scaling.output.tables import CLOSE, NO_INTERVAL, format_ranges
 
 _ACROSS, _TITLE = 3, 30  # panels side by side, and characters of their names' lines
 _HATCH = "////"
@@ -121,7 +121,7 @@ def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Seque
     half = (found.bandwidths[1] / found.bandwidths[0]) ** 0.5
     edges = np.append(found.bandwidths / half, found.bandwidths[-1] * half)
     columns = np.arange(len(found.workers) + 1) - 0.5
-    opacity = np.where(found.is_close, _FAINT, _SOLID)
+    opacity = np.where(found.is_close | found.has_no_interval, _FAINT, _SOLID)
     axis.pcolormesh(columns, edges, winner, cmap=colours, vmin=-0.5, vmax=len(found.methods) - 0.5, alpha=opacity)  # type: ignore[arg-type]
     _hatch(axis, columns, edges)
     if dots:
@@ -137,7 +137,8 @@ def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Seque
     marks: list[Line2D | Patch] = [
         Patch(facecolor=looks[method].colour, alpha=_SOLID, label=escape_label(method)) for method in methods
     ]
-    marks += [Patch(facecolor=GREY, alpha=_FAINT, label=f"pale: {CLOSE}")] if found.is_close.any() else []
+    pale = _describe_pale(found.is_close.any(), found.has_no_interval.any())
+    marks += [Patch(facecolor=GREY, alpha=_FAINT, label=pale)] if pale else []
     marks += [Patch(facecolor="white", edgecolor=GREY, hatch=_HATCH, label="predicted")]
     marks += [Line2D([], [], color="black", marker="o", linestyle="none", label="runs there")] if dots else []
     draw_legend(figure, marks, f"the fastest compressor, {latency} one way")
@@ -158,19 +159,24 @@ def _describe_winners(found: WinMap) -> str:
     winner, said = found.winner, []
     for rate in (1e8, 1e9, 1e10, 1e11):
         row = int(np.abs(np.log(found.bandwidths / rate)).argmin())
-        names = [
-            f"{CLOSE if found.is_close[row, column] else found.methods[winner[row, column]]} with "
-            f"{found.workers[column]}"
-            for column in (0, len(found.workers) - 1)
-        ]
+        names = []
+        for column in (0, len(found.workers) - 1):
+            unsure = CLOSE * bool(found.is_close[row, column]) or NO_INTERVAL * bool(found.has_no_interval[row, column])
+            names.append(f"{unsure or found.methods[winner[row, column]]} with {found.workers[column]}")
         said.append(f"at {format_bandwidth(rate)} {join_words(names)} workers")
     return "; ".join(said)
+
+
+def _describe_pale(is_close: bool, has_no_interval: bool) -> str:
+    """Return the legend's words on pale marks; empty if there are none."""
+    words = [word for word, is_there in ((CLOSE, is_close), (NO_INTERVAL, has_no_interval)) if is_there]
+    return f"pale: {' or '.join(words)}" if words else ""
 
 
 def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot | None:
     """Plot the bandwidths at which each method beats the baseline, as bars by workers; None if no method does."""
     found = [one for one in found if one.workload == workload]
-    if not any(one.wins or one.close for one in found):
+    if not any(one.wins or one.close or one.unknown for one in found):
         return None
     methods, counts = (list(dict.fromkeys(getattr(one, name) for one in found)) for name in ("method", "workers"))
     figure = Figure(figsize=(TEXT, LEGEND + 2.6))
@@ -179,7 +185,7 @@ def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> 
     for one in found:
         look = looks[one.method]
         x = counts.index(one.workers) + 0.8 * ((methods.index(one.method) + 0.5) / len(methods) - 0.5)
-        for low, high in one.close:
+        for low, high in (*one.close, *one.unknown):
             ends = np.clip([low, high], SLOWEST_BIT_S, FASTEST_BIT_S)
             axis.plot([x, x], ends, color=look.colour, linewidth=1.5, alpha=_FAINT)
         for low, high in one.wins:
@@ -194,14 +200,15 @@ def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> 
     axis.set(xlabel="workers", xlim=(-0.5, len(counts) - 0.5))
     axis.grid(visible=False, axis="x")
     _frame_bandwidths(axis)
-    pale = [Line2D([], [], color=GREY, alpha=_FAINT, label=f"pale: {CLOSE}")] if any(one.close for one in found) else []
+    words = _describe_pale(any(one.close for one in found), any(one.unknown for one in found))
+    pale = [Line2D([], [], color=GREY, alpha=_FAINT, label=words)] if words else []
     draw_legend(
         figure, [*make_label_marks(looks), lines.PREDICTED, *pale], f"where a compressor pays, {latency} one way"
     )
     title = _make_title("Bandwidths at which a compressor pays", workload)
     wins: dict[str, list[str]] = {}
     for one in found:
-        if one.wins or one.close:
+        if one.wins or one.close or one.unknown:
             wins.setdefault(one.method, []).append(f"{format_ranges(one)} with {one.workers}")
     told = "; ".join(f"{method}: {', '.join(texts)}" for method, texts in wins.items())
     return Plot(_make_name("scaling_break_even", workload), title, f"{title} by workers. {told}.", figure)

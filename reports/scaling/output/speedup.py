@@ -7,14 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 
 from reports.analysis.table import ReportTable
+from reports.scaling.measured.cell import RACED_LEVEL
 from reports.scaling.measured.links import Links
 from reports.scaling.model.break_even import BASELINE, Key, find_baselines, find_winners
 from reports.scaling.model.pairs import Pair, is_close
-from reports.scaling.model.predict import Prediction, Predictor
+from reports.scaling.model.predict import LEVEL, Prediction, Predictor
 from reports.scaling.output.tables import (
     HEADERS,
     INTERVALS,
     NO_ACCURACY,
+    RACED_INTERVALS,
     SAID,
     Figures,
     build_table_by_workers,
@@ -47,25 +49,36 @@ class Speedup:
         """Whether the interval contains 1, so that it is uncertain which of both is faster."""
         return is_close(self.low, self.high)
 
+    @property
+    def has_interval(self) -> bool:
+        return not math.isnan(self.low)
 
-def find_close(
+
+def find_rivals(
     found: Sequence[Speedup], predictions: Sequence[Prediction], compressors: Mapping[str, str]
 ) -> dict[Key, Speedup]:
     """Return the closest rival of the fastest method, by workload, network and workers, if it is uncertain which is
     faster.
 
-    If the fastest method compresses, the interval of its speed-up has to contain 1. If it does not compress, the
-    interval of a compressing method has to contain 1; the fastest such method is returned.
+    If the fastest method compresses, it is its own rival of `none` if the interval of its speed-up contains 1, or if
+    there is none. If it does not compress, the rival is the fastest method whose interval contains 1, or if no method
+    has an interval the fastest of all.
     """
     winners = find_winners(predictions)
-    close: dict[Key, Speedup] = {}
+    by_key: dict[Key, list[Speedup]] = {}
     for one in found:
-        key = one.workload, one.network, one.workers
+        by_key.setdefault((one.workload, one.network, one.workers), []).append(one)
+    rivals: dict[Key, Speedup] = {}
+    for key, speedups in by_key.items():
         best = winners[key].method
-        is_rival = one.method == best or compressors[best] == BASELINE
-        if is_rival and one.is_close and (key not in close or one.times > close[key].times):
-            close[key] = one
-    return close
+        if compressors[best] == BASELINE:
+            are_unknown = not any(one.has_interval for one in speedups)
+            uncertain = [one for one in speedups if one.is_close or are_unknown]
+        else:
+            uncertain = [one for one in speedups if one.method == best and (one.is_close or not one.has_interval)]
+        if uncertain:
+            rivals[key] = max(uncertain, key=lambda one: one.times)
+    return rivals
 
 
 def compute_speedups(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> list[Speedup]:
@@ -99,6 +112,7 @@ def build_table(found: Sequence[Speedup], remarks: Sequence[str]) -> ReportTable
             "times": one.times,
             "times_low": keep_finite(one.low),
             "times_high": keep_finite(one.high),
+            "interval_level": (RACED_LEVEL if one.is_measured else LEVEL) if one.has_interval else None,
             "extrapolated": not one.is_measured,
         }
         text = format_predicted(one.is_measured, format_times(one.times), one.low, one.high)
@@ -110,5 +124,5 @@ def build_table(found: Sequence[Speedup], remarks: Sequence[str]) -> ReportTable
         "x",
         HEADERS,
         map(make_figures, found),
-        [SAID, INTERVALS, NO_ACCURACY, *remarks],
+        [SAID, f"{INTERVALS}; {RACED_INTERVALS}", NO_ACCURACY, *remarks],
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradsweep.options.units import format_bandwidth
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.text import format_number
+from reports.scaling.measured.cell import RACED_LEVEL
 from reports.scaling.measured.links import Links
 from reports.scaling.model import agarwal
 from reports.scaling.model.break_even import BASELINE, BreakEven, Key, Needed, find_baselines, find_winners
@@ -17,6 +18,8 @@ from reports.scaling.model.predict import LEVEL, Prediction, Predictor
 
 CLOSE = "too close to tell"
 """The text where the interval of a speed-up contains 1, so that nothing is said of who is faster."""
+NO_INTERVAL = "no interval"
+"""The text where a speed-up has no interval, so that nothing is known of who is faster."""
 EXTRAPOLATED = "~"
 """The mark before a value that was not measured under just these circumstances."""
 TOPIC = "Scaling"
@@ -28,6 +31,22 @@ SAID = (
 _OWN = "every worker has cores and a host of its own, and as many samples a step whatever their number (weak scaling)"
 NO_ACCURACY = "about the time of a step; what a method does to the accuracy is not in it"
 INTERVALS = f"in brackets {LEVEL:.0%} intervals of predictions (jackknife+ over the cells left out)"
+RACED_INTERVALS = f"of measured times, {RACED_LEVEL:.0%} intervals of their race"
+_ABOUT_CLOSE = f"{CLOSE}: the interval of these times contains 1 (predicted: {LEVEL:.0%}; of a race: {RACED_LEVEL:.0%})"
+_ABOUT_NONE = f"{NO_INTERVAL}: these times have none (a race measures one), so they are not called a lead"
+
+
+class Rival(NamedTuple):
+    """A method of which it is uncertain whether it is faster than compressor=none.
+
+    Attributes:
+        times: its speed-up.
+        is_close: the interval of the speed-up contains 1; if not, it has no interval.
+    """
+
+    method: str
+    times: float
+    is_close: bool
 
 
 Figures = tuple[Sequence[str], int, float, str, Mapping[str, Any]]
@@ -131,13 +150,13 @@ def build_efficiency_table(found: Sequence[Prediction], remarks: Sequence[str]) 
 def build_fastest_table(
     found: Sequence[Prediction],
     compressors: Mapping[str, str],
-    close: Mapping[Key, tuple[str, float]],
+    rivals: Mapping[Key, Rival],
     remarks: Sequence[str],
 ) -> ReportTable:
     """Return a table of the fastest methods with their speed-ups; a cell counts as measured if all its methods were.
 
     Args:
-        close: where it is uncertain which method is fastest, the rival and its speed-up, whose interval contains 1.
+        rivals: where it is uncertain which method is fastest, the rival.
     """
     bases = find_baselines(found, compressors)
     guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
@@ -146,13 +165,13 @@ def build_fastest_table(
         base, is_measured = bases.get(key), key not in guessed
         times = float(base.step.total / one.step.total) if base else None
         text = format_predicted(is_measured, one.method)
-        if key in close:
-            rival, gain = close[key]
-            text = f"{CLOSE} ({format_predicted(is_measured, rival)} {format_times(gain)})"
+        if rival := rivals.get(key):
+            why = CLOSE if rival.is_close else NO_INTERVAL
+            text = f"{why} ({format_predicted(is_measured, rival.method)} {format_times(rival.times)})"
         elif times and compressors[one.method] != BASELINE:
             text += f" ({format_times(times)})"
         record = {"compressor": one.method, "over_none": times, **_make_record(one), "extrapolated": not is_measured}
-        record["too_close"] = key in close
+        record |= {"too_close": bool(rival and rival.is_close), "no_interval": bool(rival and not rival.is_close)}
         return key[:2], one.workers, one.iterations_per_second, text, record
 
     return build_table_by_workers(
@@ -164,7 +183,8 @@ def build_fastest_table(
         [
             SAID,
             f"in brackets: times as fast as compressor={BASELINE}",
-            f"{CLOSE}: the {LEVEL:.0%} interval of these times contains 1",
+            _ABOUT_CLOSE,
+            _ABOUT_NONE,
             NO_ACCURACY,
             *remarks,
         ],
@@ -184,7 +204,11 @@ def build_break_even_table(found: Sequence[BreakEven], latency: str, remarks: Se
                 one.workers,
                 one.wins[-1][1] if one.wins else 0.0,
                 format_ranges(one),
-                {"wins_bit_s": _join_ranges(one.wins), "close_bit_s": _join_ranges(one.close)},
+                {
+                    "wins_bit_s": _join_ranges(one.wins),
+                    "close_bit_s": _join_ranges(one.close),
+                    "unknown_bit_s": _join_ranges(one.unknown),
+                },
             )
             for one in found
         ),
@@ -192,6 +216,7 @@ def build_break_even_table(found: Sequence[BreakEven], latency: str, remarks: Se
             f"all of it is predicted; nominal bit/s of Ethernet, and {latency} one way",
             "never, always: from 1 Mbit/s to 1 Tbit/s",
             f"{CLOSE}: the {LEVEL:.0%} interval of the speed-up contains 1",
+            f"{NO_INTERVAL}: predicted to be faster, but the prediction has no interval, so it is not called a lead",
             NO_ACCURACY,
             *remarks,
         ],
@@ -203,7 +228,7 @@ def _join_ranges(ranges: Sequence[tuple[float, float]]) -> str:
 
 
 def format_ranges(one: BreakEven) -> str:
-    """Describe the bandwidths at which a method wins, and those at which it is uncertain."""
+    """Describe the bandwidths at which a method wins, and those at which it is uncertain whether it does."""
 
     def format_range(low: float, high: float) -> str:
         ends = [format_bandwidth(float(f"{end:.2g}")) if 0 < end < math.inf else "" for end in (low, high)]
@@ -211,11 +236,12 @@ def format_ranges(one: BreakEven) -> str:
             return " to ".join(ends)
         return f"below {ends[1]}" if ends[1] else f"above {ends[0]}" if ends[0] else "always"
 
-    wins, close = (", ".join(format_range(*pair) for pair in ranges) for ranges in (one.wins, one.close))
-    if not close:
-        return wins or "never"
-    unsure = CLOSE if close == "always" else f"{CLOSE} {close}"
-    return f"{wins}; {unsure}" if wins else unsure
+    def join(ranges: Sequence[tuple[float, float]], word: str = "") -> str:
+        told = ", ".join(format_range(*pair) for pair in ranges)
+        return word if word and told == "always" else f"{word} {told}".strip() if told else ""
+
+    said = (join(one.wins), join(one.close, CLOSE), join(one.unknown, NO_INTERVAL))
+    return "; ".join(filter(None, said)) or "never"
 
 
 def format_times(value: float) -> str:
@@ -248,14 +274,14 @@ def build_needed_table(found: Sequence[Needed], remarks: Sequence[str]) -> Repor
     )
 
 
-def describe_closest(found: Sequence[Needed], close: Mapping[Key, Any]) -> list[str]:
+def describe_closest(found: Sequence[Needed], rivals: Mapping[Key, Any]) -> list[str]:
     """Return for each network a sentence on the smallest change that would make another method the fastest.
 
     Numbers of workers for which it is uncertain which method is fastest are left out.
     """
     nearest: dict[tuple[str, str], tuple[float, str, Needed]] = {}
     for one in found:
-        if (one.prediction.workload, one.prediction.network, one.prediction.workers) in close:
+        if (one.prediction.workload, one.prediction.network, one.prediction.workers) in rivals:
             continue
         ways = ((one.codec, "encoded and decoded {} times as fast"), (one.payload, "sent messages {} times as short"))
         for factor, way in ways:

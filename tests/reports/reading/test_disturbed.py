@@ -12,6 +12,7 @@ import pytest
 
 import reports
 from gradsweep import files, run_directory
+from gradsweep.disturbance import SweepYardsticks
 from reports.__main__ import main
 from reports.analysis.compare import DISTURBED, compare
 from reports.analysis.grid import lay_out_runs
@@ -109,6 +110,82 @@ def test_a_raced_run_has_the_interval_and_the_yardstick_of_its_race(disturbed: P
     tables = {table.name: table for table in read_report([disturbed], disturbed).tables}
     marks = {name: [row[1].text[-1] for row in tables[name].rows] for name in ("throughput", "speedup", "race")}
     assert marks["throughput"] == ["△"] * 3 and "△" not in [*marks["speedup"], *marks["race"]], "ratios are paired"
+
+
+def judge_race(sweep: Path, **yardstick: Any) -> None:
+    """Race the runs with 2 workers, while others disturbed the heat or not."""
+    directory = sweep / run_directory.RACES / "workers=2-0123abcd"
+    ratios = files.read_json((directory if directory.exists() else race(sweep)) / run_directory.RATIOS) or {}
+    for heat in ratios["heats"]:
+        heat["yardstick"] = fabricate.yardstick(**yardstick)
+    files.write_json(directory / run_directory.RATIOS, ratios)
+
+
+@pytest.mark.parametrize("others", [0.0, 0.24])
+def test_each_time_has_the_mark_of_the_reading_it_was_taken_with(
+    disturbed: Path, others: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """svd was disturbed in its training, and all runs with 2 workers in their race, or none."""
+    judge_race(disturbed, others=others)
+    is_taken = others > 0
+    runs = read(disturbed).xs(2, level="workers")
+    assert list(runs["disturbed"]) == [is_taken] * 3 and list(runs["cores_of_others"]) == [others] * 3
+    assert runs["training_disturbed"].to_dict() == {"none": False, "qsgd": False, "svd": True}
+    assert runs.loc["svd", "training_disturbance"] == SLOWER and runs["training_disturbance"].notna().sum() == 1
+    alone = read(disturbed).xs(4, level="workers")
+    assert (alone["training_disturbed"] == alone["disturbed"]).all()
+
+    tables = {table.name: table for table in read_report([disturbed], disturbed).tables}
+    marked = {
+        name: {row[0].text: "△" in row[1].text for row in table.rows}
+        for name, table in tables.items()
+        if name in ("throughput", "throughput_samples", "time", "accuracy")
+    }
+    of_race, of_training = (
+        dict.fromkeys(("none", "qsgd", "svd"), is_taken),
+        {"none": False, "qsgd": False, "svd": True},
+    )
+    assert marked["throughput"] == marked["throughput_samples"] == of_race
+    assert marked["time"] == marked["accuracy"] == of_training
+    step = {tuple(cell.text for cell in row[:2]): row[-1].text for row in tables["phases"].rows}
+    assert {name: "△" in step[name, "2"] for name in of_race} == of_race
+    for row in tables["runs"].rows:
+        texts = dict(zip((f"{column.name} {column.shown}" for column in tables["runs"].columns), row, strict=True))
+        (name, workers), is_two = (cell.text for cell in row[:2]), row[1].text == "2"
+        assert "△" not in name + workers
+        assert ("△" in texts["throughput it/s"].text) == (of_race[name] if is_two else name == "svd")
+        assert ("△" in texts["training s"].text) == (name == "svd")
+    said = "marked times are not tested: 3 runs (3 disturbed by other programs)"
+    assert said in tables["time"].notes, "those of svd"
+
+    (run,) = (disturbed / run_directory.RUNS).glob("compressor=svd,workers=2*")
+    assert main(["show", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert f"  disturbed in its training: {SLOWER}\n" in shown
+    assert ("  disturbed in its race: other processes took 24 % of its cores\n" in shown) == is_taken
+    assert main(["show", str(run), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["disturbance"] is not None) == is_taken and told["training_disturbance"] == SLOWER
+
+
+@pytest.mark.parametrize(("baseline", "is_marked"), [("none", False), ("svd", True)])
+def test_reports_show_and_remeasure_agree_on_races_of_several_heats(
+    disturbed: Path, baseline: str, is_marked: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second heat was disturbed: its times count as those of the first, unless it has a baseline of its own."""
+    directory = race(disturbed, 2, {"none": 1.0, "qsgd": 1.0}, {"none": 2.0, "svd": 2.0})
+    ratios = files.read_json(directory / run_directory.RATIOS) or {}
+    first, second = ratios["heats"]
+    first["yardstick"], second["yardstick"] = fabricate.yardstick(), fabricate.yardstick(others=0.24)
+    second["baseline"] = next(name for name in second["runs"] if f"compressor={baseline}," in name)
+    files.write_json(directory / run_directory.RATIOS, ratios)
+    runs = read(disturbed).xs(2, level="workers")
+    assert runs["disturbed"].to_dict() == {"none": False, "qsgd": False, "svd": is_marked}
+    (run,) = (disturbed / run_directory.RUNS).glob("compressor=svd,workers=2*")
+    assert main(["show", str(run)]) == 0
+    assert ("disturbed in its race" in capsys.readouterr().out) == is_marked
+    judged = SweepYardsticks.read(disturbed)
+    assert (judged.explain_race(directory.name) is not None) == is_marked
 
 
 def test_they_are_marked_in_every_table_on_the_page_and_in_pictures(disturbed: Path) -> None:

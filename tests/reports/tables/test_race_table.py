@@ -14,6 +14,7 @@ from reports.analysis.grid import lay_out_runs
 from reports.analysis.remarks import explain_settings
 from reports.analysis.table import ReportTable
 from reports.building.sweep_report import read_report
+from reports.page.cells import collect_cells
 from reports.plots.sweep_plots import make_plots
 from reports.reading.races import read_notes
 from reports.tables.race_table import build_race_table
@@ -203,6 +204,72 @@ def test_runs_that_only_raced_have_ratios_and_times(tmp_path: Path) -> None:
     for run in run_directory.runs_of(sweep)[1:]:
         write_state(run, reason=run_directory.ONLY_RACED)
     assert len(build_unfinished_table(read_report([sweep], sweep).grid).rows) == 1, "the others were not to be trained"
+
+
+@pytest.fixture
+def only_raced(tmp_path: Path) -> Path:
+    """A sweep with race=only of 2 and 4 workers and two seeds."""
+    sweep = fabricate.sweep(tmp_path / "sweep", [])
+    for workers in (2, 4):
+        for name in STEP_S:
+            for seed in (0, 1):
+                fabricate.run(sweep, fabricate.config(name, workers, seed=seed), run_directory.PENDING)
+        path = race(sweep, workers) / run_directory.RATIOS
+        ratios = files.read_json(path) or {}
+        for figure in (figure for heat in ratios["heats"] for figure in heat["runs"].values()):
+            figure |= {"throughput_low": 0.98 / figure["step_s"], "throughput_high": 1.03 / figure["step_s"]}
+        traffic = {name: {"samples": 128 / workers} for heat in ratios["heats"] for name in heat["runs"]}
+        files.write_json(path, {**ratios, "workers": workers, "traffic": traffic})
+    return sweep
+
+
+def test_runs_that_only_raced_have_samples_per_second_and_an_efficiency(only_raced: Path) -> None:
+    runs = reports.load(only_raced).runs
+    assert set(runs["status"]) == {run_directory.PENDING}
+    assert runs["samples_per_second"].to_numpy() == pytest.approx(128 / runs["step_s"].to_numpy())
+    assert runs["trained_iterations_per_second"].isna().all()
+    tables = {made.name: made for made in read_report([only_raced], only_raced).tables}
+    assert [row[1:] for row in texts(tables["throughput_samples"])] == [
+        ["12,800 ± 320", "12,800 ± 320"],
+        ["10,200 ± 300", "10,200 ± 300"],
+        ["6,400 ± 160", "6,400 ± 160"],
+    ]
+    assert [row[1:] for row in texts(tables["efficiency"])] == [["100", "50.0"]] * 3
+    assert {row[-1].text for row in tables["phases"].rows} == {"10.0", "12.5", "20.0"}
+    rates = {cell.text for row in tables["runs"].rows for cell in row}
+    assert {"100", "80.0", "50.0", "12,800"} <= rates, "the table of all runs has them, too"
+
+
+def test_pictures_and_page_show_runs_that_only_raced(only_raced: Path) -> None:
+    built = read_report([only_raced], only_raced)
+    plots = {plot.name: plot for plot in make_plots(built.grid, built.report.epochs, built.report.profile)}
+    assert {"race", "throughput", "efficiency", "breakdown"} <= set(plots)
+    (axis,) = plots["throughput"].figure.axes
+    assert {tuple(line.get_ydata()) for line in axis.lines} >= {(100, 100), (80, 80), (50, 50)}
+    assert not [text.get_text() for text in axis.texts if "pending" in text.get_text()]
+    assert "qsgd, 2 workers: 80" in plots["throughput"].alt and "seeds" not in plots["throughput"].alt
+    (legend,) = plots["throughput"].figure.legends
+    assert "the race's rounds" in legend.get_title().get_text()
+    assert "qsgd, 4 workers: 50" in plots["efficiency"].alt
+    cells = collect_cells(built.grid, built.report.epochs, built.report.profile)
+    first = {cell["label"]: cell for cell in cells if cell["workers"] == "2"}["qsgd"]
+    assert first["values"]["iterations_per_second"] == [80.0, 78.4, 82.4] and first["values"]["efficiency"] == [1.0]
+    assert (first["done"], first["timed"], first["values"].get("accuracy")) == (0, 1, None)
+
+
+def test_the_throughput_of_one_number_of_workers_is_drawn_of_runs_that_only_raced(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [])
+    for name in STEP_S:
+        fabricate.run(sweep, fabricate.config(name), run_directory.PENDING)
+    race(sweep)
+    built = read_report([sweep], sweep)
+    plots = {plot.name: plot for plot in make_plots(built.grid, built.report.epochs, built.report.profile)}
+    for name, expected in (("throughput", [100, 80, 50]), ("breakdown", None)):
+        (axis,) = plots[name].figure.axes
+        said = [text.get_text() for text in axis.texts]
+        assert len(said) == 3 and not any("pending" in text for text in said)
+        if expected:
+            assert [bar.get_width() for bar in axis.patches] == pytest.approx(expected)
 
 
 def test_figures_of_an_earlier_attempt_are_not_read_by_a_newer_plan(tmp_path: Path) -> None:

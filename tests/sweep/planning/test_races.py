@@ -160,6 +160,7 @@ def trained(tmp_path: Path) -> dict[Run, dict[str, Any]]:
         run.directory.mkdir(parents=True)
         write_json(run.path(STATE), {"status": "done", "attempts": []})
         write_json(run.path(RESULT), {"status": "done", "yardstick": yardstick})
+        run.path(CONFIG).write_text("{}")
     return made
 
 
@@ -199,6 +200,20 @@ def test_disturbed_runs_that_race_are_measured_again_by_their_race(
     assert directories(find_disturbed(tmp_path, trained)) == [race.directory.name, "run-2"]
     finish(race, QUIET, left_out={"run-2": "cannot race"})
     assert find_disturbed(tmp_path, trained) == [], "what cannot race is not tried again"
+
+
+def test_of_several_heats_those_count_by_which_reports_judge_the_times(
+    tmp_path: Path, trained: dict[Run, dict[str, Any]]
+) -> None:
+    """Times of later heats are converted to those of the first heat with the same baseline."""
+    (race,) = group_runs(tmp_path, trained)
+    (first, second) = (run.name for run in race.racers)
+    heats = [{"baseline": first, "runs": {name: {}}, "yardstick": QUIET} for name in (first, second)]
+    for baseline, yardstick, is_again in ((first, SLOW, False), (second, SLOW, True), (second, QUIET, False)):
+        heats[1] |= {"baseline": baseline, "yardstick": yardstick}
+        finish(race, QUIET, heats=heats)
+        found = directories(find_disturbed(tmp_path, trained))
+        assert (race.directory.name in found) == is_again, (baseline, yardstick)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"heats": [3, {"runs": 1}], "racers": 1, "left_out": 2}'])

@@ -23,9 +23,9 @@ from reports.scaling.model.break_even import (
     find_winners,
 )
 from reports.scaling.model.predict import Predictor
-from reports.scaling.output import pictures, speedup_picture, tables
+from reports.scaling.output import pictures, speedup, speedup_picture, tables
 from reports.scaling.output.remarks import explain_other_latencies, write_notes
-from reports.scaling.output.speedup import Speedup, compute_speedups, find_close
+from reports.scaling.output.speedup import Speedup, compute_speedups, find_rivals
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import predictor_of
 
@@ -200,7 +200,7 @@ def test_the_fastest_wins(predictor: Predictor) -> None:
 def test_below_its_break_even_bandwidth_a_method_wins_and_above_not(predictor: Predictor) -> None:
     shown = compute_win_map(predictor, "", WORKERS, parse_network("1gbit", 50e-6))
     shown = dataclasses.replace(shown, low=np.full_like(shown.low, math.nan))  # the predictions without their intervals
-    found = {(one.method, one.workers): one.wins for one in find_break_even(shown, predictor.measurements.compressors)}
+    found = {(one.method, one.workers): one.unknown for one in find_break_even(shown)}
     assert set(found) == {(method, workers) for method in truth.METHODS if method != "none" for workers in WORKERS}
     ((low, rate),) = found["qsgd", 2]
     assert low == 0.0
@@ -212,21 +212,45 @@ def test_below_its_break_even_bandwidth_a_method_wins_and_above_not(predictor: P
     assert found["powersgd", 64] == ((0.0, math.inf),)
 
 
-def without_intervals(rates: Any, workers: int, methods: list[str], steps: Any) -> WinMap:
-    return WinMap(rates, [workers], methods, steps, *np.full((2, *steps.shape), np.nan))
+def make_map(rates: Any, workers: int, methods: list[str], steps: Any) -> WinMap:
+    """A map whose predictions are exact: the intervals of speed-ups over `none` have no width."""
+    bases = [place for place, method in enumerate(methods) if method == "none"]
+    base = steps[bases].min(axis=0) if bases else np.full(steps.shape[1:], np.nan)
+    times = base / steps
+    times[bases] = np.nan
+    return WinMap(rates, [workers], methods, steps, times, times, bases)
 
 
 def test_break_even_by_hand() -> None:
     """b none: 1 + 8e9 / rate; m: 2 + 4e9 / rate: equal at 4 Gbit/s."""
     rates = np.geomspace(1e6, 1e12, 241)
     steps = np.stack([1 + 8e9 / rates, 2 + 4e9 / rates, 0.5 + 0 * rates, 3 + 9e9 / rates])[:, :, None]
-    found = find_break_even(
-        without_intervals(rates, 2, ["none", "m", "free", "slow"], steps),
-        dict.fromkeys(("m", "free", "slow"), "") | {"none": "none"},
-    )
+    found = find_break_even(make_map(rates, 2, ["none", "m", "free", "slow"], steps))
     assert [one.wins for one in found] == [((0.0, pytest.approx(4e9, rel=0.01)),), ((0.0, math.inf),), ()]
     assert [tables.format_ranges(one) for one in found] == ["below 4gbit", "always", "never"]
-    assert find_break_even(without_intervals(rates, 2, ["m"], steps[1:2]), {"m": "m"}) == []
+    assert find_break_even(make_map(rates, 2, ["m"], steps[1:2])) == []
+
+
+def test_a_lead_without_an_interval_is_not_called_one() -> None:
+    """m wins below 4 Gbit/s, but its interval is known below 100 Mbit/s only; `free` always wins, without one."""
+    rates = np.geomspace(1e6, 1e12, 241)
+    steps = np.stack([1 + 8e9 / rates, 2 + 4e9 / rates, 0.5 + 0 * rates])[:, :, None]
+    shown = make_map(rates, 2, ["none", "m", "free"], steps)
+    low = shown.low.copy()
+    low[1, rates > 1.01e8] = low[2] = np.nan
+    found = find_break_even(dataclasses.replace(shown, low=low))
+    assert [tables.format_ranges(one) for one in found] == [
+        "below 100mbit; no interval 110mbit to 4gbit",
+        "no interval",
+    ]
+    _, record = tables.build_break_even_table(found, "50us", ()).records
+    assert (record["compressor"], record["wins_bit_s"], record["unknown_bit_s"]) == ("free", "", "0..inf")
+    shown = dataclasses.replace(make_map(rates, 2, ["none", "m"], steps[:2]), low=low[:2])
+    is_pale = shown.has_no_interval | shown.is_close
+    assert (is_pale[:, 0] == (rates > 1.01e8)).all(), "also from 4 Gbit/s on, where `none` leads"
+    bars = pictures.plot_break_even("", found, "50us")
+    assert bars is not None and "free: no interval with 2" in bars.alt
+    assert "pale: no interval" in [text.get_text() for text in bars.figure.legends[0].get_texts()]
 
 
 def test_a_method_may_pay_on_fast_networks_only_or_between_two_bandwidths() -> None:
@@ -235,9 +259,7 @@ def test_a_method_may_pay_on_fast_networks_only_or_between_two_bandwidths() -> N
     dense, gathered = 3 + 8 * 88e6 / rates, 0.8 + 8 * 900e6 / rates
     between = np.where((rates > 1e8) & (rates < 1e10), 0.5 * dense, 2 * dense)
     steps = np.stack([dense, gathered, between])[:, :, None]
-    found = find_break_even(
-        without_intervals(rates, 64, ["none", "topk", "b"], steps), {"none": "none", "topk": "", "b": ""}, "w"
-    )
+    found = find_break_even(make_map(rates, 64, ["none", "topk", "b"], steps), "w")
     ((above, last),), ((first, below),) = (one.wins for one in found)
     assert above == pytest.approx(8 * 812e6 / 2.2, rel=0.01) and last == math.inf
     assert first == pytest.approx(1e8, rel=0.06) and below == pytest.approx(1e10, rel=0.06)
@@ -284,7 +306,7 @@ def test_a_lead_whose_interval_contains_1_is_not_called_one(predictor: Predictor
     compressors = predictor.measurements.compressors
     predictions = predictor.predict(list(links.values()), WORKERS)
     times = compute_speedups(predictor, predictions, links)
-    close = find_close(times, predictions, compressors)
+    close = find_rivals(times, predictions, compressors)
     winners = find_winners(predictions)
     by_key = {(one.workload, one.network, one.workers, one.method): one for one in times}
     assert 0 < len(close) < len(winners)
@@ -294,7 +316,7 @@ def test_a_lead_whose_interval_contains_1_is_not_called_one(predictor: Predictor
             assert (key in close) == bool(rivals)
         else:
             assert (key in close) == (best.method in {one.method for one in rivals})
-    told = {key: (one.method, one.times) for key, one in close.items()}
+    told = {key: tables.Rival(one.method, one.times, one.is_close) for key, one in close.items()}
     table = tables.build_fastest_table(predictions, compressors, told, ())
     for record in table.records:
         assert record["too_close"] == (("", record["network"], record["workers"]) in close)
@@ -307,6 +329,43 @@ def test_a_lead_whose_interval_contains_1_is_not_called_one(predictor: Predictor
         for said in tables.describe_closest(missing, close)
         if f"{key[1]}, " in said
     )
+
+
+def test_the_fastest_without_an_interval_is_not_called_so(predictor: Predictor) -> None:
+    """Of measured steps that did not race, and of predictions without a measured network."""
+    compressors = predictor.measurements.compressors
+    links = {name: parse_network(name) for name in ("100mbit", "100gbit")}
+    predictions = predictor.predict(list(links.values()), [2])
+    times = [
+        dataclasses.replace(one, low=math.nan, high=math.nan) for one in compute_speedups(predictor, predictions, links)
+    ]
+    rivals = find_rivals(times, predictions, compressors)
+    winners = find_winners(predictions)
+    assert compressors[winners["", "100gbit", 2].method] == "none" != compressors[winners["", "100mbit", 2].method]
+    assert rivals["", "100mbit", 2].method == winners["", "100mbit", 2].method and len(rivals) == 2
+    told = {key: tables.Rival(one.method, one.times, one.is_close) for key, one in rivals.items()}
+    table = tables.build_fastest_table(predictions, compressors, told, ())
+    assert all(row[1].text.startswith("no interval (~") for row in table.rows)
+    assert [(row["too_close"], row["no_interval"]) for row in table.records] == [(False, True)] * 2
+    known = [one if one.network == "100mbit" else dataclasses.replace(one, low=0.1, high=0.2) for one in times]
+    assert list(find_rivals(known, predictions, compressors)) == [("", "100mbit", 2)]
+
+
+def test_each_interval_has_its_level(predictor: Predictor) -> None:
+    """Those of predictions are of 90 %, those of races of 95 %."""
+    one = Speedup("", "qsgd", 2, "1gbit", 1.2, 1.1, 1.3, False)
+    every = [one, dataclasses.replace(one, workers=4, is_measured=True)]
+    every.append(dataclasses.replace(every[1], workers=8, low=math.nan, high=math.nan))
+    table = speedup.build_table(every, ())
+    assert [row["interval_level"] for row in table.records] == [0.9, 0.95, None]
+    assert any("90% intervals of predictions" in note and "95% intervals of their race" in note for note in table.notes)
+    found = predictor.predict(predictor.measurements.networks, [2])
+    (note,) = [
+        note
+        for note in tables.build_fastest_table(found, predictor.measurements.compressors, {}, ()).notes
+        if note.startswith("too close to tell: ")
+    ]
+    assert "predicted: 90%" in note and "of a race: 95%" in note
 
 
 def test_intervals_decide_where_a_method_wins(predictor: Predictor) -> None:
@@ -323,7 +382,7 @@ def test_intervals_decide_where_a_method_wins(predictor: Predictor) -> None:
         place = methods.index(one.method), 12, list(WORKERS).index(one.workers)
         assert (one.low, one.high) == pytest.approx((shown.low[place], shown.high[place]))
     assert shown.is_close.any() and not shown.is_close.all()
-    for one in find_break_even(shown, predictor.measurements.compressors):
+    for one in find_break_even(shown):
         column, place = list(WORKERS).index(one.workers), methods.index(one.method)
         for rate, low, high in zip(
             shown.bandwidths, shown.low[place, :, column], shown.high[place, :, column], strict=True
