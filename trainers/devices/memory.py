@@ -30,6 +30,13 @@ def measure_free_bytes(device: torch.device) -> float:
     return min(_read_available(), _read_cgroup_room())
 
 
+def identify_gpu(device: torch.device) -> str:
+    """Return an identifier of a GPU, the same in all processes of its machine; empty for the CPU."""
+    if device.type != "cuda":
+        return ""
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
 def measure_used_bytes() -> dict[str, int]:
     """Return the memory of this process by kind of device: `cpu`, and `cuda` of its current GPU."""
     has_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trainers.mpi.control_variables import ALGORITHMS
 from trainers.mpi.message_sizes import segment_bytes
 from trainers.network import piecewise_fit
 from trainers.network.clocks import CommonClock
@@ -37,17 +38,8 @@ SLOW = 0.3  # of the time: where short messages would take more, three of four s
 SHORT = 2**14  # bytes
 MEMORY = 0.25  # share of what is free on a machine that buffers may take
 
-ALGORITHMS: Mapping[str, tuple[str, str]] = {
-    "allreduce": ("allreduce", "linear reduce_bcast recursive_doubling ring segmented_ring rabenseifner"),
-    "allgather": ("allgatherv", "linear bruck ring neighbor two_proc sparbit"),
-    "alltoall": ("alltoallv", "linear pairwise"),
-    "bcast": (
-        "bcast",
-        "linear chain pipeline split_binary binary binomial knomial scatter_allgather scatter_allgather_ring",
-    ),
-}
-"""What a collective is called in the settings of Open MPI's `tuned` component, and the algorithms that they number from
-1 on (`ompi_info --param coll tuned --level 9`)."""
+OPERATIONS = {"allreduce": "allreduce", "allgather": "allgatherv", "alltoall": "alltoallv", "bcast": "bcast"}
+"""The operations of MPI that collectives are, as in `control_variables.ALGORITHMS`."""
 
 Operation = Callable[[], Any]
 
@@ -70,10 +62,10 @@ class Timing:
 
 def read_algorithm(collective: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the algorithm that Open MPI was told to use; None if Open MPI chooses, or with another MPI."""
-    name, algorithms = ALGORITHMS[collective]
+    name = OPERATIONS[collective]
     if environment.get("OMPI_MCA_coll_tuned_use_dynamic_rules") not in ("1", "true"):
         return None
-    chosen, names = environment.get(f"OMPI_MCA_coll_tuned_{name}_algorithm", ""), algorithms.split()
+    chosen, names = environment.get(f"OMPI_MCA_coll_tuned_{name}_algorithm", ""), ALGORITHMS[name].split()
     return chosen if chosen in names else dict(zip("123456789", names, strict=False)).get(chosen)
 
 
@@ -147,7 +139,7 @@ class Probe:
             left = end - time.perf_counter()
             fits = 2 * least.get(name, math.inf) <= left
             figures[name] = self.measure_collective(name, sizes, left / (len(names) - place), fits)
-        return {name: figures[name] for name in ALGORITHMS}
+        return {name: figures[name] for name in OPERATIONS}
 
     def measure_collective(
         self, name: str, sizes: Sequence[int], seconds: float, any_of_it: bool = True
@@ -250,7 +242,7 @@ def _largest(comm: MPI.Comm) -> dict[str, int]:
     known = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     least = min(comm.allgather(1024 * int(known["MemAvailable"].split()[0])))
     room = int(MEMORY * least / comm.size)  # as if all ranks were on the machine that has least
-    return {name: room // (comm.size + 1 if name == "allgather" else 2) for name in ALGORITHMS}
+    return {name: room // (comm.size + 1 if name == "allgather" else 2) for name in OPERATIONS}
 
 
 def fit_lines(points: Sequence[Timing]) -> list[Line]:

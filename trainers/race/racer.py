@@ -14,7 +14,7 @@ from compressors.kernels import backend
 from gradsweep.csv_columns import PHASES
 from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Batch
-from trainers.devices import memory
+from trainers.devices import core_time, memory
 from trainers.devices.generators import get_generators, set_generators
 from trainers.options.algorithms import LocalSGD
 from trainers.training.assembly import build_worker
@@ -42,12 +42,15 @@ def find_first_step(config: RunConfig, epochs: Epochs) -> int:
 
 
 def has_room(comm: MPI.Intracomm, device: torch.device, size: float) -> bool:
-    """Tell whether `size` more bytes fit into the memory of every rank's device. All workers call this."""
+    """Tell whether `size` more bytes of every rank fit into the memory that ranks share. All workers call this.
+
+    Ranks with the same kernel share the memory of its machine, also those on different emulated hosts or in different
+    containers; ranks with the same GPU share its memory.
+    """
     from mpi4py import MPI
 
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    wanted = node.allreduce(size)
-    node.Free()
+    place = core_time.read_kernel_id() or MPI.Get_processor_name(), memory.identify_gpu(device)
+    wanted = sum(more for other, more in comm.allgather((place, size)) if other == place)
     return bool(comm.allreduce(wanted < (1 - FREE) * memory.measure_free_bytes(device), MPI.LAND))
 
 

@@ -139,15 +139,25 @@ def uses_mpi(config: RunConfig) -> bool:
 def describe_transport(config: RunConfig, comm: MPI.Comm) -> dict[str, Any] | None:
     """Return on rank 0 what carries the messages of MPI, as result.json has it; None where MPI carries no gradients.
 
-    All ranks call this. On an emulated network, devices that are faster than TCP are not reported as unused.
+    `algorithms` are those of the collectives (`read_algorithms`), with the exchange's own of allreduce. All ranks call
+    this. On an emulated network, devices that are faster than TCP are not reported as unused.
     """
+    from trainers.mpi.control_variables import read_algorithms
     from trainers.network.transport import find_transport
     from trainers.options.networks import Emulated
 
     if not uses_mpi(config):
         return None
     found = find_transport(comm)
-    return {**found, "faster": []} if found and isinstance(config.network, Emulated) else found
+    if found is None:
+        return None
+    if isinstance(config.network, Emulated):
+        found = {**found, "faster": []}
+    algorithms = read_algorithms()
+    if algorithms is not None:
+        own = getattr(config.exchange, "allreduce", None)
+        found["algorithms"] = algorithms | ({"allreduce": own} if own else {})
+    return found
 
 
 def find_attempt_directory(directory: Path) -> Path:

@@ -33,6 +33,13 @@ def test_ranks_tell_what_carries_their_messages(workers: int, asked: str, more: 
     run_ranks(workers, "told", module="tests.trainers.ranks.transport", TESTED=told, **chosen, **more)
 
 
+@pytest.mark.mpi
+def test_ranks_tell_the_algorithms_of_all_collectives() -> None:
+    module = "tests.trainers.ranks.transport"
+    run_ranks(2, "algorithms", module=module, OMPI_MCA_coll_tuned_reduce_algorithm="5")
+    run_ranks(2, "free", module=module, OMPI_MCA_coll_tuned_use_dynamic_rules="0")
+
+
 def test_a_connection_of_both_ranks_is_theirs() -> None:
     assert tell_link(MINE, THEIRS, is_near=False, has_rdma=True) == TCP
     assert tell_link(THEIRS, MINE, is_near=True, has_rdma=False) == TCP

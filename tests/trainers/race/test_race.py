@@ -6,7 +6,7 @@ import pytest
 
 from tests.trainers.start_ranks import run_ranks
 
-NAMES = ("alone", "whole", "short", "once", "solo", "heats", "stop", "closed", "failing", "lost", "first_step")
+NAMES = ("alone", "whole", "room", "short", "once", "solo", "heats", "stop", "closed", "failing", "lost", "first_step")
 
 
 @pytest.mark.parametrize("workers", [2, 3])

@@ -30,7 +30,7 @@ class Counting:
 def operations() -> None:
     """What is called is what training calls, with the bytes that are told; and it works."""
     sizes = [4, 64, 2**22 + 64]
-    for collective in collective_times.ALGORITHMS:
+    for collective in collective_times.OPERATIONS:
         told = [size for size, _ in collective_times.build_operations(Counting(), collective, sizes)]  # type: ignore[arg-type]
         parts = [COMM.size * max(1, size // COMM.size) for size in sizes]
         assert told == (parts if collective == "alltoall" else sizes)

@@ -23,11 +23,11 @@ from tests.trainers.ranks import checkpoint
 from tests.trainers.ranks.checkpoint import COMM, folder
 from tests.trainers.ranks.exchange import main
 from trainers.config import run_config
-from trainers.devices import memory, yardstick
+from trainers.devices import core_time, memory, yardstick
 from trainers.mpi import allreduce, message_sizes, stopping
 from trainers.options.exchanges import ALLREDUCES
 from trainers.race import heat, race, tuning
-from trainers.race.racer import Racer, find_first_step
+from trainers.race.racer import Racer, find_first_step, has_room
 from trainers.rules.resolve import resolve
 from trainers.training import loop
 from trainers.training.failure_cause import RunFailed
@@ -121,7 +121,9 @@ def whole() -> None:
         with (place / RACE).open() as file:
             rows = list(csv.DictReader(file))
         assert ratios is not None and tuple(rows[0]) == RACE_COLUMNS
-        assert ratios["transport"] == {"layer": "ob1", "over": ["shm"], "faster": []}
+        transport = ratios["transport"]
+        assert (transport["layer"], transport["over"], transport["faster"]) == ("ob1", ["shm"], [])
+        assert transport["algorithms"]["allreduce"] == transport["algorithms"]["allgatherv"] == "ring"
         assert ratios["network"] is None, "there is none to be measured"
         sent = ratios["traffic"]
         assert list(sent) == ["none", "topk", "local"]
@@ -154,6 +156,30 @@ def whole() -> None:
         assert found["readings"] > 1 and 0 < found["best_s"] <= found["slow_s"], "before the first round, and after it"
         assert list(found["by_host"].values()) == [found["best_s"]] and 0 <= found["cores_of_others"] <= 1
         assert (read_json(place / RESULT) or {})["status"] == "done"
+
+
+class Apart(MPI.Intracomm):
+    """A communicator whose ranks are on hosts of their own, as those of an emulated network."""
+
+    def Split_type(self, *arguments: Any, **named: Any) -> Any:
+        return self.Split(self.rank)
+
+
+def room() -> None:
+    """Emulated hosts share the memory of their machine; other machines and other GPUs have their own."""
+    cpu, size = torch.device("cpu"), 1e6
+    comm = Apart(COMM)
+    with pytest.MonkeyPatch.context() as patch:
+        for spare, fits in ((0.9, False), (1.5, True)):
+            patch.setattr(memory, "measure_free_bytes", lambda device, spare=spare: spare * COMM.size * size)
+            assert has_room(comm, cpu, size) == has_room(COMM, cpu, size) == fits
+        patch.setattr(memory, "measure_free_bytes", lambda device: 1.5 * size)
+        assert not has_room(comm, cpu, size)
+        with patch.context() as other:
+            other.setattr(core_time, "read_kernel_id", lambda: f"machine {COMM.rank}")
+            assert has_room(comm, cpu, size) and not has_room(comm, cpu, 2 * size)
+        patch.setattr(memory, "identify_gpu", lambda device: f"GPU {COMM.rank}")
+        assert has_room(COMM, cpu, size), "each rank has its own"
 
 
 def short() -> None:
