@@ -20,6 +20,8 @@ from gradsweep.run_directory import RACE_PLAN, RACES, RATIOS, Run, runs_of
 SLOWER = 1.10
 """A run is disturbed if its cores were slower than the best of its sweep by more than this factor for more than a tenth
 of its steps."""
+LUCKY = 10
+"""Of so many runs of a sweep on a host, the one with the shortest time does not count as the best."""
 OTHERS = 0.03
 """A run is disturbed if other processes took more than this share of its cores."""
 
@@ -106,22 +108,26 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def find_best(yardsticks: Iterable[Mapping[str, Any] | None]) -> dict[str, float]:
-    """Return for each host the shortest time in seconds that any run of a sweep measured with its yardstick."""
-    best: dict[str, float] = {}
+    """Return for each host the time in seconds of a sweep's yardstick while nobody slowed its cores down.
+
+    That is the time of the fastest run (or heat), by the tenth of its readings that were fastest. In a sweep of ten
+    runs or more, the fastest tenth of them does not count: the shortest of many times is short by chance.
+    """
+    found: dict[str, list[float]] = {}
     for yardstick in yardsticks:
         for host, seconds in _get_readings(yardstick).items():
-            best[host] = min(seconds, best.get(host, math.inf))
-    return best
+            found.setdefault(host, []).append(seconds)
+    return {host: sorted(times)[len(times) // LUCKY] for host, times in found.items()}
 
 
 def choose_best(yardstick: Mapping[str, Any] | None, best: Mapping[str, float]) -> float | None:
-    """Return the shortest time in seconds to compare a run's yardstick with; None if there is none.
+    """Return the time in seconds to compare a run's yardstick with; None if there is none.
 
     A run waits for its slowest host, so of several hosts the one with the longest of these times counts.
 
     Args:
         yardstick: of the run.
-        best: the sweep's shortest time on each host, by `find_best`.
+        best: the sweep's best time on each host, by `find_best`.
     """
     return max((best[host] for host in _get_readings(yardstick) if host in best), default=None)
 
@@ -156,7 +162,7 @@ def explain_disturbed(yardstick: Mapping[str, Any] | None, best_s: float | None)
 
     Args:
         yardstick: of the run; None: an earlier version trained it.
-        best_s: the sweep's shortest yardstick time on the same host, in seconds (see `choose_best`).
+        best_s: the sweep's best yardstick time on the same host, in seconds (see `choose_best`).
     """
     reasons = []
     drift, others = compute_drift(yardstick, best_s), get_share_of_others(yardstick)
@@ -169,7 +175,7 @@ def explain_disturbed(yardstick: Mapping[str, Any] | None, best_s: float | None)
 
 
 def _get_readings(yardstick: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the run's shortest yardstick time on each host, in seconds, without invalid values."""
+    """Return the run's low yardstick time on each host (`by_host`), in seconds, without invalid values."""
     found = yardstick.get("by_host") if isinstance(yardstick, Mapping) else None
     readings = {host: _get_positive(found, host) for host in found} if isinstance(found, Mapping) else {}
     return {host: seconds for host, seconds in readings.items() if seconds is not None}

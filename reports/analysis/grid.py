@@ -19,7 +19,7 @@ AXES = ["compressor", "workers"]
 BASELINE, SGD = "none", "sgd"  # the compressor and the algorithm that others are compared with
 SEED = "seed"
 TRAINER, SCRIPT = "trainer", "script"
-ALGORITHM, TOPOLOGY = "algorithm", "topology"
+ALGORITHM, TOPOLOGY, EXCHANGE = "algorithm", "topology", "exchange"
 NO_TOPOLOGY = "none"  # the topology of an algorithm that is not decentralised
 _HYPER = "compressor."
 _FEW = 8  # most labels that may contain a topology
@@ -128,15 +128,18 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     typed = list(dict.fromkeys(_normalise_key(key) for key in swept))
     distinct = runs[config].nunique(dropna=False)
     keys = [key for key in typed if key in config and key not in named and distinct[key] > 1]
+    others = [key for key in keys if key != EXCHANGE]
+    if not _find_differing(runs, ["compressor", *others], [EXCHANGE] if EXCHANGE in keys else []):
+        keys = others  # exchange=auto,tuned: each compressor has the exchange that suits it
     # Groups first: a key that differs only because the model differs needs no row of its own.
     groups = set(config)
     inner = [key for key in config if any(above in groups for above in _list_parents(key))]
     outer = [key for key in config if key not in inner]
     for candidates in (outer, inner):
-        others = [key for key in candidates if distinct[key] > 1 and key not in [*named, *keys]]
-        keys += _find_differing(runs, [*named, *keys], others)
+        varying = [key for key in candidates if distinct[key] > 1 and key not in [*named, *keys]]
+        keys += _find_differing(runs, [*named, *keys], varying)
         if SEED in config and SEED not in typed:
-            keys += _find_swept_with_seed(runs, [*AXES, *keys], [key for key in others if key not in keys])
+            keys += _find_swept_with_seed(runs, [*AXES, *keys], [key for key in varying if key not in keys])
     for last in ("sweep", "run"):
         if runs.duplicated([*named, *keys]).any() and runs[last].nunique() > 1:
             keys.append(last)

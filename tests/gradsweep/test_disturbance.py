@@ -51,6 +51,13 @@ def test_the_best_of_a_sweep_is_that_of_each_host() -> None:
     assert find_best(sweep) == {"a": 1e-3, "b": 5e-3}
 
 
+def test_one_lucky_run_of_many_is_not_the_best_of_its_sweep() -> None:
+    """With ten runs the shortest does not count, with twenty the two shortest: one run in ten."""
+    times = [0.9e-3, 0.95e-3, *(1e-3 + number * 1e-6 for number in range(18))]
+    for runs, best in ((9, 0.9e-3), (10, 0.95e-3), (19, 0.95e-3), (20, 1e-3)):
+        assert find_best(yardstick(node=time) for time in times[:runs]) == {"node": best}
+
+
 def test_a_run_on_several_hosts_is_compared_with_the_slowest() -> None:
     best = {"new": 1e-3, "old": 2e-3, "idle": 9e-3}
     assert choose_best(yardstick(new=1.1e-3, old=2.1e-3), best) == 2e-3

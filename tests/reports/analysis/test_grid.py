@@ -9,6 +9,7 @@ import reports
 from reports.analysis.cells import AGAINST, choose_baseline
 from reports.analysis.grid import Grid, lay_out_runs
 from reports.analysis.remarks import explain_scripts
+from reports.building.sweep_report import read_report
 from reports.reading.text import format_setting
 from tests.reports import fabricate
 
@@ -27,6 +28,27 @@ def test_the_swept_keys_are_found_without_being_told(nine: Path) -> None:
         assert grid.labels == ["none", "qsgd", "svd"] and grid.workers == [2, 4, 8] and grid.keys == ()
         assert list(grid.runs["label"]) == ["none"] * 3 + ["qsgd"] * 3 + ["svd"] * 3
         assert list(grid.runs["workers"]) == [2, 4, 8] * 3
+
+
+def test_an_exchange_that_follows_from_the_compressor_is_no_key(tmp_path: Path) -> None:
+    """exchange=auto,tuned is allreduce for none and allgather for qsgd, each with and without a trial."""
+    grid = [
+        fabricate.config(name, workers, exchange__tune=tune)
+        for name in ("none", "qsgd")
+        for workers in (2, 4)
+        for tune in (False, True)
+    ]
+    swept = ("exchange", "compressor", "workers")
+    sweep = fabricate.sweep(tmp_path / "tuned", grid, swept=list(swept))
+    tables = {table.name: table for table in read_report([sweep], sweep).tables}
+    made = tables["speedup"]
+    assert [column.name for column in made.columns[:2]] == ["compressor", "exchange.tune"]
+    assert [row[0].text for row in made.rows] == ["none", "none", "qsgd", "qsgd"]
+    assert not any("no baseline" in cell.text for row in made.rows for cell in row)
+    chosen = [fabricate.config(exchange__name=name) for name in ("allreduce", "allgather")]
+    assert grid_of(tmp_path, *chosen, swept=swept).keys == ("exchange",)
+    zipped = [fabricate.config("none", w, exchange__name=name) for w, name in ((2, "allreduce"), (4, "allgather"))]
+    assert grid_of(tmp_path, *zipped, swept=swept).keys == ("exchange",), "it follows from the workers"
 
 
 def test_runs_that_differ_only_in_their_seed_are_one_cell(tmp_path: Path) -> None:

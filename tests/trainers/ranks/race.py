@@ -154,7 +154,8 @@ def whole() -> None:
         assert [pair["runs"] for pair in only["pairs"]] == [["none", "topk"], ["none", "local"], ["topk", "local"]]
         found = only["yardstick"]
         assert found["readings"] > 1 and 0 < found["best_s"] <= found["slow_s"], "before the first round, and after it"
-        assert list(found["by_host"].values()) == [found["best_s"]] and 0 <= found["cores_of_others"] <= 1
+        assert found["best_s"] <= next(iter(found["by_host"].values())) <= found["median_s"]
+        assert len(found["by_host"]) == 1 and 0 <= found["cores_of_others"] <= 1
         assert (read_json(place / RESULT) or {})["status"] == "done"
 
 
