@@ -21,6 +21,7 @@ from reports.analysis.measures import (
     Measure,
     find_partners,
     select_measured,
+    select_once,
 )
 from reports.analysis.statistics import (
     Difference,
@@ -148,7 +149,6 @@ class Cells:
         self._pairs = TimePairs(runs, match, is_baseline, self.numbers)
         is_raced = runs["raced_by"].notna().to_numpy(bool)
         self._raced = np.bincount(self.numbers, is_raced, len(self.keys)) > 0
-        self._raced_elsewhere = is_raced & (runs["raced_by"] != runs["run"]).fillna(False).to_numpy(bool)
         marks = find_marks(runs)
         self._marked = {
             of_training: {
@@ -162,16 +162,15 @@ class Cells:
         """Return the figures of every cell for a measure."""
         done = select_measured(self.runs, measure.column).to_numpy(bool)
         values = np.where(done, self.runs[measure.column].to_numpy("float64", na_value=np.nan), np.nan)
-        is_timed = not measure.is_of_training
-        counts_once = self._raced_elsewhere if is_timed else np.zeros(len(values), bool)
-        is_known = np.isfinite(values) & ~counts_once
+        has_value = np.isfinite(values)
+        told = self.runs[["status", "sweep", "race", "raced_by", measure.column]].assign(cell=self.numbers)
+        is_known = has_value & select_once(told, measure.column).to_numpy(bool)
         found = summarize_cells(self._split_by_cell(values[:, None], is_known))
         if measure.column in RATE_COLUMNS:
             found = self._add_intervals(found, is_known)
         absent: list[collections.Counter[str]] = [collections.Counter() for _ in self.keys]
         words = self.runs["status"].where(~done, measure.absent)
-        is_absent = ~is_known & ~(counts_once & done)
-        for number, word in zip(self.numbers[is_absent], words[is_absent], strict=True):
+        for number, word in zip(self.numbers[~has_value], words[~has_value], strict=True):
             absent[number][str(word)] += 1
         is_tested = is_known & ~is_marked(self.runs, self._get_refused(measure), measure.is_of_training)
         gaps = self._compute_differences(measure, values, is_tested) if measure.is_tested else [None] * len(self.keys)
@@ -181,7 +180,7 @@ class Cells:
                 absent[number][MISSING] = int(self.missing[number])
             best = summary.least if measure.lower_is_better else summary.most
             marked = {mark: int(counts[number]) for mark, counts in self._marked[measure.is_of_training].items()}
-            is_raced = is_timed and bool(self._raced[number])
+            is_raced = not measure.is_of_training and bool(self._raced[number])
             if is_raced and measure.column == SPEEDUP.column and DISTURBED in marked:
                 marked[DISTURBED] = 0  # those who took turns were disturbed alike
             cells.append(CellFigures(summary, best, absent[number], gap, marked, is_raced))

@@ -161,8 +161,7 @@ def write_headline(grid: Grid) -> str:
     size = f"{plural(len(runs), 'run')} of {kinds} with {workers}{seeds}"
     sentences = [f"{size}: {join_words(statuses)}."]
     is_done = runs["status"] == run_directory.DONE
-    is_raced_elsewhere = (runs["raced_by"] != runs["run"]).fillna(False)  # the race's number would count twice
-    is_timed = measures.select_measured(runs, THROUGHPUT.column) & runs[THROUGHPUT.column].notna() & ~is_raced_elsewhere
+    is_timed = measures.select_once(runs, THROUGHPUT.column)
     is_fair = is_timed & ~is_marked(runs)
     marked = count_marked(runs[is_timed & ~is_fair]) if (is_timed & ~is_fair).any() else ""
     for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):

@@ -180,6 +180,19 @@ def test_one_run_is_raced_for_all_seeds_and_counts_once(tmp_path: Path) -> None:
     assert len(tables["race"].rows) == 3 and texts(tables["race"])[0] == ["none", "1"]
 
 
+def test_a_run_that_is_raced_for_another_cell_is_in_both(tmp_path: Path) -> None:
+    """Of two learning rates one races: a step costs the same."""
+    configs = [fabricate.config(name, optimizer__lr=lr) for lr in (0.1, 0.2) for name in STEP_S]
+    sweep = fabricate.sweep(tmp_path / "sweep", configs, swept=["compressor", "optimizer.lr"])
+    race(sweep)
+    tables = {made.name: made for made in read_report([sweep], sweep).tables}
+    rows = [
+        (name, lr, rate) for name, rate in (("none", "100"), ("qsgd", "80.0"), ("svd", "50.0")) for lr in ("0.1", "0.2")
+    ]
+    assert texts(tables["throughput"]) == [list(row) for row in rows]
+    assert [row[2].text for row in tables["speedup"].rows] == ["1.00", "1.00", "0.800", "0.800", "0.500", "0.500"]
+
+
 def test_a_race_that_was_ended_early_is_named(tmp_path: Path) -> None:
     sweep = fabricate.nine(tmp_path / "sweep")
     race(sweep)
