@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +21,8 @@ from gradsweep.run_directory import RACE_PLAN, RACES, RATIOS, Run, runs_of
 SLOWER = 1.10
 """A run is disturbed if its cores were slower than the best of its sweep by more than this factor for more than a tenth
 of its steps."""
-LUCKY = 10
-"""Of so many runs of a sweep on a host, the one with the shortest time does not count as the best."""
+FAST = 0.1
+"""Share of a sweep's readings on a host that were at least as fast as its best, which is no single lucky reading."""
 OTHERS = 0.03
 """A run is disturbed if other processes took more than this share of its cores."""
 
@@ -110,14 +111,22 @@ def _as_list(value: Any) -> list[Any]:
 def find_best(yardsticks: Iterable[Mapping[str, Any] | None]) -> dict[str, float]:
     """Return for each host the time in seconds of a sweep's yardstick while nobody slowed its cores down.
 
-    That is the time of the fastest run (or heat), by the tenth of its readings that were fastest. In a sweep of ten
-    runs or more, the fastest tenth of them does not count: the shortest of many times is short by chance.
+    That is the time of the fastest run or heat, by the fastest tenth of its readings. Runs with less than a tenth of
+    all readings of the sweep on the host do not count: the shortest of many times is short by chance.
     """
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[float, float]]] = {}
     for yardstick in yardsticks:
+        weight = _get_positive(yardstick, "readings") or 1.0
         for host, seconds in _get_readings(yardstick).items():
-            found.setdefault(host, []).append(seconds)
-    return {host: sorted(times)[len(times) // LUCKY] for host, times in found.items()}
+            found.setdefault(host, []).append((seconds, weight))
+    return {host: _find_quantile(sorted(times)) for host, times in found.items()}
+
+
+def _find_quantile(times: Sequence[tuple[float, float]]) -> float:
+    """Return the first of ascending (time, weight) up to which times have at least FAST of all weights."""
+    least = FAST * sum(weight for _, weight in times)
+    reached = itertools.accumulate(weight for _, weight in times)
+    return next(time for (time, _), sofar in zip(times, reached, strict=True) if sofar >= least * (1 - 1e-9))
 
 
 def choose_best(yardstick: Mapping[str, Any] | None, best: Mapping[str, float]) -> float | None:

@@ -93,7 +93,7 @@ def test_centralised_runs_are_in_the_panel_of_every_topology(grid: Grid) -> None
     for _, runs in found.panels:
         assert sorted(runs["label"]) == sorted(LABELS)
         assert runs["workers"].nunique() == 1 and runs["topology" if "topology" in runs else "cell"].size == 6
-    assert len(found.get_done_runs()) == 20, "each once, whatever it is compared with"
+    assert len(found.get_measured_runs()) == 20, "each once, whatever it is compared with"
     assert not set(found.drop_central().looks) & {"sgd", "sgd topk"}
 
 

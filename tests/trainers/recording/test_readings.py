@@ -35,7 +35,7 @@ def test_figures_of_all_workers() -> None:
     assert found["by_host"] == pytest.approx(lows) and found["cores_of_others"] == pytest.approx(0.6 / 4)
 
 
-@pytest.mark.parametrize(("slow_steps", "expected"), [(8, 1.0), (10, 1.0), (12, 2.0)])
+@pytest.mark.parametrize(("slow_steps", "expected"), [(8, 0.9), (10, 0.9), (12, 2.0)])
 def test_slow_is_what_nine_tenths_of_the_steps_were_faster_than(slow_steps: int, expected: float) -> None:
     """Of 100 steps: by the slowest worker, and by the faster of the readings before and after a step."""
     readings = Readings()
