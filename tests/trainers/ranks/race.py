@@ -504,7 +504,7 @@ def tuned_baseline() -> None:
 
 
 FUNCTIONS = [
-    *(alone, whole, short, once, solo, heats, stop, stop_in_trial, closed, failing, lost, first_step),
+    *(alone, whole, room, short, once, solo, heats, stop, stop_in_trial, closed, failing, lost, first_step),
     *(trial, kept_setting, unlike_ranks, tuned_baseline),
 ]
 
