@@ -57,7 +57,7 @@ def collect_facts(grid: Grid) -> dict[str, Any]:
     """Return further facts about every run, by column."""
     runs = grid.runs
     instants = {key: runs[key].dt.strftime("%Y-%m-%d %H:%M:%S UTC").fillna("") for key in ("started", "ended")}
-    plain = ("status", "disturbance", "training_disturbance", "hosts", "cpu", "gpu", "transport")
+    plain: tuple[str, ...] = ("status", "disturbance", "training_disturbance", "hosts", "cpu", "gpu", "transport")
     plain += ("attempts", "steps_done", "epochs_done")
     found = {
         key: encode_texts(format_settings(values))

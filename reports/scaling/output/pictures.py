@@ -137,7 +137,7 @@ def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Seque
     marks: list[Line2D | Patch] = [
         Patch(facecolor=looks[method].colour, alpha=_SOLID, label=escape_label(method)) for method in methods
     ]
-    pale = _describe_pale(found.is_close.any(), found.has_no_interval.any())
+    pale = _describe_pale(bool(found.is_close.any()), bool(found.has_no_interval.any()))
     marks += [Patch(facecolor=GREY, alpha=_FAINT, label=pale)] if pale else []
     marks += [Patch(facecolor="white", edgecolor=GREY, hatch=_HATCH, label="predicted")]
     marks += [Line2D([], [], color="black", marker="o", linestyle="none", label="runs there")] if dots else []
