@@ -50,4 +50,5 @@ def evaluate(options: object, algorithm: Algorithm, replica: Replica, feed: Feed
         together = replica.evaluate(feed, epoch)
     everyone = np.empty((replica.comm.size, 3))
     replica.comm.Allgather(np.array([*judged, distance]), everyone)
-    return Evaluation(*together, LocalModels(*everyone.T, are_judged=options.evaluate_local))
+    loss, accuracy, distances = everyone.T
+    return Evaluation(*together, LocalModels(loss, accuracy, distances, are_judged=options.evaluate_local))
