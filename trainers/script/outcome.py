@@ -80,10 +80,7 @@ def find_resumes(directory: Path) -> list[int]:
     run, steps = Run(directory), list[int]()
     for number in run.attempt_numbers():
         step = (files.read_json(run.attempt(number) / SCRIPT_RESUMED) or {}).get("step")
-        if isinstance(step, int) and step > 0:
-            steps = [*(each for each in steps if each < step), step]
-        else:
-            steps = []
+        steps = [*(each for each in steps if each < step), step] if isinstance(step, int) and step > 0 else []
     return steps
 
 
