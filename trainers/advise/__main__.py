@@ -1,0 +1,58 @@
+"""`python -m trainers.advise REQUEST`: measure the steps of a model on this machine, for `python -m reports advise`.
+
+REQUEST is a JSON file (trainers/advise/request.py). Nothing is sent: one process stands for several workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradsweep.cli.arguments import Parser
+from gradsweep.cli.exit_status import run_command
+from gradsweep.errors import bad_value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return exit status 0, or that of the error (`gradsweep/cli/exit_status.py`)."""
+    parser = Parser(prog="python -m trainers.advise", description=__doc__)
+    parser.add_argument("request", type=Path)
+    given = parser.parse_args(arguments)
+    return run_command(parser.prog, lambda: _measure(given))
+
+
+def _measure(given: argparse.Namespace) -> int:
+    from trainers.advise import methods
+    from trainers.advise.request import read_request
+    from trainers.advise.sizes import MANY
+    from trainers.mpi.process import limit_threads
+
+    request = read_request(given.request)
+    methods.list_names(request.methods)
+    found, refused = methods.configure(request, MANY)
+    config = found[0].config
+    limit_threads(config.threads_per_worker)
+
+    import torch
+
+    from compressors.kernels import backend
+    from trainers.advise.bench import Computation
+    from trainers.advise.rounds import Rounds
+    from trainers.advise.samples import make_samples
+    from trainers.mpi import staging
+
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise bad_value("--device", "cuda", "cpu: this torch sees no GPU")
+    backend.choose(config.kernels)
+    is_gpu = config.device != "cpu" and torch.cuda.is_available()
+    device = torch.device("cuda", torch.cuda.current_device()) if is_gpu else torch.device("cpu")
+    staging.use(device, direct=False)
+    computation = Computation(config, request, make_samples(request, config), device)
+    Rounds(request, found, refused, computation).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
