@@ -27,6 +27,7 @@ COMMANDS = {
     "watch": "follow a sweep in the terminal, with its tables so far",
     "serve": "a page that follows a sweep, for a browser",
     "network": "what a probe of a network has found",
+    "advise": "which compressors are worth it for a model, without a sweep",
     "scaling": "predict other networks and more workers from a sweep's runs",
     "simulate": "steps of thousands of workers: stragglers, parameter servers, nodes, gossip",
     "prune": "delete checkpoints, or what failed attempts have left",

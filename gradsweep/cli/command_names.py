@@ -13,7 +13,7 @@ from pathlib import PurePath
 NAME = "gradsweep"
 COMMANDS = {
     "sweep": ("status", "watch", "resume", "cancel", "logs", "probe"),
-    "reports": ("list", "show", "diff", "serve", "network", "scaling", "simulate", "export", "prune"),
+    "reports": ("list", "show", "diff", "serve", "network", "advise", "scaling", "simulate", "export", "prune"),
 }
 """Commands of a program that are subcommands by their own name."""
 PROGRAMS = {

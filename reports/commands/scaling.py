@@ -91,7 +91,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
-    """Fit a model to the named sweeps; return the model and the directory for its report.
+    """Fit a model to the named sweeps; return the model and the directory for its report."""
+    predictor, sweeps = fit_predictor(options.paths, options.samples, options.best)
+    one = options.into is None and len(sweeps) == 1
+    place = sweeps[0] if one else baseline_options.choose_directory(options.into, sweeps)
+    return predictor, place / PLACE if one else place
+
+
+def fit_predictor(
+    paths: Sequence[Path], samples: float | None = None, best: bool = False
+) -> tuple[Predictor, Sequence[Path]]:
+    """Fit a model to the sweeps at these paths; return the model and the sweeps' directories.
 
     Raises:
         gradsweep.errors.UsageError: the sweeps have no runs to which a model can be fitted, or the model predicts
@@ -104,7 +114,7 @@ def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
     from reports.scaling.model import cross_validation, fit
     from reports.scaling.model.predict import Predictor
 
-    sweeps = find_sweeps(*options.paths)
+    sweeps = find_sweeps(*paths)
     report = Report(sweeps).merge()
     infos = [report.read_info(sweep) for sweep in sweeps]
     found = measurements.read_measurements(
@@ -113,9 +123,7 @@ def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
     checked = cross_validation.cross_validate(found)
     cross_validation.refuse_poor_fit(checked)
     model = fit.fit_model(found.cells, found.traffic)
-    one = options.into is None and len(sweeps) == 1
-    place = sweeps[0] if one else baseline_options.choose_directory(options.into, sweeps)
-    return Predictor(found, model, checked, options.samples, options.best), place / PLACE if one else place
+    return Predictor(found, model, checked, samples, best), sweeps
 
 
 def _write(

@@ -38,7 +38,7 @@ def _measure(given: argparse.Namespace) -> int:
     import torch
 
     from compressors.kernels import backend
-    from trainers.advise.bench import Computation
+    from trainers.advise.bench import Computation, explain_errors
     from trainers.advise.rounds import Rounds
     from trainers.advise.samples import make_samples
     from trainers.mpi import staging
@@ -49,7 +49,9 @@ def _measure(given: argparse.Namespace) -> int:
     is_gpu = config.device != "cpu" and torch.cuda.is_available()
     device = torch.device("cuda", torch.cuda.current_device()) if is_gpu else torch.device("cpu")
     staging.use(device, direct=False)
-    computation = Computation(config, request, make_samples(request, config), device)
+    with explain_errors(request, config):
+        samples = make_samples(request, config)
+        computation = Computation(config, samples, device)
     Rounds(request, found, refused, computation).run()
     return 0
 

@@ -1,4 +1,4 @@
-"""Steps to measure: of the computation without compression, and of the exchange of each method on the same gradients."""
+"""Steps to measure: the computation without compression, and each method's exchange of the same gradients."""
 
 from __future__ import annotations
 
@@ -43,25 +43,20 @@ class Times(NamedTuple):
 
 
 class Computation:
-    """A worker that computes gradients of the model and updates it, without compression.
+    """A worker that computes gradients of the model and updates it, without compression."""
 
-    Raises:
-        UsageError: the model does not take the samples, or memory is short.
-    """
-
-    def __init__(self, config: RunConfig, request: Request, samples: Samples, device: torch.device) -> None:
+    def __init__(self, config: RunConfig, samples: Samples, device: torch.device) -> None:
         self._samples = samples
         comm: Any = Mirror(config.workers)
-        with explain_errors(request, config):
-            self.watch = choose.create_stopwatch(device)
-            self.replica = Replica(config, samples.shape, samples.classes, comm, device, samples.task)
-            self.gradients = []
-            for batch in samples.batches:
-                self.replica.compute_gradient(batch, self.watch)
-                self.gradients.append(self.replica.flat.gradients.clone())
-            self._algorithm = build_algorithm(config, comm, self.replica, self.watch)
-            self._step = 0
-            self.take_step()
+        self.watch = choose.create_stopwatch(device)
+        self.replica = Replica(config, samples.shape, samples.classes, comm, device, samples.task)
+        self.gradients = []
+        for batch in samples.batches:
+            self.replica.compute_gradient(batch, self.watch)
+            self.gradients.append(self.replica.flat.gradients.clone())
+        self._algorithm = build_algorithm(config, comm, self.replica, self.watch)
+        self._step = 0
+        self.take_step()
 
     def take_step(self) -> Times:
         """Compute a gradient and update the parameters by it; return the times."""
