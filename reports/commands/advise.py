@@ -240,6 +240,7 @@ def _write(found: AdviceList, place: Path, formats: Sequence[str], command: str,
         lines.append(f"to confirm it, on that network: {command}")
     table = output.write(found, place, formats, lines)
     if not quiet:
+        print_line(found.subject, "dim")
         terminal.print_tables([table])
         for line in lines:
             print_line(line, "bold" if line is lines[0] else "")

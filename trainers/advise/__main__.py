@@ -30,7 +30,6 @@ def _measure(given: argparse.Namespace) -> int:
     from trainers.mpi.process import limit_threads
 
     request = read_request(given.request)
-    methods.list_names(request.methods)
     found, refused = methods.configure(request, MANY)
     config = found[0].config
     limit_threads(config.threads_per_worker)

@@ -55,6 +55,7 @@ def configure(request: Request, workers: int) -> tuple[list[Method], dict[str, s
     Raises:
         UsageError: the config cannot be used even without compression.
     """
+    parse(request.config)  # loads plug-ins
     found, refused = [], {}
     for name in list_names(request.methods):
         try:
