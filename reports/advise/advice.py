@@ -17,6 +17,8 @@ from reports.scaling.output.speedup import compute_speedups
 from reports.scaling.output.tables import INTERVALS
 
 WORTH, CLOSE, NOT_WORTH = "worth it", "too close to tell", "not worth it"
+LEAST = 1.03
+"""Times as fast below which a method is not called worth it, however sure it is."""
 _MOST_WORKERS = 1024
 _INTERVALS = (
     f"in brackets {LEVEL:.0%} intervals: the measured rounds drawn again (bootstrap), and figures of network and model "
@@ -57,7 +59,7 @@ class Advice:
         """Whether the method is worth it; empty for the baseline."""
         if self.is_baseline:
             return ""
-        if self.times.low > 1:
+        if self.times.low > 1 and self.times.value >= LEAST:
             return WORTH
         return NOT_WORTH if self.times.high < 1 else CLOSE
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from gradsweep import files
 from gradsweep.text import plural
-from reports.advise.advice import CLOSE, NOT_WORTH, WORTH, Advice, AdviceList, format_counts
+from reports.advise.advice import CLOSE, LEAST, NOT_WORTH, WORTH, Advice, AdviceList, format_counts
 from reports.advise.predict import Estimate
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.page import assets
@@ -27,8 +27,8 @@ from reports.tables import formats
 
 NAME = "advice"
 _VERDICTS = {
-    WORTH: "the whole 90 % interval is above 1",
-    CLOSE: "the 90 % interval contains 1",
+    WORTH: f"the whole 90 % interval is above 1, and the gain at least {100 * (LEAST - 1):.0f} %",
+    CLOSE: "the 90 % interval contains 1, or the gain is smaller",
     NOT_WORTH: "the whole 90 % interval is below 1",
 }
 
