@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_says_who_disturbed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", [{"compute": {}}, {"methods": {}}, {"parameters": None}])
-def test_refuses_other_files(changed: dict[str, object], tmp_path: Path) -> None:
+def test_refuses_other_files(changed: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"valid is a file of|no round of measurements"):
         read_measured(made.write(tmp_path / "measured.json", **changed))
 
