@@ -14,9 +14,9 @@ from reports.scaling.model import break_even
 from reports.scaling.model.break_even import BASELINE, BreakEven
 from reports.scaling.model.predict import LEVEL, Prediction, Predictor
 from reports.scaling.output.speedup import compute_speedups
-from reports.scaling.output.tables import INTERVALS
+from reports.scaling.output.tables import CLOSE, INTERVALS, NO_INTERVAL
 
-WORTH, CLOSE, NOT_WORTH = "worth it", "too close to tell", "not worth it"
+WORTH, NOT_WORTH = "worth it", "not worth it"
 LEAST = 1.03
 """Times as fast below which a method is not called worth it, however sure it is."""
 _MOST_WORKERS = 1024
@@ -59,6 +59,8 @@ class Advice:
         """Whether the method is worth it; empty for the baseline."""
         if self.is_baseline:
             return ""
+        if math.isnan(self.times.low):
+            return NO_INTERVAL
         if self.times.low > 1 and self.times.value >= LEAST:
             return WORTH
         return NOT_WORTH if self.times.high < 1 else CLOSE
@@ -131,7 +133,7 @@ def advise_by_runs(predictor: Predictor, workload: str, workers: int, links: Lin
         for one in compute_speedups(predictor, predictions, by_name)
     }
     win_map = break_even.compute_win_map(predictor, workload, [workers], links)
-    evens = {one.method: one for one in break_even.find_break_even(win_map, compressors, workload)}
+    evens = {one.method: one for one in break_even.find_break_even(win_map, workload)}
     rows = []
     for one in predictions:
         if one.workers != workers:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from gradsweep import files
 from gradsweep.text import plural
-from reports.advise.advice import CLOSE, LEAST, NOT_WORTH, WORTH, Advice, AdviceList, format_counts
+from reports.advise.advice import LEAST, NOT_WORTH, WORTH, Advice, AdviceList, format_counts
 from reports.advise.predict import Estimate
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.page import assets
@@ -22,7 +22,7 @@ from reports.plots.picture import Picture, Plot
 from reports.reading.text import choose_byte_unit, format_number
 from reports.scaling.measured.links import describe_links
 from reports.scaling.output import lines
-from reports.scaling.output.tables import NO_ACCURACY, format_ranges, keep_finite
+from reports.scaling.output.tables import CLOSE, NO_ACCURACY, NO_INTERVAL, format_ranges, keep_finite
 from reports.tables import formats
 
 NAME = "advice"
@@ -30,6 +30,7 @@ _VERDICTS = {
     WORTH: f"the whole 90 % interval is above 1, and the gain at least {100 * (LEAST - 1):.0f} %",
     CLOSE: "the 90 % interval contains 1, or the gain is smaller",
     NOT_WORTH: "the whole 90 % interval is below 1",
+    NO_INTERVAL: "nothing is known of who is faster",
 }
 
 

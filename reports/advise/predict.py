@@ -40,14 +40,10 @@ class Estimate:
 
 
 class Forecast:
-    """Predicts steps of all measured methods.
+    """Predicts steps of all measured methods, for workers with cores of their own."""
 
-    Args:
-        load: threads of all workers on a machine, divided by its cores; 1 if workers have cores of their own.
-    """
-
-    def __init__(self, measured: Measured, load: float = 1.0, seed: int = 0) -> None:
-        self.measured, self._load = measured, load
+    def __init__(self, measured: Measured, seed: int = 0) -> None:
+        self.measured = measured
         random = np.random.default_rng(seed)
         rounds = random.integers(len(measured.compute), size=(DRAWS, len(measured.compute)))
 
@@ -76,12 +72,14 @@ class Forecast:
         methods: dict[tuple[str, str], MethodCost] = {}
         for one in measured.methods:
             most = max(one.encode)
+            decode, each = _fit_decode(one, middle)
             cost = MethodCost(
-                middle(one.encode[most]) * codecs[one.name],
-                *(part * codecs[one.name] for part in _fit_decode(one, middle)),
-                one.traffic,
-                False,
-                share,
+                encode=middle(one.encode[most]) * codecs[one.name],
+                decode=decode * codecs[one.name],
+                decode_each=each * codecs[one.name],
+                traffic=one.traffic,
+                overlaps=False,
+                beside=share,
             )
             methods["", one.name] = cost
             if one.name == BASELINE:
@@ -98,17 +96,15 @@ class Forecast:
         one = dataclasses.replace(links, beta=beta)
         if drawn:
             model = self._drawn
-            one = dataclasses.replace(
-                links,
-                alpha=links.alpha * self._alpha,
-                beta=beta * self._beta,
-                per_message=links.per_message * self._overhead,
-                per_byte=links.per_byte * self._overhead,
-            )
+            figures: dict[str, Any] = {
+                "alpha": links.alpha * self._alpha,
+                "beta": beta * self._beta,
+                "per_message": links.per_message * self._overhead,
+                "per_byte": links.per_byte * self._overhead,
+            }
+            one = dataclasses.replace(links, **figures)
         names = [BASELINE, _OVERLAPPED] if method == BASELINE else [method]
-        steps = [
-            model.predict_step(("", name), workers, one, self.measured.batch, load=self._load).total for name in names
-        ]
+        steps = [model.predict_step(("", name), workers, one, self.measured.batch).total for name in names]
         return np.minimum(steps[0], steps[-1])
 
     def predict_step(self, method: str, workers: int, links: Links) -> Estimate:
@@ -146,8 +142,8 @@ class Forecast:
             low[place], high[place] = np.minimum(ends[0], times), np.maximum(ends[1], times)
         shape = (*central.shape, 1)
         parts = central.reshape(shape), low.reshape(shape), high.reshape(shape)
-        found = find_break_even(WinMap(rates, [workers], names, *parts), {name: name for name in names})
-        return {one.method: one for one in found}
+        found = WinMap(rates, [workers], names, *parts, bases=[names.index(BASELINE)])
+        return {one.method: one for one in find_break_even(found)}
 
     def find_winning_workers(self, method: str, counts: Sequence[int], links: Links) -> list[int]:
         """Return the numbers of workers with which a method is certainly faster than the baseline."""

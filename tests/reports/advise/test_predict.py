@@ -11,10 +11,11 @@ import pytest
 
 from gradsweep.errors import UsageError
 from reports.advise import output
-from reports.advise.advice import CLOSE, NOT_WORTH, WORTH, advise, format_counts
+from reports.advise.advice import NOT_WORTH, WORTH, advise, format_counts
 from reports.advise.measured import read_measured
 from reports.advise.predict import Forecast
 from reports.scaling.measured.links import parse_network
+from reports.scaling.output.tables import CLOSE
 from tests.reports.advise import measurements as made
 
 
