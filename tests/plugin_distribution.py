@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +20,18 @@ def read_block(page: str, language: str, number: int = 0) -> str:
 
 CHUNK_TOP = read_block("add-a-compressor.md", "python")
 PERCEPTRON = read_block("plugins.md", "python")
+TASKS = '''
+from torch import nn
+
+
+class Smooth:
+    """Classification with smoothed labels."""
+
+    loss = nn.CrossEntropyLoss(label_smoothing=0.1)
+
+    def metrics(self, outputs, targets):
+        return {"top3": outputs.topk(3).indices.eq(targets[:, None]).any(1).float().mean()}
+'''
 
 MORE = '''
 import dataclasses
@@ -125,7 +138,13 @@ def lay_out(site: Path, entry_points: Mapping[str, Mapping[str, str]] = ENTRY_PO
     package = site / "my_plugin"
     conf = package / "conf" / "compressor"
     conf.mkdir(parents=True, exist_ok=True)
-    for module, text in (("__init__", ""), ("methods", CHUNK_TOP), ("nets", PERCEPTRON), ("more", MORE)):
+    for module, text in (
+        ("__init__", ""),
+        ("methods", CHUNK_TOP),
+        ("nets", PERCEPTRON),
+        ("tasks", TASKS),
+        ("more", MORE),
+    ):
         (package / f"{module}.py").write_text(text, encoding="utf-8")
     (conf / "chunk_top.yaml").write_text(read_block("add-a-compressor.md", "yaml"), encoding="utf-8")
     metadata = site / f"{name.replace('-', '_')}-1.2.dist-info"
@@ -137,3 +156,20 @@ def lay_out(site: Path, entry_points: Mapping[str, Mapping[str, str]] = ENTRY_PO
     ]
     (metadata / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
     return package
+
+
+def write_project(folder: Path) -> None:
+    """Write the distribution as a project that pip can install from `folder`."""
+    lay_out(folder)
+    shutil.rmtree(folder / "my_plugin-1.2.dist-info")
+    lines = [
+        "[build-system]",
+        'requires = ["setuptools"]',
+        'build-backend = "setuptools.build_meta"',
+        '[project]\nname = "my-plugin"\nversion = "1.2"',
+        '[tool.setuptools]\npackages = ["my_plugin"]',
+        '[tool.setuptools.package-data]\nmy_plugin = ["conf/**/*.yaml"]',
+    ]
+    for group, of in ENTRY_POINTS.items():
+        lines += [f'[project.entry-points."{group}"]', *(f'{name} = "{target}"' for name, target in of.items())]
+    (folder / "pyproject.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")

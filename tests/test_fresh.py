@@ -14,6 +14,7 @@ import yaml
 
 from gradsweep import run_directory
 from gradsweep.run_directory import runs_of
+from tests import plugin_distribution
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.fresh
@@ -107,3 +108,13 @@ def test_a_wheel_sweeps_from_an_empty_directory(tmp_path: Path) -> None:
     assert [run.status() for run in runs_of(sweep)] == [run_directory.DONE] * 2
     assert (sweep / "report.html").is_file()
     assert "2 done" in run("gradsweep", "status") and sweep.name in run("gradsweep", "list")
+
+    # a distribution beside the wheel: its model, data set, task and compressor, found by entry points
+    plugin_distribution.write_project(tmp_path / "plugin")
+    run("pip", "install", "--no-deps", str(tmp_path / "plugin"))
+    words = ["model=perceptron", "dataset=stripes", "task=custom", "task.target=my_plugin.tasks:Smooth", "race=off"]
+    run("gradsweep", "-m", "compressor=chunk_top,none", *words, "workers=2", "epochs=1", "hydra.sweep.dir=own")
+    owns = runs_of(empty / "own")
+    assert [run.status() for run in owns] == [run_directory.DONE] * 2
+    assert all("top3" in (run.result() or {})["metrics"] for run in owns)
+    assert "my-plugin" in (owns[0].attempt(1) / run_directory.PROVENANCE).read_text()
