@@ -36,7 +36,7 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
         raise UsageError(f"{shlex.join(words)}: no config: {error}") from error
 
 
-def measure(request: Mapping[str, Any], directory: Path) -> Path:
+def measure(request: Mapping[str, Any], directory: Path, *, quiet: bool = False) -> Path:
     """Measure in a program of its own; return the file with the measurements in `directory`, which exists.
 
     Raises:
@@ -45,7 +45,8 @@ def measure(request: Mapping[str, Any], directory: Path) -> Path:
     path = directory / MEASURED
     write_json(directory / REQUEST, {**request, "output": str(path)})
     command = [sys.executable, "-m", "trainers.advise", str(directory / REQUEST)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, env=_make_environment()) as program:
+    out = subprocess.DEVNULL if quiet else None
+    with subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, env=_make_environment()) as program:
         assert program.stderr is not None
         try:
             said = program.stderr.read()

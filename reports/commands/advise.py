@@ -161,7 +161,7 @@ def _advise_by_measuring(options: argparse.Namespace, links: Links) -> tuple[lis
     }
     place = options.into or _PLACE / datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S")
     place.mkdir(parents=True, exist_ok=True)
-    measured = read_measured(measuring.measure(request, place))
+    measured = read_measured(measuring.measure(request, place, quiet=options.quiet))
     refused = [f"not measured: {name}: {reason}" for name, reason in measured.refused.items()]
     notes = [note for note in (measured.disturbed, *refused) if note]
     model = " ".join(word for word in words if word.startswith("model"))

@@ -56,7 +56,7 @@ class Computation:
             self.gradients.append(self.replica.flat.gradients.clone())
         self._algorithm = build_algorithm(config, comm, self.replica, self.watch)
         self._step = 0
-        self.take_step()
+        self.first = self.take_step()
 
     def take_step(self) -> Times:
         """Compute a gradient and update the parameters by it; return the times."""
@@ -138,7 +138,7 @@ class MethodBench:
         self.exchange = build_exchange(*built)  # type: ignore[arg-type]
         self._moves = config.compressor.needs_movement
         self.counts = Counts()
-        self.take_step()
+        self.first = self.take_step()
 
     def take_step(self) -> Times:
         """Encode and decode a gradient of the computation; return the times."""

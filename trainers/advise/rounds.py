@@ -29,6 +29,8 @@ LEAST, MOST = 5, 400
 """Rounds, at least and at most."""
 _QUICK_S = 0.02
 """Seconds of a step below which the first step of a turn does not count: caches are cold."""
+_SLOW_S, _SHARE, _SLOWER = 1.0, 1 / 30, 5.0
+"""A method is left out if its step takes longer than all of these: seconds, share of the request's, computations."""
 _WRITE_S = 2.0
 
 _COMPUTE = ("", 0)
@@ -78,6 +80,11 @@ class Rounds:
                 bench = self._get_bench((name, MANY))
             except Exception as error:  # of a method of others, too
                 self._refused[name] = "not enough memory" if is_out_of_memory(error) else " ".join(str(error).split())
+                del self._methods[name]
+                continue
+            if (reason := explain_slow(bench, self._computation.first.total, self._request.seconds)) is not None:
+                self._refused[name] = reason
+                self._forget((name, MANY))
                 del self._methods[name]
                 continue
             self._times[name, MANY] = []
@@ -153,6 +160,14 @@ class Rounds:
             "exchange": get_name(method.config.exchange),
             "workers": worlds,
         }
+
+
+def explain_slow(bench: MethodBench, compute_s: float, seconds: float) -> str | None:
+    """Return why a method is too slow to be measured in rounds of so many seconds in all; None if it is not."""
+    limit = max(_SLOW_S, seconds * _SHARE, _SLOWER * compute_s)
+    if bench.first.total < limit or (taken := bench.take_step().total) < limit:  # the first loads code
+        return None
+    return f"it takes {taken:.2g} s to encode and decode, {taken / compute_s:.2g} times the computation"
 
 
 def _describe(bench: MethodBench) -> dict[str, Any]:

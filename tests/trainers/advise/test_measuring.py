@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from compressors.memories.base import NoMemory
 from compressors.policy.policy import Policy, Selector
 from tests.conftest import ROOT
 from tests.trainers.configs import compose_config
+from trainers.advise.bench import Times
 from trainers.advise.methods import describe_needs, needs_memory
 from trainers.advise.mirror import Mirror
+from trainers.advise.rounds import explain_slow
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.base import Exchange, ExchangeSetup
 from trainers.exchange.build import build_exchange
@@ -85,6 +88,20 @@ def test_error_feedback_is_for_biased_methods() -> None:
     assert describe_needs(compressors.build("none")) == "exact"
     assert describe_needs(compressors.build("topk")) == "biased: error feedback"
     assert "variance" in describe_needs(compressors.build("qsgd"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "compute", "is_slow"),
+    [(1.5, 1.5, 0.1, False), (9.0, 0.5, 0.1, False), (9.0, 2.5, 0.1, True), (9.0, 2.5, 0.6, False)],
+)
+def test_slow_methods_are_left_out(first: float, second: float, compute: float, is_slow: bool) -> None:
+    bench: Any = SimpleNamespace(first=make_times(first), take_step=lambda: make_times(second))
+    reason = explain_slow(bench, compute, 60.0)
+    assert (reason == "it takes 2.5 s to encode and decode, 25 times the computation") if is_slow else reason is None
+
+
+def make_times(total: float) -> Times:
+    return Times(total, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def measure(tmp_path: Path, **changed: Any) -> subprocess.CompletedProcess[str]:
