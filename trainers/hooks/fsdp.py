@@ -137,7 +137,7 @@ def hsdp_hook(
 
 
 def _find_sharded(function: str, model: nn.Module) -> list[tuple[str, Any]]:
-    """Return the modules with their own `fully_shard`, by name.
+    """Return the modules to which `fully_shard` was applied directly, as a dict by name.
 
     Raises:
         UsageError: there is none, or this torch cannot let one set what is called.

@@ -32,7 +32,7 @@ SAVE_S = 10.0  # for the runs beside one that has failed to save
 
 
 class PackedRun(Protocol):
-    """A world's interface to an attempt at a run. Of `on_end` and `on_world_end`, the world calls exactly one, once."""
+    """Connect a packed world to one attempt at a run. Of `on_end` and `on_world_end`, the world calls exactly one, once."""
 
     task: RunTask
     directory: Path
