@@ -49,7 +49,7 @@ def is_whole(run: Run) -> bool:
 
 
 def explain_lacking(run: Run, result: Mapping[str, Any], attempt: int | None = None) -> str | None:
-    """Return which files, or rows of its CSVs, a run with this result.json lacks, in words; None if it lacks nothing."""
+    """Return which files, or rows of its CSVs, a run with this result.json lacks, in words; None if nothing."""
     try:
         return _explain_lacking(run, result, attempt)
     except (OSError, ValueError, csv.Error) as error:

@@ -204,7 +204,7 @@ class DDPState:
         self._futures = []
 
     def _rebuild(self) -> None:
-        """Build the exchange for the buckets that have arrived, with the state of the exchange before it, or with a loaded state."""
+        """Build the exchange for the buckets that have arrived, with its predecessor's state or a loaded one."""
         if self._layout is not None and self._layout.has(self._arrived):
             return
         _check_buckets(self._arrived)

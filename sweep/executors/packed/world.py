@@ -32,7 +32,7 @@ SAVE_S = 10.0  # for the runs beside one that has failed to save
 
 
 class PackedRun(Protocol):
-    """Connect a packed world to one attempt at a run. Of `on_end` and `on_world_end`, the world calls exactly one, once."""
+    """Connect a packed world to one attempt at a run. The world calls either `on_end` or `on_world_end`, once."""
 
     task: RunTask
     directory: Path
