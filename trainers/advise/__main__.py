@@ -5,31 +5,29 @@ REQUEST is a JSON file (trainers/advise/request.py). Nothing is sent: one proces
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradsweep.cli.arguments import Parser
 from gradsweep.cli.exit_status import run_command
-from gradsweep.errors import bad_value
+from gradsweep.errors import UsageError, bad_value
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return exit status 0, or that of the error (`gradsweep/cli/exit_status.py`)."""
-    parser = Parser(prog="python -m trainers.advise", description=__doc__)
-    parser.add_argument("request", type=Path)
-    given = parser.parse_args(arguments)
-    return run_command(parser.prog, lambda: _measure(given))
+    words = sys.argv[1:] if arguments is None else arguments
+    return run_command("python -m trainers.advise", lambda: _measure(words))
 
 
-def _measure(given: argparse.Namespace) -> int:
+def _measure(words: Sequence[str]) -> int:
     from trainers.advise import methods
     from trainers.advise.request import read_request
     from trainers.advise.sizes import MANY
     from trainers.mpi.process import limit_threads
 
-    request = read_request(given.request)
+    if len(words) != 1:
+        raise UsageError("valid is python -m trainers.advise REQUEST, which python -m reports advise starts")
+    request = read_request(Path(words[0]))
     found, refused = methods.configure(request, MANY)
     config = found[0].config
     limit_threads(config.threads_per_worker)
