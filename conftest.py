@@ -1,3 +1,3 @@
-"""The option --compressor of the conformance suite, also where the installed package does not announce it."""
+"""The option --compressor of the conformance suite."""
 
 pytest_plugins = ["compressors.conformance.options"]

@@ -76,15 +76,7 @@ def test_the_page_works_as_it_stands(here: Path) -> None:
         elif " bench " in command:
             more = ("--repeats", "1")
         elif "pytest" in command:
-            more = (
-                "-q",
-                "-p",
-                "compressors.conformance.options",
-                "-p",
-                "no:cacheprovider",
-                "-k",
-                "promises or corruption",
-            )
+            more = ("-q", "-p", "no:cacheprovider", "-k", "promises or corruption")
         outputs.append(run(here, *words, *more)[0])
     assert "neighbours of which one is kept" not in outputs[0] and "ChunkTop" not in outputs[0]
     assert outputs[0].startswith("chunk_top") and "an integer from 1 up" in outputs[0]
