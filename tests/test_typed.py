@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.plugin_distribution import read_block
 from tests.test_help import programs
 
 README, GUIDE = ROOT / "README.md", ROOT / "docs/guide/README.md"
@@ -153,6 +155,9 @@ def test_commands_work_as_they_are_printed(
 ) -> None:
     found = commands(pages)
     assert len(found) > least
+    (tmp_path / "mine.py").write_text(read_block("your-own.md", "python"), encoding="utf-8")
+    for name in ("train.py", "train_ddp.py"):
+        shutil.copy(ROOT / "docs/guide/examples/train_ddp.py", tmp_path / name)
     assert not (wrong := mistakes(found, shell, tmp_path)), "\n".join(wrong)
 
 

@@ -88,7 +88,7 @@ def multirun(_: str) -> None:
     ) -> None:
         found = points.check_points(configs, overrides, resolve, **options)
         if not probes:
-            prepare([each.config for each in found.points if each.config["dataset"]["name"] in BUNDLED])
+            prepare([each.config for each in found.points if each.config.get("dataset", {}).get("name") in BUNDLED])
         raise SystemExit(0)
 
     probes = any(word.startswith("--probe=") for word in sys.argv)
