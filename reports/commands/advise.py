@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--classes", metavar="N", type=_parse_count, help=f"of random data: width of the output; default: {_CLASSES}"
     )
-    parser.add_argument("--methods", metavar="M,M", default="", help="compressors to measure; default: all")
+    parser.add_argument("--methods", metavar="M,M", help="compressors to measure; default: all")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where torch sees a GPU")
     parser.add_argument("--seconds", metavar="S", type=float, default=60.0, help="of measuring; default: %(default)g")
     parser.add_argument(
@@ -144,6 +144,9 @@ def _advise_by_measuring(options: argparse.Namespace, links: Links) -> tuple[lis
         raise UsageError(f"--classes {options.classes}: valid with --shape; the data set has its own")
     if not 0 < options.seconds <= _LONGEST_S:
         raise UsageError(f"--seconds {options.seconds:g}: valid is a number above 0, up to {_LONGEST_S:g}")
+    methods = [] if options.methods is None else options.methods.split(",")
+    if "" in methods:
+        raise UsageError(f"--methods {options.methods}: valid is names of compressors, such as qsgd,topk")
     config = measuring.compose(words)
     batch = dict(config.get("batch", {}))
     size = options.batch or (_BATCH if not any(word.startswith("batch.size=") for word in words) else batch["size"])
@@ -156,7 +159,7 @@ def _advise_by_measuring(options: argparse.Namespace, links: Links) -> tuple[lis
         "shape": shape,
         "classes": options.classes or _CLASSES,
         "seconds": options.seconds,
-        "methods": [name for name in options.methods.split(",") if name],
+        "methods": methods,
         "memory": config["memory"]["name"] if any(word.startswith("memory=") for word in words) else "",
     }
     place = options.into or _PLACE / datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S")

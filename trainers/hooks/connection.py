@@ -17,6 +17,8 @@ def check_connected(function: str, process_group: dist.ProcessGroup | None) -> i
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise UsageError(f"{function}: there is no process group; valid after torch.distributed.init_process_group")
+    if not (process_group is None or isinstance(process_group, dist.ProcessGroup)):
+        raise UsageError(f"{function}: process_group={process_group}: valid is a process group of torch.distributed")
     size = dist.get_world_size(process_group)
     if size < 1:
         raise UsageError(f"{function}: this rank is not in process_group; valid is a group with it")

@@ -72,6 +72,10 @@ def ddp_hook(
         UsageError: a value is not valid, or parts do not go together; one line.
     """
     workers = check_connected(FUNCTION, process_group)
+    if not (optimizer is None or isinstance(optimizer, torch.optim.Optimizer)):
+        raise UsageError(f"{FUNCTION}: optimizer={optimizer}: valid is an optimizer of torch")
+    if not (module is None or isinstance(module, nn.Module)):
+        raise UsageError(f"{FUNCTION}: module={module}: valid is the module that is wrapped")
     method = build_method(
         compressor,
         options,

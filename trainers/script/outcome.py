@@ -46,15 +46,8 @@ def write_result(directory: Path, attempt: Path, config: Mapping[str, Any]) -> N
     """
     if (attempt / STOPPED).exists():
         return
-    given = files.read_json(attempt / RESULT)
-    if given is None:
-        raise UsageError(
-            f"the script exited with 0 and left no result; valid is to call finish() of gradsweep.script.Run, or to "
-            f"write $GRADSWEEP_ATTEMPT/{RESULT} ({GUIDE})"
-        )
+    given = _read_given(attempt / RESULT)
     status = given.get("status", DONE)
-    if status not in RESULTS:
-        raise UsageError(f"{RESULT}: status={status}: valid is {' or '.join(RESULTS)}")
     steps = complete_steps(directory / STEPS)
     epochs = _read_rows(directory / EPOCHS, (*EPOCH_COLUMNS, *LOCAL_EPOCH_COLUMNS), has_metrics=True)
     lost = next((int(row["step"]) for row in steps if not math.isfinite(row.get("loss", 0.0))), None)
@@ -73,6 +66,32 @@ def write_result(directory: Path, attempt: Path, config: Mapping[str, Any]) -> N
     }
     files.write_json(directory / RESULT, result)
     shutil.rmtree(directory / CHECKPOINT, ignore_errors=True)
+
+
+def _read_given(path: Path) -> dict[str, Any]:
+    """Return the program's own result.json.
+
+    Raises:
+        UsageError: the file is missing, is no JSON object, or has values that are no numbers.
+    """
+    given = files.read_json(path)
+    if given is None and path.exists():
+        raise UsageError(f"{RESULT}: valid is a JSON object ({GUIDE})")
+    if given is None:
+        raise UsageError(
+            f"the script exited with 0 and left no result; valid is to call finish() of gradsweep.script.Run, or to "
+            f"write $GRADSWEEP_ATTEMPT/{RESULT} ({GUIDE})"
+        )
+    status, metrics = given.get("status", DONE), given.get("metrics", {})
+    if status not in RESULTS:
+        raise UsageError(f"{RESULT}: status={status}: valid is {' or '.join(RESULTS)}")
+    if not isinstance(metrics, Mapping):
+        raise UsageError(f"{RESULT}: metrics={metrics}: valid is a mapping of names to numbers")
+    figures = {name: value for name, value in given.items() if name not in ("format", "status", "reason", "metrics")}
+    for name, value in [*figures.items(), *metrics.items()]:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise UsageError(f"{RESULT}: {name}={value}: valid is a number, or null")
+    return given
 
 
 def find_resumes(directory: Path) -> list[int]:

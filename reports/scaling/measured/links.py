@@ -131,8 +131,10 @@ def read_probe(path: Path) -> Links:
     """Return the links that `python -m sweep probe` has measured.
 
     Raises:
-        UsageError: the file holds no measurement of links.
+        UsageError: there is no such file, or it holds no measurement of links.
     """
+    if not path.is_file():
+        raise UsageError(f"--probe {path}: no such file; valid is a network.json of a probe or a run")
     content = read_json(path) or {}
     links = read_links(content, f"probe ({as_mapping(content.get('network')).get('name', 'real')})")
     if links is None:

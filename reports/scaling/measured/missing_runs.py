@@ -48,9 +48,12 @@ def _list_others(there: Sequence[int]) -> list[int]:
 def suggest_command(command: str, there: Sequence[int]) -> str:
     """Return the command that runs the sweep with other numbers of workers."""
     others = f"workers={join_counts(_list_others(there))}"
-    if "multirun.py" not in command and not command.startswith("gradsweep "):
+    if not any(word.endswith("multirun.py") or word == "gradsweep" for word in command.split()):
         return f"the sweep once more with {others}"
     words = [word for word in command.split() if not word.lstrip("+").startswith("workers=")]
+    if not {"-m", "--multirun"}.intersection(words):
+        program = next(place for place, word in enumerate(words) if word.endswith("multirun.py") or word == "gradsweep")
+        words.insert(program + 1, "-m")
     return f"`{' '.join([*words, others])}`"
 
 

@@ -96,6 +96,10 @@ def test_a_stopped_run_has_no_result(run: Path) -> None:
     [
         ({}, "the script exited with 0 and left no result; valid is to call finish() of gradsweep.script.Run, or "),
         ({"result": {"status": "good"}}, "result.json: status=good: valid is done or diverged"),
+        ({"result": [1]}, "result.json: valid is a JSON object"),
+        ({"result": {"accuracy": "high"}}, "result.json: accuracy=high: valid is a number, or null"),
+        ({"result": {"metrics": {"f1": [1]}}}, "result.json: f1=[1]: valid is a number, or null"),
+        ({"result": {"metrics": 3}}, "result.json: metrics=3: valid is a mapping of names to numbers"),
         (
             {"result": {}, "steps": "step,step_s,sample\n1,1,1\n"},
             "steps.csv: column sample: unknown; did you mean samples? valid is some of step, epoch, ",

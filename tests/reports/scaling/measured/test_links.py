@@ -65,6 +65,8 @@ def test_a_probe_without_figures_is_refused(tmp_path: Path, content: dict[str, o
     files.write_json(path, content)
     with pytest.raises(UsageError, match=r"--probe .*network.json: no latency and bandwidth in it"):
         parse_networks("1gbit", None, path)
+    with pytest.raises(UsageError, match=r"--probe .*absent.json: no such file"):
+        parse_networks("1gbit", None, tmp_path / "absent.json")
 
 
 def test_workers_as_typed() -> None:
