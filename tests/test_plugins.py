@@ -223,15 +223,15 @@ def test_a_broken_distribution_does_not_stop_what_does_not_need_it(here: Path, t
 def test_completion_knows_plug_ins(here: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     lay_out(site)
-    for line, expected in (
-        ("multirun.py model=perc", "model=perceptron"),
-        (f"multirun.py {FILE} compressor=chunk_", "compressor=chunk_top"),
+    for line, path, expected in (
+        ("multirun.py model=perc", str(site), "model=perceptron"),
+        (f"multirun.py {FILE} compressor=chunk_", "", "compressor=chunk_top"),
     ):
         environment = {"COMP_LINE": f"python {line}", "COMP_POINT": str(len(line) + 7), "COMP_CWORD": "2"}
         done = subprocess.run(
             [sys.executable, str(ROOT / "multirun.py"), "-sc", "query=bash"],
             cwd=here,
-            env={**os.environ, **environment, "PYTHONPATH": str(site)},
+            env={**os.environ, **environment, "PYTHONPATH": path},
             capture_output=True,
             text=True,
         )

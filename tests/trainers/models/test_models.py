@@ -18,7 +18,7 @@ from trainers import models
 from trainers.models.fitting import check_fits
 from trainers.options import models as options
 from trainers.options.torchvision_names import list_classifiers
-from trainers.replica.replica import flatten_scores
+from trainers.tasks.classification import flatten_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
