@@ -142,7 +142,7 @@ def samples(config: Any, n: int, channels: int = 3, size: int | None = None) -> 
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("name", options.MODELS)
+@pytest.mark.parametrize("name", [name for name in options.MODELS if name != "custom"])
 def test_every_model_learns_from_the_smallest_images(name: str, channels: int) -> None:
     """Forward and backward in training mode, with a single sample in the batch where there are three channels."""
     config, n = small(name), 1 if channels == 3 else 3
@@ -159,7 +159,9 @@ def test_every_model_learns_from_the_smallest_images(name: str, channels: int) -
     assert any(bool(gradient.any()) for gradient in gradients if gradient is not None)
 
 
-@pytest.mark.parametrize("name", [name for name, cls in options.MODELS.items() if cls.takes != ("text",)])
+@pytest.mark.parametrize(
+    "name", [name for name, cls in options.MODELS.items() if cls.takes != ("text",) and name != "custom"]
+)
 def test_evaluation_judges_each_sample_by_itself_and_changes_nothing(name: str) -> None:
     config = small(name)
     inputs, shape = samples(config, 3)
@@ -315,7 +317,7 @@ def test_every_model_takes_the_data_it_says() -> None:
         shape = TEXT if cls.takes == ("text",) else CIFAR
         check_fits(small(name), shape, 10)
     with pytest.raises(
-        UsageError, match="model=mlp takes images or features, the data set has text of 35: valid is lstm$"
+        UsageError, match="model=mlp takes images or features, the data set has text of 35: valid is lstm, custom$"
     ):
         check_fits(options.MLP(), TEXT, 10, "text")
     check_fits(options.MLP(), TEXT, 10, "features")
