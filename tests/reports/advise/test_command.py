@@ -111,7 +111,7 @@ def test_advises_by_a_sweep(place: Path, capsys: pytest.CaptureFixture[str]) -> 
         ("model=mlp dataset=digits --classes 5 --workers 4", "--classes 5: valid with --shape"),
         (". my_package.nets:build --workers 4", "is a directory; valid is directories of sweeps, or a model"),
         (". --shape 16 --workers 4", "--shape 16: valid with a model"),
-        ("model=mlp --shape 16 --workers 4 --probe none.json", "--probe none.json: no latency and bandwidth"),
+        ("model=mlp --shape 16 --workers 4 --probe none.json", "--probe none.json: no such file"),
     ],
 )
 def test_refuses_before_it_measures(words: str, line: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
