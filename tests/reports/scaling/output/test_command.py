@@ -176,7 +176,7 @@ def test_a_model_that_misses_too_much_is_refused(tmp_path: Path, capsys: pytest.
         (["--samples", "nan"], "--samples=nan: valid is a number above 0"),
         (["--format", "doc"], "--format doc: valid are"),
         (["--plots", "gif"], "--plots gif: valid are"),
-        (["--probe", "nowhere.json"], "--probe nowhere.json: no latency and bandwidth in it"),
+        (["--probe", "nowhere.json"], "--probe nowhere.json: no such file"),
     ],
 )
 def test_wrong_words_are_one_line(
