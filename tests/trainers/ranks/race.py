@@ -24,7 +24,7 @@ from tests.trainers.ranks.checkpoint import COMM, folder
 from tests.trainers.ranks.exchange import main
 from trainers.config import run_config
 from trainers.devices import core_time, memory, yardstick
-from trainers.mpi import allreduce, message_sizes, stopping
+from trainers.mpi import allreduce, control_variables, message_sizes, stopping
 from trainers.options.exchanges import ALLREDUCES
 from trainers.race import heat, race, tuning
 from trainers.race.racer import Racer, find_first_step, has_room
@@ -454,7 +454,7 @@ def unlike_ranks() -> None:
         monkeypatch.setattr(heat, "Heat", Noted)
         if COMM.rank == COMM.size - 1:
             monkeypatch.setattr(MPI, "Query_thread", lambda: MPI.THREAD_SERIALIZED)
-            monkeypatch.setattr(allreduce._ControlVariable, "write", refuse)
+            monkeypatch.setattr(control_variables.ControlVariable, "write", refuse)
             monkeypatch.setattr(allreduce, "_find_variable", allreduce._find_variable.__wrapped__)  # not the cached
         found = tuning.find_setting(run_config.parse(compose("none")), COMM, 0.2 + COMM.rank) or {}
     assert len(found["tried"]) > 1
