@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from gradsweep.errors import UsageError
+
+TAG = 0x6773
+"""Of messages from worker to worker, in a process group that others may use, too."""
 
 
 def check_available(backend: str, key: str, valid: str) -> None:
@@ -40,6 +43,7 @@ class TorchGroup:
     ) -> None:
         self.backend, self.device, self.rank, self.size = backend, device, rank, size
         self.process_group = process_group
+        self._unused: list[torch.Tensor] = []  # buffers of _add_halves, kept because fresh memory takes longer
 
     def allocate(self, size: int) -> torch.Tensor:
         """Return a buffer of `size` bytes that the backend can read and write."""
@@ -54,7 +58,10 @@ class TorchGroup:
 
     def add_up(self, tensor: torch.Tensor) -> None:
         """Replace a tensor by its sum over the workers."""
-        self._reduce(tensor, dist.ReduceOp.SUM)
+        if self.backend == "gloo" and self.size == 2 and tensor.dtype == torch.float16 and tensor.device == self.device:
+            self._add_halves(tensor)
+        else:
+            self._reduce(tensor, dist.ReduceOp.SUM)
 
     def maximise(self, tensor: torch.Tensor) -> None:
         """Replace a tensor by its elementwise maximum over the workers."""
@@ -65,31 +72,63 @@ class TorchGroup:
             return
         message = tensor.to(self.device)  # itself, unless gloo serves workers that compute on a GPU
         work = dist.all_reduce(message, operation, group=self.process_group, async_op=True)
-        self.complete(work, None if message is tensor else lambda: tensor.copy_(message))
+        self.complete([work], None if message is tensor else lambda: tensor.copy_(message))
+
+    def _add_halves(self, tensor: torch.Tensor) -> None:
+        """Add the other worker's numbers: they travel as often as in gloo's allreduce, which adds halves slowly."""
+        fitting = [buffer for buffer in self._unused if buffer.numel() == tensor.numel()]
+        theirs = fitting[0] if fitting else torch.empty_like(tensor)
+        self._unused = [buffer for buffer in self._unused if buffer is not theirs]
+
+        def add() -> None:
+            tensor.add_(theirs)
+            self._unused.append(theirs)
+
+        self.complete(self._send_to_all([tensor, theirs] if self.rank == 0 else [theirs, tensor]), add)
 
     def gather(self, received: torch.Tensor, sent: torch.Tensor) -> None:
         """Write the `sent` of all workers, which have the same length, one after another into `received`."""
-        if sent.numel():
+        if not sent.numel():
+            return
+        if self.backend == "gloo":
+            messages = received.view(self.size, -1).unbind()
+            messages[self.rank].copy_(sent)
+            self.gather_unequal(messages)
+        else:
             newer = getattr(dist, "all_gather_single", None)  # its name since torch 2.13
             collective = newer or dist.all_gather_into_tensor
-            self.complete(collective(received, sent, group=self.process_group, async_op=True))
+            self.complete([collective(received, sent, group=self.process_group, async_op=True)])
 
     def gather_unequal(self, messages: Sequence[torch.Tensor]) -> None:
         """Send this worker's entry of `messages` to all workers, and write theirs into their entries.
 
-        Each worker broadcasts its message, so that nothing is padded.
+        With gloo each worker sends its message to each other one, in a half to a third of the time of its allgather.
+        With NCCL each worker broadcasts its message. Nothing is padded.
         """
-        under_way = [
-            dist.broadcast(message, self._find_rank(worker), group=self.process_group, async_op=True)
-            for worker, message in enumerate(messages)
-            if message.numel()
-        ]
-        for work in under_way:
-            self.complete(work)
+        if self.backend == "gloo":
+            self.complete(self._send_to_all(messages))
+            return
+        self.complete(
+            [
+                dist.broadcast(message, self._find_rank(worker), group=self.process_group, async_op=True)
+                for worker, message in enumerate(messages)
+                if message.numel()
+            ]
+        )
 
-    def complete(self, work: Any, then: Callable[[], object] | None = None) -> None:
-        """Wait for a collective, and do what follows."""
-        work.wait()
+    def _send_to_all(self, messages: Sequence[torch.Tensor]) -> list[Any]:
+        """Begin to send this worker's entry to each other worker, and to receive theirs; empty ones do not travel."""
+        others = [self._find_rank(worker) for worker in range(self.size) if worker != self.rank]
+        own, group = messages[self.rank], self.process_group
+        theirs = [message for worker, message in enumerate(messages) if worker != self.rank]
+        received = zip(theirs, others, strict=True)
+        under_way = [dist.irecv(message, rank, group, TAG) for message, rank in received if message.numel()]
+        return under_way + [dist.isend(own, rank, group, TAG) for rank in others if own.numel()]
+
+    def complete(self, under_way: Iterable[Any], then: Callable[[], object] | None = None) -> None:
+        """Wait for collectives and messages, and do what follows."""
+        for work in under_way:
+            work.wait()
         if then is not None:
             then()
 
@@ -135,12 +174,12 @@ class StartingGroup(TorchGroup):
 
     def __init__(self, group: TorchGroup) -> None:
         super().__init__(group.backend, group.device, group.rank, group.size, group.process_group)
-        self._started: list[tuple[Any, Callable[[], object] | None]] = []
+        self._started: list[tuple[Iterable[Any], Callable[[], object] | None]] = []
 
-    def complete(self, work: Any, then: Callable[[], object] | None = None) -> None:
-        self._started.append((work, then))
+    def complete(self, under_way: Iterable[Any], then: Callable[[], object] | None = None) -> None:
+        self._started.append((under_way, then))
 
     def settle(self) -> None:
         started, self._started = self._started, []
-        for work, then in started:
-            super().complete(work, then)
+        for under_way, then in started:
+            super().complete(under_way, then)
