@@ -2,7 +2,7 @@
 
     import gradsweep
 
-    report = gradsweep.load("output")                  # runs as DataFrames, see docs/guide/reports.md
+    report = gradsweep.load("output")                  # runs as DataFrames, see docs/guide/python.md
     compressor = gradsweep.build("qsgd", levels=7)     # a compressor, see docs/guide/add-a-compressor.md
     methods = gradsweep.registry()                     # all compressors by name
     model.register_comm_hook(*gradsweep.ddp_hook("topk", ratio=0.01))  # in torch scripts, see docs/guide/torch-ddp.md

@@ -82,8 +82,20 @@ MEMORY_PARTS = ("model", "gradients", "optimizer", "compressor", "messages")
 PENDING, RUNNING, DONE = "pending", "running", "done"
 FAILED, DIVERGED, TIMEOUT = "failed", "diverged", "timeout"
 PREEMPTED, CANCELLED = "preempted", "cancelled"
-PRUNED = "pruned"  # ended early, because others of the sweep did better (sweep.prune): has no result
-STATUSES = (PENDING, RUNNING, DONE, FAILED, DIVERGED, TIMEOUT, PREEMPTED, CANCELLED, PRUNED)
+PRUNED = "pruned"
+STATUS_MEANINGS = {
+    PENDING: "no attempt has begun, or a failed run waits for its retry",
+    RUNNING: "an attempt is under way",
+    DONE: "the run is complete",
+    FAILED: "an attempt ended with an error; state.json has the `reason` for people and the `cause` for programs",
+    DIVERGED: "the loss was no longer a finite number; a resume does not repeat the run",
+    TIMEOUT: "an attempt took longer than `sweep.time_minutes` or SLURM allows; a resume continues from a checkpoint",
+    PREEMPTED: "the run was asked to save and to end (SIGUSR1, SLURM); a resume continues from this point",
+    CANCELLED: "a user ended the run, or the sweep before the run began",
+    PRUNED: "`sweep.prune` ended the run early, because other runs of the sweep did better; it has no result",
+}
+"""The statuses of state.json; docs/reference/exit-statuses.md is generated from here."""
+STATUSES = tuple(STATUS_MEANINGS)
 RESULTS = (DONE, DIVERGED)  # computed to an end
 COMPLETE = (*RESULTS, PRUNED)  # a resume does not repeat these
 FINE = (DONE, PRUNED)  # what was asked for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,36 @@ from trainers.topology import __main__ as topology
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
+LONGEST = 150
+"""The most lines of a page of the guide."""
+GENERATED = runpy.run_path(str(ROOT / "docs/reference/generate.py"))
+
+
+def list_anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*\n(?:.*\n)*?```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    heads = (re.sub(r"\]\([^)]*\)", "", head) for head in re.findall("^#+ (.*)", text, re.MULTILINE))
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
-            assert (page.parent / target).exists(), target
+            linked = page.parent / target if target else page
+            assert linked.exists(), target
+            assert not anchor or linked.suffix != ".md" or anchor in list_anchors(linked), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "guide"], ids=lambda page: page.stem)
+def test_pages_of_the_guide_are_short(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("part", GENERATED["PARTS"])
+def test_generated_pages_are_up_to_date(part: str) -> None:
+    page, build = GENERATED["PARTS"][part]
+    assert markdown_sections.read(ROOT / "docs/reference" / page, part) == build(), "python docs/reference/generate.py"
 
 
 def test_the_table_of_what_goes_together_is_the_programs() -> None:
@@ -51,7 +77,7 @@ def test_the_table_of_topologies_is_the_programs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- topologies: how -->\noutdated\n<!-- end of topologies -->\n")
     assert topology.main(["--workers", "16", "--into", str(page)]) == 0
-    assert markdown_sections.read(ROOT / "docs/guide/decentralised.md", topology.PART) == markdown_sections.read(
+    assert markdown_sections.read(ROOT / "docs/guide/topologies.md", topology.PART) == markdown_sections.read(
         page, topology.PART
     )
 

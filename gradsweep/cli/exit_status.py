@@ -11,6 +11,14 @@ from collections.abc import Callable
 from gradsweep.cli.command_names import adapt_commands
 from gradsweep.errors import UsageError
 
+MEANINGS = {
+    "0": "success; of a command that computes or follows runs: all of them are `done` or `pruned`",
+    "1": "some runs are not `done` or `pruned`; or a report could not be written; or `--fail-on` applies",
+    "2": "the command could not work; one line says why, and nothing was started",
+    "128 + n": "signal n ended the command: 130 for Ctrl-C, 143 for SIGTERM, 129 for a closed terminal",
+}
+"""The exit statuses of all commands; docs/reference/exit-statuses.md is generated from here."""
+
 
 def run_command(program: str, ask: Callable[[], int], *refusals: type[Exception]) -> int:
     """Run a command by calling `ask`, and return the command's exit status; print one line to stderr if it fails.

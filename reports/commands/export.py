@@ -1,4 +1,4 @@
-"""Write runs that have ended for TensorBoard or MLflow, with the names of live trackers (docs/guide/reports.md)."""
+"""Write runs that have ended for TensorBoard or MLflow, with the names of live trackers (docs/guide/python.md)."""
 
 from __future__ import annotations
 

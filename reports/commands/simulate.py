@@ -3,7 +3,7 @@
     python -m reports simulate --workers 2..1024 --exchange ring,gossip_ring,server --network 10gbit \\
         --bytes 44MB --compute 100ms --stragglers 0.1
 
-docs/guide/networks.md tells what is simulated, and how far it can be trusted."""
+docs/design/simulator.md tells what is simulated, and how far it can be trusted."""
 
 from __future__ import annotations
 

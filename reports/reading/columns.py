@@ -15,88 +15,139 @@ import pandas as pd
 from gradsweep import csv_columns, run_directory, signature
 from reports.reading import machines
 
-RUN_COLUMNS = {
-    "sweep": "string",  # date and time: the last two parts of the sweep's path
-    "run": "string",  # name of the run's directory
-    "directory": "string",  # its path
-    "signature": "string",
-    "status": "string",  # as in state.json, or in result.json if that is newer
-    "reason": "string",  # why it is not done
-    "attempts": "Int64",
-    "oversubscribed": "boolean",  # more workers than cores
-    "shared_cores": "boolean",  # other runs may have had its cores as well: sweep.share_cores of any sweep, or SLURM
-    "hosts": "string",  # separated by commas
-    "cpu": "string",  # models of the machines that started its attempts (the first of several nodes), with semicolons
-    "gpu": "string",  # likewise what nvidia-smi lists there, used or not: model, memory, driver
-    **dict.fromkeys(
-        machines.RATES, "float64"
-    ),  # of one core there, before the run or its sweep (docs/guide/provenance.md)
-    "network_latency_s": "float64",  # one way, of 8 bytes between its first two hosts, measured before the first step
-    "network_bandwidth": "float64",  # at the same time: bit/s of the slowest host when all send to the next at once
-    "network_off": "boolean",  # by more than 10 % off the network's options; NA where nothing was measured
-    "network_cpu_limited": "boolean",  # the CPUs, not the network, were the limit; likewise
-    "network_problems": "string",  # options that could not be emulated
-    "transport": "string",  # what carried the messages of MPI: `ob1 over shm`; NA where MPI did not, or it is not known
-    "slow_transport": "boolean",  # it was TCP, and a node has a faster network device; likewise
-    "few_steps": "boolean",  # fewer than 30 timed steps, or the warm-up among them; NA where none was timed
-    # of its throughput, which is that of its race if it raced; NA without a yardstick (earlier versions):
-    "disturbed": "boolean",  # by other programs, as the yardstick says
-    "disturbance": "string",  # in words
-    "drift": "float64",  # yardstick in all but the slowest tenth of its steps / best of the sweep on its hosts
-    "cores_of_others": "float64",  # share of its cores' time that other processes took
-    "training_disturbed": "boolean",  # likewise of its training, to whose yardstick its other times belong
-    "training_disturbance": "string",
-    "started": "datetime64[us, UTC]",  # first attempt
-    "ended": "datetime64[us, UTC]",  # last attempt
-    "steps_done": "Int64",
-    "timed_steps": "Int64",  # those after the warm-up; 0: the warm-up is in its times, or there was none
-    "epochs_done": "Int64",
-    "parameters": "Int64",
-    "accuracy": "float64",  # share of the test set classified correctly, after the last epoch
-    "best_accuracy": "float64",  # after the best epoch
-    "loss": "float64",  # on the test set, after the last epoch
-    "train_loss": "float64",
-    "iterations_per_second": "float64",  # after warm-up
-    "throughput_low": "float64",  # 95 % interval of iterations_per_second, over blocks of the run's own steps
-    "throughput_high": "float64",
-    "samples_per_second": "float64",  # after warm-up, all workers together
-    "trained_iterations_per_second": "float64",  # of its training, where the throughput is that of a race
-    "throughput_ratio": "float64",  # of a race: times as fast as its baseline
-    "throughput_ratio_low": "float64",  # 95 % interval of the ratio
-    "throughput_ratio_high": "float64",
-    "race_blocks": "Int64",  # blocks of steps that were timed in the race
-    "race": "string",  # name of its directory
-    "race_baseline": "string",  # name of the run that the ratio is to
-    "raced_by": "string",  # name of the run that was raced for this one, which costs the same
-    "baseline_setting": "string",  # what that baseline was allowed: `tuned (overlap, parts of 4 MiB, ring; ...)`
-    "tuned_overlap": "boolean",  # setting of its exchange that a trial found, with which its times were measured; or NA
-    "tuned_part_mib": "float64",
-    "tuned_allreduce": "string",
-    "time_s": "float64",  # training, without evaluation
-    "evaluate_s": "float64",
-    "total_s": "float64",
-    "payload_bytes": "float64",  # per step and worker: its message
-    "sent_bytes": "float64",  # per step and worker: bytes put on the wire
-    "compression_ratio": "float64",  # bytes of the fp32 gradient / payload_bytes
-    "compression_error": "float64",  # ||x - Q(x)|| / ||x||, mean
-    "peak_memory": "float64",  # bytes of a worker on the device it computes on; the maximum over the workers
-    "peak_memory_mean": "float64",  # mean over the workers
-    "end_memory": "float64",  # as peak_memory, at the end of the run
-    "peak_host_memory": "float64",  # the same on the host
-    "peak_gpu_memory": "float64",  # and on the GPU
-    "memory_before": "float64",  # of the process on the host before the run; not in the figures above
-    **{f"{part}_memory": "float64" for part in run_directory.MEMORY_PARTS},  # tensors by part, the maximum likewise
-    "local_accuracy": "float64",  # of decentralised runs after the last epoch: mean over the workers' own models
-    "local_accuracy_least": "float64",  # of the worst of them
-    "consensus_distance": "float64",  # after the last epoch: sqrt(mean_i ||x_i - mean x||^2)
-    "spectral_gap": "float64",  # of the mixing matrix
-    "messages_per_step": "float64",  # that one worker sends, mean
-    "step_s": "float64",  # mean after warm-up
-    **{f"{phase}_s": "float64" for phase in csv_columns.PHASES},  # the same for the step's phases
+_RUNS: dict[str, tuple[str, str]] = {
+    "sweep": ("string", "date and time of the sweep: the last two parts of its path"),
+    "run": ("string", "name of the run's directory"),
+    "directory": ("string", "path of this directory"),
+    "signature": (
+        "string",
+        "hash of the config without the keys that change no number; it ends the name of the directory",
+    ),
+    "status": (
+        "string",
+        "[status](exit-statuses.md#statuses-of-a-run), of state.json or, if newer, of result.json",
+    ),
+    "reason": ("string", "why the run is not done"),
+    "attempts": ("Int64", "number of attempts"),
+    "oversubscribed": ("boolean", "the run had more workers than cores"),
+    "shared_cores": ("boolean", "other runs may have used the same cores (`sweep.share_cores`, or SLURM)"),
+    "hosts": ("string", "hosts of the run, separated by commas"),
+    "cpu": ("string", "CPU models of the machines that started its attempts, separated by semicolons"),
+    "gpu": ("string", "GPUs of these machines, used or not: model, memory, driver"),
+    **{
+        rate: ("float64", f"{meaning} of one core of the machine, measured before the run")
+        for rate, meaning in machines.RATES.items()
+    },
+    "network_latency_s": (
+        "float64",
+        "time of a message of 8 bytes one way, measured before the first step ([network](network-measurements.md))",
+    ),
+    "network_bandwidth": (
+        "float64",
+        "bit/s of the slowest host when all hosts send to the next one at once, measured likewise",
+    ),
+    "network_off": ("boolean", "a measured figure differs by more than 10 % from the options of the emulated network"),
+    "network_cpu_limited": ("boolean", "the CPUs limited the emulated network"),
+    "network_problems": ("string", "properties of the network that could not be emulated"),
+    "transport": ("string", "[transport](transports.md) of MPI's messages, such as `ob1 over shm`"),
+    "slow_transport": ("boolean", "the transport was TCP, but a node has a faster network device"),
+    "few_steps": ("boolean", "the run has fewer than 30 timed steps, or its throughput includes the warm-up"),
+    "disturbed": (
+        "boolean",
+        "other programs disturbed the throughput and phases, by the yardstick of the run's race, or of its training",
+    ),
+    "disturbance": ("string", "how they were disturbed, in words"),
+    "drift": (
+        "float64",
+        "yardstick time that nine tenths of the steps did not exceed, divided by the sweep's best on the hosts",
+    ),
+    "cores_of_others": ("float64", "fraction of the time of the run's cores that other processes took"),
+    "training_disturbed": (
+        "boolean",
+        "other programs disturbed the training, and so its times; also for a run that raced",
+    ),
+    "training_disturbance": ("string", "how it was disturbed, in words"),
+    "started": ("datetime64[us, UTC]", "start of the first attempt"),
+    "ended": ("datetime64[us, UTC]", "end of the last attempt"),
+    "steps_done": ("Int64", "number of finished steps"),
+    "timed_steps": (
+        "Int64",
+        "number of steps after the warm-up; 0 if the throughput includes the warm-up, or there was no step",
+    ),
+    "epochs_done": ("Int64", "number of finished epochs"),
+    "parameters": ("Int64", "number of parameters of the model"),
+    "accuracy": ("float64", "fraction of the test set that is classified correctly after the last epoch, 0 to 1"),
+    "best_accuracy": ("float64", "the same after the best epoch"),
+    "loss": ("float64", "loss on the test set after the last epoch"),
+    "train_loss": ("float64", "training loss of the last epoch"),
+    "iterations_per_second": ("float64", "after the warm-up, or in the run's [race](../guide/races.md)"),
+    "throughput_low": (
+        "float64",
+        "lower end of the 95 % interval of `iterations_per_second`, over blocks of steps or the rounds of the race",
+    ),
+    "throughput_high": ("float64", "upper end of this interval"),
+    "samples_per_second": ("float64", "after the warm-up or in the race, of all workers together"),
+    "trained_iterations_per_second": ("float64", "throughput of the training of a run that raced"),
+    "throughput_ratio": ("float64", "how many times as fast as the baseline of the race"),
+    "throughput_ratio_low": ("float64", "lower end of the 95 % interval of this ratio"),
+    "throughput_ratio_high": ("float64", "upper end of this interval"),
+    "race_blocks": ("Int64", "number of blocks of steps that the race timed"),
+    "race": ("string", "name of the race's directory"),
+    "race_baseline": ("string", "name of the run that is the baseline of the race"),
+    "raced_by": ("string", "name of the run that raced in place of this one, because it costs the same"),
+    "baseline_setting": (
+        "string",
+        "[setting](../guide/races.md#the-strongest-baseline) of the race's baseline: tuned, or as configured",
+    ),
+    "tuned_overlap": (
+        "boolean",
+        "overlap of the [exchange](../guide/exchanges.md#tuned) that a trial found, with which the times were measured",
+    ),
+    "tuned_part_mib": ("float64", "likewise the size of the parts in MiB"),
+    "tuned_allreduce": ("string", "likewise the algorithm of sums"),
+    "time_s": ("float64", "time of the training, without evaluation"),
+    "evaluate_s": ("float64", "time of the evaluations"),
+    "total_s": ("float64", "time of training, evaluations and start"),
+    "payload_bytes": ("float64", "bytes of a worker's message in a step"),
+    "sent_bytes": ("float64", "bytes that a worker sent in a step"),
+    "compression_ratio": ("float64", "bytes of the fp32 gradient / `payload_bytes`"),
+    "compression_error": (
+        "float64",
+        "norm of x - Q(x) / norm of x, where Q(x) is the decoded x; mean of the measured steps",
+    ),
+    "peak_memory": (
+        "float64",
+        "peak [memory](../guide/memory.md) of a worker in bytes, on the device that trains; maximum over the workers",
+    ),
+    "peak_memory_mean": ("float64", "mean of this peak over the workers"),
+    "end_memory": ("float64", "memory of a worker at the end of the run; maximum over the workers"),
+    "peak_host_memory": ("float64", "the peak on the host"),
+    "peak_gpu_memory": ("float64", "the peak on the GPU"),
+    "memory_before": (
+        "float64",
+        "memory of the process on the host before the run; the other figures do not contain it",
+    ),
+    **{
+        f"{part}_memory": ("float64", f"bytes of the tensors of the part `{part}`; maximum over the workers")
+        for part in run_directory.MEMORY_PARTS
+    },
+    "local_accuracy": ("float64", "for a decentralised run: mean over the workers' own models, after the last epoch"),
+    "local_accuracy_least": ("float64", "accuracy of the worst of these models"),
+    "consensus_distance": (
+        "float64",
+        "distance between the models after the last epoch: sqrt(mean_i norm(x_i - mean x)^2)",
+    ),
+    "spectral_gap": ("float64", "spectral gap of the [topology](../guide/topologies.md)"),
+    "messages_per_step": ("float64", "messages that one worker sends in a step, mean"),
+    "step_s": ("float64", "mean time of a step after the warm-up, or in the race"),
+    **{f"{phase}_s": ("float64", f"the same of its phase `{phase}`") for phase in csv_columns.PHASES},
 }
+RUN_COLUMNS = {name: dtype for name, (dtype, _) in _RUNS.items()}
 """The columns of `Report.runs` and their dtypes; one column for each metric of the runs' tasks, and then one for each
 key of the configs follow.
 """
+RUN_MEANINGS = {name: meaning for name, (_, meaning) in _RUNS.items()}
+"""The meanings of these columns; docs/reference/columns.md is generated from here."""
 
 METRIC = "metric."
 """Prefix of the columns of metrics besides the accuracy, such as metric.mae, which are `float64`."""
@@ -117,11 +168,10 @@ EPOCH_COLUMNS = {
     **{name: "Int64" if name in _COUNTS else "float64" for name in csv_columns.EPOCH_COLUMNS},
     **dict.fromkeys(csv_columns.LOCAL_EPOCH_COLUMNS, "float64"),  # NaN where a run is not decentralised
 }
-"""The columns of `Report.epochs`; units are in `gradsweep.csv_columns.EPOCH_COLUMNS`, and of the last in
-`LOCAL_EPOCH_COLUMNS`."""
+"""The columns of `Report.epochs`, whose meanings are in `gradsweep.csv_columns`."""
 
 STEP_COLUMNS = {**_NAMES, **{name: "Int64" if name in _COUNTS else "float64" for name in csv_columns.STEP_COLUMNS}}
-"""The columns of `Report.steps`; units are in `gradsweep.csv_columns.STEP_COLUMNS`."""
+"""The columns of `Report.steps`, likewise."""
 
 PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
 """The columns of `Report.profile`: `step`, `epoch` and `time_s` at the end of a bin, all others are means over it."""

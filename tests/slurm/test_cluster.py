@@ -1,4 +1,4 @@
-"""The throw-away cluster itself: what the other tests of SLURM, and docs/guide/slurm.md, build upon."""
+"""The throw-away cluster itself: what the other tests of SLURM, and docs/guide/slurm-laptop.md, build upon."""
 
 from __future__ import annotations
 

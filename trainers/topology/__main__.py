@@ -22,7 +22,7 @@ from trainers.topology.arguments import NAMES, parse_topologies, parse_workers
 from trainers.topology.mixing import Mixing
 
 PART = "topologies"
-"""The part of docs/guide/decentralised.md that the table stands in."""
+"""The part of docs/guide/topologies.md that the table stands in."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

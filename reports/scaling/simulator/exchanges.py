@@ -1,4 +1,4 @@
-"""The exchanges of training by name, as clusters and steps to simulate: docs/guide/networks.md#the-simulator."""
+"""The exchanges of training by name, as clusters and steps to simulate: docs/guide/simulator.md."""
 
 from __future__ import annotations
 

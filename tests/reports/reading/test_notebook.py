@@ -53,7 +53,7 @@ def test_it_runs(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_columns_and_dtypes_are_those_of_the_page(sweep: Path) -> None:
-    page = (ROOT / "docs/guide/reports.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/columns.md").read_text(encoding="utf-8")
     report = reports.load(sweep)
     for name in ("runs", "epochs", "steps"):
         frame = getattr(report, name)

@@ -270,7 +270,7 @@ def shared(commands: list[str]) -> list[str]:
 
 
 def test_chocosgds_arguments_are_commands_here() -> None:
-    page = (ROOT / "docs/guide/experiments.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/chocosgd.md").read_text(encoding="utf-8")
     table = page.split("<!-- chocosgd: begin -->")[1].split("<!-- chocosgd: end -->")[0]
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if "`" in line]
     named = {name for row in rows for name in re.findall(r"`(\w+)(?:=[^`]*)?`", row[0])}

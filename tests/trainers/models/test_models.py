@@ -338,7 +338,7 @@ def test_a_preset_has_the_parameters_that_its_yaml_names(preset: str) -> None:
 
 
 def test_the_page_of_models_has_them_all_with_their_numbers_of_parameters() -> None:
-    page = (ROOT / "docs/guide/models.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/models.md").read_text(encoding="utf-8")
     rows = [
         row.strip("|").split("|") for row in page.split("## Image sizes")[0].splitlines() if re.match(r"\| `\w+`", row)
     ]
