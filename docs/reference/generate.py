@@ -142,34 +142,35 @@ def _tabulate(options: Iterable[Option]) -> Iterator[str]:
 
 
 def build_columns() -> str:
-    """Return the tables of the columns of CSVs and DataFrames."""
-    parts = [
-        "## runs",
-        "`report.runs` and `summary.csv` have a row for each run. Further columns follow: the metrics of the runs' "
-        "[tasks](../guide/tasks.md), such as `metric.mae`, and each key of the configs, such as `optimizer.lr`.",
-        _build_table(
-            ("column of `runs`", "dtype", "meaning"),
-            ((f"`{name}`", f"`{columns.RUN_COLUMNS[name]}`", text) for name, text in columns.RUN_MEANINGS.items()),
+    """Return the tables of the columns of DataFrames and CSVs."""
+    epochs = {**csv_columns.EPOCH_MEANINGS, **csv_columns.LOCAL_EPOCH_MEANINGS}
+    frames = (
+        (
+            "runs",
+            "`report.runs` and `summary.csv` have a row for each run. Further columns follow: the metrics of the runs' "
+            "[tasks](../guide/tasks.md), such as `metric.mae`, and each key of the configs, such as `optimizer.lr`.",
+            columns.RUN_MEANINGS,
+            columns.RUN_COLUMNS,
         ),
-        "## epochs.csv",
-        "`report.epochs` and each run's epochs.csv have a row for each evaluation, which is at the end of every "
-        "`evaluate_every`-th epoch and of the run. The metrics of a run's task are further columns of its file, such as "
-        "`test_mae`. In a [decentralised](../guide/decentralised.md) run, `test_loss` and `test_accuracy` are those of "
-        "the average of the workers' models. The last five columns are for such runs only, and four of them are empty "
-        "with `algorithm.evaluate_local=false`.",
-        _build_table(
-            ("column of `epochs`", "dtype", "meaning"),
-            _join_dtypes({**csv_columns.EPOCH_MEANINGS, **csv_columns.LOCAL_EPOCH_MEANINGS}, columns.EPOCH_COLUMNS),
+        (
+            "epochs",
+            "`report.epochs` and each run's epochs.csv have a row for each evaluation, which is at the end of every "
+            "`evaluate_every`-th epoch and of the run. Metrics of a task are further columns of the file, such as "
+            "`test_mae`. The last five columns are those of a [decentralised](../guide/decentralised.md) run, whose "
+            "`test_loss` and `test_accuracy` are those of the average of the workers' models. The first four of the "
+            "five are empty with `algorithm.evaluate_local=false`.",
+            epochs,
+            columns.EPOCH_COLUMNS,
         ),
-        "## steps.csv",
-        "`report.steps` and each run's steps.csv have a row for each optimizer step. Times, loss and bytes are means over "
-        "the workers.",
-        _build_table(
-            ("column of `steps`", "dtype", "meaning"),
-            _join_dtypes(csv_columns.STEP_MEANINGS, columns.STEP_COLUMNS),
+        (
+            "steps",
+            "`report.steps` and each run's steps.csv have a row for each optimizer step. Times, loss and bytes are "
+            "means over the workers.",
+            csv_columns.STEP_MEANINGS,
+            columns.STEP_COLUMNS,
         ),
-    ]
-    for title, about, meanings in (
+    )
+    others = (
         (
             run_directory.LOCAL_MODELS,
             "A decentralised run has, after every evaluated epoch, a row for each worker.",
@@ -177,24 +178,24 @@ def build_columns() -> str:
         ),
         (
             run_directory.YARDSTICK,
-            "A run has a row for each reading of the [yardstick](../guide/races.md#was-the-machine-quiet) and each worker, "
-            "about once a second of training.",
+            "A run has a row for each worker and each reading of the [yardstick]"
+            "(../guide/races.md#was-the-machine-quiet), about once a second of training.",
             csv_columns.YARDSTICK_MEANINGS,
         ),
         (
             run_directory.RACE,
-            "A [race](../guide/races.md) has a row for each block of steps. Times are means over its timed steps and the "
-            "workers.",
+            "A [race](../guide/races.md) has a row for each block of steps. Times are means over its timed steps and "
+            "over the workers.",
             csv_columns.RACE_MEANINGS,
         ),
-    ):
-        rows = ((f"`{name}`", text) for name, text in meanings.items())
-        parts += [f"## {title}", about, _build_table(("column", "meaning"), rows)]
+    )
+    parts = []
+    for name, about, meanings, dtypes in frames:
+        rows = [(f"`{column}`", f"`{dtypes[column]}`", text) for column, text in meanings.items()]
+        parts += [f"## {name}", about, _build_table((f"column of `{name}`", "dtype", "meaning"), rows)]
+    for name, about, meanings in others:
+        parts += [f"## {name}", about, _build_meanings(("column", "meaning"), meanings)]
     return "\n\n".join(parts)
-
-
-def _join_dtypes(meanings: Mapping[str, str], dtypes: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    return ((f"`{name}`", f"`{dtypes[name]}`", text) for name, text in meanings.items())
 
 
 def build_exit_statuses() -> str:
@@ -204,10 +205,11 @@ def build_exit_statuses() -> str:
         ("Statuses of a run", ("status", "meaning"), run_directory.STATUS_MEANINGS),
         ("Causes of a failure", ("cause", "what happened"), failure_causes.MEANINGS),
     )
-    return "\n\n".join(
-        f"## {title}\n\n{_build_table(head, ((f'`{name}`', text) for name, text in meanings.items()))}"
-        for title, head, meanings in tables
-    )
+    return "\n\n".join(f"## {title}\n\n{_build_meanings(head, meanings)}" for title, head, meanings in tables)
+
+
+def _build_meanings(head: Sequence[str], meanings: Mapping[str, str]) -> str:
+    return _build_table(head, ((f"`{name}`", text) for name, text in meanings.items()))
 
 
 def _build_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
