@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gradsweep import csv_columns, failure_causes, run_directory
-from gradsweep.cli import exit_status, markdown_sections
-from gradsweep.source_tree import CONF
-from reports.reading import columns
+PAGES = Path(__file__).resolve().parent
+sys.path.insert(0, str(PAGES.parent.parent))
+from gradsweep import csv_columns, failure_causes, run_directory  # noqa: E402
+from gradsweep.cli import exit_status, markdown_sections  # noqa: E402
+from gradsweep.source_tree import CONF  # noqa: E402
+from reports.reading import columns  # noqa: E402
 
-PAGES = Path(__file__).parent
 CONTINUED = 20
 """From this column on, a comment in a line of its own continues the comment of the line before."""
 LEFT_OUT = ("experiment", "hydra/sweeper")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.thorough
 PAGE = ROOT / "docs/guide/add-a-compressor.md"
 NAME = "chunk_top"
 NEEDED = (
-    *("gradsweep", "compressors", "trainers", "sweep", "hydra_plugins", "conf", "tests", "docs"),
+    *("gradsweep", "compressors", "trainers", "sweep", "reports", "hydra_plugins", "conf", "tests", "docs"),
     *("README.md", "multirun.py", "pyproject.toml", "conftest.py"),
 )
 
@@ -81,16 +81,17 @@ def test_the_yaml_has_the_defaults_of_the_class(copy: Path) -> None:
 
 def test_the_pages_are_as_tests_want_them_after_the_commands(copy: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    commands = [line.split() for line in re.findall(r"^python (-m .* --into .*)$", text, re.MULTILINE)]
-    assert {command[-1] for command in commands} == {"docs/reference/compressors.md", "docs/reference/compatibility.md"}
+    commands = [line.split() for line in re.findall(r"^python (-m .* --into .*|docs/.*)$", text, re.MULTILINE)]
+    written = ("compressors.md", "compatibility.md", "generate.py")
+    assert {command[-1] for command in commands} == {f"docs/reference/{name}" for name in written}
     for command in commands:
         run(copy, *command)
     page = copy / "docs/reference/compressors.md"
     before, row, after = page.read_text(encoding="utf-8").rpartition("| `topk` | the k largest")
     page.write_text(f"{before}| `{NAME}` | one element of every chunk | | |\n{row}{after}", encoding="utf-8")
     assert f"| `{NAME}` |" in (copy / "docs/reference/compressors.md").read_text(encoding="utf-8")
-    tests = ["tests/test_docs.py", "-k", "is_the_programs or compressor_sends"]
-    assert "3 passed" in run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    tests = ["tests/test_docs.py", "-k", "is_the_programs or compressor_sends or up_to_date"]
+    assert "6 passed" in run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
 
 
 def test_it_is_clean(copy: Path) -> None:
