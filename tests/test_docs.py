@@ -12,6 +12,7 @@ import pytest
 
 import compressors
 from gradsweep.cli import markdown_sections
+from sweep.console import events
 from tests.conftest import ROOT
 from trainers.rules import __main__ as compatibility
 from trainers.topology import __main__ as topology
@@ -80,6 +81,12 @@ def test_the_table_of_topologies_is_the_programs(tmp_path: Path) -> None:
     assert markdown_sections.read(ROOT / "docs/guide/topologies.md", topology.PART) == markdown_sections.read(
         page, topology.PART
     )
+
+
+def test_every_event_is_told() -> None:
+    page = (ROOT / "docs/reference/events.md").read_text(encoding="utf-8")
+    names = [value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)]
+    assert len(names) > 8 and all(f"| `{name}` |" in page for name in names)
 
 
 def test_what_every_compressor_sends_is_told() -> None:
