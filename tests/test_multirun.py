@@ -68,7 +68,7 @@ def test_help_has_every_option_with_the_comment_of_its_file(multirun: Multirun) 
     written = (ROOT / "conf/config.yaml").read_text()
     options = written[written.index("\nworkers: 2 ") + 1 : written.index("\nhydra:")]
     assert code == 0 and options in out  # as they stand there, comments and all
-    assert "optimizer=sgd:\n" in out and "  lr: 0.1                       # base rate; " in out
+    assert "optimizer=sgd:\n" in out and "  lr: 0.1                       # base learning rate, " in out
     assert "schema" not in out and "hydra/launcher: local, slurm\n" in out
     for group, members in GROUPS.items():
         names = {*members, *(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))}
@@ -81,11 +81,11 @@ def test_help_has_every_option_with_the_comment_of_its_file(multirun: Multirun) 
 @pytest.mark.parametrize(
     ("arguments", "lines", "absent"),
     [
-        (["compressor=topk"], ["compressor=topk:", "  ratio: 0.01  .*# of the elements that are kept, .*"], "lr:"),
+        (["compressor=topk"], ["compressor=topk:", "  ratio: 0.01  .*# part of the elements that is kept, .*"], "lr:"),
         (["compressor=none"], ["compressor=none:"], "lr:"),
         (
             ["compressor=dgc_topk", "compressor.ratio=0.5"],
-            ["compressor=dgc_topk, which is topk ratio=0.001 count=floor_plus_one:", "  ratio: 0.5  .*# of the .*"],
+            ["compressor=dgc_topk, which is topk ratio=0.001 count=floor_plus_one:", "  ratio: 0.5  .*# part of the .*"],
             "lr:",
         ),
         (["model=vgg11"], ["model=vgg11, which is vgg depth=11:", "  depth: 11   .*# 11, 13, 16 or 19"], "lr:"),
