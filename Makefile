@@ -1,4 +1,5 @@
-# make sweep      set up .venv with what runs need, where that is missing, then run the main sweep
+# make sweep      set up .venv with what runs need, where that is missing, then run the first sweep, and a part of it over
+#                 an emulated network; if the kernel allows no emulation, one line says so
 # make test       set up .venv with what tests need, too, then lint, check types and run what a change can break by itself (minutes)
 # make test-all   likewise, with the tests marked `thorough`: whole sweeps, killed processes, a real SLURM, every printed command
 #
@@ -19,6 +20,7 @@ PROCESSES ?= $(shell $(PYTHON) -c 'import os; n = $(CORES); print(min(8, max(n, 
 
 sweep: $(VENV)/installed-to-run
 	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 $(ARGS)
+	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2 network=ethernet_100m sweep.resume=last $(ARGS) || [ $$? -eq 2 ]
 
 test: lint
 	$(PYTEST) -m "not thorough and not fresh"

@@ -125,10 +125,14 @@ class Contender:
             self.model.register_comm_hook(self.state, hook)
 
     def _register_theirs(self, method: str) -> None:
-        hooks: dict[str, Callable[..., Any]] = {"fp16": default_hooks.fp16_compress_hook, "bf16": bf16_hook}
+        hooks: dict[str, Callable[..., Any]] = {
+            "none": default_hooks.allreduce_hook,
+            "fp16": default_hooks.fp16_compress_hook,
+            "bf16": bf16_hook,
+        }
         if method in hooks:
             self.model.register_comm_hook(None, hooks[method])
-        elif method != "none":
+        else:
             batched = method == "batched_powersgd"
             hook = powerSGD_hook.batched_powerSGD_hook if batched else powerSGD_hook.powerSGD_hook
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)

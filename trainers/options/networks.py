@@ -79,6 +79,13 @@ class Emulated(Network):
 
 
 @dataclasses.dataclass(frozen=True)
+class Ethernet100M(Emulated):
+    """100 Mbit/s Ethernet through one switch."""
+
+    bandwidth: str = field(_BANDWIDTH, default="100mbit")
+
+
+@dataclasses.dataclass(frozen=True)
 class Ethernet1G(Emulated):
     """Gigabit Ethernet through one switch: the defaults of `Emulated`."""
 
@@ -103,6 +110,7 @@ NETWORKS: dict[str, type] = {
     "none": NoNetwork,
     "real": RealNetwork,
     "emulated": Emulated,
+    "ethernet_100m": Ethernet100M,
     "ethernet_1g": Ethernet1G,
     "ethernet_10g": Ethernet10G,
     "wan_100m": Wan100M,

@@ -59,6 +59,7 @@ MEMORY = Links("none", 0.0, 0.0)
 
 NOMINAL: Mapping[str, tuple[float, float, float, float, float]] = {
     "infiniband": (200e9, 1.5e-6, 0.97, 0.0, 0.0),
+    "ethernet_100m": (100e6, 200e-6, PAYLOAD_SHARE, MESSAGE_S, BYTE_S),
     "ethernet_1g": (1e9, 200e-6, PAYLOAD_SHARE, MESSAGE_S, BYTE_S),
     "ethernet_10g": (10e9, 50e-6, PAYLOAD_SHARE, MESSAGE_S, BYTE_S),
     "wan_100m": (100e6, 10e-3, PAYLOAD_SHARE, MESSAGE_S, BYTE_S),
