@@ -19,8 +19,8 @@ PROCESSES ?= $(shell $(PYTHON) -c 'import os; n = $(CORES); print(min(8, max(n, 
 .PHONY: install sweep test test-all lint format clean
 
 sweep: $(VENV)/installed-to-run
-	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 $(ARGS)
-	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2 network=ethernet_100m sweep.resume=last $(ARGS) || [ $$? -eq 2 ]
+	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 sweep.pack=true race.seconds=4 $(ARGS)
+	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2 network=ethernet_100m sweep.pack=true race.seconds=4 sweep.resume=last $(ARGS) || [ $$? -eq 2 ]
 
 test: lint
 	$(PYTEST) -m "not thorough and not fresh"

@@ -3,7 +3,7 @@
     pip install pyte
     python docs/recording/record.py
 
-The commands of `make sweep` run in a new directory. The recording is in the format of asciinema (version 2); play it with
+The commands of `make sweep` run in a new directory. The recording is in the format of asciinema (version 2):
 `asciinema play docs/recording/first_sweep.cast`. The SVG is the last screen. report.png is the top of the report, if
 chromium is installed.
 """

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--network",
         metavar="N,N",
         default="1gbit,10gbit,100gbit,infiniband",
-        help="bandwidths (25gbit) and names (infiniband, ethernet_100m, ethernet_1g, ethernet_10g, wan_100m); default: %(default)s",
+        help="bandwidths (25gbit), infiniband, and presets of network (ethernet_1g); default: %(default)s",
     )
     parser.add_argument("--workers", metavar="N", default="2..1024", help="2..1024 (default), or 2,4,96")
     parser.add_argument("--latency", metavar="TIME", help="one way, of all these networks: 50us")

@@ -17,7 +17,7 @@ ROUGH = "≈"
 """The mark behind the figures of a simulation that is not exact."""
 
 MOST_PUSHES = 25_000
-"""The most gradients that the server of a simulation of `asynchronous` takes: some minutes (docs/guide/simulator.md)."""
+"""The most gradients that the server of a simulated `asynchronous` takes: some minutes (docs/guide/simulator.md)."""
 
 _STEPS = (10, 100)
 _SAMPLES = 2000
