@@ -139,12 +139,17 @@ def _build_together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: 
 
 
 def _print_report(built: BuiltReport) -> None:
+    from reports.analysis.answers import write_answers
     from reports.reading import find_runs
     from reports.tables import terminal
     from reports.tables.sweep_tables import build_unfinished_table, write_headline
 
     out = console()
-    print_line(f"{find_runs.get_sweep_name(built.directory)}: {write_headline(built.grid)}", "bold")
+    answers = write_answers(built.grid)
+    headline = f"{find_runs.get_sweep_name(built.directory)}: {write_headline(built.grid)}"
+    print_line(headline, "" if answers else "bold")
+    for answer in answers:
+        print_line(answer, "bold")
     chosen = [table for table in built.tables if table.name in terminal.SHOWN]
     failures = build_unfinished_table(built.grid)
     terminal.print_tables([*chosen, failures] if failures.rows else chosen)

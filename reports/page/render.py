@@ -19,6 +19,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from reports.analysis import measures
+from reports.analysis.answers import write_answers
 from reports.analysis.grid import BASELINE, Grid
 from reports.analysis.table import ReportTable, TableCell
 from reports.page import assets, cells, runs
@@ -91,6 +92,7 @@ def render_page(
         own=own.text,
         sources=" ".join(script.source for script in (head, library, own)),
         data=assets.embed_json(_collect_data(grid, table_of_runs, details, epochs, profile)),
+        answers=write_answers(grid),
         headline=write_headline(grid),
         command=_format_value(info.get("command", "")),
         caption=grid.caption,

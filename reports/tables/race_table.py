@@ -10,7 +10,7 @@ from gradsweep.text import plural
 from reports.analysis.grid import Grid
 from reports.analysis.measures import THROUGHPUT_TOPIC
 from reports.analysis.remarks import explain_settings
-from reports.analysis.table import ALIKE, NOT_RACED, ReportTable, TableCell, TableColumn, make_text_cell
+from reports.analysis.table import ALIKE, MISSING, NOT_RACED, ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.races import RaceNotes
 from reports.reading.text import format_number, format_setting, join_words, shorten_list
 
@@ -31,9 +31,13 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
     keys = ["label", *grid.keys]
     places = [tuple(map(format_setting, place)) for place in zip(*(raced[key] for key in keys), strict=True)]
     found = dict(zip(zip(places, raced["workers"], strict=True), raced.to_dict("records"), strict=True))
+    present = set(zip(*(runs[key].map(format_setting) for key in keys), runs["workers"], strict=True))
     rows = []
     for place in dict.fromkeys(places):
-        cells = [_format_ratio(found.get((place, workers))) for workers in grid.workers]
+        cells = [
+            _format_ratio(found.get((place, workers)), NOT_RACED if (*place, workers) in present else MISSING)
+            for workers in grid.workers
+        ]
         rows.append((*map(make_text_cell, place), *cells))
     heads = [TableColumn("compressor" if key == "label" else key) for key in keys]
     heads += [TableColumn(plural(format_setting(workers) or "?", "worker"), "x", "x") for workers in grid.workers]
@@ -56,10 +60,10 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
     )
 
 
-def _format_ratio(row: dict[str, Any] | None) -> TableCell:
-    """Return the text of a ratio: `0.93 [0.90, 0.96]`."""
+def _format_ratio(row: dict[str, Any] | None, absence: str) -> TableCell:
+    """Return the text of a ratio, `0.93 [0.90, 0.96]`, or the word for its absence."""
     if row is None:
-        return TableCell(NOT_RACED, NOT_RACED, is_word=True, said=(NOT_RACED,))
+        return TableCell(absence, absence, is_word=True, said=(absence,))
     ratio, low, high = (row[f"throughput_ratio{end}"] for end in ("", "_low", "_high"))
     if row["raced_by"] == row["race_baseline"]:
         return TableCell(ratio, "1")

@@ -1,0 +1,66 @@
+"""Answer what a sweep asks: which compressor was the fastest in each race, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from gradsweep.text import plural
+from reports.analysis.grid import Grid
+from reports.reading.text import format_number, format_setting, join_words, make_sort_key
+
+MOST = 8
+"""The most sentences; the table of the race has the rest."""
+
+
+def write_answers(grid: Grid) -> list[str]:
+    """Return a sentence for each place where runs raced: the fastest run, or that none is faster than the baseline.
+
+    A run is called faster if the whole 95 % interval of its ratio to the baseline is above 1. Places with the same
+    network, model and the like, where no run is faster, share a sentence.
+    """
+    raced = grid.runs[grid.runs["throughput_ratio"].notna()].drop_duplicates("raced_by")
+    if raced.empty:
+        return []
+    races = [race for _, race in raced.groupby("race", sort=False) if len(race) > 1]
+    named = [key for key in grid.keys if raced[key].map(str).nunique() > 1 and all(_is_constant(r, key) for r in races)]
+    answers: dict[tuple[str, str], list[str]] = {}  # the workers, by the place and what is true there
+    for race in sorted(races, key=lambda race: make_sort_key(race["workers"].iloc[0])):
+        place = ", ".join(f"{key}={format_setting(race[key].iloc[0]) or 'null'}" for key in named)
+        answers.setdefault((place, _describe_fastest(grid, race, named)), []).append(
+            format_setting(race["workers"].iloc[0]) or "?"
+        )
+    in_order = sorted(answers.items(), key=lambda answer: answer[0][0])
+    sentences = [_write_sentence(place, workers, fact) for (place, fact), workers in in_order]
+    more = len(sentences) - MOST
+    return [*sentences[:MOST], *([f"{plural(more, 'more place')} in the table of the race."] if more > 0 else [])]
+
+
+def _is_constant(race: pd.DataFrame, key: str) -> bool:
+    return race[key].map(str).nunique() == 1
+
+
+def _describe_fastest(grid: Grid, race: pd.DataFrame, named: list[str]) -> str:
+    """Return which run of a race is faster than the baseline, and by how much."""
+    is_baseline = race["raced_by"] == race["race_baseline"]
+    others = [key for key in grid.keys if key not in named and not _is_constant(race, key)]
+    baselines = list(_name_rows(race[is_baseline], others)) or ["the baseline"]
+    faster = race[~is_baseline & (race["throughput_ratio_low"] > 1)]
+    if faster.empty:
+        return f"no run is certainly faster than {baselines[0]}"
+    best = faster.loc[[faster["throughput_ratio"].idxmax()]]
+    ratio, low, high = (format_number(best[f"throughput_ratio{end}"].iloc[0]) for end in ("", "_low", "_high"))
+    return (
+        f"{next(_name_rows(best, others))} is {ratio} times as fast as {baselines[0]} (95 % interval {low} to {high})"
+    )
+
+
+def _name_rows(rows: pd.DataFrame, keys: list[str]) -> Iterator[str]:
+    for _, row in rows.iterrows():
+        yield " ".join([row["label"], *(f"{key}={format_setting(row[key]) or 'null'}" for key in keys)])
+
+
+def _write_sentence(place: str, workers: list[str], fact: str) -> str:
+    where = plural(join_words(workers), "worker")
+    return f"{place}, {where}: {fact}." if place else f"{where}: {fact}."
