@@ -75,6 +75,8 @@ class Compressor(Checked, Stateless, ABC):
     """Names that others have for the method with certain options: the options by name."""
     paper: ClassVar[str] = ""
     """Where the method comes from: authors, title, venue and year."""
+    reported: ClassVar[str] = ""
+    """What others report of its accuracy, and where; in brackets that without compression. Subclasses inherit none."""
     sum_dtype: ClassVar[str | None] = None
     """The dtype as which payloads of several workers may be added by the network itself ("float32",
     "float16", "bfloat16", "int8", "int32"); None where they may not. A method whose options decide this
@@ -101,6 +103,7 @@ class Compressor(Checked, Stateless, ABC):
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         own = vars(cls)
+        cls.reported = own.get("reported", "")
         if "build_decoder" not in own and ("decompress_add" in own or "decompress_to" in own):
             # An inherited one decodes something else.
             cls.build_decoder = Compressor.build_decoder  # type: ignore[method-assign]

@@ -19,7 +19,8 @@ from gradsweep.cli.tables import Column, Table
 
 SHAPE = (1024, 1024)
 STEPS = 5
-PART = "methods"
+PART, REPORTED = "methods", "reported"
+"""The parts of a page: the table of all methods, and the accuracies that are reported for some."""
 COLUMNS = (
     Column("method"),
     Column("also called"),
@@ -41,20 +42,28 @@ def run(names: list[str], into: Path | None) -> int:
     for line in plugins.list_broken():
         print(f"left out: {line}", file=sys.stderr)
     if into is not None:
-        markdown_sections.read(into, PART)  # raises an error if the part is missing, before anything is measured
+        for part in (PART, REPORTED):
+            markdown_sections.read(into, part)  # raises an error if it is missing, before anything is measured
     table = build_table(compressors)
     if into is None:
         tables.print_table(table)
         tables.print_line(NOTE, style="dim")
     else:
-        quoted = Table(table.columns, [[f"`{name}`", *rest] for name, *rest in table.rows])
-        markdown_sections.fill(into, PART, tables.format_markdown(quoted))
+        for part, shown in {PART: table, REPORTED: build_reported_table(compressors)}.items():
+            quoted = Table(shown.columns, [[f"`{name}`", *rest] for name, *rest in shown.rows])
+            markdown_sections.fill(into, part, tables.format_markdown(quoted))
     return 0
 
 
 def build_table(compressors: list[Compressor]) -> Table:
     """Return the table of the methods, with a row for each."""
     return Table(COLUMNS, [_build_row(compressor) for compressor in compressors])
+
+
+def build_reported_table(compressors: list[Compressor]) -> Table:
+    """Return the table of the accuracies that others report, with a row for each method that has some."""
+    columns = [Column("method"), Column("reported accuracy (without compression)")]
+    return Table(columns, [[one.name, one.reported] for one in compressors if one.reported])
 
 
 def _build_row(compressor: Compressor) -> list[str]:

@@ -27,6 +27,8 @@ def run(name: str) -> int:
     also = descriptions.format_other_names(type(compressor))
     tables.print_line(f"{format_spec(compressor)}{f' (also {also})' if also else ''}", style="bold")
     tables.print_line(f"{descriptions.get_family(type(compressor))}; {compressor.paper}")
+    if compressor.reported:
+        tables.print_line(f"reported accuracy (without compression): {compressor.reported}")
     if traits := descriptions.format_traits(compressor):
         tables.print_line(traits)
     tables.print_line("")

@@ -106,6 +106,7 @@ class Dynamic8(Bucketed):
     name: ClassVar[str] = "dynamic8"
     aliases: ClassVar[tuple[str, ...]] = ("u8bit",)
     paper: ClassVar[str] = "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016"
+    reported: ClassVar[str] = "MNIST, CIFAR-10 and ImageNet: nothing lost; the paper's abstract"
     kernel: ClassVar[str] = "dynamic"
     flaw: ClassVar[str] = "a norm is negative or infinite"
 

@@ -74,6 +74,7 @@ class Signum(_Votes, Stateful):
 
     name: ClassVar[str] = "signum"
     paper: ClassVar[str] = "Bernstein et al., signSGD, ICML 2018"
+    reported: ClassVar[str] = "ImageNet: as accurate as Adam; the paper's abstract"
     remembers: ClassVar[tuple[str, ...]] = ("momentum",)
 
     beta: float = number(0.9, low=0, high=1, below=True)
@@ -108,6 +109,10 @@ class SignNorm(Elementwise):
     name: ClassVar[str] = "sign_norm"
     aliases: ClassVar[tuple[str, ...]] = ("efsignsgd", "scaled_sign")
     paper: ClassVar[str] = "Karimireddy et al., Error Feedback Fixes SignSGD, ICML 2019"
+    reported: ClassVar[str] = (
+        "ImageNet, ResNet-50, error feedback, sums compressed too: 76.3 % (76.9 %); "
+        "documentation of BytePS"
+    )
     kernel: ClassVar[str] = "signs"
     takes_arrays: ClassVar[bool] = True
     flaw: ClassVar[str] = "the mean magnitude is negative or infinite"

@@ -50,6 +50,10 @@ class DGC(RatioSparsifier):
     aliases: ClassVar[tuple[str, ...]] = ("deep_gradient_compression",)
     presets: ClassVar[dict[str, dict[str, Any]]] = {"dgc_fp16": {"values": "fp16", "indices": "int32"}}
     paper: ClassVar[str] = "Lin et al., Deep Gradient Compression, ICLR 2018"
+    reported: ClassVar[str] = (
+        "ImageNet, 0.1 % kept: ResNet-50 76.6 % (76.2 %), VGG-16-BN 74.1 % (73.4 %); "
+        "README of the authors' code, against torchvision's"
+    )
 
     sample_ratio: float = counts.ratio(0.01)
     strided_sample: bool = boolean(True)

@@ -132,6 +132,7 @@ class RandomK(SharedSubset):
     name: ClassVar[str] = "randomk"
     aliases: ClassVar[tuple[str, ...]] = ("random_k",)
     paper: ClassVar[str] = "Stich et al., Sparsified SGD with memory, NeurIPS 2018"
+    reported: ClassVar[str] = "CIFAR-100, ResNet-18, error feedback: 69.9 % (71.4 %); documentation of BytePS"
 
     @functools.cached_property
     def _recent(self) -> dict[int, tuple[object, torch.Tensor]]:

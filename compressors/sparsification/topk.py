@@ -30,6 +30,7 @@ class TopK(RatioSparsifier):
     aliases: ClassVar[tuple[str, ...]] = ("top_k",)
     presets: ClassVar[dict[str, dict[str, Any]]] = {"dgc_topk": {"ratio": 0.001, "count": "floor_plus_one"}}
     paper: ClassVar[str] = "Aji and Heafield, EMNLP 2017"
+    reported: ClassVar[str] = "CIFAR-100, ResNet-18, error feedback: 70.4 % (71.4 %); documentation of BytePS"
 
     ratio: float = counts.ratio(0.01)
 

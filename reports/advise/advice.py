@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from gradsweep.text import plural
 from reports.advise.predict import Estimate, Forecast
+from reports.reading.text import format_number, join_words, shorten_list
 from reports.scaling.measured.links import LARGEST, Links
 from reports.scaling.measured.traffic import compute_demand
 from reports.scaling.model import break_even
@@ -35,7 +37,8 @@ class Advice:
         step: seconds of a step.
         times: as fast as the fastest baseline; of the baseline itself 1.
         sent_bytes: of a worker in a step; `memory_bytes`: of the method on a worker.
-        needs: what its accuracy needs.
+        state: what a worker keeps from step to step.
+        needs: what its accuracy needs; `reported`: what others report of it.
         pays: the bandwidths at which it is faster than the baseline, with the same latency; None for the baseline.
         workers: the numbers of workers, of `counts`, with which it is certainly faster on this network.
     """
@@ -46,7 +49,10 @@ class Advice:
     times: Estimate
     sent_bytes: float
     memory_bytes: float
+    state: str
     needs: str
+    reported: str
+    paper: str
     pays: BreakEven | None
     workers: Sequence[int]
 
@@ -73,8 +79,8 @@ class AdviceList:
     Attributes:
         counts: the numbers of workers that were tried for `Advice.workers`.
         subject: what was measured, in words.
-        notes: for the reader, a line each; `intervals` and `setting` of the exchanges are among them.
-        papers: of the methods, where they are known.
+        warning: a line if other programs have disturbed the measurement, else empty.
+        notes: for the reader, a line each.
     """
 
     rows: Sequence[Advice]
@@ -82,21 +88,56 @@ class AdviceList:
     links: Links
     counts: Sequence[int]
     subject: str
+    warning: str
     notes: Sequence[str]
-    papers: Mapping[str, str]
-    intervals: str
-    setting: str
 
-    def choose_worthy(self, most: int = 3) -> list[Advice]:
-        """Return the fastest methods that are worth it; if there are none, the fastest of the others."""
-        others = [one for one in self.rows if not one.is_baseline]
-        return ([one for one in others if one.verdict == WORTH] or others)[:most]
+    @property
+    def others(self) -> list[Advice]:
+        """The methods that compress, the fastest first."""
+        return [one for one in self.rows if not one.is_baseline]
+
+    @property
+    def worthy(self) -> list[Advice]:
+        """The methods that are worth it, the fastest first."""
+        return [one for one in self.others if one.verdict == WORTH]
+
+    @property
+    def headline(self) -> str:
+        """A sentence on the fastest method that is worth it, or on the fastest of all if none is."""
+        where = f"on {self.links.name} with {plural(self.workers, 'worker')}"
+        first = next(iter(self.worthy or self.others), None)
+        if first is None:
+            return f"nothing is compared {where}: valid is runs of more compressors than {BASELINE}"
+        if math.isnan(first.times.value):
+            return f"nothing is known of who is worth it {where}: no run has compressor={BASELINE}"
+        times = f"{format_estimate(first.times)} times as fast as the best uncompressed exchange"
+        if not self.worthy:
+            verdict = "" if first.verdict == NOT_WORTH else f": {first.verdict}"
+            return f"no compressor is worth it {where}; the fastest, {first.method}, is {times}{verdict}"
+        is_fastest = "the fastest" if first is self.others[0] else "the fastest that is certainly worth it"
+        rest = shorten_list([f"{one.method} ({format_number(one.times.value)})" for one in self.worthy[1:]], 3)
+        return f"{first.method} is {is_fastest} {where}: {times}" + (f"; then {join_words(rest)}" if rest else "")
+
+    @property
+    def about_accuracy(self) -> str:
+        """A sentence on the accuracy of the method of the headline; empty if no method is worth it."""
+        first = next(iter(self.worthy), None)
+        if first is None or not first.needs:
+            return ""
+        reported = f"; reported (without compression): {first.reported}" if first.reported else ""
+        return f"its accuracy is not predicted: {first.needs}{reported}"
 
 
 def list_counts(workers: int) -> list[int]:
     """Return the numbers of workers to try: powers of two from 2, and `workers`."""
     powers = [2**power for power in range(1, int(math.log2(LARGEST)) + 1)]
     return sorted({workers, *(count for count in powers if count <= max(_MOST_WORKERS, workers))})
+
+
+def format_estimate(one: Estimate) -> str:
+    """Return a value with its interval in brackets, if it has one."""
+    text = format_number(one.value)
+    return text if math.isnan(one.low) else f"{text} ({format_number(one.low)} to {format_number(one.high)})"
 
 
 def advise(forecast: Forecast, workers: int, links: Links, notes: Sequence[str], subject: str) -> AdviceList:
@@ -114,13 +155,16 @@ def advise(forecast: Forecast, workers: int, links: Links, notes: Sequence[str],
                 times=Estimate(1.0, 1.0, 1.0) if is_base else forecast.predict_times(one.name, workers, links),
                 sent_bytes=forecast.count_sent_bytes(one.name, workers),
                 memory_bytes=one.compute_memory(workers),
+                state=one.state,
                 needs=one.needs,
+                reported=one.reported,
+                paper=one.paper.removeprefix("-"),
                 pays=None if is_base else evens[one.name],
                 workers=[] if is_base else forecast.find_winning_workers(one.name, counts, links),
             )
         )
-    papers = {one.name: one.paper for one in forecast.measured.methods if one.paper}
-    return AdviceList(_sort(rows), workers, links, counts, subject, notes, papers, _INTERVALS, _SETTING)
+    told = [*notes, _INTERVALS, _SETTING]
+    return AdviceList(_sort(rows), workers, links, counts, subject, forecast.measured.disturbed, told)
 
 
 def advise_by_runs(predictor: Predictor, workload: str, workers: int, links: Links) -> AdviceList:
@@ -148,12 +192,15 @@ def advise_by_runs(predictor: Predictor, workload: str, workers: int, links: Lin
                 times=Estimate(1.0, 1.0, 1.0) if is_base else times.get((one.method, workers), _UNKNOWN),
                 sent_bytes=compute_demand(traffic.count_calls(workers), workers).bytes,
                 memory_bytes=math.nan,
+                state="",
                 needs="",
+                reported="",
+                paper="",
                 pays=None if is_base else evens.get(one.method, BreakEven(workload, one.method, workers, ())),
                 workers=[count for count in counts if times.get((one.method, count), _UNKNOWN).low > 1],
             )
         )
-    return AdviceList(_sort(rows), workers, links, counts, _describe_runs(predictions, workload), [], {}, INTERVALS, "")
+    return AdviceList(_sort(rows), workers, links, counts, _describe_runs(predictions, workload), "", [INTERVALS])
 
 
 _UNKNOWN = Estimate(math.nan, math.nan, math.nan)

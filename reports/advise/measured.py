@@ -25,13 +25,16 @@ class MethodTimes:
     """The measurements of a method, by number of workers; times in s, one for each round.
 
     Attributes:
-        needs: what its accuracy needs, in words.
+        state: what a worker keeps from step to step, in words.
+        needs: what its accuracy needs, in words; `reported`: what others report of it.
         kept_bytes: of what it keeps from step to step; `message_bytes`: of buffers of messages.
     """
 
     name: str
     memory: str
+    state: str
     needs: str
+    reported: str
     paper: str
     traffic: Traffic
     encode: Mapping[int, Array]
@@ -123,7 +126,9 @@ def _read_method(name: str, entry: Mapping[str, Any]) -> MethodTimes | tuple[str
     return MethodTimes(
         name=name,
         memory=str(entry["memory"]),
+        state=str(entry["state"]),
         needs=str(entry["needs"]),
+        reported=str(entry["reported"]),
         paper=str(entry["paper"]),
         traffic=traffic,
         encode={count: _read_times(world["encode"]) for count, world in worlds.items()},

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from gradsweep import files
 from gradsweep.text import plural
-from reports.advise.advice import LEAST, NOT_WORTH, WORTH, Advice, AdviceList, format_counts
+from reports.advise.advice import LEAST, NOT_WORTH, WORTH, Advice, AdviceList, format_counts, format_estimate
 from reports.advise.predict import Estimate
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.page import assets
@@ -26,38 +28,55 @@ from reports.scaling.output.tables import CLOSE, NO_ACCURACY, NO_INTERVAL, forma
 from reports.tables import formats
 
 NAME = "advice"
+CONFIRM = "to confirm it, on that network:"
 _VERDICTS = {
     WORTH: f"the whole 90 % interval is above 1, and the gain at least {100 * (LEAST - 1):.0f} %",
     CLOSE: "the 90 % interval contains 1, or the gain is smaller",
     NOT_WORTH: "the whole 90 % interval is below 1",
     NO_INTERVAL: "nothing is known of who is faster",
 }
+_METHOD = TableColumn("compressor")
+_BRIEF = (
+    TableColumn("step", "ms", "ms"),
+    TableColumn("times as fast", "x"),
+    TableColumn("advice"),
+    TableColumn("sent a step", "B"),
+    TableColumn("memory", "B"),
+    TableColumn("state"),
+)
+"""The columns that a terminal has room for, besides the name."""
+_LIMITS = (TableColumn("pays at bandwidths"), TableColumn("pays with workers"))
+_ACCURACY = (TableColumn("accuracy"), TableColumn("reported accuracy"), TableColumn("paper"))
+_MANY = 300.0
+"""The largest over the smallest ratio of a picture above which only powers of ten have room for their labels."""
 
 
 def build_table(found: AdviceList) -> ReportTable:
     """Return the table of an advice: a row for each method, the fastest first."""
-    columns = (
-        TableColumn("compressor"),
-        TableColumn("memory"),
-        TableColumn("step", "ms", "ms"),
-        TableColumn("times as fast", "x"),
-        TableColumn("advice"),
-        TableColumn("sent a step", "B"),
-        TableColumn("memory of it", "B"),
-        TableColumn("pays at bandwidths"),
-        TableColumn("pays with workers"),
-        TableColumn("accuracy"),
-    )
-    return ReportTable(
+    table = ReportTable(
         NAME,
         _make_title(found),
-        columns,
-        2,
+        (_METHOD, *_BRIEF, *_LIMITS, *_ACCURACY),
+        1,
         tuple(_make_row(one, found.counts) for one in found.rows),
         caption=found.subject,
         remarks=tuple(_list_remarks(found)),
         records=tuple(_make_record(one, found) for one in found.rows),
     )
+    return _select_columns(table, table.columns)
+
+
+def shorten(table: ReportTable) -> ReportTable:
+    """Return a table of `build_table` with the columns for a terminal, without its notes."""
+    return dataclasses.replace(_select_columns(table, (_METHOD, *_BRIEF)), caption="", remarks=())
+
+
+def _select_columns(table: ReportTable, columns: Iterable[TableColumn]) -> ReportTable:
+    """Return a table with these of its columns; those without a text are left out."""
+    places = [table.columns.index(column) for column in columns if column in table.columns]
+    kept = [place for place in places if any(row[place].text for row in table.rows)]
+    rows = tuple(tuple(row[place] for place in kept) for row in table.rows)
+    return dataclasses.replace(table, columns=tuple(table.columns[place] for place in kept), rows=rows)
 
 
 def _make_title(found: AdviceList) -> str:
@@ -68,29 +87,26 @@ def _list_remarks(found: AdviceList) -> list[str]:
     used = dict.fromkeys(one.verdict for one in found.rows if one.verdict)
     verdicts = "; ".join(f"{word}: {_VERDICTS[word]}" for word in _VERDICTS if word in used)
     networks = describe_links([found.links])
-    return [*found.notes, verdicts, found.intervals, found.setting, NO_ACCURACY, *networks]
+    return [note for note in (found.warning, *found.notes, verdicts, NO_ACCURACY, *networks) if note]
 
 
 def _make_row(one: Advice, counts: Sequence[int]) -> tuple[TableCell, ...]:
     step = Estimate(*(1e3 * value for value in (one.step.value, one.step.low, one.step.high)))
-    times = make_text_cell("baseline") if one.is_baseline else TableCell(one.times.value, _format(one.times))
+    times = make_text_cell("baseline") if one.is_baseline else TableCell(one.times.value, format_estimate(one.times))
     return (
         make_text_cell(one.method),
-        make_text_cell(one.memory),
-        TableCell(step.value, _format(step)),
+        TableCell(step.value, format_estimate(step)),
         times,
         make_text_cell(one.verdict),
         _make_size_cell(one.sent_bytes),
         _make_size_cell(one.memory_bytes),
+        make_text_cell(one.state),
         make_text_cell("" if one.pays is None else format_ranges(one.pays)),
         make_text_cell("" if one.is_baseline else format_counts(one, counts)),
         make_text_cell(one.needs),
+        make_text_cell(one.reported),
+        make_text_cell(one.paper),
     )
-
-
-def _format(one: Estimate) -> str:
-    text = format_number(one.value)
-    return text if math.isnan(one.low) else f"{text} ({format_number(one.low)} to {format_number(one.high)})"
 
 
 def _make_size_cell(size: float) -> TableCell:
@@ -104,6 +120,7 @@ def _make_record(one: Advice, found: AdviceList) -> dict[str, object]:
     return {
         "compressor": one.method,
         "memory": one.memory,
+        "state": one.state,
         "workers": found.workers,
         "network": found.links.name,
         "step_s": one.step.value,
@@ -118,13 +135,15 @@ def _make_record(one: Advice, found: AdviceList) -> dict[str, object]:
         "bandwidths": "" if one.pays is None else format_ranges(one.pays),
         "numbers_of_workers": format_counts(one, found.counts),
         "accuracy": one.needs,
+        "reported": one.reported,
+        "paper": one.paper,
     }
 
 
 def plot_advice(found: AdviceList) -> Plot:
     """Plot the times as fast of all methods with their intervals; the baseline is at 1."""
-    shown = [one for one in found.rows if not one.is_baseline]
-    figure = Figure(figsize=(1.5 * COLUMN, 0.8 + 0.2 * len(shown)))
+    shown = found.others
+    figure = Figure(figsize=(1.25 * COLUMN, 0.9 + 0.2 * len(shown)))
     axis = figure.subplots()
     looks = style.choose_looks([one.method for one in shown])
     axis.axvline(1, color=style.BLACK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1.5)
@@ -136,12 +155,15 @@ def plot_advice(found: AdviceList) -> Plot:
         )
     axis.set_xscale("log")
     lines.format_ticks(axis.xaxis)
+    left, right = axis.get_xlim()
+    if right / left > _MANY:
+        axis.xaxis.set_major_locator(LogLocator())
     axis.set_yticks(range(len(shown)), [escape_label(one.method) for one in shown])
     axis.set_ylim(len(shown) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
-    axis.set_xlabel("times as fast as the fastest baseline, 90 %; filled: worth it")
+    axis.set_xlabel("times as fast as the best uncompressed exchange\nlines: 90 % intervals; filled: worth it")
     axis.set_title(f"{found.workers} workers, {escape_label(found.links.name)}")
-    told = "; ".join(f"{one.method} {_format(one.times)}" for one in shown)
+    told = "; ".join(f"{one.method} {format_estimate(one.times)}" for one in shown)
     return Plot(NAME, _make_title(found), f"{_make_title(found)}: {told}.", figure)
 
 
@@ -152,43 +174,58 @@ _PAGE = """\
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <style>
 {style}
+tbody th, thead th:first-child {{ position: sticky; left: 0; background: var(--paper); }}
+.texts td {{ white-space: normal; min-width: 13rem; }}
 </style>
 </head>
 <body>
 <main>
-<h1>{title}</h1>
+<h1><small>Gradsweep advice</small> {title}</h1>
 {summary}
-<p><img alt="{alt}" src="data:image/png;base64,{image}"></p>
-{table}
-{papers}
+{speed}
+{command}
+<figure><img alt="{alt}" width="{width}" src="data:image/png;base64,{image}"></figure>
+{accuracy}
+<h2>Notes</h2>
+<ul class="note">{notes}</ul>
 </main>
 </body>
 </html>
 """
 
 
-def render_page(
-    found: AdviceList, table: ReportTable, picture: Picture, directory: Path, summary: Sequence[str]
-) -> str:
+def render_page(found: AdviceList, table: ReportTable, picture: Picture, directory: Path, command: str) -> str:
     """Return the page of an advice: one file without scripts, in which every text is escaped."""
-    papers = "".join(
-        f"<li>{html.escape(name)}: {html.escape(paper)}</li>" for name, paper in found.papers.items() if paper != "-"
-    )
+    summary = {"lead": found.headline, "": found.about_accuracy, "note": found.subject, "bad": found.warning}
+    image = picture.get_path(directory).read_bytes()
+    accuracy = _select_columns(table, (_METHOD, *_ACCURACY))
     return _PAGE.format(
-        title=html.escape(table.title),
+        title=html.escape(f"Which compressor is worth it: {plural(found.workers, 'worker')} on {found.links.name}"),
         style=assets.read_style(),
-        summary="".join(f"<p>{html.escape(line)}</p>" for line in summary),
+        summary="\n".join(f'<p class="{name}">{html.escape(text)}.</p>' for name, text in summary.items() if text),
+        speed=_render_table(_select_columns(table, (_METHOD, *_BRIEF, *_LIMITS)), table.title),
+        command=f"<p>{CONFIRM}</p>\n<pre><code>{html.escape(command)}</code></pre>" if command else "",
         alt=html.escape(picture.alt, quote=True),
-        image=base64.b64encode(picture.get_path(directory).read_bytes()).decode(),
-        table=formats.to_html(table).decode(),
-        papers=f"<h2>Methods</h2><ul>{papers}</ul>" if papers else "",
+        width=assets.measure_width(image),
+        image=base64.b64encode(image).decode(),
+        accuracy=_render_table(accuracy, "Accuracy", "texts") if len(accuracy.columns) > 1 else "",
+        notes="".join(f"<li>{html.escape(note)}.</li>" for note in table.notes),
     )
 
 
-def write(found: AdviceList, directory: Path, table_formats: Sequence[str], summary: Sequence[str]) -> ReportTable:
+def _render_table(table: ReportTable, title: str, kind: str = "") -> str:
+    """Return a table, without notes, that scrolls by itself where it is wider than the page."""
+    plain = dataclasses.replace(table, title=title, caption="", remarks=())
+    label = html.escape(title, quote=True)
+    element = formats.to_html(plain).decode()
+    return f'<div class="scroll {kind}" role="region" tabindex="0" aria-label="{label}">\n{element}</div>'
+
+
+def write(found: AdviceList, directory: Path, table_formats: Sequence[str], command: str) -> ReportTable:
     """Write advice.html, advice.png and the table's files; return the table."""
     from reports.plots.picture import Drawing
 
@@ -197,6 +234,6 @@ def write(found: AdviceList, directory: Path, table_formats: Sequence[str], summ
     formats.save_table(table, directory, table_formats)
     with Drawing({NAME: lambda: plot_advice(found)}, directory, ["png"]) as drawing:
         picture = next(iter(drawing.finish().values()))
-    page = render_page(found, table, picture, directory, summary)
+    page = render_page(found, table, picture, directory, command)
     files.write_bytes(directory / f"{NAME}.html", page.encode("utf-8", "replace"), durable=False)
     return table

@@ -21,10 +21,12 @@ from gradsweep.cli.arguments import make_integer_type
 from gradsweep.cli.command_names import adapt_commands
 from gradsweep.cli.tables import print_line
 from gradsweep.errors import UsageError, bad_value
+from gradsweep.files import read_json
 from gradsweep.targets import parse_target
 from reports.commands import baseline_options, table_options
 from reports.commands.build import format_path
 from reports.commands.table_options import FORMATS_BY_DEFAULT
+from reports.reading.json_values import as_mapping
 from reports.tables.file_formats import TABLES
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ _NETWORK, _BATCH, _CLASSES = "10gbit", 32, 10
 _LARGEST = 2**20
 _MOST_DIMENSIONS, _MOST_ELEMENTS = 4, 10**9
 _LONGEST_S = 3600.0
+_MOST_CONFIRMED = 3
+_OPTION_OF = {"workers": "--workers", "network": "--network"}
+"""The options that take the place of keys of a config."""
 _PLACE = Path("output", "advise")
 _parse_count = make_integer_type("positive integer", 1, 10**9)
 
@@ -166,10 +171,9 @@ def _advise_by_measuring(options: argparse.Namespace, links: Links) -> tuple[lis
     place.mkdir(parents=True, exist_ok=True)
     measured = read_measured(measuring.measure(request, place, quiet=options.quiet))
     refused = [f"not measured: {name}: {reason}" for name, reason in measured.refused.items()]
-    notes = [note for note in (measured.disturbed, *refused) if note]
     model = " ".join(word for word in words if word.startswith("model"))
     subject = f"{model}: {measured.parameters:,} parameters, batch {size} a worker, {measured.machine}"
-    return [advise(Forecast(measured), options.workers, links, notes, subject)], place, words
+    return [advise(Forecast(measured), options.workers, links, refused, subject)], place, words
 
 
 def _list_config_words(words: Sequence[str]) -> list[str]:
@@ -182,6 +186,10 @@ def _list_config_words(words: Sequence[str]) -> list[str]:
     if len(targets) > 1:
         raise UsageError(f"{targets[1]}: valid is one target, KEY=VALUE words, or directories of sweeps that exist")
     others = [word for word in words if "=" in word]
+    for word in others:
+        key = word.partition("=")[0].partition(".")[0]
+        if key in _OPTION_OF:
+            raise UsageError(f"{word}: valid is {_OPTION_OF[key]} in place of {key}=...")
     if not targets:
         return others
     if not {":", "."} & set(targets[0]):
@@ -207,21 +215,30 @@ def _parse_shape(typed: str) -> list[int]:
 
 def _suggest_sweep(found: AdviceList, options: argparse.Namespace, words: Sequence[str]) -> str:
     """Return the command of the sweep that confirms an advice, by races on the network itself."""
-    chosen = found.choose_worthy()
+    chosen = (found.worthy or found.others)[:_MOST_CONFIRMED]
     if not chosen:
         return ""
     data = []
     if options.shape is not None and not any(word.startswith("dataset=") for word in words):
         data = _suggest_data(_parse_shape(options.shape), options.classes or _CLASSES)
     batch = [f"batch.size={options.batch or _BATCH}"] if not any(w.startswith("batch.size=") for w in words) else []
-    kept = [word for word in words if word.partition("=")[0] not in ("compressor", "memory", "workers", "batch.per")]
+    device = [f"device={options.device}"] if options.device else []
+    chosen_otherwise = ("compressor", "memory", "batch.per", *(["device"] if device else []))
+    kept = [word for word in words if word.partition("=")[0] not in chosen_otherwise]
     grid = [
         f"compressor={','.join(['none', *(one.method for one in chosen)])}",
         f"memory={','.join(['none', *(one.memory for one in chosen)])}",
         "sweep.zip=[[compressor,memory]]",
     ]
-    rest = [f"workers={found.workers}", "batch.per=worker", *batch, "network=real", "race=only"]
+    rest = [f"workers={found.workers}", "batch.per=worker", *batch, *device, *_list_network(options.probe), "race=only"]
     return adapt_commands(f"python multirun.py -m {shlex.join([*kept, *data, *grid, *rest])}")
+
+
+def _list_network(probe: Path | None) -> list[str]:
+    """Return the words that choose the network of a sweep: a real one, or that which was emulated for the probe."""
+    network = as_mapping((read_json(probe) or {}).get("network")) if probe else {}
+    words = [f"network.{key}={network[key]}" for key in ("bandwidth", "latency", "loss") if network.get(key)]
+    return ["network=emulated", *words] if words else ["network=real"]
 
 
 def _suggest_data(shape: Sequence[int], classes: int) -> list[str]:
@@ -233,18 +250,19 @@ def _suggest_data(shape: Sequence[int], classes: int) -> list[str]:
 
 def _write(found: AdviceList, place: Path, formats: Sequence[str], command: str, quiet: bool) -> None:
     from reports.advise import output
-    from reports.advise.advice import WORTH
-    from reports.reading.text import join_words
     from reports.tables import terminal
 
-    worthy = [one.method for one in found.choose_worthy() if one.verdict == WORTH]
-    lines = [f"worth it: {join_words(worthy)}" if worthy else "no method is certainly worth it here"]
+    table = output.write(found, place, formats, command)
+    if quiet:
+        return
+    print_line(found.headline, "bold")
+    for line, look in ((found.about_accuracy, ""), (found.subject, "dim"), (found.warning, "yellow")):
+        if line:
+            print_line(line, look)
+    terminal.print_tables([output.shorten(table)])
     if command:
-        lines.append(f"to confirm it, on that network: {command}")
-    table = output.write(found, place, formats, lines)
-    if not quiet:
-        print_line(found.subject, "dim")
-        terminal.print_tables([table])
-        for line in lines:
-            print_line(line, "bold" if line is lines[0] else "")
-        print_line("")
+        print_line(f"\n{output.CONFIRM}", "bold")
+        print(command, flush=True)  # not broken into lines, to be copied
+    print_line("")
+    for note in table.notes:
+        print_line(note, "dim")

@@ -9,6 +9,7 @@ from typing import Any
 import compressors
 from compressors import Compressor
 from compressors.base import Cooperative
+from compressors.unit_state import Stateful
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean, one_of
 from trainers.advise.request import Request, check_measurable
@@ -28,8 +29,10 @@ class Method:
     name: str
     memory: str
     config: RunConfig
-    needs: str
-    """What its accuracy needs, in words."""
+
+    @property
+    def compressor(self) -> Compressor:
+        return self.config.compressor
 
 
 def list_names(asked: Sequence[str]) -> list[str]:
@@ -80,7 +83,7 @@ def _configure(request: Request, name: str, workers: int) -> Method:
         config["memory"] = {"name": memory}
     run = parse(resolve({**config, "workers": workers}))
     check_measurable(run, request)
-    return Method(name, memory, run, describe_needs(compressor))
+    return Method(name, memory, run)
 
 
 def needs_memory(compressor: Compressor) -> bool:
@@ -95,17 +98,24 @@ def _is_rounding(compressor: Compressor) -> bool:
     return omega is not None and omega < _ROUNDING
 
 
+def describe_state(method: Method) -> str:
+    """Return in words what a worker keeps from step to step: error feedback or another memory, and the method's own."""
+    memory = {"none": "", "residual": "error feedback"}.get(method.memory, f"memory={method.memory}")
+    own = "its own" if isinstance(method.compressor, Stateful) else ""
+    return ", ".join(filter(None, (memory, own))) or "none"
+
+
 def describe_needs(compressor: Compressor) -> str:
     """Return in words what the accuracy of a method needs, by its law."""
     law = compressor.law(_SHAPE)
     if compressor.lossless:
         return "exact"
     if compressor.scale_free:
-        return "sends directions only: another learning rate"
+        return "sends directions only, needs another learning rate"
     if _is_rounding(compressor):
         assert law.omega is not None
         return f"rounds: error up to {100 * law.omega**0.5:.2g} %"
     if law.unbiased:
         variance = "" if law.omega is None else f", variance up to {1 + law.omega:.3g} times"
         return f"unbiased{variance}"
-    return "biased: error feedback" if needs_memory(compressor) else "random, not quite unbiased"
+    return "biased, needs error feedback" if needs_memory(compressor) else "random, not quite unbiased"

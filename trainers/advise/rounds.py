@@ -17,7 +17,7 @@ from gradsweep.cli.tables import print_line
 from gradsweep.files import now, write_json
 from gradsweep.text import plural
 from trainers.advise.bench import Computation, MethodBench, Times, explain_errors, is_out_of_memory, list_times
-from trainers.advise.methods import Method
+from trainers.advise.methods import Method, describe_needs, describe_state
 from trainers.advise.request import Request
 from trainers.advise.sizes import FEW, MANY
 from trainers.config.groups import get_name
@@ -155,8 +155,10 @@ class Rounds:
                 worlds[str(turn[1])] = {**facts, **list_times(self._times[turn])}
         return {
             "memory": method.memory,
-            "needs": method.needs,
-            "paper": method.config.compressor.paper,
+            "state": describe_state(method),
+            "needs": describe_needs(method.compressor),
+            "reported": method.compressor.reported,
+            "paper": method.compressor.paper,
             "exchange": get_name(method.config.exchange),
             "workers": worlds,
         }

@@ -206,11 +206,13 @@ def test_list_prints_or_fills_a_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     assert "exact" in printed and "unbiased, omega 2.61" in printed and "4.06" in printed
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- methods: how -->\n\nold\n\n<!-- end of methods -->\nafter\n")
+    parts = [f"<!-- {part}: how -->\n\nold\n\n<!-- end of {part} -->\n" for part in (listing.REPORTED, listing.PART)]
+    page.write_text(f"{parts[0]}before\n{parts[1]}after\n")
     for _ in range(2):
         assert main(["list", "qsgd", "--into", str(page)]) == 0
         text = page.read_text()
-        assert text.startswith("before\n<!-- methods: how -->\n\n| method |")
+        assert "\nbefore\n<!-- methods: how -->\n\n| method |" in text
+        assert "| `qsgd` | ImageNet" in markdown_sections.read(page, listing.REPORTED)
         assert text.endswith("|\n\n<!-- end of methods -->\nafter\n") and "old" not in text
     page.write_text(2 * page.read_text())
     with pytest.raises(UsageError, match="several"):
@@ -224,7 +226,7 @@ def test_show_has_everything(name: str, capsys: pytest.CaptureFixture[str]) -> N
     compressor = build(name)
     for field in dataclasses.fields(compressor):
         assert field.name in printed and field.metadata["valid"].words in printed
-    assert compressor.paper in printed
+    assert compressor.paper in printed and compressor.reported in printed
     assert descriptions.format_payload_size(compressor, (512, 512, 3, 3)) in printed
     assert (type(compressor).__doc__ or "").splitlines()[0] in printed
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from reports.__main__ import main
 from tests.conftest import ROOT
@@ -50,6 +53,11 @@ def read_rows(place: Path) -> dict[str, dict[str, str]]:
         return {row["compressor"]: row for row in csv.DictReader(file)}
 
 
+def read_sweep(out: str) -> list[str]:
+    """The words of the sweep that confirms an advice."""
+    return shlex.split(out.partition("to confirm it, on that network:\n")[2].partition("\n")[0])
+
+
 QUICK = ("--seconds", "0.01", "--methods", "qsgd,topk")
 
 
@@ -67,21 +75,44 @@ def test_advises_on_a_target(place: Path, capfd: pytest.CaptureFixture[str]) -> 
     )
     parameters = 16 * 12 + 12 + 12 * 10 + 10
     assert float(rows["none"]["sent_bytes"]) == pytest.approx(2 * 15 / 16 * 4 * parameters)
-    assert "16 workers on 100mbit" in out and "to confirm it, on that network: " in out
+    assert "16 workers on 100mbit" in out and "to confirm it, on that network:\n" in out
+    lines = [line for line in out.splitlines() if line and not line.startswith("measuring ")]
+    assert "on 100mbit with 16 workers" in lines[0], "the answer is the first line"
     assert "model=custom model.target=my_package.nets:build model.args.width=12" in out
 
 
 def test_its_sweep_can_be_typed(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = "model=lenet --batch 4 --shape 1,28,28 --workers 4 --network 1gbit --into made"
     advise(*words.split(), *QUICK)
-    (line,) = (line for line in capfd.readouterr().out.splitlines() if "to confirm it" in line)
-    typed = shlex.split(line.partition(": ")[2])
+    typed = read_sweep(capfd.readouterr().out)
     assert typed[:2] == ["python", "multirun.py"]
     command = [sys.executable, str(ROOT / "multirun.py"), *typed[2:], "sweep.dry_run=true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (methods,) = (word.partition("=")[2].split(",") for word in typed if word.startswith("compressor="))
     assert "none" in methods and all(name in done.stdout for name in methods)
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        ({"name": "real"}, ["network=real"]),
+        (
+            {"name": "ethernet_1g", "bandwidth": "1gbit", "latency": "200us", "loss": 0.0},
+            ["network=emulated", "network.bandwidth=1gbit", "network.latency=200us"],
+        ),
+    ],
+)
+def test_its_sweep_is_on_the_network_of_the_probe(
+    network: dict[str, Any], words: list[str], place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    measured = {"latency_s": 1e-4, "bandwidth": 9e8, "ring_bandwidth": 9e8}
+    (place / "network.json").write_text(json.dumps({"network": network, "measured": measured}))
+    advise(*"model=mlp --shape 16 --workers 4 --probe network.json --device cpu --into made".split(), *QUICK)
+    out, _ = capfd.readouterr()
+    typed = read_sweep(out)
+    assert [word for word in typed if word.startswith("network")] == words and "device=cpu" in typed
+    assert f"on probe ({network['name']}) with 4 workers" in out
 
 
 def test_advises_by_a_sweep(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,6 +143,9 @@ def test_advises_by_a_sweep(place: Path, capsys: pytest.CaptureFixture[str]) -> 
         (". my_package.nets:build --workers 4", "is a directory; valid is directories of sweeps, or a model"),
         (". --shape 16 --workers 4", "--shape 16: valid with a model"),
         ("model=mlp --shape 16 --workers 4 --probe none.json", "--probe none.json: no such file"),
+        ("model=mlp --shape 16 --workers 4 --network emulated", "--network=emulated: valid is infiniband"),
+        ("model=mlp --shape 16 --workers 4 network.bandwidth=1gbit", "network.bandwidth=1gbit: valid is --network"),
+        ("model=mlp workers=2 --shape 16 --workers 4", "workers=2: valid is --workers"),
     ],
 )
 def test_refuses_before_it_measures(words: str, line: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,6 +158,11 @@ def test_refuses_before_it_measures(words: str, line: str, place: Path, capsys: 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        pytest.param(
+            "my_package.nets:build --shape 16 --device cuda",
+            "--device=cuda: valid is cpu",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
         ("my_package.nets:nope --shape 16", "model.target=my_package.nets:nope: valid is a name that is in it"),
         ("my_package.nets:number --shape 16", "model.target=my_package.nets:number: valid is a function or class"),
         ("my_package.nets:fail --shape 16", "no such width"),

@@ -13,7 +13,7 @@ from gradsweep.errors import UsageError
 from reports.advise import output
 from reports.advise.advice import NOT_WORTH, WORTH, advise, format_counts
 from reports.advise.measured import read_measured
-from reports.advise.predict import Forecast
+from reports.advise.predict import Estimate, Forecast
 from reports.scaling.measured.links import parse_network
 from reports.scaling.output.tables import CLOSE
 from tests.reports.advise import measurements as made
@@ -93,7 +93,7 @@ def test_numbers_of_workers_are_ranges(forecast: Forecast) -> None:
 
 def test_files_and_page(forecast: Forecast, tmp_path: Path) -> None:
     found = advise(forecast, 16, parse_network("100mbit"), ["<script>note</script>"], "<i>model</i>")
-    table = output.write(found, tmp_path, ["csv", "md"], ["a & b"])
+    table = output.write(found, tmp_path, ["csv", "md"], "a & b")
     assert {path.name for path in tmp_path.iterdir()} == {"advice.csv", "advice.md", "advice.png", "advice.html"}
     assert [row[0].text for row in table.rows] == [one.method for one in found.rows]
     steps = [one.step.value for one in found.rows]
@@ -102,6 +102,51 @@ def test_files_and_page(forecast: Forecast, tmp_path: Path) -> None:
     assert "<script" not in page and "<i>" not in page and "<b>" not in page
     assert "&lt;script&gt;note" in page and "a &amp; b" in page and "paper of qsgd &lt;b&gt;" in page
     assert "http" not in page.partition("<main>")[2].replace("http-equiv", "")
+    places = [page.index(text) for text in (found.headline, "<table>", "a &amp; b", "<img", "<h2>Notes")]
+    assert places == sorted(places), "the answer, the table, the command, the picture, the notes"
+    assert "<tfoot" not in page and page.count('<div class="scroll') == page.count("<table>") == 2
+
+
+def test_the_table_has_state_and_reported_accuracy(forecast: Forecast) -> None:
+    table = output.build_table(advise(forecast, 16, parse_network("100mbit"), [], ""))
+    names = [column.name for column in table.columns]
+    cells = {row[0].text: dict(zip(names, (cell.text for cell in row), strict=True)) for row in table.rows}
+    assert cells["powersgd"]["state"] == "error feedback" and cells["qsgd"]["state"] == "none"
+    assert cells["powersgd"]["reported accuracy"] == "ImageNet: 90 % (91 %)" and not cells["topk"]["reported accuracy"]
+    assert [column.name for column in output.shorten(table).columns] == names[:7]
+
+
+def test_columns_without_texts_are_left_out(forecast: Forecast) -> None:
+    found = advise(forecast, 16, parse_network("100mbit"), [], "")
+    bare = dataclasses.replace(found, rows=[dataclasses.replace(one, state="", reported="") for one in found.rows])
+    assert not {"state", "reported accuracy"} & {column.name for column in output.build_table(bare).columns}
+
+
+def test_the_headline_answers(forecast: Forecast) -> None:
+    slow, fast = (advise(forecast, 16, parse_network(name), [], "") for name in ("100mbit", "100gbit"))
+    best = slow.rows[0]
+    said = f"{best.method} is the fastest on 100mbit with 16 workers: {best.times.value:.3g}"
+    assert slow.headline.startswith(said) and "as fast as the best uncompressed exchange; then " in slow.headline
+    assert slow.about_accuracy == f"its accuracy is not predicted: {best.needs}" + (
+        f"; reported (without compression): {best.reported}" if best.reported else ""
+    )
+    assert fast.headline.startswith(f"no compressor is worth it on 100gbit with 16 workers; the fastest, {fast.others[0].method}")
+    assert not fast.about_accuracy
+
+
+def test_the_headline_tells_the_fastest_from_the_surest(forecast: Forecast) -> None:
+    found = advise(forecast, 16, parse_network("100mbit"), [], "")
+    base = next(one for one in found.rows if one.is_baseline)
+    first, second, *_ = found.others
+    doubtful = dataclasses.replace(first, times=Estimate(2.0, 0.9, 3.0))
+    sure = dataclasses.replace(second, times=Estimate(1.5, 1.4, 1.6))
+    changed = dataclasses.replace(found, rows=[doubtful, sure, base])
+    assert changed.headline.startswith(f"{second.method} is the fastest that is certainly worth it")
+    changed = dataclasses.replace(found, rows=[doubtful, base])
+    assert changed.headline.endswith(f"{CLOSE}") and changed.headline.startswith("no compressor is worth it")
+    unknown = dataclasses.replace(first, times=Estimate(math.nan, math.nan, math.nan))
+    assert "no run has compressor=none" in dataclasses.replace(found, rows=[unknown]).headline
+    assert "nothing is compared" in dataclasses.replace(found, rows=[base]).headline
 
 
 def test_says_who_disturbed(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_error_feedback_is_for_biased_methods() -> None:
     wanted |= dict.fromkeys(["none", "qsgd", "fp16", "int8", "sign", "natural", "terngrad"], False)
     assert {name: needs_memory(compressors.build(name)) for name in wanted} == wanted
     assert describe_needs(compressors.build("none")) == "exact"
-    assert describe_needs(compressors.build("topk")) == "biased: error feedback"
+    assert describe_needs(compressors.build("topk")) == "biased, needs error feedback"
     assert "variance" in describe_needs(compressors.build("qsgd"))
 
 
@@ -140,6 +140,9 @@ def test_records_times_and_counts_of_every_method(tmp_path: Path) -> None:
         **dict.fromkeys(["qsgd", "topk"], ["2", "8"]),
     }
     assert [methods[name]["memory"] for name in methods] == ["none", "none", "residual", "residual", "none"]
+    states = ["none", "none", "error feedback", "error feedback, its own", "its own"]
+    assert [methods[name]["state"] for name in methods] == states
+    assert "BytePS" in methods["topk"]["reported"] and not methods["none"]["reported"]
     size = 4 * found["parameters"]
     assert methods["none"]["workers"]["8"]["payload_bytes"] == size
     assert methods["none"]["workers"]["8"]["sent_bytes"] == pytest.approx(2 * 7 / 8 * size)
