@@ -17,12 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gradsweep import run_directory
 from gradsweep.cli.arguments import make_integer_type
 from gradsweep.cli.command_names import adapt_commands
 from gradsweep.cli.tables import print_line
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.files import read_json
 from gradsweep.targets import parse_target
+from gradsweep.yaml_files import read_mapping
 from reports.commands import baseline_options, table_options
 from reports.commands.build import format_path
 from reports.commands.table_options import FORMATS_BY_DEFAULT
@@ -40,6 +42,8 @@ _LONGEST_S = 3600.0
 _MOST_CONFIRMED = 3
 _OPTION_OF = {"workers": "--workers", "network": "--network"}
 """The options that take the place of keys of a config."""
+_REPLACED = ("workers", "network", "race")
+"""Keys and groups of a sweep's command that the sweep which confirms an advice has otherwise."""
 _PLACE = Path("output", "advise")
 _parse_count = make_integer_type("positive integer", 1, 10**9)
 
@@ -94,8 +98,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{directories[0]}: is a directory; valid is directories of sweeps, or a model, not both")
     if directories:
         _refuse_measuring(options)
-        found, place = _advise_by_runs(options, directories, links)
-        commands = [""] * len(found)
+        found, place, command = _advise_by_runs(options, directories, links)
+        commands = [command] * len(found)
     else:
         found, place, words = _advise_by_measuring(options, links)
         commands = [_suggest_sweep(one, options, words) for one in found]
@@ -125,14 +129,30 @@ def _refuse_measuring(options: argparse.Namespace) -> None:
 
 def _advise_by_runs(
     options: argparse.Namespace, directories: Sequence[Path], links: Links
-) -> tuple[list[AdviceList], Path]:
+) -> tuple[list[AdviceList], Path, str]:
     from reports.advise.advice import advise_by_runs
     from reports.commands.scaling import fit_predictor
 
     predictor, sweeps = fit_predictor(directories)
     found = [advise_by_runs(predictor, name, options.workers, links) for name in predictor.measurements.workloads]
     one = options.into is None and len(sweeps) == 1
-    return found, sweeps[0] / "advise" if one else baseline_options.choose_directory(options.into, sweeps)
+    place = sweeps[0] / "advise" if one else baseline_options.choose_directory(options.into, sweeps)
+    return found, place, _suggest_more_runs(sweeps[0], options) if len(sweeps) == 1 else ""
+
+
+def _suggest_more_runs(sweep: Path, options: argparse.Namespace) -> str:
+    """Return the command of a sweep with these workers in races on this network; empty if the command is not known."""
+    try:
+        words = shlex.split(str(read_mapping(sweep / run_directory.SWEEP).get("command") or ""))
+    except (OSError, ValueError):  # somebody has damaged it
+        return ""
+    kept = [word for word in words if not _is_replaced(word)]
+    return shlex.join([*kept, f"workers={options.workers}", *_list_network(options.probe), "race=only"]) if kept else ""
+
+
+def _is_replaced(word: str) -> bool:
+    key, is_override, _ = word.partition("=")
+    return bool(is_override) and (key.partition(".")[0] in _REPLACED or key == "hydra.sweep.dir")
 
 
 def _advise_by_measuring(options: argparse.Namespace, links: Links) -> tuple[list[AdviceList], Path, list[str]]:

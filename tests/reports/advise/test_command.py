@@ -124,7 +124,17 @@ def test_advises_by_a_sweep(place: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert all(
         0 < float(row["step_s_low"]) <= float(row["step_s"]) <= float(row["step_s_high"]) for row in rows.values()
     )
-    assert "by the finished runs" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "by the finished runs" in out and "to confirm it" not in out, "its command is not known"
+
+
+def test_a_sweep_is_confirmed_by_its_own_command(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = truth.sweep(place / "2026-11-20" / "10-00-00", noise=0.02)
+    with (sweep / "sweep.yaml").open("a") as file:
+        file.write("command: python multirun.py -m compressor=none,qsgd workers=2,4 network=wan_100m network.loss=0.1\n")
+    advise(str(sweep), "--workers", "64", "--network", "1gbit", "--format", "csv")
+    wanted = "python multirun.py -m compressor=none,qsgd workers=64 network=real race=only"
+    assert read_sweep(capsys.readouterr().out) == wanted.split()
 
 
 @pytest.mark.parametrize(
