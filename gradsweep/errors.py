@@ -18,3 +18,8 @@ def bad_value(key: str, value: object, valid: str, meant: str = "") -> UsageErro
     """
     shown = "null" if value is None else str(value)
     return UsageError(f"{key}={shown if shown.isprintable() else repr(shown)}: {meant}valid is {valid}")
+
+
+def get_first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message, or its type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
-"""What the conformance suite runs: every registered compressor, with its defaults and with variants.
+"""List what the conformance suite runs: every registered compressor, with its defaults and with variants.
 
 A new method is tested with its defaults as soon as it is registered; options that change what is
 computed earn a line in VARIANTS. With --compressor only the methods that it names are tested.
@@ -183,7 +183,8 @@ SHAPES: list[tuple[int, ...]] = [
 MATRIX = (24, 40)
 
 
-def case_name(case: tuple[str, dict[str, Any]]) -> str:
+def format_case(case: tuple[str, dict[str, Any]]) -> str:
+    """Return the name of a case: the method and its options."""
     name, options = case
     return "-".join([name, *(f"{key}={value}" for key, value in options.items())])
 
@@ -229,7 +230,7 @@ def every_compressor(test: Test) -> Test:
                 except pytest.skip.Exception as skip:
                     skips.append(skip)
                 except Exception as error:
-                    failures[case_name((name, options))] = error
+                    failures[format_case((name, options))] = error
         if failures:
             for name, failure in failures.items():
                 print(f"{name}:", *traceback.format_exception(failure), sep="\n")
@@ -260,7 +261,7 @@ def in_turn(**values: Sequence[Any]) -> Callable[[Test], Test]:
             for combination in itertools.product(*values.values()):
                 one = dict(zip(values, combination, strict=True))
                 print(one)
-                test(compressor=fresh(compressor), **fixtures, **one)
+                test(compressor=renew(compressor), **fixtures, **one)
 
         signature = inspect.signature(test)
         kept = [parameter for name, parameter in signature.parameters.items() if name not in values]
@@ -273,35 +274,35 @@ def in_turn(**values: Sequence[Any]) -> Callable[[Test], Test]:
 every_shape = in_turn(shape=SHAPES)
 
 
-def fresh(compressor: Compressor) -> Compressor:
-    """The same method and options, without the state."""
+def renew(compressor: Compressor) -> Compressor:
+    """Return the same method with the same options, without the state."""
     return dataclasses.replace(compressor)
 
 
-def remembers(compressor: Compressor) -> bool:
-    """What it sends depends on what it has seen."""
+def depends_on_past(compressor: Compressor) -> bool:
+    """Tell whether what a compressor sends depends on earlier steps."""
     without = FORGETFUL.get(compressor.name, [])
     return isinstance(compressor, Stateful) and not any(
         all(getattr(compressor, name) == value for name, value in options.items()) for options in without
     )
 
 
-def gaussian(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
+def draw_gaussian(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def one_hot(shape: tuple[int, ...]) -> torch.Tensor:
+def make_one_hot(shape: tuple[int, ...]) -> torch.Tensor:
     x = torch.zeros(shape)
     x.view(-1)[x.numel() // 2] = -3.0
     return x
 
 
-def key(step: int = 0, *, seed: int = 0, worker: int = 0, unit: int = 0) -> Key:
+def make_key(step: int = 0, *, seed: int = 0, worker: int = 0, unit: int = 0) -> Key:
     return Key(seed, worker, step, unit)
 
 
-def largest_deviation(samples: torch.Tensor, expected: torch.Tensor) -> float:
-    """Largest |z| over the columns of `samples` (draws, statistics) against their `expected` means.
+def find_largest_deviation(samples: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest |z| over the columns of `samples` (draws, statistics) against their `expected` means.
 
     Columns that vary by no more than the rounding of float32 are left to the caller.
     """
@@ -312,6 +313,6 @@ def largest_deviation(samples: torch.Tensor, expected: torch.Tensor) -> float:
     return float(z[varies].abs().max()) if varies.any() else 0.0
 
 
-def critical_z(tests: int, error: float = 1e-6) -> float:
-    """|z| that `tests` true hypotheses together exceed with the probability `error` (Bonferroni)."""
+def compute_critical_z(tests: int, error: float = 1e-6) -> float:
+    """Return |z| that `tests` true hypotheses together exceed with the probability `error` (Bonferroni)."""
     return -float(torch.special.ndtri(torch.tensor(error / tests / 2, dtype=torch.float64)))

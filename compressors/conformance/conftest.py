@@ -9,7 +9,7 @@ import torch
 
 
 @pytest.fixture(autouse=True)
-def one_torch_thread() -> Iterator[None]:
+def limit_torch_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""What a receiver does with bytes that no compressor wrote: it raises or decodes a tensor, and touches nothing else."""
+"""Decode bytes that no compressor wrote: a receiver raises or decodes a tensor, and touches nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, CorruptPayload
-from compressors.conformance.cases import every_compressor, every_shape, gaussian, in_turn, key
+from compressors.conformance.cases import draw_gaussian, every_compressor, every_shape, in_turn, make_key
 from compressors.low_rank.svd import Spectral
 from compressors.quantisation.elementwise import Elementwise
 
@@ -21,19 +21,21 @@ FLIPS = 120
 
 
 @functools.cache
-def surroundings(size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """`size` floats in the middle of many others, and all of them."""
+def make_guarded(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `size` floats in the middle of many others, and all of them."""
     whole = torch.full((size + 2 * GUARD,), 42.0)
     return whole[GUARD : GUARD + size], whole
 
 
-def decoded(compressor: Compressor, payload: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
-    """What the payload is for a tensor of zeros in the middle of others, which stay as they are; None where it is
-    refused. Any other exception is an error."""
-    inside, whole = surroundings(shape.numel())
+def decode(compressor: Compressor, payload: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
+    """Decode a payload into zeros in the middle of other numbers, which must stay as they are; None if it is refused.
+
+    Any other exception is an error.
+    """
+    inside, whole = make_guarded(shape.numel())
     inside.zero_()
     try:
-        compressor.decompress_add(payload, inside.view(shape), key())
+        compressor.decompress_add(payload, inside.view(shape), make_key())
     except CorruptPayload:
         return None
     finally:
@@ -44,63 +46,61 @@ def decoded(compressor: Compressor, payload: torch.Tensor, shape: torch.Size) ->
 @every_compressor
 @every_shape
 def test_a_payload_of_the_wrong_length_raises(compressor: Compressor, shape: tuple[int, ...]) -> None:
-    payload = compressor.compress(gaussian(shape), key())
+    payload = compressor.compress(draw_gaussian(shape), make_key())
     longer = (torch.cat([payload, payload.new_zeros(1)]), torch.cat([payload, payload, payload[:1]]))
     for wrong in (payload[:-1], *longer):
         if len(wrong) != len(payload):
             with pytest.raises(CorruptPayload):
-                compressor.decompress(wrong, torch.zeros(shape), key())
+                compressor.decompress(wrong, torch.zeros(shape), make_key())
     for wrong in (payload.float(), payload.view(1, -1)):
         with pytest.raises(CorruptPayload):
-            compressor.decompress(wrong, torch.zeros(shape), key())
+            compressor.decompress(wrong, torch.zeros(shape), make_key())
 
 
 @every_compressor
 @in_turn(shape=[(6, 7)])
-def test_a_payload_can_be_cut_off_nowhere(compressor: Compressor, shape: tuple[int, ...]) -> None:
-    payload = compressor.compress(gaussian(shape), key())
+def test_a_truncated_payload_raises(compressor: Compressor, shape: tuple[int, ...]) -> None:
+    payload = compressor.compress(draw_gaussian(shape), make_key())
     size = compressor.payload_size(shape)
     for length in range(len(payload)):
-        found = decoded(compressor, payload[:length].clone(), torch.Size(shape))
+        found = decode(compressor, payload[:length].clone(), torch.Size(shape))
         # Only where the length is all that tells the number of atoms, fewer of them are a payload, too.
         assert found is None or (size is None and isinstance(compressor, Spectral)), length
 
 
 @every_compressor
 @in_turn(shape=[(6, 7)])
-def test_a_bit_can_be_wrong_anywhere(compressor: Compressor, shape: tuple[int, ...]) -> None:
-    payload = compressor.compress(gaussian(shape), key())
+def test_a_flipped_bit_raises_or_is_decoded(compressor: Compressor, shape: tuple[int, ...]) -> None:
+    payload = compressor.compress(draw_gaussian(shape), make_key())
     bits = range(8 * len(payload))
     for bit in bits if len(bits) <= FLIPS else random.Random(1).sample(bits, FLIPS):
         wrong = payload.clone()
         wrong[bit >> 3] ^= 1 << (bit & 7)
-        decoded(compressor, wrong, torch.Size(shape))
+        decode(compressor, wrong, torch.Size(shape))
 
 
 @every_compressor
 @in_turn(shape=[(37,), (1205,), (5, 5)])
-def test_bits_that_mean_nothing_are_those_that_are_written(compressor: Compressor, shape: tuple[int, ...]) -> None:
-    """What fills up the last byte of a bucket's codes, or of the whole payload, must be as it is written: otherwise a
-    receiver would not see that something is wrong."""
-    x = gaussian(shape)
-    payload = compressor.compress(x, key())
-    expected = compressor.decompress(payload, x, key())
-    unused = padding(compressor, shape)
+def test_flipped_padding_raises(compressor: Compressor, shape: tuple[int, ...]) -> None:
+    """Flip the bits that fill up the last byte of a bucket's codes, or of the payload: a receiver refuses them."""
+    x = draw_gaussian(shape)
+    payload = compressor.compress(x, make_key())
+    expected = compressor.decompress(payload, x, make_key())
+    unused = find_padding(compressor, shape)
     for bit in range(8 if unused is None and expected.any() else 0):
         wrong = payload.clone()
         wrong[-1] ^= 1 << bit
-        found = decoded(compressor, wrong, x.shape)
+        found = decode(compressor, wrong, x.shape)
         assert found is None or not torch.equal(found, expected), bit
     for place, bit in unused or []:
         assert not payload[place] >> bit
         wrong = payload.clone()
         wrong[place] ^= 1 << bit
-        assert decoded(compressor, wrong, x.shape) is None, (place, bit)
+        assert decode(compressor, wrong, x.shape) is None, (place, bit)
 
 
-def padding(compressor: Compressor, shape: tuple[int, ...]) -> list[tuple[int, int]] | None:
-    """Byte and bit of what lies behind the codes of the first buckets, and of the last one; None where there are no
-    buckets."""
+def find_padding(compressor: Compressor, shape: tuple[int, ...]) -> list[tuple[int, int]] | None:
+    """Return byte and bit of the padding behind the codes of the first and the last buckets; None without buckets."""
     layout = compressor.layout(shape) if isinstance(compressor, Elementwise) else None
     if layout is None or compressor.payload_size(shape) is None:
         return None
@@ -125,4 +125,4 @@ def test_nothing_is_written_outside_of_the_tensor(
         length = compressor.payload_size(shape)
         length = compressor.payload_bound(shape) if length is None else length
         content = (content + b"\xff" * length)[:length]
-    decoded(compressor, torch.tensor(list(content), dtype=torch.uint8), shape)
+    decode(compressor, torch.tensor(list(content), dtype=torch.uint8), shape)

@@ -1,4 +1,4 @@
-"""One suite that every compressor passes: what `compressors.base` promises, checked for all of them."""
+"""Check for every compressor what `compressors.base` promises."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from compressors import Compressor, InvalidParameter, build, registry
 from compressors.conformance.cases import (
     MATRIX,
     METHODS,
+    depends_on_past,
+    draw_gaussian,
     every_compressor,
     every_shape,
-    fresh,
-    gaussian,
     in_turn,
-    key,
-    remembers,
+    make_key,
+    renew,
 )
 from compressors.kernels import backend
 from compressors.kernels.warm_up import warm_up
@@ -42,7 +42,7 @@ def are_equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
 def test_the_payload_is_as_long_as_declared(compressor: Compressor, shape: tuple[int, ...]) -> None:
     bound, size = compressor.payload_bound(shape), compressor.payload_size(shape)
     for step in range(20 if size is None else 3):
-        payload = compressor.compress(gaussian(shape, step), key(step))
+        payload = compressor.compress(draw_gaussian(shape, step), make_key(step))
         assert payload.dtype is torch.uint8 and payload.dim() == 1
         assert len(payload) <= bound
         assert size is None or len(payload) == size
@@ -51,38 +51,38 @@ def test_the_payload_is_as_long_as_declared(compressor: Compressor, shape: tuple
 @every_compressor
 @every_shape
 def test_the_payload_can_be_written_into_a_message(compressor: Compressor, shape: tuple[int, ...]) -> None:
-    x = gaussian(shape)
-    alone = compressor.compress(x, key())
+    x = draw_gaussian(shape)
+    alone = compressor.compress(x, make_key())
     for offset in range(4):
         message = torch.full((offset + compressor.payload_bound(shape) + 8,), 0xA5, dtype=torch.uint8)
-        payload = fresh(compressor).compress(x, key(), message[offset:])
+        payload = renew(compressor).compress(x, make_key(), message[offset:])
         assert payload.data_ptr() == message[offset:].data_ptr() or not len(payload)
         assert torch.equal(payload, alone)
         assert (message[:offset] == 0xA5).all() and (message[offset + compressor.payload_bound(shape) :] == 0xA5).all()
-        assert torch.equal(compressor.decompress(payload, x, key()), compressor.decompress(alone, x, key()))
+        assert torch.equal(compressor.decompress(payload, x, make_key()), compressor.decompress(alone, x, make_key()))
 
 
 @every_compressor
 def test_a_message_that_cannot_hold_the_payload_is_refused(compressor: Compressor) -> None:
-    x = gaussian((513,))
-    size = len(compressor.compress(x, key()))
+    x = draw_gaussian((513,))
+    size = len(compressor.compress(x, make_key()))
     for message in (torch.empty(size - 1, dtype=torch.uint8), torch.empty(size), torch.empty(9, size).byte()):
         with pytest.raises(ValueError, match="out"):
-            compressor.compress(x, key(), message)
+            compressor.compress(x, make_key(), message)
 
 
 @every_compressor
 def test_the_tensor_is_not_changed(compressor: Compressor) -> None:
-    x = gaussian(MATRIX)
+    x = draw_gaussian(MATRIX)
     before = x.clone()
-    compressor.compress(x, key())
+    compressor.compress(x, make_key())
     assert torch.equal(x, before)
 
 
 @every_compressor
 def test_integers_are_refused(compressor: Compressor) -> None:
     with pytest.raises(TypeError, match="floating"):
-        compressor.compress(torch.arange(12).view(3, 4), key())
+        compressor.compress(torch.arange(12).view(3, 4), make_key())
 
 
 @every_compressor
@@ -96,18 +96,18 @@ def test_sizes_beyond_two_to_the_31_are_not_cut_off(compressor: Compressor) -> N
 # Sums
 
 
-def workers(compressor: Compressor, gradients: list[torch.Tensor]) -> list[Compressor]:
-    """One for each gradient, in the first step, ready to compress it: what an exchange does before."""
-    found = [fresh(compressor) for _ in gradients]
+def join_workers(compressor: Compressor, gradients: list[torch.Tensor]) -> list[Compressor]:
+    """Return a worker for each gradient, joined and agreed in the first step as by an exchange."""
+    found = [renew(compressor) for _ in gradients]
     for worker in found:
         worker.join(len(gradients))
-    if compressor.needs_agreement(key()):
+    if compressor.needs_agreement(make_key()):
         statistics = [
-            worker.statistics(x, key(worker=i)) for i, (worker, x) in enumerate(zip(found, gradients, strict=True))
+            worker.statistics(x, make_key(worker=i)) for i, (worker, x) in enumerate(zip(found, gradients, strict=True))
         ]
         assert all(one.dtype is torch.float32 and one.dim() == 1 for one in statistics)
         for worker in found:
-            worker.agree(key(), torch.stack(statistics).amax(0))
+            worker.agree(make_key(), torch.stack(statistics).amax(0))
     return found
 
 
@@ -117,37 +117,39 @@ def test_payloads_of_summable_compressors_can_be_added(compressor: Compressor, s
     if compressor.sum_dtype is None:
         pytest.skip("not summable")
     dtype = getattr(torch, compressor.sum_dtype)
-    gradients = [gaussian(shape, 1), 5 * gaussian(shape, 2), 0.1 * gaussian(shape, 3)]
-    found = workers(compressor, gradients)
-    payloads = [worker.compress(x, key(worker=i)) for i, (worker, x) in enumerate(zip(found, gradients, strict=True))]
+    gradients = [draw_gaussian(shape, 1), 5 * draw_gaussian(shape, 2), 0.1 * draw_gaussian(shape, 3)]
+    found = join_workers(compressor, gradients)
+    payloads = [
+        worker.compress(x, make_key(worker=i)) for i, (worker, x) in enumerate(zip(found, gradients, strict=True))
+    ]
     total = torch.stack([payload.view(dtype) for payload in payloads]).sum(0, dtype=dtype).view(torch.uint8)
-    decoded = [worker.decompress(one, gradients[0], key()) for worker, one in zip(found, payloads, strict=True)]
+    decoded = [worker.decompress(one, gradients[0], make_key()) for worker, one in zip(found, payloads, strict=True)]
     apart = torch.stack(decoded).sum(0)
     tolerance = 1e-2 if dtype.itemsize == 2 else 1e-5
     for worker in found:
-        assert torch.allclose(worker.decompress(total, gradients[0], key(worker=7)), apart, tolerance, tolerance)
+        assert torch.allclose(worker.decompress(total, gradients[0], make_key(worker=7)), apart, tolerance, tolerance)
 
 
 @every_compressor
-def test_agreement_is_what_all_workers_use(compressor: Compressor) -> None:
+def test_all_workers_use_the_agreement(compressor: Compressor) -> None:
     compressor.join(2)
-    if not compressor.needs_agreement(key()):
-        compressor.agree(key(), torch.zeros(0))  # is not asked for, and does no harm
+    if not compressor.needs_agreement(make_key()):
+        compressor.agree(make_key(), torch.zeros(0))  # is not asked for, and does no harm
         return
-    x, large = gaussian(MATRIX, 1), 10 * gaussian(MATRIX, 2)
-    one, other = workers(compressor, [x, large])
-    payload, _ = one.compress(x, key()), other.compress(large, key(worker=1))
-    assert torch.equal(other.decompress(payload, x, key()), one.decompress(payload, x, key()))
-    alone = workers(compressor, [x, x])[0]
-    assert not torch.equal(alone.compress(x, key()), payload)
+    x, large = draw_gaussian(MATRIX, 1), 10 * draw_gaussian(MATRIX, 2)
+    one, other = join_workers(compressor, [x, large])
+    payload, _ = one.compress(x, make_key()), other.compress(large, make_key(worker=1))
+    assert torch.equal(other.decompress(payload, x, make_key()), one.decompress(payload, x, make_key()))
+    alone = join_workers(compressor, [x, x])[0]
+    assert not torch.equal(alone.compress(x, make_key()), payload)
     # the same agreement however large the others are: its statistics say all that matters
-    assert torch.equal(workers(compressor, [x, -large])[0].compress(x, key()), payload)
+    assert torch.equal(join_workers(compressor, [x, -large])[0].compress(x, make_key()), payload)
     bad = large.clone()
     bad[3, 4] = math.nan
     try:
-        one, other = workers(compressor, [x, bad])
-        one.compress(x, key())
-        assert one.decompress(other.compress(bad, key(worker=1)), x, key()).isnan()[3, 4]
+        one, other = join_workers(compressor, [x, bad])
+        one.compress(x, make_key())
+        assert one.decompress(other.compress(bad, make_key(worker=1)), x, make_key()).isnan()[3, 4]
     except FloatingPointError as error:
         assert "NaN or Inf" in str(error) and compressor.name in str(error)
 
@@ -155,14 +157,14 @@ def test_agreement_is_what_all_workers_use(compressor: Compressor) -> None:
 # Kernels
 
 
-def values_of(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
-    x = gaussian(shape, 5)
+def make_values(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
+    x = draw_gaussian(shape, 5)
     bad = x.clone()
     bad.view(-1)[: x.numel() // 2 : 3] = math.nan
     return {
         "normal": x,
         "wide": x * torch.logspace(-44, 30, math.prod(shape)).view(shape),
-        "sparse": x * (gaussian(shape, 6) > 2),
+        "sparse": x * (draw_gaussian(shape, 6) > 2),
         "ties": (x * 3).round(),
         "bad": bad,
     }
@@ -171,16 +173,16 @@ def values_of(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
 @every_compressor
 @every_shape
 def test_kernels_and_plain_torch_give_the_same_bits(compressor: Compressor, shape: tuple[int, ...]) -> None:
-    base = gaussian(shape, 7)
-    for values, x in values_of(shape).items():
+    base = draw_gaussian(shape, 7)
+    for values, x in make_values(shape).items():
         found: dict[str, list[torch.Tensor]] = {"auto": [], "torch": []}
         for kernels, tensors in found.items():
             with backend.use(kernels):
-                one = fresh(compressor)
+                one = renew(compressor)
                 for step in range(2 if isinstance(one, Stateful) else 1):  # the second with what the first has left
                     try:
-                        payload, decoded = one.compress(x, key(step)), base.clone()
-                        one.decompress_add(payload, decoded, key(step), 0.3)
+                        payload, decoded = one.compress(x, make_key(step)), base.clone()
+                        one.decompress_add(payload, decoded, make_key(step), 0.3)
                         tensors += [payload, decoded.nan_to_num(7.0)]
                     except FloatingPointError:
                         assert values == "bad"
@@ -193,24 +195,24 @@ def test_kernels_and_plain_torch_give_the_same_bits(compressor: Compressor, shap
 
 @every_compressor
 def test_the_same_key_gives_the_same_bytes(compressor: Compressor) -> None:
-    x = gaussian(MATRIX)
-    again = [fresh(compressor).compress(x, key(5)) for _ in range(2)]
+    x = draw_gaussian(MATRIX)
+    again = [renew(compressor).compress(x, make_key(5)) for _ in range(2)]
     assert torch.equal(*again)
 
 
 @every_compressor
 @in_turn(shape=[(200, 700), (700, 200), (60_001,)])
 def test_the_number_of_threads_does_not_matter(compressor: Compressor, shape: tuple[int, ...]) -> None:
-    """Sums of float32 in torch do depend on it from 32768 elements on (the least that it gives to a thread)."""
-    x = gaussian(shape)
+    """Use sizes at which torch's sums of float32 depend on it: from 32768 elements on."""
+    x = draw_gaussian(shape)
     before = torch.get_num_threads()
     results = []
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            one = fresh(compressor)
-            payload = one.compress(x, key())
-            results.append((payload, one.decompress(payload, x, key())))
+            one = renew(compressor)
+            payload = one.compress(x, make_key())
+            results.append((payload, one.decompress(payload, x, make_key())))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -221,13 +223,13 @@ def test_the_number_of_threads_does_not_matter(compressor: Compressor, shape: tu
 
 @every_compressor
 def test_threads_can_compress_at_the_same_time(compressor: Compressor) -> None:
-    x = gaussian((60, 500))
-    expected = [fresh(compressor).compress(x, key(step)) for step in range(8)]
+    x = draw_gaussian((60, 500))
+    expected = [renew(compressor).compress(x, make_key(step)) for step in range(8)]
     found: dict[int, torch.Tensor] = {}
 
     def work(step: int) -> None:
         torch.set_num_threads(2)
-        found[step] = fresh(compressor).compress(x, key(step))
+        found[step] = renew(compressor).compress(x, make_key(step))
 
     threads = [threading.Thread(target=work, args=(step,)) for step in range(8)]
     for thread in threads:
@@ -240,8 +242,8 @@ def test_threads_can_compress_at_the_same_time(compressor: Compressor) -> None:
 @every_compressor
 def test_global_generators_are_left_alone(compressor: Compressor) -> None:
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index]
-    payload = compressor.compress(gaussian(MATRIX), key())
-    compressor.decompress(payload, torch.zeros(MATRIX), key())
+    payload = compressor.compress(draw_gaussian(MATRIX), make_key())
+    compressor.decompress(payload, torch.zeros(MATRIX), make_key())
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (np.random.get_state()[1] == before[1]).all()  # type: ignore[index]
     assert random.getstate() == before[2]
@@ -253,15 +255,15 @@ BEFORE, AFTER, SUDDENLY = 7, 12, 11
 remembered still fits, then in others."""
 
 
-def run(compressor: Compressor, steps: range) -> dict[int, list[torch.Tensor]]:
-    """Payloads and Q(x) of two units whose gradients grow, turn, suddenly get heavier tails and move the parameters."""
+def compress_steps(compressor: Compressor, steps: range) -> dict[int, list[torch.Tensor]]:
+    """Return payloads and Q(x) of two units whose gradients grow, turn, get heavier tails and move the parameters."""
     shape = (60, 80) if isinstance(compressor, Stateful) else MATRIX
     found: dict[int, list[torch.Tensor]] = {unit: [] for unit in UNITS}
     for step in steps:
         for unit in UNITS:
-            x = gaussian(shape, 100 * unit + step)
-            x = x * (1.0 + 0.02 * step) * x.abs() ** (step % 4 if step >= SUDDENLY else 0) + gaussian(shape, unit)
-            one = key(step, unit=unit)
+            x = draw_gaussian(shape, 100 * unit + step)
+            x = x * (1.0 + 0.02 * step) * x.abs() ** (step % 4 if step >= SUDDENLY else 0) + draw_gaussian(shape, unit)
+            one = make_key(step, unit=unit)
             if compressor.needs_movement:
                 compressor.observe_movement(unit, float(unit + step * step), 0.5)
             payload = compressor.compress(x, one)
@@ -271,49 +273,49 @@ def run(compressor: Compressor, steps: range) -> dict[int, list[torch.Tensor]]:
 
 @every_compressor
 def test_the_state_can_be_saved_in_the_middle_of_a_run(compressor: Compressor) -> None:
-    first, second, third, nobody = (fresh(compressor) for _ in range(4))
-    last = run(first, range(BEFORE))
+    first, second, third, nobody = (renew(compressor) for _ in range(4))
+    last = compress_steps(first, range(BEFORE))
     saved = first.state_dict()
     kept = copy.deepcopy(saved)
     second.load_state_dict(saved)
     for unit in UNITS:
         payload, q = last[unit][-2:]
-        assert torch.equal(second.decompress(payload, q, key(BEFORE - 1, unit=unit)), q)
-    expected, again = (run(one, range(BEFORE, BEFORE + AFTER)) for one in (first, second))
+        assert torch.equal(second.decompress(payload, q, make_key(BEFORE - 1, unit=unit)), q)
+    expected, again = (compress_steps(one, range(BEFORE, BEFORE + AFTER)) for one in (first, second))
     third.load_state_dict(saved)  # which neither has changed in the meantime
     assert set(saved) == set(kept) == set(third.state_dict())
     for text, named in third.state_dict().items():
         assert set(named) == set(kept[text])
         assert all(torch.equal(named[name], kept[text][name]) for name in named)
-    without = run(nobody, range(BEFORE, BEFORE + AFTER))
+    without = compress_steps(nobody, range(BEFORE, BEFORE + AFTER))
     for unit in UNITS:
         assert are_equal(again[unit], expected[unit])
-        assert are_equal(without[unit], expected[unit]) != remembers(compressor)
+        assert are_equal(without[unit], expected[unit]) != depends_on_past(compressor)
 
 
 @every_compressor
-def test_what_a_sparsifier_does_not_send_is_zero(compressor: Compressor) -> None:
-    """The memory dgc takes what is not zero for sent."""
+def test_elements_that_a_sparsifier_does_not_send_are_zero(compressor: Compressor) -> None:
+    """Check what the memory dgc relies on: it takes elements that are not zero for sent."""
     if not compressor.sparse or compressor.law(MATRIX).omega == 0.0:
         pytest.skip("sends something of every element")
-    spiked = 1e-6 * gaussian(MATRIX)
+    spiked = 1e-6 * draw_gaussian(MATRIX)
     spiked[3, 4] = 1.0
     leaves_out = False
-    for x in (spiked, gaussian(MATRIX)):
-        payload = fresh(compressor).compress(x, key(1))
-        sent = compressor.decompress(payload, x, key(1)) != 0
+    for x in (spiked, draw_gaussian(MATRIX)):
+        payload = renew(compressor).compress(x, make_key(1))
+        sent = compressor.decompress(payload, x, make_key(1)) != 0
         leaves_out = leaves_out or not sent.all()
         tell = getattr(compressor, "find_sent", None)
-        told = None if tell is None else tell(payload, x.numel(), key(1))
+        told = None if tell is None else tell(payload, x.numel(), make_key(1))
         if told is not None:
             assert not torch.isin(sent.view(-1).nonzero()[:, 0], told, invert=True).any()
     assert leaves_out
 
 
 @every_compressor
-def test_what_is_no_state_is_refused_and_changes_nothing(compressor: Compressor) -> None:
-    compressor = fresh(compressor)
-    compressor.compress(gaussian(MATRIX), key())
+def test_an_invalid_state_is_refused_and_changes_nothing(compressor: Compressor) -> None:
+    compressor = renew(compressor)
+    compressor.compress(draw_gaussian(MATRIX), make_key())
     state = compressor.state_dict()
     wrong: list[Any] = [
         None,
@@ -345,30 +347,30 @@ def test_what_is_no_state_is_refused_and_changes_nothing(compressor: Compressor)
 @every_compressor
 @every_shape
 def test_decoding_accumulates_with_a_weight(compressor: Compressor, shape: tuple[int, ...]) -> None:
-    x, base = gaussian(shape, 1), gaussian(shape, 2)
-    payload = compressor.compress(x, key())
-    q = compressor.decompress(payload, x, key())
+    x, base = draw_gaussian(shape, 1), draw_gaussian(shape, 2)
+    payload = compressor.compress(x, make_key())
+    q = compressor.decompress(payload, x, make_key())
     assert q.shape == x.shape and q.dtype == x.dtype
     for weight in (1.0, 0.25, -3.0):
         out = base.clone()
-        compressor.decompress_add(payload, out, key(), weight)
+        compressor.decompress_add(payload, out, make_key(), weight)
         assert torch.allclose(out, base + weight * q, rtol=1e-5, atol=1e-5)
         added = torch.zeros_like(base)
-        compressor.decompress_add(payload, added, key(), weight)
-        compressor.decompress_to(payload, out.fill_(math.nan), key(), weight)
+        compressor.decompress_add(payload, added, make_key(), weight)
+        compressor.decompress_to(payload, out.fill_(math.nan), make_key(), weight)
         assert torch.equal(out, added)
-    assert not compressor.is_exact(shape, key()) or torch.equal(q, x)
+    assert not compressor.is_exact(shape, make_key()) or torch.equal(q, x)
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if registry()[name].joins])
-def test_payloads_of_what_is_joined_are_joined(name: str) -> None:
-    first, second, compressor = gaussian(MATRIX, 1), gaussian((514,), 2), build(name)
-    apart = [compressor.compress(x, key()) for x in (first, second)]
-    assert torch.equal(compressor.compress(torch.cat((first.flatten(), second)), key()), torch.cat(apart))
+def test_payloads_of_joined_units_are_joined(name: str) -> None:
+    first, second, compressor = draw_gaussian(MATRIX, 1), draw_gaussian((514,), 2), build(name)
+    apart = [compressor.compress(x, make_key()) for x in (first, second)]
+    assert torch.equal(compressor.compress(torch.cat((first.flatten(), second)), make_key()), torch.cat(apart))
 
 
-def layouts(x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Tensors equal to `x`, which is 4-D, in other memory layouts."""
+def lay_out(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return tensors equal to `x`, which is 4-D, in other memory layouts."""
     wide = torch.zeros(*x.shape[:-1], 2 * x.shape[-1])
     wide[..., ::2] = x
     raw = bytearray(4 * x.numel() + 1)
@@ -388,29 +390,29 @@ def layouts(x: torch.Tensor) -> dict[str, torch.Tensor]:
 
 @every_compressor
 def test_the_layout_in_memory_does_not_matter(compressor: Compressor) -> None:
-    x = gaussian((16, 12, 5, 3))
-    payload = compressor.compress(x, key())
-    base = gaussian(x.shape, 2)
+    x = draw_gaussian((16, 12, 5, 3))
+    payload = compressor.compress(x, make_key())
+    base = draw_gaussian(x.shape, 2)
     expected = base.clone()
-    compressor.decompress_add(payload, expected, key(), 0.5)
-    for name, other in layouts(x).items():
-        assert torch.equal(fresh(compressor).compress(other, key()), payload), name
-    for name, out in layouts(base).items():
-        compressor.decompress_add(payload, out, key(), 0.5)
+    compressor.decompress_add(payload, expected, make_key(), 0.5)
+    for name, other in lay_out(x).items():
+        assert torch.equal(renew(compressor).compress(other, make_key()), payload), name
+    for name, out in lay_out(base).items():
+        compressor.decompress_add(payload, out, make_key(), 0.5)
         assert torch.allclose(out, expected, atol=1e-6), name
 
 
 @every_compressor
 @in_turn(dtype=[torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes_travel_as_float32(compressor: Compressor, dtype: torch.dtype) -> None:
-    x = gaussian(MATRIX).to(dtype)
-    payload = compressor.compress(x, key())
-    assert torch.equal(payload, fresh(compressor).compress(x.float(), key()))
+    x = draw_gaussian(MATRIX).to(dtype)
+    payload = compressor.compress(x, make_key())
+    assert torch.equal(payload, renew(compressor).compress(x.float(), make_key()))
     out = torch.ones(MATRIX, dtype=dtype)
-    compressor.decompress_add(payload, out, key(), 0.5)
+    compressor.decompress_add(payload, out, make_key(), 0.5)
     assert out.dtype is dtype
     expected = torch.ones(MATRIX)
-    compressor.decompress_add(payload, expected, key(), 0.5)
+    compressor.decompress_add(payload, expected, make_key(), 0.5)
     once = max(1e-5, torch.finfo(dtype).eps)  # a last bit of float32 may decide how the sum is rounded
     assert torch.allclose(out.float(), expected.to(dtype).float(), rtol=once, atol=1e-6)
 
@@ -423,17 +425,17 @@ def test_other_dtypes_travel_as_float32(compressor: Compressor, dtype: torch.dty
 def test_zeros_stay_zeros(compressor: Compressor, shape: tuple[int, ...]) -> None:
     for sign in (1.0, -1.0):
         x = torch.zeros(shape) * sign
-        assert not compressor.decompress(compressor.compress(x, key()), x, key()).any()
+        assert not compressor.decompress(compressor.compress(x, make_key()), x, make_key()).any()
 
 
 @every_compressor
-def test_a_processor_that_flushes_denormals_gives_numbers_too(compressor: Compressor) -> None:
+def test_flushed_denormals_give_numbers(compressor: Compressor) -> None:
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor can't")
     try:
         for exponent in (1e-40, 1e-38):
-            x = gaussian(MATRIX) * exponent
-            q = compressor.decompress(compressor.compress(x, key()), x, key())
+            x = draw_gaussian(MATRIX) * exponent
+            q = compressor.decompress(compressor.compress(x, make_key()), x, make_key())
             assert q.isfinite().all() and (compressor.scale_free or q.abs().max() < 1e-35)
     finally:
         torch.set_flush_denormal(False)
@@ -442,10 +444,10 @@ def test_a_processor_that_flushes_denormals_gives_numbers_too(compressor: Compre
 @every_compressor
 @in_turn(bad=[math.nan, math.inf, -math.inf], shape=[(1,), (600,), (1, 3), (3, 1), MATRIX])
 def test_nan_and_inf_are_never_turned_into_numbers(compressor: Compressor, bad: float, shape: tuple[int, ...]) -> None:
-    x = gaussian(shape)
+    x = draw_gaussian(shape)
     x.view(-1)[-1] = bad
     try:
-        payload = compressor.compress(x, key())
+        payload = compressor.compress(x, make_key())
     except FloatingPointError as error:  # raising is the other permitted answer
         assert "NaN or Inf" in str(error) and compressor.name in str(error)
         return
@@ -454,7 +456,7 @@ def test_nan_and_inf_are_never_turned_into_numbers(compressor: Compressor, bad: 
     assert len(payload) <= compressor.payload_bound(shape)
     for weight in (1.0, -0.5):
         out = torch.zeros(shape)
-        compressor.decompress_add(payload, out, key(), weight)
+        compressor.decompress_add(payload, out, make_key(), weight)
         assert not out.view(-1)[-1].isfinite()
 
 
@@ -464,7 +466,7 @@ WRONG: list[Any] = [None, "no such word", math.nan, math.inf, -1, 0, 0.5, -0.5, 
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_field_refuses_what_is_out_of_range(name: str) -> None:
+def test_every_field_refuses_values_out_of_range(name: str) -> None:
     for field in dataclasses.fields(registry()[name]):
         assert "valid" in field.metadata, f"{name}.{field.name} has no range: see gradsweep/options/parameters.py"
         valid = field.metadata["valid"]
@@ -482,7 +484,7 @@ def test_unknown_hyper_parameters_are_named(name: str) -> None:
         build(name, no_such_option=1)
 
 
-def test_unknown_names_are_answered_with_the_known_ones() -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
         InvalidParameter, match="name=foo: valid is one of the .* that `python -m compressors list` lists"
     ):
@@ -504,5 +506,5 @@ def test_compressors_are_values(compressor: Compressor) -> None:
 @every_compressor
 def test_warm_up_may_be_called_at_any_time(compressor: Compressor) -> None:
     warm_up(compressor)
-    compressor.compress(gaussian(MATRIX), key())
+    compressor.compress(draw_gaussian(MATRIX), make_key())
     warm_up(compressor)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from compressors import Compressor, build
-from compressors.conformance.conftest import one_torch_thread
+from compressors.conformance.conftest import limit_torch_threads
 
-__all__ = ["compressor", "one_torch_thread"]
+__all__ = ["compressor", "limit_torch_threads"]
 
 
 @pytest.fixture

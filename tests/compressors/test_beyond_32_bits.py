@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from compressors import Compressor, build
-from compressors.conformance.cases import case_name, gaussian, key
+from compressors.conformance.cases import draw_gaussian, format_case, make_key
 from compressors.sparsification.randomk import BlockRandomK
 
 pytestmark = pytest.mark.slow
@@ -73,7 +73,7 @@ def available() -> int:
 @pytest.fixture(scope="module")
 def x() -> torch.Tensor:
     found = torch.from_numpy(np.zeros(COUNT, np.float32))  # pages that are only read are all the same one
-    found[FIRST:] = gaussian((TAIL,))
+    found[FIRST:] = draw_gaussian((TAIL,))
     return found
 
 
@@ -96,7 +96,7 @@ def out() -> Iterator[torch.Tensor]:
     libc.munmap(ctypes.c_void_p(start), ctypes.c_size_t(4 * COUNT))
 
 
-@pytest.mark.parametrize("method", METHODS, ids=case_name)
+@pytest.mark.parametrize("method", METHODS, ids=format_case)
 def test_elements_beyond_two_to_the_31_arrive(
     method: tuple[str, dict[str, Any]], x: torch.Tensor, out: torch.Tensor
 ) -> None:
@@ -107,9 +107,13 @@ def test_elements_beyond_two_to_the_31_arrive(
     end, before = out[FIRST:], out[: PIECE // 4]
     end.zero_()
     before.zero_()
-    one = key(1)
+    one = make_key(1)
     if isinstance(compressor, BlockRandomK):  # a key whose run goes over the end
-        one = next(key(step) for step in range(10**4) if compressor.start(COUNT, key(step).share()) > FIRST - 2 * TAIL)
+        one = next(
+            make_key(step)
+            for step in range(10**4)
+            if compressor.start(COUNT, make_key(step).share()) > FIRST - 2 * TAIL
+        )
     payload = compressor.compress(x, one)
     assert size is None or len(payload) == size
     compressor.decompress_add(payload, out, one)

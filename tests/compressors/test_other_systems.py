@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from compressors import memories
-from compressors.conformance.cases import gaussian, key
+from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.low_rank.linear_algebra.gram_svd import keep_probabilities
 from compressors.low_rank.svd import SVD
 from compressors.quantisation.signs import Sign, SignNorm, Signum
@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def signs(compressor: Sign | Signum | SignNorm, x: torch.Tensor, step: int = 0) -> torch.Tensor:
-    return compressor.decompress(compressor.compress(x, key(step)), x, key(step))
+    return compressor.decompress(compressor.compress(x, make_key(step)), x, make_key(step))
 
 
 def test_graces_signum_starts_from_the_first_gradient_and_ours_from_zero() -> None:
@@ -57,7 +57,7 @@ def test_graces_zeros_and_ties_are_plus_and_ours_are_none() -> None:
         assert abs(float(ours[zeros].mean())) < 6 / math.sqrt(4000)
     one, other = signs(Sign(), x[~zeros]), signs(Sign(), -x[~zeros])
     mean = (one + other) / 2
-    Sign().finish(mean, key(), 2)
+    Sign().finish(mean, make_key(), 2)
     assert not mean.any()
     assert torch.where(one + other >= 0, 1.0, -1.0).mean() == 1  # as GRACE
 
@@ -80,12 +80,12 @@ def graces_selection(x: Floats, ratio: float, draw: np.random.Generator) -> int:
 
 def test_graces_dgc_sends_all_that_reach_the_threshold_and_ours_at_most_k() -> None:
     n, ratio = 50_000, 0.1
-    x, draw = gaussian((n,), 3), np.random.default_rng(0)
+    x, draw = draw_gaussian((n,), 3), np.random.default_rng(0)
     theirs = [graces_selection(x.double().numpy(), ratio, draw) for _ in range(30)]
     assert n * ratio < max(theirs) <= 1.3 * n * ratio
     dgc = DGC(ratio=ratio, strided_sample=False, lower_bound=0.7, resample=False)
     for step in range(10):
-        sent = dgc.decompress(dgc.compress(x, key(step)), x, key(step))
+        sent = dgc.decompress(dgc.compress(x, make_key(step)), x, make_key(step))
         assert int((sent != 0).sum()) <= n * ratio
 
 
@@ -129,6 +129,6 @@ def test_the_published_draws_of_atomo_are_biased_and_ours_is_not(sigma: list[flo
         assert empty > 0.01
     draws = np.zeros((4000, len(sigma)))
     for step, row in enumerate(draws):
-        kept, divisors = SVD(rank=rank).choose(values, key(step))
+        kept, divisors = SVD(rank=rank).choose(values, make_key(step))
         row[kept] = values[kept] / divisors
     assert np.all(np.abs(draws.mean(0) - values) <= 6 * draws.std(0) / math.sqrt(len(draws)) + 1e-9)

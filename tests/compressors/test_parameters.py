@@ -11,7 +11,7 @@ import torch
 
 from compressors import InvalidParameter, Key, build, memories, registry
 from compressors.commands import single_worker
-from compressors.conformance.cases import gaussian
+from compressors.conformance.cases import draw_gaussian
 from compressors.policy.policy import Accordion, Policy
 from gradsweep.options.parameters import check, from_mapping, number, show
 
@@ -96,7 +96,7 @@ def ends(cls: type, *skipped: str) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("name", registry())
 def test_compressors_work_at_the_ends_of_their_ranges(name: str) -> None:
-    x = gaussian((12, 20))
+    x = draw_gaussian((12, 20))
     for option, value in ends(registry()[name]):
         try:
             compressor = single_worker.copy_without_state(build(name, **{option: value}))
@@ -116,7 +116,7 @@ def test_compressors_work_at_the_ends_of_their_ranges(name: str) -> None:
 
 @pytest.mark.parametrize("name", memories.REGISTRY)
 def test_memories_work_at_the_ends_of_their_ranges(name: str) -> None:
-    x, compressor = gaussian((12, 20)), build("topk")
+    x, compressor = draw_gaussian((12, 20)), build("topk")
     for option, value in ends(memories.REGISTRY[name]):
         kept = memories.build(name, **{option: value})
         for step in (1, 2):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from gradsweep.errors import UsageError
+from gradsweep.errors import UsageError, get_first_line
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.torch_group import TorchGroup, check_available
 from trainers.exchange.torch_lanes import (
@@ -86,7 +86,7 @@ def _connect(group: ConnectedByMpi) -> None:
             store = dist.TCPStore(host, 0, group.size, True, timeout=PATIENCE, wait_for_workers=False)
             opened = host, store.port
     except (RuntimeError, OSError) as error:
-        opened = _get_first_line(error)
+        opened = get_first_line(error)
     opened = group.comm.bcast(opened)
     if isinstance(opened, str):
         raise UsageError(f"{KEY}: rank 0 cannot open a port: {opened}; valid is mpi")
@@ -101,7 +101,7 @@ def _connect(group: ConnectedByMpi) -> None:
         group.try_sum(torch.float32)  # NCCL's and gloo's first errors come with the first collective
     except (RuntimeError, ValueError, OSError) as error:
         raise UsageError(
-            f"{KEY}: {group.backend} cannot connect the workers: {_get_first_line(error)}; valid is mpi"
+            f"{KEY}: {group.backend} cannot connect the workers: {get_first_line(error)}; valid is mpi"
         ) from error
 
 
@@ -117,10 +117,6 @@ def _check_gpus(places: Sequence[tuple[str, str]]) -> None:
                 f"{KEY}: ranks {first} and {rank} share a GPU of {place[0]}, which NCCL does not take; valid is a GPU "
                 f"for each rank, or exchange.transport=mpi"
             )
-
-
-def _get_first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 class TorchTransport(Transport):
@@ -149,8 +145,7 @@ class TorchTransport(Transport):
             self.group.try_sum(getattr(torch, dtype))
         except (RuntimeError, ValueError) as error:
             raise UsageError(
-                f"{self._key}: {self.group.backend} cannot add {dtype}: {_get_first_line(error)}; "
-                f"valid is {self._valid}"
+                f"{self._key}: {self.group.backend} cannot add {dtype}: {get_first_line(error)}; valid is {self._valid}"
             ) from error
         return super().build_sum_lane(dtype, collectives)
 

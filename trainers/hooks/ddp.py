@@ -23,10 +23,11 @@ from compressors.policy.policy import Policy
 from gradsweep.errors import UsageError
 from trainers.devices.choose import create_stopwatch
 from trainers.exchange.torch_group import TorchGroup
-from trainers.hooks.averager import Averager, Counts, Progress
+from trainers.hooks.averager import Averager
 from trainers.hooks.buckets import Bucket, Layout, Numbering, recut_state
 from trainers.hooks.connection import check_connected, open_group
 from trainers.hooks.method import OVERLAPPING, TWO_PHASE, Method, build_method
+from trainers.hooks.state import HookState
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -92,7 +93,7 @@ def ddp_hook(
         raise UsageError(
             "policy.patterns: names of parameters are needed; valid is the argument module=, which has them"
         )
-    return DDPState(method, Progress(method, optimizer), module, process_group), average_bucket
+    return DDPState(method, optimizer, module, process_group), average_bucket
 
 
 def average_bucket(state: DDPState, bucket: dist.GradBucket) -> Future:
@@ -103,23 +104,18 @@ def average_bucket(state: DDPState, bucket: dist.GradBucket) -> Future:
 average_bucket.__annotations__.update({"bucket": dist.GradBucket, "return": Future})  # DDP looks at them, not at text
 
 
-class DDPState:
-    """The state of a hook: the exchange of a DistributedDataParallel, from step to step.
-
-    Attributes:
-        epoch: the current epoch, from 1; set it in each epoch if the policy goes by epochs.
-    """
+class DDPState(HookState):
+    """The state of a hook: the exchange of a DistributedDataParallel, from step to step."""
 
     def __init__(
         self,
         method: Method,
-        progress: Progress,
+        optimizer: Optimizer | None,
         module: nn.Module | None,
         process_group: dist.ProcessGroup | None,
     ) -> None:
-        self._method, self._progress = method, progress
+        super().__init__(FUNCTION, method, optimizer)
         self._module, self._process_group = module, process_group
-        self._counts = Counts()
         self._group: TorchGroup | None = None
         self._numbering: Numbering | None = None
         self._layout: Layout | None = None
@@ -129,15 +125,6 @@ class DDPState:
         self._early = False  # whether the units of this step are encoded as their buckets arrive
         self._arrived: list[Bucket] = []
         self._futures: list[Future] = []
-
-    @property
-    def epoch(self) -> int | None:
-        """The current epoch, from 1; None if it has not been set."""
-        return self._progress.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._progress.epoch = epoch
 
     @property
     def step(self) -> int:
@@ -171,7 +158,7 @@ class DDPState:
         if self._group is None:
             self._group = open_group(FUNCTION, self._process_group, device)
             self._watch = create_stopwatch(device)
-        self._counts.add_seconds(self._watch.take())
+        self.count_seconds()
 
     def _is_settled(self, first: Bucket) -> bool:
         """Tell whether the buckets will be those of the step before, and can be encoded as they arrive.
@@ -179,13 +166,13 @@ class DDPState:
         Args:
             first: the first one.
         """
-        if self._layout is None or self._steps_here <= SETTLED or self._method.memory.needs_norm:
+        if self._layout is None or self._steps_here <= SETTLED or self.method.memory.needs_norm:
             return False
         return self._layout.buckets[0].is_same(first)
 
     def _begin(self) -> None:
         assert self._averager is not None
-        self._averager.begin(self._step, self._progress)
+        self._averager.begin(self._step)
 
     def _submit(self, index: int) -> None:
         assert self._layout is not None and self._averager is not None
@@ -202,7 +189,7 @@ class DDPState:
             for index in range(len(self._arrived)):
                 self._submit(index)
         assert self._averager is not None
-        self._averager.finish(self._counts)
+        self._averager.finish()
         for future, bucket in zip(self._futures, self._arrived, strict=True):
             future.set_result(bucket.buffer)
         self._futures = []
@@ -215,13 +202,13 @@ class DDPState:
         if self._numbering is None:
             named = None if self._module is None else self._module.named_parameters()
             self._numbering = Numbering(self._arrived, named)
-        joined = self._method.exchange.granularity == "bucket" or self._method.joins_layers
+        joined = self.method.exchange.granularity == "bucket" or self.method.joins_layers
         before = self._averager
         saved = self._saved if before is None else self._save_exchange()
         assert self._group is not None
         layout = Layout(self._arrived, self._numbering, joined=joined)
         collectives = None if before is None else before.exchange.collectives
-        averager = Averager(FUNCTION, self._method, self._group, layout.units, self._watch, collectives=collectives)
+        averager = Averager(self, self._group, layout.units, self._watch, collectives=collectives)
         if saved is not None:
             state, exchange = saved["exchange"], averager.exchange
             if saved["members"] != layout.members:
@@ -229,27 +216,16 @@ class DDPState:
             exchange.load_state_dict(state)
         self._layout, self._averager, self._saved = layout, averager, None
 
-    def take_counts(self) -> dict[str, Any]:
-        """Return what the hook took since the last call, as arguments of `gradsweep.script.Run.step`.
-
-        It has `phases` (seconds of encode, communicate, decode) and columns of steps.csv: payload_bytes, sent_bytes,
-        compression_ratio, and in steps with a measurement compression_error and memory_norm; all of this worker. They
-        are those of one step if this is called after each. The seconds are a part of what backward takes;
-        communication that goes on beside backward is not in them.
-        """
+    def count_seconds(self) -> None:
         if self._group is not None:
-            self._counts.add_seconds(self._watch.take())
-        columns = self._counts.get_columns()
-        self._counts.begin()
-        return columns
+            self.counts.add_seconds(self._watch.take())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of this worker's state between two steps: each worker saves and loads its own."""
         saved = self._saved if self._averager is None else self._save_exchange()
         return {
             "step": self._step,
             "epoch": self.epoch,
-            "granularity": self._method.exchange.granularity,
+            "granularity": self.method.exchange.granularity,
             **(saved or {"exchange": None, "members": None}),
         }
 
@@ -258,20 +234,13 @@ class DDPState:
         return {"exchange": self._averager.exchange.state_dict(), "members": self._layout.members}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state_dict` has returned on the same worker, for the same model and arguments.
-
-        Call it before the first step. Whether the state fits the model shows in the first step.
-
-        Raises:
-            ValueError: it is not such a state, or steps have been taken.
-        """
         unit_state.require_keys(FUNCTION, state, ("step", "epoch", "granularity", "exchange", "members"))
-        if state["granularity"] != self._method.exchange.granularity:
-            theirs, ours = state["granularity"], self._method.exchange.granularity
+        if state["granularity"] != self.method.exchange.granularity:
+            theirs, ours = state["granularity"], self.method.exchange.granularity
             raise ValueError(f"{FUNCTION}: the state is that of granularity={theirs}, not of {ours}")
         if self._averager is not None:
             raise ValueError(f"{FUNCTION}: a state is loaded before the first step, but {self._step} have been taken")
-        self._step, self._progress.epoch = state["step"], state["epoch"]
+        self._step, self.epoch = state["step"], state["epoch"]
         loaded = {key: state[key] for key in ("exchange", "members")}
         self._saved = None if loaded["exchange"] is None else loaded
 

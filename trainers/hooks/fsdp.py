@@ -10,8 +10,7 @@ the mean. No second phase follows: each worker updates only its shard.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,21 +19,13 @@ from torch import nn
 
 from compressors import unit_state
 from compressors.base import Compressor
-from compressors.memories.base import Memory, NoMemory
+from compressors.memories.base import Memory
 from compressors.policy.policy import Policy
-from compressors.random_key import splitmix64
 from gradsweep.errors import UsageError, bad_value
-from trainers.devices.choose import create_stopwatch
-from trainers.exchange.base import Exchange, ExchangeSetup
-from trainers.exchange.torch_lanes import GroupShardLane
-from trainers.exchange.torch_transport import TorchTransport
-from trainers.exchange.unit_owners import TwoPhase
-from trainers.gradients.flat import Unit
-from trainers.hooks.averager import Averager, Counts, Progress
-from trainers.hooks.connection import check_connected, use_group
+from trainers.hooks.connection import check_connected
+from trainers.hooks.fsdp_parts import CompressedMean, CompressedScatter, Part
 from trainers.hooks.method import OVERLAPPING, TWO_PHASE, Method, build_method
-from trainers.lanes.parcel import Parcel
-from trainers.lanes.second_phase import SecondPhase
+from trainers.hooks.state import HookState
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -75,7 +66,7 @@ def fsdp_hook(
     )
     if method.memory.name == "ef21":
         raise bad_value("memory", "ef21", "residual: a worker does not get the mean of shards that it does not own")
-    state = FSDPState(SHARDS, method, Progress(method, optimizer))
+    state = FSDPState(SHARDS, method, optimizer)
     for name, module in _find_sharded(SHARDS, model):
         scatter = CompressedScatter(state, name, len(state.parts))
         module.set_custom_reduce_scatter(scatter)
@@ -123,7 +114,7 @@ def hsdp_hook(
         measure_every=measure_every,
         overlap=False,
     )
-    state = FSDPState(NODES, method, Progress(method, optimizer))
+    state = FSDPState(NODES, method, optimizer)
     for name, module in _find_sharded(NODES, model):
         if any(group._is_hsdp for group in module._get_fsdp_state()._fsdp_param_groups):
             raise UsageError(
@@ -155,190 +146,27 @@ def _find_sharded(function: str, model: nn.Module) -> list[tuple[str, Any]]:
     return found
 
 
-class FSDPState:
+class FSDPState(HookState):
     """The state of a hook on all modules of a model.
 
     Attributes:
-        epoch: the current epoch, from 1; set it in each epoch if the policy goes by epochs.
         parts: what the hook does for each module with its own `fully_shard`, by the module's name.
     """
 
-    def __init__(self, function: str, method: Method, progress: Progress) -> None:
-        self.function, self.method, self.progress = function, method, progress
-        self.counts = Counts()
-        self.parts: dict[str, _Part] = {}
+    def __init__(self, function: str, method: Method, optimizer: Optimizer | None) -> None:
+        super().__init__(function, method, optimizer)
+        self.parts: dict[str, Part] = {}
 
-    @property
-    def epoch(self) -> int | None:
-        """The current epoch, from 1; None if it has not been set."""
-        return self.progress.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self.progress.epoch = epoch
-
-    def take_counts(self) -> dict[str, Any]:
-        """Return what the hook took since the last call, as arguments of `gradsweep.script.Run.step`; see DDPState."""
+    def count_seconds(self) -> None:
         for part in self.parts.values():
             part.count_seconds()
-        columns = self.counts.get_columns()
-        self.counts.begin()
-        return columns
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of this worker's state between two steps: each worker saves and loads its own."""
         return {"epoch": self.epoch, "parts": {name: part.state_dict() for name, part in self.parts.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state_dict` has returned on the same worker, for the same model and arguments.
-
-        Call it before the first step. Whether the state fits the model shows in the first step.
-
-        Raises:
-            ValueError: it is not such a state, or steps have been taken.
-        """
         unit_state.require_keys(self.function, state, ("epoch", "parts"))
         unit_state.require_keys(self.function, state["parts"], self.parts)
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
-        self.progress.epoch = state["epoch"]
-
-
-class _Part(ABC):
-    """The exchange of one module. Its number makes its random numbers others than those of other modules."""
-
-    def __init__(self, state: FSDPState, name: str, number: int) -> None:
-        self.state, self.name = state, name
-        self._seed = splitmix64(state.method.seed ^ splitmix64(number)) >> 1
-        self._step = 0
-        self._averager: Averager | None = None
-        self._saved: dict[str, Any] | None = None
-
-    @abstractmethod
-    def _build(self, group: dist.ProcessGroup, units: Sequence[Unit], device: torch.device) -> Averager:
-        """Build the exchange in the first step."""
-
-    def average(self, group: dist.ProcessGroup, units: Sequence[Unit], device: torch.device) -> None:
-        """Exchange the gradients of all units, which are the same in every step."""
-        if self._averager is None:
-            self._watch = create_stopwatch(device)
-            self._averager = self._build(group, units, device)
-            if self._saved is not None:
-                self._averager.exchange.load_state_dict(self._saved)
-                self._saved = None
-        self.count_seconds()
-        self._step += 1
-        self._averager.begin(self._step, self.state.progress)
-        for unit in units:
-            self._averager.exchange.submit(unit)
-        self._averager.finish(self.state.counts)
-
-    def count_seconds(self) -> None:
-        """Add the seconds since the last call to the counts."""
-        if self._averager is not None:
-            self.state.counts.add_seconds(self._watch.take())
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of the state."""
-        exchange = self._saved if self._averager is None else self._averager.exchange.state_dict()
-        return {"step": self._step, "exchange": exchange}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `state_dict` has returned.
-
-        Raises:
-            ValueError: it is not such a state, or steps have been taken.
-        """
-        unit_state.require_keys(f"{self.state.function}, {self.name}", state, ("step", "exchange"))
-        if self._averager is not None:
-            raise ValueError(f"{self.state.function}: a state is loaded before the first step")
-        self._step, self._saved = state["step"], state["exchange"]
-
-
-class ScatterLane(GroupShardLane):
-    """The first phase of a sharded exchange alone: the owner of a unit has the mean, and others have no use for it."""
-
-    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        self.form_mean(self._scatter())
-        yield from ()
-
-    def decode(self) -> None:
-        """Do nothing: the mean has been formed."""
-
-
-def _build_scattering(setup: ExchangeSetup, transport: TorchTransport) -> Exchange:
-    """Build the exchange that ends after the first phase; unit i belongs to worker i."""
-    workers = transport.group.size
-    second = SecondPhase(workers, again=False, memory=NoMemory())
-    lane = ScatterLane(transport.group, setup.watch, setup.selector, second, range(workers))
-    return TwoPhase(setup, second, lane, transport)
-
-
-class CompressedScatter(_Part):
-    """The reduce-scatter of one module: what `FSDPModule.set_custom_reduce_scatter` takes.
-
-    The gradient lies in the same memory in every step; the mean of a shard in new memory, as it becomes the gradient of
-    the sharded parameters.
-    """
-
-    def __init__(self, state: FSDPState, name: str, number: int) -> None:
-        super().__init__(state, name, number)
-        self._gradient: torch.Tensor | None = None
-        self._units: list[Unit] = []
-
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """Allocate the gradient, which FSDP asks for first, or the mean of a shard."""
-        allocated = self._gradient
-        if allocated is None:
-            allocated = self._gradient = torch.empty(*size, dtype=dtype, device=device)
-        elif tuple(size) != tuple(allocated.shape):
-            return torch.empty(*size, dtype=dtype, device=device)
-        return allocated
-
-    def __call__(
-        self,
-        output_tensor: torch.Tensor,
-        input_tensor: torch.Tensor,
-        group: dist.ProcessGroup,
-        op: Any,
-        async_op: bool = False,
-    ) -> None:
-        """Write the mean, or for ReduceOp.SUM the sum, of the workers' gradients of this worker's shard."""
-        if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
-            raise UsageError(f"{SHARDS}: set_gradient_divide_factor with a factor of its own; valid is none")
-        workers, rank = dist.get_world_size(group), dist.get_rank(group)
-        if not self._units:
-            self._units = [
-                Unit(index, f"{self.name}-{index}", shard, shard.new_empty(0))
-                for index, shard in enumerate(input_tensor.view(workers, -1))
-            ]
-        self.average(group, self._units, input_tensor.device)
-        output_tensor.copy_(self._units[rank].gradient)
-        if op == dist.ReduceOp.SUM:
-            output_tensor.mul_(workers)
-
-    def _build(self, group: dist.ProcessGroup, units: Sequence[Unit], device: torch.device) -> Averager:
-        method, connected = self.state.method, use_group(SHARDS, group, device)
-        return Averager(SHARDS, method, connected, units, self._watch, seed=self._seed, build=_build_scattering)
-
-
-class CompressedMean(_Part):
-    """The mean of one module's shard over nodes: what `FSDPModule.set_all_reduce_hook` takes."""
-
-    def __init__(self, state: FSDPState, name: str, number: int, group: dist.ProcessGroup) -> None:
-        super().__init__(state, name, number)
-        self._group = group
-        self._unit: Unit | None = None
-
-    def __call__(self, reduce_output: torch.Tensor) -> None:
-        """Replace a shard's gradient by its compressed mean over the nodes."""
-        if self._unit is None:
-            own = torch.empty_like(reduce_output)
-            self._unit = Unit(0, self.name, own, own.new_empty(0))
-        self._unit.gradient.copy_(reduce_output)
-        self.average(self._group, [self._unit], reduce_output.device)
-        reduce_output.copy_(self._unit.gradient)
-
-    def _build(self, group: dist.ProcessGroup, units: Sequence[Unit], device: torch.device) -> Averager:
-        method, connected = self.state.method, use_group(NODES, group, device)
-        return Averager(NODES, method, connected, units, self._watch, seed=self._seed)
+        self.epoch = state["epoch"]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from compressors import unit_state
-from gradsweep.errors import UsageError
+from gradsweep.errors import UsageError, get_first_line
 from trainers import models, tasks
 from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Batch, Feed
@@ -169,8 +169,8 @@ class Replica:
                     f"worker two, in the last batch of an epoch too, or batch_norm=synchronised, or larger images"
                 ) from error
             if self.config.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-                raise UsageError(f"compile=true: {reason}; valid is false for this model on this machine") from error
+                valid = "valid is false for this model on this machine"
+                raise UsageError(f"compile=true: {get_first_line(error)}; {valid}") from error
             raise
         return map_tensors(_to_float32, outputs)
 

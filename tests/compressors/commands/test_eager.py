@@ -14,7 +14,7 @@ import torch
 from compressors import Key, registry
 from compressors.commands import bench_timing, single_worker
 from compressors.commands.method_specs import parse
-from compressors.conformance.cases import gaussian
+from compressors.conformance.cases import draw_gaussian
 from tests.conftest import ROOT
 
 
@@ -70,7 +70,10 @@ def test_codes_come_back(width: int, count: int) -> None:
 
 def test_layers_are_reduced_to_their_rank() -> None:
     """Matrices of the rank that is sent come back exactly; the sampled SVD in the mean."""
-    layers = [gaussian((30, 2), 1) @ gaussian((2, 40), 2), gaussian((50, 2), 3) @ gaussian((2, 20), 4)]
+    layers = [
+        draw_gaussian((30, 2), 1) @ draw_gaussian((2, 40), 2),
+        draw_gaussian((50, 2), 3) @ draw_gaussian((2, 20), 4),
+    ]
     outs = [torch.zeros_like(layer) for layer in layers]
     torch.manual_seed(0)
     power = benchmark.eager.LayerPowerSGD(layers, outs, 2)
@@ -88,7 +91,7 @@ def test_layers_are_reduced_to_their_rank() -> None:
 
 
 def test_orthogonalised_columns_are_orthonormal() -> None:
-    columns = gaussian((1, 40, 4)).clone()
+    columns = draw_gaussian((1, 40, 4)).clone()
     benchmark.eager.orthogonalise(columns)
     assert torch.allclose(columns[0].T @ columns[0], torch.eye(4), atol=1e-5)
 

@@ -26,7 +26,7 @@ import pytest
 import torch
 
 from compressors import Compressor, CorruptPayload, build
-from compressors.conformance.cases import CASES, case_name, fresh, gaussian, key
+from compressors.conformance.cases import CASES, draw_gaussian, format_case, make_key, renew
 from compressors.kernels import backend
 from compressors.kernels import elias_omega as codes
 from tests.compressors.arithmetic import LINEAR_ALGEBRA, Arithmetic
@@ -96,9 +96,9 @@ def both(method: str) -> tuple[ModuleType, ModuleType]:
 
 
 INPUTS = {
-    "normal": gaussian,
-    "wide": lambda shape: gaussian(shape) * torch.logspace(-44, 30, math.prod(shape)).view(shape),
-    "sparse": lambda shape: gaussian(shape) * (gaussian(shape, 1) > 1.5),
+    "normal": draw_gaussian,
+    "wide": lambda shape: draw_gaussian(shape) * torch.logspace(-44, 30, math.prod(shape)).view(shape),
+    "sparse": lambda shape: draw_gaussian(shape) * (draw_gaussian(shape, 1) > 1.5),
     "zeros": torch.zeros,
     "equal": lambda shape: torch.full(shape, -0.3),
     "nan": lambda shape: spoilt(shape, math.nan),
@@ -107,7 +107,7 @@ INPUTS = {
 
 
 def spoilt(shape: tuple[int, ...], value: float) -> torch.Tensor:
-    x = gaussian(shape)
+    x = draw_gaussian(shape)
     x.view(-1)[x.numel() // 2 : x.numel() // 2 + 1] = value
     return x
 
@@ -116,10 +116,10 @@ def outcome(compressor: Compressor, x: torch.Tensor, kernels: str) -> tuple[torc
     """Payload, and what decoding adds to a tensor that is not zero, with all NaN made the same; or the error."""
     backend.choose(kernels)
     try:
-        out = gaussian(tuple(x.shape), 9).to(x.device)
+        out = draw_gaussian(tuple(x.shape), 9).to(x.device)
         with Arithmetic() as arithmetic:
-            payload = compressor.compress(x, key(3))
-            compressor.decompress_add(payload, out, key(3), 0.3)
+            payload = compressor.compress(x, make_key(3))
+            compressor.decompress_add(payload, out, make_key(3), 0.3)
         assert not arithmetic.found or compressor.name in LINEAR_ALGEBRA
     except FloatingPointError as error:
         return str(error)
@@ -134,9 +134,9 @@ def uses_triton(case: tuple[str, dict[str, Any]]) -> bool:
     original = backend.load
     with pytest.MonkeyPatch.context() as patch, backend.use("torch"):
         patch.setattr(backend, "load", lambda name, device: loaded.append(name) or original(name, device))
-        x = gaussian((24, 40))
+        x = draw_gaussian((24, 40))
         compressor = build(case[0], **case[1])
-        compressor.decompress(compressor.compress(x, key()), x, key())
+        compressor.decompress(compressor.compress(x, make_key()), x, make_key())
     return any(name in MODULES for name in loaded)
 
 
@@ -156,7 +156,7 @@ ELIAS: list[tuple[str, dict[str, Any]]] = [
     ("qsgd", {"bucket_size": 8, "coding": "elias", "levels": 32767, "norm": "l2"}),
 ]
 BITWISE = [case for case in TRITON_CASES if DEVICE == "cpu" or case[0] not in LINEAR_ALGEBRA]
-every_case = pytest.mark.parametrize("compressor", BITWISE, ids=case_name, indirect=True)
+every_case = pytest.mark.parametrize("compressor", BITWISE, ids=format_case, indirect=True)
 
 
 def test_methods_have_triton_kernels() -> None:
@@ -168,7 +168,7 @@ def test_methods_have_triton_kernels() -> None:
 @every_case
 def test_triton_gives_the_bits_of_the_reference(compressor: Compressor) -> None:
     for shape in [(0,), (1,), (7,), (513,), (33, 47)]:
-        agree(compressor, on_device(gaussian(shape)))
+        agree(compressor, on_device(draw_gaussian(shape)))
 
 
 @every_case
@@ -177,14 +177,17 @@ def test_triton_gives_the_bits_of_the_reference_for_special_values(compressor: C
         agree(compressor, on_device(INPUTS[values]((700,))))
 
 
-@pytest.mark.parametrize("compressor", LONG_BUCKETS, ids=case_name, indirect=True)
+@pytest.mark.parametrize("compressor", LONG_BUCKETS, ids=format_case, indirect=True)
 def test_buckets_that_take_several_programs_give_the_bits_of_the_reference(compressor: Compressor) -> None:
     for values in ("normal", "nan"):
         agree(compressor, on_device(INPUTS[values]((9001,))))
 
 
 def agree(compressor: Compressor, x: torch.Tensor) -> None:
-    found, expected = outcome(fresh(compressor), x, "auto"), outcome(fresh(compressor), x.cpu(), "torch")
+    found, expected = (
+        outcome(renew(compressor), x, "auto"),
+        outcome(renew(compressor), x.cpu(), "torch"),
+    )
     if isinstance(expected, str):
         assert found == expected
         return
@@ -192,17 +195,17 @@ def agree(compressor: Compressor, x: torch.Tensor) -> None:
     assert torch.equal(found[1], expected[1]), "decoded"
 
 
-@pytest.mark.parametrize("compressor", ELIAS, ids=case_name, indirect=True)
+@pytest.mark.parametrize("compressor", ELIAS, ids=format_case, indirect=True)
 def test_streams_of_elias_codes_are_those_of_the_reference(compressor: Compressor) -> None:
     for values in ("normal", "sparse", "nan"):
         agree(compressor, on_device(INPUTS[values]((333,))))
 
 
-@pytest.mark.parametrize("compressor", [*TRITON_CASES, *ELIAS], ids=case_name, indirect=True)
+@pytest.mark.parametrize("compressor", [*TRITON_CASES, *ELIAS], ids=format_case, indirect=True)
 def test_payloads_that_no_encoder_writes_are_judged_alike(compressor: Compressor) -> None:
     """Random bytes and flipped bits: refused by both or decoded alike, and nothing is written beside `out`."""
-    x = on_device(gaussian((700,)))
-    good = compressor.compress(x, key())
+    x = on_device(draw_gaussian((700,)))
+    good = compressor.compress(x, make_key())
     generator = torch.Generator().manual_seed(0)
     for trial in range(12):
         payload = good.clone()
@@ -216,7 +219,7 @@ def test_payloads_that_no_encoder_writes_are_judged_alike(compressor: Compressor
             around = on_device(torch.zeros(900))
             backend.choose(kernels)
             try:
-                fresh(compressor).decompress_add(payload, around[100:800], key())
+                renew(compressor).decompress_add(payload, around[100:800], make_key())
                 results.append(torch.where(around.isnan(), math.nan, around).view(torch.int32))
             except CorruptPayload:
                 results.append(None)
@@ -231,13 +234,13 @@ def test_payloads_that_no_encoder_writes_are_judged_alike(compressor: Compressor
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 4095, 4096, 4097, 70_001])
 def test_sums_are_those_of_the_reference(count: int) -> None:
     found, expected = both("sums")
-    x = on_device(gaussian((count,)))
+    x = on_device(draw_gaussian((count,)))
     assert found.moments(x) == expected.moments(x)
 
 
 def test_totals_of_many_chunks_are_summed_by_the_same_rule() -> None:
     found, expected = MODULES["sums"], both("sums")[1]
-    totals = on_device(gaussian((2, 5000)).double())
+    totals = on_device(draw_gaussian((2, 5000)).double())
     assert found.combine(totals).tolist() == [float(expected.total(row)) for row in totals]
 
 
@@ -297,7 +300,7 @@ def test_positions_are_written_and_read_as_by_the_reference(n: int, kept: int) -
         found.write_bitmap(indices, payloads[0])
         expected.write_bitmap(indices, payloads[1])
         assert torch.equal(*payloads) and torch.equal(found.read_bitmap(payloads[0], n, count), indices)
-        values, outs = on_device(gaussian((count,))), on_device(gaussian((1, n), 1)).repeat(2, 1)
+        values, outs = on_device(draw_gaussian((count,))), on_device(draw_gaussian((1, n), 1)).repeat(2, 1)
         found.add_at(indices, values, 0.3, outs[0])
         expected.add_at(indices, values, 0.3, outs[1])
         assert torch.equal(*outs)
@@ -307,7 +310,7 @@ def test_positions_are_written_and_read_as_by_the_reference(n: int, kept: int) -
 def test_random_subsets_are_those_of_the_reference(n: int, k: int) -> None:
     found, expected = both("randomk")
     device = torch.device(DEVICE)
-    assert torch.equal(found.subset(key(1).mix(), n, k, device), expected.subset(key(1).mix(), n, k, device))
+    assert torch.equal(found.subset(make_key(1).mix(), n, k, device), expected.subset(make_key(1).mix(), n, k, device))
 
 
 @pytest.mark.parametrize("count", [1, 4, 1000])
@@ -315,7 +318,7 @@ def test_samples_are_those_of_the_reference(count: int) -> None:
     found, expected = both("sampling")
     for size in (1, 700, 2**20 + 1):
         x = on_device(torch.arange(size, dtype=torch.float32))
-        assert torch.equal(found.sample(x, key(2).mix(), count), expected.sample(x, key(2).mix(), count))
+        assert torch.equal(found.sample(x, make_key(2).mix(), count), expected.sample(x, make_key(2).mix(), count))
 
 
 @pytest.mark.parametrize("values", ["normal", "equal", "sparse", "wide", "zeros"])
@@ -331,7 +334,7 @@ def test_statistics_of_exceedances_are_those_of_the_reference(values: str) -> No
 
 def test_products_of_many_chunks_are_taken_by_the_same_rule() -> None:
     found, expected = both("exceedances")
-    x = on_device(gaussian((90_000,)))
+    x = on_device(draw_gaussian((90_000,)))
     assert found.logarithms(x) == expected.logarithms(x)
 
 
@@ -370,7 +373,7 @@ def test_splits_and_draws_of_atomo_are_those_of_the_reference(values: str) -> No
         for threshold in (1, 0x3F000000, 0x7F800000):
             scale = torch.tensor(threshold, dtype=torch.int32).view(torch.float32).item()
             assert found.split_at(x, threshold) == expected.split_at(x, threshold)
-            drawn = [kernels.draw_kept(x, key(1).mix(), scale, threshold, 1.0) for kernels in (found, expected)]
+            drawn = [kernels.draw_kept(x, make_key(1).mix(), scale, threshold, 1.0) for kernels in (found, expected)]
             assert torch.equal(*drawn)
 
 
@@ -462,13 +465,13 @@ def started_kernels(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
             monkeypatch.setattr(module, "launch", noting(module.launch))
     for count, cases in ((300, TRITON_CASES), (4500, LONG_BUCKETS)):
         for name, options in cases:
-            compressor, x = build(name, **options), on_device(gaussian((count,)))
-            compressor.decompress(compressor.compress(x, key()), x, key())
+            compressor, x = build(name, **options), on_device(draw_gaussian((count,)))
+            compressor.decompress(compressor.compress(x, make_key()), x, make_key())
     MODULES["packing"].unpack_codes(MODULES["packing"].pack_codes(torch.ones(9, dtype=torch.int32), 3), 9, 3)
-    MODULES["sums"].moments(gaussian((5000,)))
-    MODULES["sampling"].sample(gaussian((50,)), key().mix(), 7)
-    MODULES["exceedances"].logarithms(gaussian((5000,)))
-    MODULES["exceedances"].moments_above(gaussian((5000,)), 0x3F000000, 0.5)
+    MODULES["sums"].moments(draw_gaussian((5000,)))
+    MODULES["sampling"].sample(draw_gaussian((50,)), make_key().mix(), 7)
+    MODULES["exceedances"].logarithms(draw_gaussian((5000,)))
+    MODULES["exceedances"].moments_above(draw_gaussian((5000,)), 0x3F000000, 0.5)
     found, kept = [], collections.Counter[str]()
     for one in started.values():
         kept[f"{one[0]}.{one[1]}"] += 1

@@ -12,7 +12,7 @@ import torch
 from compressors import Compressor, InvalidParameter, build, lazy
 from compressors.commands import single_worker
 from compressors.commands.bench_timing import Gradients, Worker
-from compressors.conformance.cases import every_compressor, fresh, gaussian, key
+from compressors.conformance.cases import draw_gaussian, every_compressor, make_key, renew
 from compressors.kernels import backend, buffers, warm_up
 from compressors.low_rank.linear_algebra import thin_products as products
 from compressors.policy.policy import Policy, Selector
@@ -25,22 +25,22 @@ KERNELS = Path(backend.__file__).parent
 def test_payloads_come_from_and_go_to_memory_of_another_device(
     compressor: Compressor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x = gaussian((24, 40))
-    expected = single_worker.encode(fresh(compressor), x, key())
+    x = draw_gaussian((24, 40))
+    expected = single_worker.encode(renew(compressor), x, make_key())
     mean = torch.zeros_like(x)
-    alone_there = fresh(compressor)
+    alone_there = renew(compressor)
     message = torch.full((compressor.payload_bound(x.shape) + 5,), 0xA5, dtype=torch.uint8)
     asked: list[torch.Tensor] = []
     monkeypatch.setattr(buffers, "is_on", lambda tensor, device: bool(asked.append(tensor)))
-    payload = single_worker.encode(alone_there, x, key(), message)
+    payload = single_worker.encode(alone_there, x, make_key(), message)
     assert torch.equal(payload, expected)
     assert payload.data_ptr() == message.data_ptr() and (message[len(payload) :] == 0xA5).all()
     assert any(tensor is message for tensor in asked)
     asked.clear()
-    alone_there.decompress_add(payload, mean, key())
+    alone_there.decompress_add(payload, mean, make_key())
     assert any(tensor is payload for tensor in asked)
     monkeypatch.undo()
-    assert torch.equal(mean, alone_there.decompress(payload, x, key()))
+    assert torch.equal(mean, alone_there.decompress(payload, x, make_key()))
 
 
 def test_what_is_elsewhere_is_copied_once() -> None:
@@ -86,7 +86,7 @@ def test_warm_up_loads_what_is_used(compressor: Compressor) -> None:
         warm_up.warm_up(compressor)
     with backend.record_used() as used:
         for shape in ((24, 40), (3000,)):
-            single_worker.quantise(compressor, gaussian(shape), key())
+            single_worker.quantise(compressor, draw_gaussian(shape), make_key())
     assert set(used) <= set(loaded) | {"spectral"}
 
 
@@ -145,7 +145,7 @@ def test_torch_rounds_alike_on_all_devices(compressor: Compressor) -> None:
         pytest.skip("a product of matrices has the sums of its library")
     with backend.use("torch"), Arithmetic() as arithmetic:
         for shape in ((24, 40), (3000,)):
-            single_worker.quantise(compressor, gaussian(shape), key())
+            single_worker.quantise(compressor, draw_gaussian(shape), make_key())
     assert arithmetic.found <= ({"sum"} if compressor.name in SUMS_FOR_NAN else set())
 
 

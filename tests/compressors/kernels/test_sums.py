@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from compressors.conformance.cases import gaussian
+from compressors.conformance.cases import draw_gaussian
 from compressors.kernels import backend
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 4095, 4096, 4097, 70_001])
 def test_kernel_and_reference_give_the_same_sums(count: int) -> None:
-    x = gaussian((count,))
+    x = draw_gaussian((count,))
     found = []
     for kernels in ("numba", "torch"):
         with backend.use(kernels):
@@ -23,13 +23,13 @@ def test_kernel_and_reference_give_the_same_sums(count: int) -> None:
 
 
 def test_totals_of_many_chunks_are_summed_by_the_same_rule() -> None:
-    x = gaussian((4096 * 4096 + 5,))
+    x = draw_gaussian((4096 * 4096 + 5,))
     with backend.use("torch"):
         plain = backend.load("sums", "cpu").moments(x)
     assert backend.load("sums", "cpu").moments(x) == plain
 
 
 def test_a_nan_is_seen() -> None:
-    x = gaussian((5000,))
+    x = draw_gaussian((5000,))
     x[4097] = math.nan
     assert all(math.isnan(value) for value in backend.load("sums", "cpu").moments(x))

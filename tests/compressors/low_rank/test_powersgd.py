@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from compressors import CorruptPayload, InvalidParameter, Key, build
 from compressors.base import Reduction, Sum
-from compressors.conformance.cases import gaussian, key
+from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.kernels import backend
 from compressors.low_rank.linear_algebra import thin_products as kernels
 from compressors.low_rank.powersgd import BatchedPowerSGD, PowerSGD
@@ -27,7 +27,7 @@ def together(
 ) -> tuple[list[list[Reduction]], list[int]]:
     """What the rounds give each worker for its gradients, and how many numbers each round has summed."""
     running = [
-        one.rounds([(g, key(step, worker=w, unit=unit)) for unit, g in enumerate(units)], w, len(workers))
+        one.rounds([(g, make_key(step, worker=w, unit=unit)) for unit, g in enumerate(units)], w, len(workers))
         for w, (one, units) in enumerate(zip(workers, gradients, strict=True))
     ]
     results: list[list[Reduction]] = []
@@ -56,8 +56,8 @@ def decoded(
     owns: list[torch.Tensor] = []
     for unit, (reduction, shape) in enumerate(zip(reductions, shapes, strict=True)):
         means.append(torch.zeros(shape))
-        compressor.decompress_add(reduction.mean, means[-1], key(step, unit=unit), reduction.weight)
-        owns.append(compressor.decompress(reduction.own, torch.zeros(shape), key(step, unit=unit)))
+        compressor.decompress_add(reduction.mean, means[-1], make_key(step, unit=unit), reduction.weight)
+        owns.append(compressor.decompress(reduction.own, torch.zeros(shape), make_key(step, unit=unit)))
     return means, owns
 
 
@@ -65,7 +65,7 @@ def local_gradients(workers: int, step: int, shapes: Sequence[tuple[int, ...]] =
     """A part that all workers share and that fades slowly from step to step, and noise."""
     return [
         [
-            gaussian(shape, unit) * 0.5 + gaussian(shape, 1000 * step + 100 * worker + unit)
+            draw_gaussian(shape, unit) * 0.5 + draw_gaussian(shape, 1000 * step + 100 * worker + unit)
             for unit, shape in enumerate(shapes)
         ]
         for worker in range(workers)
@@ -156,15 +156,15 @@ def test_what_is_lost_is_never_more_than_there_was(name: str, options: dict[str,
         torch.outer(left[0], right[0]),
         torch.outer(left[1], right[1]),  # orthogonal to the one before, and so to what is remembered
         torch.zeros(shape),
-        gaussian(shape),
-        gaussian(shape, 1) * torch.logspace(0, -20, 40),
+        draw_gaussian(shape),
+        draw_gaussian(shape, 1) * torch.logspace(0, -20, 40),
         torch.full(shape, math.nan),
         torch.ones(shape),
-        1e30 * torch.outer(left[2], right[2] - right[3]) + gaussian(shape, 2),
+        1e30 * torch.outer(left[2], right[2] - right[3]) + draw_gaussian(shape, 2),
     ]
     compressor = build(name, **options)
     for step, x in enumerate(steps):
-        lost = compressor.decompress(compressor.compress(x, key(step)), x, key(step)).double() - x.double()
+        lost = compressor.decompress(compressor.compress(x, make_key(step)), x, make_key(step)).double() - x.double()
         omega = compressor.law(shape).omega
         assert omega == 1.0
         if not x.isnan().any():
@@ -192,7 +192,7 @@ def test_all_units_travel_in_one_sum_per_round(iterations: int, expected: int) -
     assert sizes == [left + 7 + 1 + 12, right] + [left, right] * (iterations - 1)
     _, sizes = together([compressor], [[torch.zeros(5), torch.zeros(())]], 1)
     assert sizes == [6]
-    rounds = compressor.rounds([(torch.zeros(0, 3), key())], 0, 1)
+    rounds = compressor.rounds([(torch.zeros(0, 3), make_key())], 0, 1)
     with pytest.raises(StopIteration):
         next(rounds)
 
@@ -200,14 +200,14 @@ def test_all_units_travel_in_one_sum_per_round(iterations: int, expected: int) -
 def test_a_worker_alone_compresses_what_the_rounds_give() -> None:
     one, other = PowerSGD(), PowerSGD()
     for step in range(3):
-        g = gaussian((24, 40), step)
+        g = draw_gaussian((24, 40), step)
         [[reduction]], _ = together([one], [[g]], step)
-        assert torch.equal(reduction.mean, other.compress(g, key(step)))
+        assert torch.equal(reduction.mean, other.compress(g, make_key(step)))
 
 
 def test_threads_are_given_back_before_a_round() -> None:
     torch.set_num_threads(2)
-    rounds = PowerSGD().rounds([(gaussian((24, 40)), key())], 0, 1)
+    rounds = PowerSGD().rounds([(draw_gaussian((24, 40)), make_key())], 0, 1)
     for _ in range(2):
         next(rounds)
         assert torch.get_num_threads() == 2 and torch.is_grad_enabled()
@@ -217,8 +217,8 @@ def test_threads_are_given_back_before_a_round() -> None:
 
 
 def spectrum(rows: int, columns: int, sigma: torch.Tensor) -> torch.Tensor:
-    u, _ = torch.linalg.qr(gaussian((rows, len(sigma)), 1).double())
-    v, _ = torch.linalg.qr(gaussian((columns, len(sigma)), 2).double())
+    u, _ = torch.linalg.qr(draw_gaussian((rows, len(sigma)), 1).double())
+    v, _ = torch.linalg.qr(draw_gaussian((columns, len(sigma)), 2).double())
     return ((u * sigma.double()) @ v.T).float()
 
 
@@ -233,11 +233,11 @@ def test_the_warm_start_finds_the_best_approximation(rank: int) -> None:
     for one in (warm, cold):
         errors.append([])
         for step in range(40):
-            errors[-1].append(float((one.decompress(one.compress(m, key(step)), m, key(step)) - m).norm()))
+            errors[-1].append(float((one.decompress(one.compress(m, make_key(step)), m, make_key(step)) - m).norm()))
             assert errors[-1][-1] >= best * (1 - 1e-5)
     assert errors[0][-1] < best * 1.001
     assert errors[0][0] == errors[1][0] and min(errors[1]) > best * 1.005
-    assert float((many.decompress(many.compress(m, key()), m, key()) - m).norm()) < best * 1.001
+    assert float((many.decompress(many.compress(m, make_key()), m, make_key()) - m).norm()) < best * 1.001
 
 
 @pytest.mark.parametrize("orthogonalisation", ["gram_schmidt", "qr"])
@@ -248,7 +248,7 @@ def test_matrices_of_the_rank_arrive_exactly(rank: int, scale: float, orthogonal
     for true_rank in range(1, rank + 1):
         m = spectrum(40, 60, 1.0 + torch.arange(true_rank)) * scale
         for step in range(3):
-            sent = compressor.decompress(compressor.compress(m, key(step)), m, key(step))
+            sent = compressor.decompress(compressor.compress(m, make_key(step)), m, make_key(step))
             assert float(((sent - m) / scale).norm()) < 1e-5 * float((m / scale).norm())
 
 
@@ -256,7 +256,7 @@ def test_every_matrix_of_a_batch_is_normalised_by_itself() -> None:
     """Four gradients of rank 1 and one shape, of very different sizes, in one call: each arrives exactly."""
     shapes = [(32, 48)] * 4
     compressor = PowerSGD(rank=1)
-    g = [torch.outer(gaussian((32,), i), gaussian((48,), 9 + i)) * 10.0 ** (3 * i - 6) for i in range(4)]
+    g = [torch.outer(draw_gaussian((32,), i), draw_gaussian((48,), 9 + i)) * 10.0 ** (3 * i - 6) for i in range(4)]
     [reductions], _ = together([compressor], [g], 1)
     means, _ = decoded(compressor, reductions, shapes, 1)
     for mean, m in zip(means, g, strict=True):
@@ -270,7 +270,7 @@ def test_the_law_of_a_cold_start_is_tight() -> None:
     law = compressor.law((40, 40))
     assert law.delta == 0.1 and PowerSGD(rank=4).law((40, 40)).delta is None
     for step in range(20):
-        sent = compressor.decompress(compressor.compress(m, key(step)), m, key(step))
+        sent = compressor.decompress(compressor.compress(m, make_key(step)), m, make_key(step))
         assert float((sent - m).square().sum()) / 40 == pytest.approx(1 - law.delta, rel=1e-5)
 
 
@@ -299,18 +299,18 @@ def test_a_direction_that_is_lost_is_drawn_anew() -> None:
     compressor = PowerSGD(rank=2)
     one, two = spectrum(24, 40, torch.ones(1)), spectrum(24, 40, torch.tensor([1.0, 0.5]))
     one[:, 1:] = 0.0  # only the first column: then the rounding of M^T P has no other
-    compressor.compress(one, key(1))
+    compressor.compress(one, make_key(1))
     assert compressor.unit_tensors[0]["q"].count_nonzero() <= 2
-    compressor.decompress(compressor.compress(two, key(2)), two, key(2))
-    sent = compressor.decompress(compressor.compress(two, key(3)), two, key(3))
+    compressor.decompress(compressor.compress(two, make_key(2)), two, make_key(2))
+    sent = compressor.decompress(compressor.compress(two, make_key(3)), two, make_key(3))
     assert torch.allclose(sent, two, atol=1e-5)
 
 
 def test_another_shape_starts_anew() -> None:
     compressor = PowerSGD()
-    compressor.compress(gaussian((24, 40)), key(1))
-    other = gaussian((24, 50))
-    assert torch.equal(compressor.compress(other, key(2)), PowerSGD().compress(other, key(2)))
+    compressor.compress(draw_gaussian((24, 40)), make_key(1))
+    other = draw_gaussian((24, 50))
+    assert torch.equal(compressor.compress(other, make_key(2)), PowerSGD().compress(other, make_key(2)))
 
 
 # Error feedback
@@ -332,8 +332,8 @@ def test_nothing_is_lost_over_all_workers(error: str) -> None:
         results, _ = together(ranks, kept, step)
         for unit in range(len(SHAPES)):
             for worker, one in enumerate(ranks):
-                one.decompress_add(results[worker][unit].own, kept[worker][unit], key(step, unit=unit), -1.0)
-            ranks[0].decompress_add(results[0][unit].mean, arrived[unit], key(step), results[0][unit].weight)
+                one.decompress_add(results[worker][unit].own, kept[worker][unit], make_key(step, unit=unit), -1.0)
+            ranks[0].decompress_add(results[0][unit].mean, arrived[unit], make_key(step), results[0][unit].weight)
     for unit in range(len(SHAPES)):
         withheld = torch.stack([units[unit] for units in kept]).mean(0)
         assert torch.allclose(arrived[unit] + withheld, total[unit], atol=1e-4)
@@ -346,49 +346,49 @@ def test_nothing_is_lost_over_all_workers(error: str) -> None:
 def test_the_payload_is_p_and_then_q() -> None:
     m = torch.outer(torch.tensor([3.0, 0.0, -4.0, 0.0]), torch.tensor([1.0, 2.0, 0.0, 0.0, 0.0, 0.5]))
     compressor = PowerSGD(rank=1, min_compression_rate=1.0)
-    payload = compressor.compress(m, key())
+    payload = compressor.compress(m, make_key())
     p, q = payload.view(torch.float32)[:4], payload.view(torch.float32)[4:]
     sign = float(p[0].sign())
     assert torch.allclose(sign * p, torch.tensor([0.6, 0.0, -0.8, 0.0]))
     assert torch.allclose(sign * q, 5.0 * torch.tensor([1.0, 2.0, 0.0, 0.0, 0.0, 0.5]))
     ranks = PowerSGD(rank=3, min_compression_rate=1.0)
-    factors = ranks.compress(gaussian((24, 40)), key()).view(torch.float32)
+    factors = ranks.compress(draw_gaussian((24, 40)), make_key()).view(torch.float32)
     left, right = factors[:72].view(3, 24), factors[72:].view(3, 40)
     assert torch.allclose(left @ left.T, torch.eye(3), atol=1e-6)
-    assert torch.allclose(right, left @ gaussian((24, 40)), atol=1e-5)
+    assert torch.allclose(right, left @ draw_gaussian((24, 40)), atol=1e-5)
 
 
 def test_what_would_not_shrink_enough_is_dense() -> None:
     """(20, 30) at rank 3: 150 instead of 600 numbers, four times less."""
-    x = gaussian((20, 30))
+    x = draw_gaussian((20, 30))
     for rate, size in ((3.9, 150), (4.0, 600), (8.0, 600)):
         compressor = PowerSGD(rank=3, min_compression_rate=rate)
-        assert len(compressor.compress(x, key())) == compressor.payload_size((20, 30)) == 4 * size
-    assert torch.equal(compressor.decompress(compressor.compress(x, key()), x, key()), x)
+        assert len(compressor.compress(x, make_key())) == compressor.payload_size((20, 30)) == 4 * size
+    assert torch.equal(compressor.decompress(compressor.compress(x, make_key()), x, make_key()), x)
     assert compressor.law((20, 30)).delta == 1.0 and PowerSGD(rank=3).law((20, 30)).delta is None
 
 
 def test_steps_before_the_start_are_dense() -> None:
-    x = gaussian((24, 40))
+    x = draw_gaussian((24, 40))
     compressor = PowerSGD(start_step=3)
     assert compressor.payload_size(x.shape) is None and compressor.payload_bound(x.shape) == 4 * x.numel()
-    payloads = [compressor.compress(x, key(step)) for step in range(1, 5)]
+    payloads = [compressor.compress(x, make_key(step)) for step in range(1, 5)]
     assert [len(payload) for payload in payloads] == [3840, 3840, 512, 512]
-    assert torch.equal(compressor.decompress(payloads[1], x, key(2)), x)
+    assert torch.equal(compressor.decompress(payloads[1], x, make_key(2)), x)
     for payload, step in ((payloads[1], 3), (payloads[2], 2)):
         with pytest.raises(CorruptPayload):
-            compressor.decompress(payload, x, key(step))
+            compressor.decompress(payload, x, make_key(step))
     assert not compressor.unit_tensors or list(compressor.unit_tensors) == [0]
 
 
 def test_epsilon_is_added_to_the_norm() -> None:
-    m = gaussian((24, 40))
+    m = draw_gaussian((24, 40))
     q = first_q(Key(0, -1, 0, 0), 1, 40)
     norm = float((m.double() @ (q / q.norm())).norm())
     plain, damped = PowerSGD(rank=1), PowerSGD(rank=1, epsilon=2.0)
     factor = (norm / (norm + 2.0)) ** 2
-    expected = plain.decompress(plain.compress(m, key()), m, key()) * factor
-    assert torch.allclose(damped.decompress(damped.compress(m, key()), m, key()), expected, atol=1e-5)
+    expected = plain.decompress(plain.compress(m, make_key()), m, make_key()) * factor
+    assert torch.allclose(damped.decompress(damped.compress(m, make_key()), m, make_key()), expected, atol=1e-5)
     with pytest.raises(InvalidParameter, match="epsilon=2.0: valid is 0 with orthogonalisation=qr"):
         PowerSGD(epsilon=2.0, orthogonalisation="qr")
 
@@ -396,29 +396,29 @@ def test_epsilon_is_added_to_the_norm() -> None:
 @pytest.mark.parametrize("count", [60, 61, 71, 72, 1000])
 def test_a_batched_unit_is_a_padded_square(count: int) -> None:
     """72 elements are 8 rows of 9, and 61 7 rows of 8 and 5 elements: rows of nothing but padding don't travel."""
-    x = gaussian((count,))
+    x = draw_gaussian((count,))
     side = math.ceil(math.sqrt(count))
     batched, plain = BatchedPowerSGD(rank=1), PowerSGD(rank=1, min_compression_rate=1.0)
-    payload = batched.compress(x, key())
+    payload = batched.compress(x, make_key())
     rows = math.ceil(count / side)
     assert len(payload) == 4 * (rows + side) == batched.payload_size((count,))
     square = torch.zeros(side * side)
     square[:count] = x
     square = square.view(side, side)
-    expected = plain.decompress(plain.compress(square, key()), square, key()).view(-1)[:count]
-    assert torch.allclose(batched.decompress(payload, x, key()), expected, atol=1e-5)
+    expected = plain.decompress(plain.compress(square, make_key()), square, make_key()).view(-1)[:count]
+    assert torch.allclose(batched.decompress(payload, x, make_key()), expected, atol=1e-5)
     assert not BatchedPowerSGD.needs_matrix and PowerSGD.needs_matrix
 
 
 def test_the_first_q_is_the_same_on_all_workers_and_gaussian() -> None:
     """Moments of 200 000 numbers: each within 6 standard errors, once in 10^8 runs beyond."""
-    z = kernels.gaussian(key(3).mix(), 100, 2000, torch.device("cpu")).double()
+    z = kernels.gaussian(make_key(3).mix(), 100, 2000, torch.device("cpu")).double()
     for power, (mean, deviation) in enumerate([(0.0, 1.0), (1.0, 2**0.5), (0.0, 15**0.5), (3.0, 96**0.5)], start=1):
         assert abs(float(z.pow(power).mean()) - mean) < 6 * deviation / z.numel() ** 0.5
     assert float((z @ z.T / 2000 - torch.eye(100)).abs().max()) < 0.2
     one, other = PowerSGD(), PowerSGD()
-    x = gaussian((24, 40))
-    assert torch.equal(one.compress(x, key(worker=0)), other.compress(x, key(worker=5)))
+    x = draw_gaussian((24, 40))
+    assert torch.equal(one.compress(x, make_key(worker=0)), other.compress(x, make_key(worker=5)))
 
 
 # The arithmetic
@@ -430,7 +430,7 @@ def test_bases_are_orthonormal_and_span_the_same(
     rank: int, size: int, seed: int, scale: float, data: st.DataObject
 ) -> None:
     """Also of rows that are almost or altogether dependent, of zeros, and far from one in size."""
-    rows = gaussian((2, rank, size), seed) * scale
+    rows = draw_gaussian((2, rank, size), seed) * scale
     for row in range(1, rank):
         kind = data.draw(st.sampled_from(["free", "near", "same", "zero"]))
         if kind == "near":
@@ -453,7 +453,7 @@ def test_bases_are_orthonormal_and_span_the_same(
 @pytest.mark.parametrize("size", [5, 8, 255, 700])
 @pytest.mark.parametrize("scale", [1e-41, 1.0, 1e37])
 def test_bases_have_the_same_bits_in_kernels_and_plain_torch(size: int, scale: float) -> None:
-    rows = gaussian((3, 4, size)) * scale
+    rows = draw_gaussian((3, 4, size)) * scale
     rows[1, 2], rows[2, 3], rows[2, 1] = rows[1, 0], 0.0, math.nan
     found = []
     for choice in ("auto", "torch"):
@@ -471,7 +471,7 @@ def test_reflections_give_whole_bases_that_span_the_same(
     rank: int, more: int, seed: int, scale: float, data: st.DataObject
 ) -> None:
     """Orthonormal whatever the rows are, dependent ones and zeros included; square matrices, too."""
-    rows = gaussian((2, rank, rank + more), seed) * scale
+    rows = draw_gaussian((2, rank, rank + more), seed) * scale
     for row in range(rank):
         kind = data.draw(st.sampled_from(["free", "near", "same", "zero"]))
         if kind == "zero" or (kind != "free" and not row):
@@ -495,7 +495,7 @@ def test_reflections_have_the_same_bits_in_kernels_and_plain_torch(
 ) -> None:
     """And no linear algebra library has a part in them: each worker does them for itself, on whatever host."""
     monkeypatch.delattr(torch.linalg, "qr")
-    rows = gaussian((4, 4, size)) * scale
+    rows = draw_gaussian((4, 4, size)) * scale
     rows[1, 2], rows[2, 3], rows[2, 1], rows[3, 0] = rows[1, 0], 0.0, math.nan, 0.0
     found = []
     for choice in ("auto", "torch"):
@@ -511,10 +511,10 @@ def test_reflections_have_the_same_bits_in_kernels_and_plain_torch(
 @pytest.mark.parametrize("rank", [1, 2, 5])
 @pytest.mark.parametrize(("count", "columns"), [(600, 30), (601, 30), (29, 30), (5000, 1100), (7 * 2300 + 1200, 2300)])
 def test_kernels_and_libraries_multiply_alike(rank: int, count: int, columns: int) -> None:
-    x = gaussian((count,))
+    x = draw_gaussian((count,))
     rows = -(-count // columns)  # the last one incomplete, or even the only one
     matrix = torch.nn.functional.pad(x, (0, rows * columns - count)).view(rows, columns).double()
-    left, right = gaussian((rank, rows), 1), gaussian((rank, columns), 2)
+    left, right = draw_gaussian((rank, rows), 1), draw_gaussian((rank, columns), 2)
     for products in (kernels.Library, kernels.products(x.device)):
         out = torch.empty(rank, rows)
         products.multiply_left(x, right, out)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from compressors import CorruptPayload, build
-from compressors.conformance.cases import critical_z, gaussian, key
+from compressors.conformance.cases import compute_critical_z, draw_gaussian, make_key
 from compressors.low_rank.qsvd import QSVD
 from compressors.low_rank.svd import SVD
 
@@ -23,12 +23,12 @@ def test_the_payload_is_made_of_those_of_the_scheme(scheme: str) -> None:
     coder = build("terngrad", clip=0, bucket_size=40) if scheme == "terngrad" else build("qsgd", levels=1)
     assert compressor.coder == coder
     rows, columns = 60, 90
-    x = gaussian((rows, columns))
+    x = draw_gaussian((rows, columns))
     of_left, of_right = coder.payload_bound((rows,)), coder.payload_bound((columns,))
     seen = set()
     for step in range(20):
-        payload = compressor.compress(x, key(step))
-        exact = SVD(budget=2.0).compress(x, key(step))
+        payload = compressor.compress(x, make_key(step))
+        exact = SVD(budget=2.0).compress(x, make_key(step))
         atoms = len(exact) // (4 * (rows + columns))
         seen.add(atoms)
         assert len(payload) == atoms * (4 + of_left + of_right), "as many atoms as svd draws"
@@ -38,15 +38,15 @@ def test_the_payload_is_made_of_those_of_the_scheme(scheme: str) -> None:
         for atom, part in enumerate(payload.view(atoms, -1) if atoms else []):
             size = float(part[:4].clone().view(torch.float32))
             assert size == pytest.approx(float(right[atom].norm()), rel=1e-5)
-            u = coder.decompress(part[4 : 4 + of_left], torch.zeros(rows), key())
-            v = coder.decompress(part[4 + of_left :], torch.zeros(columns), key())
+            u = coder.decompress(part[4 : 4 + of_left], torch.zeros(rows), make_key())
+            v = coder.decompress(part[4 + of_left :], torch.zeros(columns), make_key())
             # every element is rounded to one of the two levels around it
             step_u = u.abs().max() if scheme == "qsgd" else 1.0
             assert (u - left[atom]).abs().max() <= step_u * 1.00001
             assert ((u == 0) | (u.sign() == left[atom].sign())).all()
             assert ((v == 0) | (v.sign() == right[atom].sign())).all()
             expected += size * torch.outer(u, v)
-        assert torch.allclose(compressor.decompress(payload, x, key(step)), expected, atol=1e-4)
+        assert torch.allclose(compressor.decompress(payload, x, make_key(step)), expected, atol=1e-4)
     assert len(seen) > 2
 
 
@@ -54,17 +54,20 @@ def test_the_payload_is_made_of_those_of_the_scheme(scheme: str) -> None:
 def test_both_sides_are_rounded_independently(scheme: str) -> None:
     """A symmetric matrix of rank 1 has the same vector on both sides; rounded by the same draws, the mean of
     its trace would be too large by the variance. z-test over 1500 draws."""
-    u = torch.nn.functional.normalize(gaussian((50,)), dim=0)
+    u = torch.nn.functional.normalize(draw_gaussian((50,)), dim=0)
     x = torch.outer(u, u)
     compressor = QSVD(rank=1, scheme=scheme, **SCHEMES[scheme])
     traces = torch.stack(
-        [compressor.decompress(compressor.compress(x, key(step)), x, key(step)).trace() for step in range(1500)]
+        [
+            compressor.decompress(compressor.compress(x, make_key(step)), x, make_key(step)).trace()
+            for step in range(1500)
+        ]
     ).double()
     z = (traces.mean() - x.trace()) / traces.std() * math.sqrt(1500)
-    assert abs(z) < critical_z(2)
+    assert abs(z) < compute_critical_z(2)
     alike = compressor.coder
     squares = torch.stack(
-        [alike.decompress(alike.compress(u, key(step)), u, key(step)).square().sum() for step in range(100)]
+        [alike.decompress(alike.compress(u, make_key(step)), u, make_key(step)).square().sum() for step in range(100)]
     )
     assert squares.mean() - 1 > 5 * traces.std() / math.sqrt(1500), "the test sees a dependence"
 
@@ -73,24 +76,24 @@ def test_both_sides_are_rounded_independently(scheme: str) -> None:
 @pytest.mark.parametrize("shape", [(500,), (1, 500), (4, 5), (7, 2, 2)], ids=str)
 def test_what_atoms_would_not_shrink_is_quantised_as_it_is(scheme: str, shape: tuple[int, ...]) -> None:
     compressor = QSVD(scheme=scheme)
-    x = gaussian(shape)
+    x = draw_gaussian(shape)
     coder = compressor.coder
-    assert torch.equal(compressor.compress(x, key(3)), coder.compress(x, key(3)))
+    assert torch.equal(compressor.compress(x, make_key(3)), coder.compress(x, make_key(3)))
     assert compressor.payload_size(shape) == coder.payload_size(shape)
     assert compressor.law(shape) == coder.law(shape)
 
 
 def test_a_draw_of_too_many_atoms_has_its_product_quantised() -> None:
     """All singular values are equal: about half of the draws are not worth it."""
-    x, _ = torch.linalg.qr(gaussian((60, 60)))
+    x, _ = torch.linalg.qr(draw_gaussian((60, 60)))
     compressor = QSVD(budget=23.0, levels=127)
     each = 4 + 2 * compressor.coder.payload_bound((60,))
     whole = compressor.coder.payload_bound(x.shape)
-    lengths = {len(compressor.compress(x, key(step))) for step in range(40)}
+    lengths = {len(compressor.compress(x, make_key(step))) for step in range(40)}
     assert whole in lengths and max(lengths) == whole
     assert all(size % each == 0 for size in lengths - {whole}) and len(lengths) > 2
-    step = next(step for step in range(40) if len(compressor.compress(x, key(step))) == whole)
-    sent = compressor.decompress(compressor.compress(x, key(step)), x, key(step))
+    step = next(step for step in range(40) if len(compressor.compress(x, make_key(step))) == whole)
+    sent = compressor.decompress(compressor.compress(x, make_key(step)), x, make_key(step))
     # a projection times 60 / 23, in steps of a 127th of the largest element
     values = torch.linalg.svdvals(sent.double()) * 23 / 60
     atoms = int((values > 0.5).sum())
@@ -112,28 +115,28 @@ def test_the_law_multiplies_the_three_variances() -> None:
 @every_scheme
 def test_nan_reaches_every_element(scheme: str) -> None:
     for shape in ((60, 90), (90, 6, 3, 3)):
-        x = gaussian(shape)
+        x = draw_gaussian(shape)
         x.view(-1)[5] = math.inf
         compressor = QSVD(scheme=scheme)
-        assert compressor.decompress(compressor.compress(x, key()), x, key()).isnan().all()
+        assert compressor.decompress(compressor.compress(x, make_key()), x, make_key()).isnan().all()
 
 
 def test_corrupt_payloads_are_refused() -> None:
     compressor = QSVD(budget=2.0)
-    x = gaussian((60, 90))
-    step = next(step for step in range(20) if len(compressor.compress(x, key(step))))
-    payload = compressor.compress(x, key(step))
+    x = draw_gaussian((60, 90))
+    step = next(step for step in range(20) if len(compressor.compress(x, make_key(step))))
+    payload = compressor.compress(x, make_key(step))
     for wrong_size in (-1.0, math.inf, -math.inf):
         wrong = payload.clone()
         wrong[:4] = torch.tensor([wrong_size]).view(torch.uint8)
         with pytest.raises(CorruptPayload, match="size"):
-            compressor.decompress(wrong, x, key())
+            compressor.decompress(wrong, x, make_key())
     wrong = payload.clone()
     wrong[8] = 0xFF  # a code of 15 where 14 is the largest
     with pytest.raises(CorruptPayload):
-        compressor.decompress(wrong, x, key())
+        compressor.decompress(wrong, x, make_key())
     with pytest.raises(CorruptPayload, match="no number of atoms"):
-        compressor.decompress(payload[:-1], x, key())
+        compressor.decompress(payload[:-1], x, make_key())
 
 
 def test_options_that_only_concern_the_draw_are_those_of_svd() -> None:

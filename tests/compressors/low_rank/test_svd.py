@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, build
-from compressors.conformance.cases import critical_z, gaussian, key
+from compressors.conformance.cases import compute_critical_z, draw_gaussian, make_key
 from compressors.kernels import backend
 from compressors.kernels.warm_up import warm_up
 from compressors.low_rank.linear_algebra import gram_matrix, gram_svd, tridiagonal
@@ -27,8 +27,8 @@ SHAPES = [(1, 1), (3, 200), (40, 40), (64, 150), (65, 150), (100, 260), (130, 13
 def with_spectrum(shape: tuple[int, int], sigma: torch.Tensor, seed: int = 0) -> torch.Tensor:
     """A float32 matrix with these singular values, up to rounding."""
     rows, columns = shape
-    u, _ = torch.linalg.qr(gaussian((rows, len(sigma)), seed).double())
-    v, _ = torch.linalg.qr(gaussian((columns, len(sigma)), seed + 1).double())
+    u, _ = torch.linalg.qr(draw_gaussian((rows, len(sigma)), seed).double())
+    v, _ = torch.linalg.qr(draw_gaussian((columns, len(sigma)), seed + 1).double())
     return ((u * sigma.double()) @ v.T).float()
 
 
@@ -91,7 +91,7 @@ def test_truncation_is_the_best_of_its_rank(shape: tuple[int, int], spectrum: st
         a = with_spectrum(shape, spectra(shape[0])[spectrum])
         a = a.T.contiguous() if transposed else a
         compressor = TruncatedSVD(rank=rank)
-        sent = compressor.decompress(compressor.compress(a, key()), a, key())
+        sent = compressor.decompress(compressor.compress(a, make_key()), a, make_key())
         error = float(torch.linalg.norm(a.double() - sent.double()))
         sigma = torch.linalg.svdvals(a.double())
         best = float(torch.linalg.norm(sigma[rank:])) if rank * sum(shape) < math.prod(shape) else 0.0
@@ -138,7 +138,7 @@ def test_kernels_torch_leaves_matrices_of_any_size_to_lapack(name: str, monkeypa
     def sent(kernels: str) -> tuple[torch.Tensor, str]:
         with backend.record_used() as used, backend.use(kernels):
             warm_up(compressor)
-            found = [compressor.decompress(compressor.compress(x, key()), x, key()) for x in (a, a[:8])]
+            found = [compressor.decompress(compressor.compress(x, make_key()), x, make_key()) for x in (a, a[:8])]
         return found[0], used["spectral"]
 
     (fast, by_numba), (plain, by_torch) = sent("auto"), sent("torch")
@@ -176,18 +176,20 @@ def test_a_failing_eigensolver_is_replaced(monkeypatch: pytest.MonkeyPatch, fail
             raise torch.linalg.LinAlgError("did not converge")
         return torch.full(matrix.shape[:1], math.nan), matrix
 
-    a = gaussian((rows, 120))
+    a = draw_gaussian((rows, 120))
     for compressor in (TruncatedSVD(), SVD(budget=20.0)):
-        expected = compressor.decompress(compressor.compress(a, key()), a, key())
+        expected = compressor.decompress(compressor.compress(a, make_key()), a, make_key())
         with monkeypatch.context() as patch:
             patch.setattr(torch.linalg, "eigh", eigh)
             patch.setattr(tridiagonal, "make_tridiagonal", lambda matrix, **options: None)
-            assert torch.allclose(compressor.decompress(compressor.compress(a, key()), a, key()), expected, atol=1e-3)
+            assert torch.allclose(
+                compressor.decompress(compressor.compress(a, make_key()), a, make_key()), expected, atol=1e-3
+            )
 
 
 @pytest.mark.parametrize("rows", [1, 31, 32, 33, 100, 129])
 def test_half_a_gram_matrix_is_enough(rows: int) -> None:
-    a = gaussian((rows, 150)).double()
+    a = draw_gaussian((rows, 150)).double()
     assert torch.allclose(gram_matrix.gram(a).tril(), (a @ a.T).tril())
 
 
@@ -197,7 +199,7 @@ def test_half_a_gram_matrix_is_enough(rows: int) -> None:
 def symmetric(kind: str, count: int) -> torch.Tensor:
     """Positive semi-definite matrices with many, few or no equal eigenvalues."""
     index = torch.arange(count, dtype=torch.float64)
-    basis, _ = torch.linalg.qr(gaussian((count, count)).double())
+    basis, _ = torch.linalg.qr(draw_gaussian((count, count)).double())
     values = {
         "identity": torch.ones(count),
         "diagonal": 1 + index,
@@ -282,8 +284,8 @@ def test_the_number_of_atoms_is_the_budget(budget: float) -> None:
     shape = (50, 60)
     x = with_spectrum(shape, torch.from_numpy(1 / (1.0 + np.arange(50))))
     compressor = SVD(budget=budget)
-    atoms = np.array([len(compressor.compress(x, key(step))) / 4 / sum(shape) for step in range(600)])
-    assert abs(atoms.mean() - budget) < critical_z(3) * math.sqrt((p * (1 - p)).sum() / 600)
+    atoms = np.array([len(compressor.compress(x, make_key(step))) / 4 / sum(shape) for step in range(600)])
+    assert abs(atoms.mean() - budget) < compute_critical_z(3) * math.sqrt((p * (1 - p)).sum() / 600)
 
 
 # Payloads
@@ -296,9 +298,9 @@ def test_a_draw_that_is_larger_than_the_matrix_is_sent_dense() -> None:
     compressor = SVD(budget=5.9)
     dense = 0
     for step in range(60):
-        payload = compressor.compress(x, key(step))
+        payload = compressor.compress(x, make_key(step))
         assert len(payload) <= compressor.payload_bound(shape) == 4 * 144
-        sent = compressor.decompress(payload, x, key())
+        sent = compressor.decompress(payload, x, make_key())
         # All sigma are 1 and all p are 5.9 / 12: what arrives is a projection, times 12 / 5.9.
         values = torch.linalg.svdvals(sent.double()) * 5.9 / 12
         atoms = int((values > 0.5).sum())
@@ -318,26 +320,26 @@ def test_what_factors_would_not_shrink_is_sent_dense(shape: tuple[int, ...], opt
         if "budget" in options and method is TruncatedSVD:
             continue
         compressor: Spectral = method(**options)  # type: ignore[arg-type]
-        x = gaussian(shape)
+        x = draw_gaussian(shape)
         assert compressor.payload_size(shape) == 4 * x.numel()
-        assert torch.equal(compressor.decompress(compressor.compress(x, key()), x, key()), x)
+        assert torch.equal(compressor.decompress(compressor.compress(x, make_key()), x, make_key()), x)
 
 
 def test_the_first_dimension_is_the_rows() -> None:
     compressor = TruncatedSVD(rank=2)
-    x = gaussian((30, 4, 3, 3))
-    assert len(compressor.compress(x, key())) == 4 * 2 * (30 + 36)
-    sent = compressor.decompress(compressor.compress(x, key()), x, key())
+    x = draw_gaussian((30, 4, 3, 3))
+    assert len(compressor.compress(x, make_key())) == 4 * 2 * (30 + 36)
+    sent = compressor.decompress(compressor.compress(x, make_key()), x, make_key())
     assert torch.linalg.matrix_rank(sent.view(30, 36)) == 2
 
 
 @pytest.mark.parametrize("compressor", [SVD(), TruncatedSVD()], ids=["svd", "truncated_svd"])
 def test_nan_reaches_every_element(compressor: Spectral) -> None:
     for bad in (math.nan, math.inf):
-        x = gaussian((100, 80))
+        x = draw_gaussian((100, 80))
         x[3, 4] = bad
-        payload = compressor.compress(x, key())
-        assert compressor.decompress(payload, x, key()).isnan().all()
+        payload = compressor.compress(x, make_key())
+        assert compressor.decompress(payload, x, make_key()).isnan().all()
         assert compressor.payload_size(x.shape) in (None, len(payload))
 
 
@@ -347,12 +349,12 @@ def test_lengths_that_are_no_number_of_atoms_raise() -> None:
     for size in (1, 4, 199, 201, 196, 4 * 600 + 4, 200 * 12, 200 * 13):
         valid = size in (200 * 12,)  # 12 atoms are exactly the dense size, and read as dense
         if valid:
-            compressor.decompress(torch.zeros(size, dtype=torch.uint8), like, key())
+            compressor.decompress(torch.zeros(size, dtype=torch.uint8), like, make_key())
         else:
             with pytest.raises(CorruptPayload):
-                compressor.decompress(torch.zeros(size, dtype=torch.uint8), like, key())
+                compressor.decompress(torch.zeros(size, dtype=torch.uint8), like, make_key())
     for atoms in range(12):
-        compressor.decompress(torch.zeros(200 * atoms, dtype=torch.uint8), like, key())
+        compressor.decompress(torch.zeros(200 * atoms, dtype=torch.uint8), like, make_key())
 
 
 def test_only_the_draw_is_unbiased() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, InvalidParameter, Key, build, memories
-from compressors.conformance.cases import every_compressor, fresh, gaussian, in_turn, key
+from compressors.conformance.cases import draw_gaussian, every_compressor, in_turn, make_key, renew
 from compressors.kernels.reference import sums
 from compressors.memories.base import Memory, UnitMemory
 from compressors.quantisation.floats import NoCompression
@@ -32,7 +32,7 @@ def step(
     if lr is not None:
         kept.begin(lr, 1, lambda: float(gradient.norm()))
     x = kept.compensate(unit, gradient)
-    one = key(number, unit=unit)
+    one = make_key(number, unit=unit)
     payload = compressor.compress(x, one)
     sent = compressor.decompress(payload, x, one).clone()
     kept.update(one, x, payload, compressor)
@@ -73,12 +73,12 @@ def test_the_gradient_is_only_read_and_not_kept(name: str, compressor: Compresso
     flat = torch.zeros(7 + math.prod(SHAPE))
     view = flat[7:].view(SHAPE)
     shared, apart = memories.build(name), memories.build(name)
-    first, second = fresh(compressor), fresh(compressor)
+    first, second = renew(compressor), renew(compressor)
     for number in range(4):
-        view.copy_(gaussian(SHAPE, number))
+        view.copy_(draw_gaussian(SHAPE, number))
         sent = step(shared, first, view, number)
-        assert torch.equal(view, gaussian(SHAPE, number))
-        assert torch.equal(sent, step(apart, second, gaussian(SHAPE, number), number))
+        assert torch.equal(view, draw_gaussian(SHAPE, number))
+        assert torch.equal(sent, step(apart, second, draw_gaussian(SHAPE, number), number))
         flat.fill_(math.nan)
     assert shared.norm() == apart.norm()
 
@@ -89,13 +89,13 @@ def test_the_state_can_be_saved_in_the_middle_of_a_run(name: str) -> None:
     first, second = memories.build(name), memories.build(name)
     for number in range(3):
         for unit in range(2):
-            step(first, compressor, gaussian(SHAPE, number), number, unit)
+            step(first, compressor, draw_gaussian(SHAPE, number), number, unit)
     state = first.state_dict()
     frozen = {unit: {name: kept.clone() for name, kept in named.items()} for unit, named in state.items()}
     second.load_state_dict(state)
     assert second.norm() == first.norm()
     for unit in range(2):
-        x = gaussian(SHAPE, 3)
+        x = draw_gaussian(SHAPE, 3)
         assert torch.equal(step(first, compressor, x, 3, unit), step(second, compressor, x, 3, unit))
     assert all(torch.equal(state[unit][name], kept) for unit, named in frozen.items() for name, kept in named.items())
     with pytest.raises(ValueError, match="nonsense"):
@@ -109,7 +109,7 @@ def test_the_state_can_be_saved_in_the_middle_of_a_run(name: str) -> None:
         (None, "but was given (nothing|a NoneType)$"),
         ([1], "but was given a list$"),
         ({"0": None}, "but was given (nothing for unit 0|the keys .'0'.)"),
-        ({0: {}}, "but was given the key(s \\['0'\\]| 0, which is not a unit's number)"),
+        ({0: {}}, "but was given the make_key(s \\['0'\\]| 0, which is not a unit's number)"),
         ({"-1": {}}, "but was given the key"),
         ({"0": {"elsewhere": torch.zeros(2)}}, "but was given (elsewhere for unit 0|the keys)"),
         ({"0": {"residual": None, "lr": 1.0, "momentum": 3, "estimate": 1, "difference": 2}}, "but was given"),
@@ -118,7 +118,7 @@ def test_the_state_can_be_saved_in_the_middle_of_a_run(name: str) -> None:
 )
 def test_what_is_no_state_is_refused_and_changes_nothing(name: str, state: object, message: str) -> None:
     kept = memories.build(name)
-    step(kept, build("qsgd", levels=1), gaussian(SHAPE), 0)
+    step(kept, build("qsgd", levels=1), draw_gaussian(SHAPE), 0)
     before = kept.state_dict()
     with pytest.raises(ValueError, match=rf"^memory {name} keeps .*{message}"):
         kept.load_state_dict(state)  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_what_is_no_state_is_refused_and_changes_nothing(name: str, state: objec
 @every_keeping_memory
 def test_tensors_have_to_be_tensors(name: str) -> None:
     kept = memories.build(name)
-    step(kept, build("qsgd", levels=1), gaussian(SHAPE), 0)
+    step(kept, build("qsgd", levels=1), draw_gaussian(SHAPE), 0)
     for value, words in ((None, "nothing"), (1.5, "a float"), ([1.0], "a list")):
         state = kept.state_dict()
         state["0"][kept.withheld] = value  # type: ignore[attr-defined]
@@ -142,7 +142,7 @@ def test_tensors_have_to_be_tensors(name: str) -> None:
 def test_the_state_of_another_memory_is_refused(name: str) -> None:
     for other in memories.REGISTRY:
         theirs = memories.build(other)
-        step(theirs, build("qsgd", levels=1), gaussian(SHAPE), 0)
+        step(theirs, build("qsgd", levels=1), draw_gaussian(SHAPE), 0)
         state = theirs.state_dict()
         if other not in (name, "none"):
             with pytest.raises(
@@ -175,7 +175,7 @@ def test_unknown_names_are_answered_with_the_known_ones() -> None:
 
 def test_no_memory_passes_the_gradient_on() -> None:
     kept = memories.build("none")
-    g = gaussian(SHAPE)
+    g = draw_gaussian(SHAPE)
     assert kept.compensate(0, g) is g
     assert kept.norm() == 0.0 and kept.state_dict() == {}
     with pytest.raises(ValueError, match="stray"):
@@ -193,13 +193,13 @@ def test_the_residual_follows_its_definition(beta: float, gamma: float, count: i
     kept = memories.build("residual", beta=beta, gamma=gamma)
     e = torch.zeros(count)
     for number in range(4):
-        g = gaussian((count,), seed + number)
+        g = draw_gaussian((count,), seed + number)
         x = kept.compensate(0, g)
         p = x.clone()
         assert torch.allclose(p, beta * e + gamma * g, atol=1e-5)
-        payload = compressor.compress(x, key(number))
-        kept.update(key(number), x, payload, compressor)
-        e = p - compressor.decompress(payload, p, key(number))
+        payload = compressor.compress(x, make_key(number))
+        kept.update(make_key(number), x, payload, compressor)
+        e = p - compressor.decompress(payload, p, make_key(number))
         assert torch.allclose(kept.state_dict()["0"]["residual"], e, atol=1e-5)
         assert kept.norm() == pytest.approx(float(e.norm()), abs=1e-5)
 
@@ -209,7 +209,7 @@ def test_what_was_sent_and_what_is_kept_is_everything(compressor: Compressor) ->
     kept = memories.build("residual")
     total, sent = torch.zeros(SHAPE).double(), torch.zeros(SHAPE).double()
     for number in range(10):
-        g = gaussian(SHAPE, number)
+        g = draw_gaussian(SHAPE, number)
         total += g
         sent += step(kept, compressor, g, number)
     residual = kept.state_dict().get("0", {"residual": torch.zeros(SHAPE)})["residual"]
@@ -219,7 +219,7 @@ def test_what_was_sent_and_what_is_kept_is_everything(compressor: Compressor) ->
 def test_a_biased_compressor_reaches_the_mean_with_a_residual() -> None:
     """The point of error feedback: the mean of what truncation sends tends to the gradient, as 1 / steps."""
     compressor = build("truncated_svd", rank=1)
-    g = gaussian(SHAPE)
+    g = draw_gaussian(SHAPE)
     errors = {}
     for name in ("none", "residual"):
         kept = memories.build(name)
@@ -234,7 +234,7 @@ def test_units_are_kept_apart_and_counted_together() -> None:
     both, one, two = memories.build("residual"), memories.build("residual"), memories.build("residual")
     for number in range(3):
         for unit, alone in ((1, one), (2, two)):
-            g = gaussian((100 * unit,), number)
+            g = draw_gaussian((100 * unit,), number)
             assert torch.equal(step(both, compressor, g, number, unit), step(alone, compressor, g, number, unit))
     assert both.norm() == pytest.approx(math.hypot(one.norm(), two.norm()))
 
@@ -243,32 +243,32 @@ def test_units_are_kept_apart_and_counted_together() -> None:
 def test_what_is_sent_exactly_costs_a_residual_nothing(name: str) -> None:
     """No tensor is kept for such a unit; one that was kept is sent, and is gone."""
     kept, exact = memories.build(name), build("none")
-    g = gaussian(SHAPE)
+    g = draw_gaussian(SHAPE)
     for number in range(2):
         x = kept.compensate(0, g, lossless=True)
         assert x is g or x.data_ptr() == g.data_ptr()
-        kept.update(key(number), x, exact.compress(x, key(number)), exact)
+        kept.update(make_key(number), x, exact.compress(x, make_key(number)), exact)
         assert kept.state_dict() == {}
     sent = step(kept, Largest(), g, 2)
     assert kept.norm() > 0.0
     x = kept.compensate(0, g, lossless=True)
     assert torch.equal(x, g - sent + g)
-    kept.update(key(3), x, exact.compress(x, key(3)), exact)
+    kept.update(make_key(3), x, exact.compress(x, make_key(3)), exact)
     assert kept.state_dict() == {} and kept.norm() == 0.0
     assert torch.equal(kept.compensate(0, g), g)
 
 
 def test_what_is_sent_exactly_has_its_weight() -> None:
     kept = memories.build("residual", gamma=0.5)
-    assert torch.equal(kept.compensate(0, gaussian(SHAPE), lossless=True), 0.5 * gaussian(SHAPE))
+    assert torch.equal(kept.compensate(0, draw_gaussian(SHAPE), lossless=True), 0.5 * draw_gaussian(SHAPE))
 
 
 @pytest.mark.parametrize("name", ["residual", "scaled_residual"])
 def test_float64_is_not_sent_exactly(name: str) -> None:
     kept, exact = memories.build(name), build("none")
-    g = gaussian(SHAPE).double() * (1.0 + 1e-12)
+    g = draw_gaussian(SHAPE).double() * (1.0 + 1e-12)
     x = kept.compensate(0, g, lossless=True)
-    kept.update(key(), x, exact.compress(x, key()), exact)
+    kept.update(make_key(), x, exact.compress(x, make_key()), exact)
     assert 0.0 < kept.norm() == pytest.approx(float((g - g.float().double()).norm()), rel=1e-9)
 
 
@@ -280,7 +280,7 @@ def test_float64_is_not_sent_exactly(name: str) -> None:
 def test_half_gradients_are_kept_in_float32(name: str, dtype: torch.dtype) -> None:
     kept, exact = memories.build(name), memories.build(name)
     for number in range(2):
-        g = gaussian(SHAPE, number).to(dtype)
+        g = draw_gaussian(SHAPE, number).to(dtype)
         x = kept.compensate(0, g)
         assert x.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
         assert torch.allclose(x, exact.compensate(0, g.double()).to(x.dtype))
@@ -297,7 +297,7 @@ def test_a_unit_keeps_its_shape(name: str) -> None:
 @every_keeping_memory
 def test_a_nan_is_seen(name: str) -> None:
     kept = memories.build(name)
-    g = gaussian(SHAPE)
+    g = draw_gaussian(SHAPE)
     g[0, 0] = math.nan
     step(kept, build("qsgd"), g, 0)
     assert math.isnan(kept.norm())
@@ -307,13 +307,13 @@ def test_a_nan_is_seen(name: str) -> None:
 def test_nothing_is_withheld_of_what_is_sent_exactly(name: str) -> None:
     kept = memories.build(name)
     for number in range(4):
-        g = gaussian(SHAPE, number)
+        g = draw_gaussian(SHAPE, number)
         x = kept.compensate(0, g, lossless=True)
         if name != "dgc":
-            expected = g - (gaussian(SHAPE, number - 1) if name == "ef21" and number else 0)
+            expected = g - (draw_gaussian(SHAPE, number - 1) if name == "ef21" and number else 0)
             assert torch.allclose(x, expected, atol=1e-6)
-        payload = build("none").compress(x, key(number))
-        kept.update(key(number), x, payload, build("none"))
+        payload = build("none").compress(x, make_key(number))
+        kept.update(make_key(number), x, payload, build("none"))
         assert kept.norm() < 1e-5
 
 
@@ -331,11 +331,11 @@ def test_the_scaled_residual_follows_its_definition(lrs: list[float], count: int
     e, before = torch.zeros(count).double(), 1.0
     moved, total = torch.zeros(count).double(), torch.zeros(count).double()
     for number, lr in enumerate(lrs):
-        g = gaussian((count,), seed + number)
+        g = draw_gaussian((count,), seed + number)
         sent = step(kept, compressor, g, number, lr=lr).double()
         moved, total = moved + lr * sent, total + lr * g.double()
         if lr == 0.0:
-            assert torch.equal(sent.float(), compressor.decompress(compressor.compress(g, key()), g, key()))
+            assert torch.equal(sent.float(), compressor.decompress(compressor.compress(g, make_key()), g, make_key()))
             continue
         p = before / lr * e + g.double()
         e, before = p - sent, lr
@@ -348,7 +348,7 @@ def test_the_scaled_residual_follows_its_definition(lrs: list[float], count: int
 def test_with_a_constant_rate_the_scaled_residual_is_the_residual() -> None:
     scaled, plain, silent = (memories.build(name) for name in ("scaled_residual", "residual", "scaled_residual"))
     for number in range(5):
-        g = gaussian(SHAPE, number)
+        g = draw_gaussian(SHAPE, number)
         expected = step(plain, Largest(), g, number)
         assert torch.equal(step(scaled, Largest(), g, number, lr=0.3), expected)
         assert torch.equal(step(silent, Largest(), g, number), expected)
@@ -356,9 +356,9 @@ def test_with_a_constant_rate_the_scaled_residual_is_the_residual() -> None:
 
 def test_the_rate_of_the_residual_is_saved_with_it() -> None:
     first, second = memories.build("scaled_residual"), memories.build("scaled_residual")
-    step(first, Largest(), gaussian(SHAPE), 0, lr=0.5)
+    step(first, Largest(), draw_gaussian(SHAPE), 0, lr=0.5)
     second.load_state_dict(first.state_dict())
-    g = gaussian(SHAPE, 1)
+    g = draw_gaussian(SHAPE, 1)
     assert torch.equal(step(first, Largest(), g, 1, lr=0.1), step(second, Largest(), g, 1, lr=0.1))
 
 
@@ -373,10 +373,10 @@ def test_ef21_follows_its_definition(workers: int, count: int, seed: int) -> Non
     of_workers = [memories.build("ef21") for _ in range(workers)]
     h = torch.zeros(workers, count)
     for number in range(4):
-        gradients = [gaussian((count,), seed + 10 * number + worker) for worker in range(workers)]
+        gradients = [draw_gaussian((count,), seed + 10 * number + worker) for worker in range(workers)]
         sent = []
         for worker, (kept, g) in enumerate(zip(of_workers, gradients, strict=True)):
-            one = key(number, worker=worker)
+            one = make_key(number, worker=worker)
             x = kept.compensate(0, g)
             assert torch.allclose(x, g - h[worker], atol=1e-6)
             payload = compressor.compress(x, one)
@@ -394,7 +394,7 @@ def test_ef21_follows_its_definition(workers: int, count: int, seed: int) -> Non
 
 def test_the_error_of_ef21_vanishes_where_that_of_a_residual_does_not() -> None:
     """A constant gradient: the estimate becomes it, step by step; with a residual, what is sent goes on to jump."""
-    g = gaussian((60,))
+    g = draw_gaussian((60,))
     estimating, residual = memories.build("ef21"), memories.build("residual")
     for number in range(25):
         sent = step(residual, Largest(), g, number)
@@ -422,7 +422,7 @@ def test_dgc_follows_its_definition(
     compressor = Telling() if telling else Largest()
     u, v = [0.0] * count, [0.0] * count
     for number in range(5):
-        g = gaussian((count,), seed + number)
+        g = draw_gaussian((count,), seed + number)
         for i, value in enumerate(g.tolist()):
             u[i] = momentum * (u[i] + value) if nesterov else momentum * u[i] + value
             v[i] += u[i] + value if nesterov else u[i]
@@ -443,7 +443,7 @@ def test_dgc_without_momentum_is_the_residual() -> None:
     kept, plain = memories.build("dgc", momentum=0.0), memories.build("residual")
     compressor = build("qsgd", levels=1)  # which sends all elements, rounded: the error stays
     for number in range(5):
-        g = gaussian(SHAPE, number)
+        g = draw_gaussian(SHAPE, number)
         assert torch.allclose(step(kept, compressor, g, number), step(plain, compressor, g, number), atol=1e-5)
     assert kept.norm() == pytest.approx(plain.norm(), rel=1e-5)
 
@@ -457,13 +457,13 @@ def test_what_is_sent_exactly_is_sgd_with_momentum(lossless: bool, nesterov: boo
     kept = memories.build("dgc", nesterov=nesterov, momentum_masking=False)
     moved = torch.zeros(SHAPE)
     for number in range(6):
-        g = gaussian(SHAPE, number)
+        g = draw_gaussian(SHAPE, number)
         parameter.grad = g.clone()
         optimizer.step()
         x = kept.compensate(0, g, lossless)
-        payload = build("none").compress(x, key(number))
+        payload = build("none").compress(x, make_key(number))
         moved -= x
-        kept.update(key(number), x, payload, build("none"))
+        kept.update(make_key(number), x, payload, build("none"))
         assert torch.allclose(moved, parameter.detach(), atol=1e-4)
         assert kept.norm() == 0.0
     assert lossless != ("velocity" in kept.state_dict()["0"])
@@ -473,18 +473,18 @@ def test_masking_clears_the_momentum_of_what_was_sent_only_where_units_are_compr
     kept = memories.build("dgc")
     for unit, lossless in ((0, False), (1, True)):
         x = kept.compensate(unit, torch.ones(4), lossless)
-        kept.update(key(unit=unit), x, build("none").compress(x, key()), build("none"))
+        kept.update(make_key(unit=unit), x, build("none").compress(x, make_key()), build("none"))
     assert not kept.state_dict()["0"]["momentum"].any()
     assert torch.equal(kept.state_dict()["1"]["momentum"], torch.ones(4))
 
 
 def test_a_unit_that_becomes_exact_sends_what_it_withheld() -> None:
     kept = memories.build("dgc", momentum=0.0)
-    g = gaussian((10,))
+    g = draw_gaussian((10,))
     sent = step(kept, Largest(), g, 0)
     x = kept.compensate(0, g, lossless=True)
     assert torch.allclose(x, 2 * g - sent)
-    kept.update(key(1), x, build("none").compress(x, key(1)), build("none"))
+    kept.update(make_key(1), x, build("none").compress(x, make_key(1)), build("none"))
     assert kept.norm() == 0.0
 
 
@@ -520,7 +520,7 @@ def test_clipping_bounds_the_local_gradient(nesterov: bool) -> None:
 
 def test_clipping_does_not_depend_on_how_torch_adds() -> None:
     """The same bits on every host: the norm is a sum in an order of our own."""
-    g = gaussian((70_001,))
+    g = draw_gaussian((70_001,))
     norm = math.sqrt(sums.moments(g)[2])
     assert norm != float(torch.linalg.vector_norm(g, dtype=torch.float64))
     kept = memories.build("dgc", clip=1.0, clip_per="unit", momentum=0.0)

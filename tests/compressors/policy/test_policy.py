@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from compressors import Compressor, InvalidParameter, build
-from compressors.conformance.cases import gaussian, key
+from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.kernels.reference import sums
 from compressors.policy.policy import Accordion, Policy, Selector
 
@@ -96,8 +96,10 @@ def test_a_warm_up_is_of_what_is_kept_also_where_the_ratio_is_what_is_dropped(
     for epoch in range(1, 6):
         assert names(keeping, epoch, epoch) == names(dropping, epoch, epoch)
         for index, (_, shape) in enumerate(UNITS):
-            x = gaussian(shape, index)
-            assert torch.equal(keeping.selected[index].compress(x, key()), dropping.selected[index].compress(x, key()))
+            x = draw_gaussian(shape, index)
+            assert torch.equal(
+                keeping.selected[index].compress(x, make_key()), dropping.selected[index].compress(x, make_key())
+            )
         if epoch > 1:
             parts = [one.selected[0].ratio for one in (keeping, dropping)]  # type: ignore[attr-defined]
             assert parts[0] + parts[1] == pytest.approx(1.0) and parts[0] < 0.5
@@ -170,12 +172,12 @@ def test_the_state_of_compressors_is_saved_with_it() -> None:
     first = selector(build("signum"))
     second = selector(build("signum"))
     first.begin(1, 1, 0.1)
-    first.selected[0].compress(gaussian((8, 4, 3, 3)), key(1))
+    first.selected[0].compress(draw_gaussian((8, 4, 3, 3)), make_key(1))
     second.load_state_dict(first.state_dict())
     for one in (first, second):
         one.begin(2, 1, 0.1)
-    x = -0.01 * gaussian((8, 4, 3, 3))
-    assert torch.equal(first.selected[0].compress(x, key(2)), second.selected[0].compress(x, key(2)))
+    x = -0.01 * draw_gaussian((8, 4, 3, 3))
+    assert torch.equal(first.selected[0].compress(x, make_key(2)), second.selected[0].compress(x, make_key(2)))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +318,7 @@ def test_an_option_that_another_overrules_is_refused() -> None:
 
 def test_accordion_compares_norms_that_are_the_same_on_every_host() -> None:
     """Sums in an order of our own: torch's depends on the processor and the number of threads."""
-    mean = gaussian((70_001,))
+    mean = draw_gaussian((70_001,))
     norm = math.sqrt(sums.moments(mean)[2])
     assert norm != float(mean.double().norm())
     one = Selector(Policy(accordion=Accordion("levels", 9, interval=1)), build("qsgd"), [("w", (70_001,))], 2)
@@ -352,10 +354,10 @@ def test_what_is_no_state_is_refused_and_changes_nothing(changes: dict[str, Any]
     policy = {"accordion": Accordion("beta", 0.5, interval=2)}
     one, other = selector(build("signum"), **policy), selector(build("signum"), **policy)
     one.begin(1, 1, 0.1)
-    one.selected[0].compress(gaussian((8, 4, 3, 3)), key(1))
+    one.selected[0].compress(draw_gaussian((8, 4, 3, 3)), make_key(1))
     state = one.state_dict()
     one.begin(2, 2, 0.1)
-    one.observe(0, gaussian((8, 4, 3, 3)))
+    one.observe(0, draw_gaussian((8, 4, 3, 3)))
     before = one.state_dict()
     for wrong in ({**state, **changes}, None, [], {}):
         with pytest.raises(ValueError, match="state|keeps tensors"):
@@ -364,8 +366,8 @@ def test_what_is_no_state_is_refused_and_changes_nothing(changes: dict[str, Any]
         assert one.begin(2, 2, 0.1) is False
     other.load_state_dict(state)
     other.begin(2, 2, 0.1)
-    x = gaussian((8, 4, 3, 3))
-    assert torch.equal(one.selected[0].compress(x, key(2)), other.selected[0].compress(x, key(2)))
+    x = draw_gaussian((8, 4, 3, 3))
+    assert torch.equal(one.selected[0].compress(x, make_key(2)), other.selected[0].compress(x, make_key(2)))
 
 
 def test_norms_of_nothing_are_zero() -> None:

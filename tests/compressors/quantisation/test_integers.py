@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, CorruptPayload, InvalidParameter
-from compressors.conformance.cases import gaussian, key
+from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.kernels import backend
 from compressors.kernels.reference.primitives.packing import unpack
 from compressors.quantisation.int8 import Dynamic8, Int8
@@ -33,7 +33,7 @@ options = st.fixed_dictionaries(
 
 
 def sent(compressor: Compressor, x: torch.Tensor, step: int = 0) -> torch.Tensor:
-    return compressor.decompress(compressor.compress(x, key(step)), x, key(step))
+    return compressor.decompress(compressor.compress(x, make_key(step)), x, make_key(step))
 
 
 def floats(*values: float) -> bytes:
@@ -41,20 +41,20 @@ def floats(*values: float) -> bytes:
 
 
 def compare(compressor: Compressor, count: int, seed: int, kind: str) -> None:
-    x = gaussian((count,), seed)
+    x = draw_gaussian((count,), seed)
     if kind == "wide":
         x *= torch.logspace(-44, 30, count)
     elif kind == "huge":
         x = (x * 3e38).clamp(-LARGEST, LARGEST)
     elif kind == "sparse":
-        x *= gaussian((count,), seed + 1) > 2
+        x *= draw_gaussian((count,), seed + 1) > 2
     elif kind == "bad" and count:
         x[seed % count] = (math.nan, math.inf, -math.inf)[seed % 3]
     results = []
     for kernels in ("numba", "torch"):
         with backend.use(kernels):
-            payload, out = compressor.compress(x, key(seed)), gaussian((count,), 9)
-            compressor.decompress_add(payload, out, key(seed), 0.3)
+            payload, out = compressor.compress(x, make_key(seed)), draw_gaussian((count,), 9)
+            compressor.decompress_add(payload, out, make_key(seed), 0.3)
             results.append((payload, out.nan_to_num(7.0)))
     for compiled, plain in zip(*results, strict=True):
         assert torch.equal(compiled, plain)
@@ -82,9 +82,9 @@ def test_kernel_and_reference_of_dynamic8_give_the_same_bits(bucket: int, count:
 
 def test_the_bytes_are_the_documented_ones() -> None:
     x = torch.tensor([0.0, 255.0, 51.0, 102.4, 7.0, -7.0, 7.0])
-    payload = Int8(bucket_size=4).compress(x, key()).numpy().tobytes()
+    payload = Int8(bucket_size=4).compress(x, make_key()).numpy().tobytes()
     assert payload == floats(0, 255, -7, 7) + bytes([0, 255, 51, 102]) + bytes([255, 0, 255])
-    payload = Int8(bits=4, scheme="symmetric").compress(torch.tensor([7.0, -7.0, 0.0, 3.6, -2.2]), key()).numpy()
+    payload = Int8(bits=4, scheme="symmetric").compress(torch.tensor([7.0, -7.0, 0.0, 3.6, -2.2]), make_key()).numpy()
     codes = [14, 0, 7, 11, 5]
     expected = sum(code << 4 * place for place, code in enumerate(codes)).to_bytes(3, "little")
     assert payload.tobytes() == floats(7) + expected
@@ -113,7 +113,7 @@ def levels(q: Int8, part: torch.Tensor) -> torch.Tensor:
 @given(options, st.integers(1, 1500), st.integers(0, 2**32))
 def test_an_element_goes_to_the_nearest_level_or_to_a_neighbour(values: dict[str, Any], count: int, seed: int) -> None:
     q = Int8(**values)
-    x = gaussian((count,), seed) + seed % 3
+    x = draw_gaussian((count,), seed) + seed % 3
     for part, got in zip(x.split(q.bucket_size), sent(q, x).split(q.bucket_size), strict=True):
         distance = (levels(q, part)[:, None] - part.double()).abs()
         nearest = distance.amin(0)
@@ -143,7 +143,7 @@ def test_both_levels_beside_an_element_are_drawn_with_their_probabilities(bits: 
 
 @pytest.mark.parametrize("stochastic", [False, True])
 def test_the_ends_of_a_bucket_are_sent_exactly(stochastic: bool) -> None:
-    x = gaussian((5 * 512 + 1,), 8) + 0.5
+    x = draw_gaussian((5 * 512 + 1,), 8) + 0.5
     for bits in (2, 3, 8):
         for scheme in ("minmax", "symmetric"):
             got = sent(Int8(bits=bits, scheme=scheme, stochastic=stochastic), x)
@@ -164,7 +164,7 @@ def test_a_range_beyond_float32_is_a_range() -> None:
 def test_only_the_bucket_of_a_nan_becomes_nan() -> None:
     for compressor in (Int8(), Int8(scheme="symmetric"), Dynamic8(bucket_size=512)):
         for bad in (math.nan, math.inf, -math.inf):
-            x = gaussian((3 * 512,))
+            x = draw_gaussian((3 * 512,))
             x[600] = bad
             got = sent(compressor, x)
             assert got[512:1024].isnan().all()
@@ -203,12 +203,12 @@ def ratio(compressor: Compressor, x: torch.Tensor) -> float:
 )
 def test_bounds_that_no_encoder_writes_raise(kernels: str, bounds: tuple[float, float]) -> None:
     with backend.use(kernels):
-        payload = Int8().compress(gaussian((1024,)), key())
+        payload = Int8().compress(draw_gaussian((1024,)), make_key())
         payload[8:16] = torch.frombuffer(bytearray(floats(*bounds)), dtype=torch.uint8)
         if math.copysign(1, bounds[0]) < 0 and math.isnan(bounds[0]):
             payload[11] = 0xFF  # the sign of a NaN
         with pytest.raises(CorruptPayload, match="bounds"):
-            Int8().decompress(payload, torch.zeros(1024), key())
+            Int8().decompress(payload, torch.zeros(1024), make_key())
 
 
 @MATCHES
@@ -216,10 +216,10 @@ def test_bounds_that_no_encoder_writes_raise(kernels: str, bounds: tuple[float, 
 def test_a_norm_that_no_encoder_writes_raises(kernels: str, norm: float) -> None:
     with backend.use(kernels):
         for compressor in (Int8(scheme="symmetric"), Dynamic8(bucket_size=512)):
-            payload = compressor.compress(gaussian((1024,)), key())
+            payload = compressor.compress(draw_gaussian((1024,)), make_key())
             payload[4:8] = torch.frombuffer(bytearray(floats(norm)), dtype=torch.uint8)
             with pytest.raises(CorruptPayload, match="negative or infinite"):
-                compressor.decompress(payload, torch.zeros(1024), key())
+                compressor.decompress(payload, torch.zeros(1024), make_key())
 
 
 @MATCHES
@@ -227,10 +227,10 @@ def test_a_norm_that_no_encoder_writes_raises(kernels: str, norm: float) -> None
 def test_a_code_above_the_levels_raises(kernels: str, bits: int) -> None:
     q = Int8(bits=bits, scheme="symmetric")
     with backend.use(kernels):
-        payload = q.compress(gaussian((512,)), key())
+        payload = q.compress(draw_gaussian((512,)), make_key())
         payload[-1] = 0xFF
         with pytest.raises(CorruptPayload, match="code"):
-            q.decompress(payload, torch.zeros(512), key())
+            q.decompress(payload, torch.zeros(512), make_key())
 
 
 # dynamic8
@@ -248,16 +248,16 @@ def dynamic_map() -> npt.NDArray[np.float64]:
 
 def test_all_bytes_are_the_levels_of_the_map() -> None:
     payload = torch.cat([torch.ones(1).view(torch.uint8), torch.arange(256, dtype=torch.uint8)])
-    values = Dynamic8().decompress(payload, torch.zeros(256), key())
+    values = Dynamic8().decompress(payload, torch.zeros(256), make_key())
     assert np.allclose(np.sort(values.numpy()), dynamic_map(), rtol=1e-6, atol=0)
     assert values[0] == 0 and values[128] == 1
     assert torch.equal(values[129:], -values[1:128]) and (values[1:129].diff() > 0).all()
-    assert torch.equal(Dynamic8().compress(values, key()), payload)
+    assert torch.equal(Dynamic8().compress(values, make_key()), payload)
 
 
 def test_the_bytes_of_dynamic8_are_the_documented_ones() -> None:
     x = torch.tensor([2.0, -1.0, 0.0, 1.2e-6, -1e-9])
-    payload = Dynamic8(bucket_size=4).compress(x, key()).numpy().tobytes()
+    payload = Dynamic8(bucket_size=4).compress(x, make_key()).numpy().tobytes()
     # 0.5 is in the 29th of 64 parts of [0.1, 1]; 1e-9 is the largest of its bucket, and -1 is the last but one.
     assert payload == floats(2.0, 1e-9) + bytes([128, 128 + 64 + 28, 0, 1, 255])
 
@@ -266,12 +266,12 @@ def test_the_bytes_of_dynamic8_are_the_documented_ones() -> None:
 @given(st.integers(0, 2**32), st.sampled_from(["normal", "wide", "near halfway"]))
 def test_an_element_goes_to_the_nearest_level(seed: int, kind: str) -> None:
     table = dynamic_map()
-    x = gaussian((3000,), seed).double()
+    x = draw_gaussian((3000,), seed).double()
     if kind == "wide":
         x *= torch.logspace(-8, 0, 3000)
     elif kind == "near halfway":
         halves = torch.from_numpy((table[1:] + table[:-1]) / 2)
-        x = halves.repeat(12) * (1 + 1e-5 * gaussian((12 * 255,), seed))
+        x = halves.repeat(12) * (1 + 1e-5 * draw_gaussian((12 * 255,), seed))
     x = torch.cat([x / x.abs().max(), torch.ones(1)]).float()
     got = sent(Dynamic8(), x).double()
     nearest = np.abs(table[:, None] - x.double().numpy()).min(0)
@@ -299,14 +299,14 @@ def test_the_law_of_dynamic8_is_exact(count: int) -> None:
 
 def test_codes_are_packed_in_order() -> None:
     x = torch.linspace(0, 1, 8)
-    payload = Int8(bits=3).compress(x, key())
+    payload = Int8(bits=3).compress(x, make_key())
     assert unpack(payload[8:], 8, 3).tolist() == list(range(8))
 
 
 def test_one_bit_is_the_smallest_or_the_largest() -> None:
     x = torch.tensor([-1.0, 0.9, 2.0, 0.4, 2.0])
     q = Int8(bits=1)
-    assert q.compress(x, key()).numpy().tobytes() == floats(-1.0, 2.0) + bytes([0b10110])
+    assert q.compress(x, make_key()).numpy().tobytes() == floats(-1.0, 2.0) + bytes([0b10110])
     assert sent(q, x).tolist() == [-1.0, 2.0, 2.0, -1.0, 2.0]
     with pytest.raises(InvalidParameter, match="bits=1: valid is an integer from 2 to 8 with scheme=symmetric"):
         Int8(bits=1, scheme="symmetric")

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload
-from compressors.conformance.cases import critical_z, gaussian, key
+from compressors.conformance.cases import compute_critical_z, draw_gaussian, make_key
 from compressors.kernels import backend, elias_omega
 from compressors.kernels.cpu.primitives import packing
 from compressors.kernels.cpu.primitives.jit import kernel
@@ -40,18 +40,18 @@ options = st.fixed_dictionaries(
 def test_kernel_and_reference_give_the_same_bits(values: dict[str, Any], count: int, seed: int, kind: str) -> None:
     q = QSGD(**values)
     q = q if math.ceil(count / q.bucket_size) < 300 else QSGD(**{**values, "bucket_size": 300})
-    x = gaussian((count,), seed)
+    x = draw_gaussian((count,), seed)
     if kind == "wide":
         x *= torch.logspace(-44, 30, count)
     elif kind == "sparse":
-        x *= gaussian((count,), seed + 1) > 2
+        x *= draw_gaussian((count,), seed + 1) > 2
     elif kind == "bad" and count:
         x[seed % count] = (math.nan, math.inf, -math.inf)[seed % 3]
     results = []
     for kernels in ("numba", "torch"):
         with backend.use(kernels):
-            payload, out = q.compress(x, key(seed)), gaussian((count,), 9)
-            q.decompress_add(payload, out, key(seed), 0.3)
+            payload, out = q.compress(x, make_key(seed)), draw_gaussian((count,), 9)
+            q.decompress_add(payload, out, make_key(seed), 0.3)
             results.append((payload, out.nan_to_num(7.0)))
     for compiled, plain in zip(*results, strict=True):
         assert torch.equal(compiled, plain)
@@ -59,7 +59,7 @@ def test_kernel_and_reference_give_the_same_bits(values: dict[str, Any], count: 
 
 def test_the_bytes_are_the_documented_ones() -> None:
     """3 levels: codes of 3 bits, x = +-norm and 0 leave nothing to chance."""
-    payload = QSGD(levels=3, bucket_size=4).compress(torch.tensor([2.0, 0.0, -2.0, 2.0, 0.0, -0.5]), key())
+    payload = QSGD(levels=3, bucket_size=4).compress(torch.tensor([2.0, 0.0, -2.0, 2.0, 0.0, -0.5]), make_key())
     codes = [6, 3, 0, 6, 3, 0]
     first = sum(code << 3 * place for place, code in enumerate(codes[:4]))
     second = sum(code << 3 * place for place, code in enumerate(codes[4:]))
@@ -86,7 +86,7 @@ def test_the_bytes_are_the_documented_ones() -> None:
 )
 def test_codes_take_the_fewest_bits(levels: int, width: int) -> None:
     assert QSGD(levels=levels).width == width == math.ceil(math.log2(2 * levels + 1))
-    assert len(QSGD(levels=levels).compress(torch.ones(512 * 5), key())) == 5 * (4 + 64 * width)
+    assert len(QSGD(levels=levels).compress(torch.ones(512 * 5), make_key())) == 5 * (4 + 64 * width)
 
 
 @kernel("int64(uint16[::1], int64, int64, uint64[::1], uint8[::1], int64)")
@@ -133,8 +133,8 @@ def test_packing_and_its_reference_agree(width: int, codes: list[int]) -> None:
 @given(options, st.integers(1, 2000), st.integers(0, 2**32))
 def test_an_element_moves_by_less_than_one_level(values: dict[str, Any], count: int, seed: int) -> None:
     q = QSGD(**values)
-    x = gaussian((count,), seed)
-    decoded = q.decompress(q.compress(x, key(seed)), x, key(seed))
+    x = draw_gaussian((count,), seed)
+    decoded = q.decompress(q.compress(x, make_key(seed)), x, make_key(seed))
     for part, sent in zip(x.split(q.bucket_size), decoded.split(q.bucket_size), strict=True):
         norm = part.abs().max() if q.norm == "max" else part.double().norm().float()
         assert ((part - sent).abs() <= norm / q.levels * (1 + 1e-6) + 1e-6 * part.abs()).all()
@@ -144,43 +144,43 @@ def test_an_element_moves_by_less_than_one_level(values: dict[str, Any], count: 
 def test_the_variance_is_that_of_the_papers_rounding() -> None:
     """Per element p (1 - p) (norm / s)^2, where p is the fraction of a level; z-test of the mean square
     error over 400 draws, which correct rounding fails once in 10^6 runs."""
-    x = gaussian((512,), 3)
+    x = draw_gaussian((512,), 3)
     for q in (QSGD(levels=4), QSGD(levels=4, norm="l2"), QSGD(levels=1)):
         norm = x.abs().max() if q.norm == "max" else x.norm()
         exact = x.abs().double() / norm * q.levels
         p = exact - exact.floor()
         expected = float((p * (1 - p)).sum() * (norm / q.levels) ** 2)
-        decoded = [q.decompress(q.compress(x, key(n)), x, key(n)) for n in range(400)]
+        decoded = [q.decompress(q.compress(x, make_key(n)), x, make_key(n)) for n in range(400)]
         samples = torch.stack([(one - x).square().sum() for one in decoded])
         z = (samples.double().mean() - expected) / samples.double().std() * 20
-        assert abs(float(z)) < critical_z(3)
+        assert abs(float(z)) < compute_critical_z(3)
 
 
 @pytest.mark.parametrize("levels", [1, 3, 7, 41, 100, 32767])
 def test_the_largest_element_of_a_bucket_is_sent_exactly(levels: int) -> None:
     q = QSGD(levels=levels)
-    x = gaussian((5 * 512 + 1,), 8)
-    decoded = q.decompress(q.compress(x, key()), x, key())
+    x = draw_gaussian((5 * 512 + 1,), 8)
+    decoded = q.decompress(q.compress(x, make_key()), x, make_key())
     for part, sent in zip(x.split(512), decoded.split(512), strict=True):
         assert sent[part.abs().argmax()] == part[part.abs().argmax()]
     for special in (torch.full((600,), -0.3), torch.zeros(600).index_fill(0, torch.tensor(17), 1e-44)):
-        assert torch.equal(q.decompress(q.compress(special, key()), special, key()), special)
+        assert torch.equal(q.decompress(q.compress(special, make_key()), special, make_key()), special)
 
 
 def test_a_norm_beyond_float32_is_still_a_number() -> None:
     q = QSGD(norm="l2")
     x = torch.full((512,), LARGEST)
     for step in range(20):
-        decoded = q.decompress(q.compress(x, key(step)), x, key(step))
+        decoded = q.decompress(q.compress(x, make_key(step)), x, make_key(step))
         assert torch.equal(decoded, x)
 
 
 def test_only_the_bucket_of_a_nan_becomes_nan() -> None:
     for norm in ("max", "l2"):
         for bad in (math.nan, math.inf, -math.inf):
-            x = gaussian((3 * 512,))
+            x = draw_gaussian((3 * 512,))
             x[600] = bad
-            decoded = QSGD(norm=norm).decompress(QSGD(norm=norm).compress(x, key()), x, key())
+            decoded = QSGD(norm=norm).decompress(QSGD(norm=norm).compress(x, make_key()), x, make_key())
             assert decoded[512:1024].isnan().all()
             assert decoded[:512].isfinite().all() and decoded[1024:].isfinite().all()
 
@@ -188,20 +188,20 @@ def test_only_the_bucket_of_a_nan_becomes_nan() -> None:
 @pytest.mark.parametrize("norm", [-1.0, math.inf, -math.inf, -math.nan])
 def test_a_norm_that_no_encoder_writes_raises(norm: float) -> None:
     q = QSGD()
-    payload = q.compress(gaussian((1024,)), key())
+    payload = q.compress(draw_gaussian((1024,)), make_key())
     bits = np.float32(norm).view(np.uint32) if not math.isnan(norm) else np.uint32(0xFFC00000)
     payload[4:8] = torch.from_numpy(np.array([bits]).view(np.uint8).copy())
     with pytest.raises(CorruptPayload, match="norm"):
-        q.decompress(payload, torch.zeros(1024), key())
+        q.decompress(payload, torch.zeros(1024), make_key())
 
 
 @pytest.mark.parametrize("levels", [1, 2, 7, 100])
 def test_a_code_above_the_levels_raises(levels: int) -> None:
     q = QSGD(levels=levels)
-    payload = q.compress(gaussian((512,)), key())
+    payload = q.compress(draw_gaussian((512,)), make_key())
     payload[-1] = 0xFF
     with pytest.raises(CorruptPayload, match="code"):
-        q.decompress(payload, torch.zeros(512), key())
+        q.decompress(payload, torch.zeros(512), make_key())
 
 
 def test_more_than_two_to_the_31_elements() -> None:
@@ -213,9 +213,9 @@ def test_more_than_two_to_the_31_elements() -> None:
     bucket, tail = 2**20, 2**20 + 77
     count = 2**31 + tail
     x = torch.from_numpy(np.zeros(count, np.float32))
-    x[-tail:] = gaussian((tail,))
+    x[-tail:] = draw_gaussian((tail,))
     q = QSGD(levels=1, bucket_size=bucket)
-    payload = q.compress(x, key())
+    payload = q.compress(x, make_key())
     assert len(payload) == q.payload_size((count,)) == 4 * (2**11 + 2) + 2**29 + math.ceil(tail / 4) + 0
     norms = payload[: 4 * (2**11 + 2)].view(torch.float32)
     assert not norms[: 2**11].any() and norms[2**11 :].all()
@@ -263,7 +263,7 @@ def stream(steps: list[int]) -> bytes:
 
 def test_the_bytes_of_elias_coding_are_the_documented_ones() -> None:
     x = torch.tensor([2.0, 0.0, -2.0, 2.0, 0.0, -0.5])
-    payload = QSGD(levels=3, bucket_size=4, coding="elias").compress(x, key())
+    payload = QSGD(levels=3, bucket_size=4, coding="elias").compress(x, make_key())
     #       gap 1, +, 3   gap 2, -, 3    gap 1, +, 3   padding
     first = "001101001110001101111111"
     second = "10011101"
@@ -278,14 +278,14 @@ def test_the_bytes_of_elias_coding_are_the_documented_ones() -> None:
 def test_elias_coding_says_what_fixed_coding_says(values: dict[str, Any], count: int, seed: int, kind: str) -> None:
     fixed = QSGD(**{**values, "bucket_size": min(3000, max(values["bucket_size"], count // 100 + 1))})
     elias = dataclasses.replace(fixed, coding="elias")
-    x = gaussian((count,), seed)
+    x = draw_gaussian((count,), seed)
     if kind == "wide":
         x *= torch.logspace(-44, 30, count)
     elif kind == "sparse":
-        x *= gaussian((count,), seed + 1) > 2
+        x *= draw_gaussian((count,), seed + 1) > 2
     elif kind == "one":
         x[1:] = 0
-    expected = fixed.compress(x, key(seed))
+    expected = fixed.compress(x, make_key(seed))
     buckets = math.ceil(count / fixed.bucket_size)
     length = min(count, fixed.bucket_size)
     position, streams = 4 * buckets, []
@@ -300,9 +300,11 @@ def test_elias_coding_says_what_fixed_coding_says(values: dict[str, Any], count:
     whole = expected[: 4 * buckets].numpy().tobytes() + lengths + b"".join(streams)
     for kernels in ("numba", "torch"):
         with backend.use(kernels):
-            payload = elias.compress(x, key(seed))
+            payload = elias.compress(x, make_key(seed))
             assert payload.numpy().tobytes() == whole
-            assert torch.equal(elias.decompress(payload, x, key(seed)), fixed.decompress(expected, x, key(seed)))
+            assert torch.equal(
+                elias.decompress(payload, x, make_key(seed)), fixed.decompress(expected, x, make_key(seed))
+            )
 
 
 def test_a_gap_of_many_elements_is_read() -> None:
@@ -313,9 +315,9 @@ def test_a_gap_of_many_elements_is_read() -> None:
         results = []
         for kernels in ("numba", "torch"):
             with backend.use(kernels):
-                payload = q.compress(x, key())
+                payload = q.compress(x, make_key())
                 results.append(payload)
-                assert torch.equal(q.decompress(payload, x, key()), x)
+                assert torch.equal(q.decompress(payload, x, make_key()), x)
         assert torch.equal(*results) and len(payload) < 30
 
 
@@ -323,7 +325,7 @@ def test_a_gap_of_many_elements_is_read() -> None:
 @pytest.mark.parametrize("count", [1, 512, 5 * 512, 5 * 512 + 3])
 def test_the_bound_of_elias_coding_is_reached(levels: int, count: int) -> None:
     q = QSGD(levels=levels, coding="elias")
-    assert len(q.compress(torch.full((count,), -0.7), key())) == q.payload_bound((count,))
+    assert len(q.compress(torch.full((count,), -0.7), make_key())) == q.payload_bound((count,))
     assert q.payload_size((count,)) is None
 
 
@@ -331,11 +333,11 @@ def test_the_stream_of_few_levels_is_as_short_as_the_paper_says() -> None:
     """Theorem 3.2 with s = 1, the lower-order term left out: expected bits for n elements and their norm."""
     n = 2**13
     q = QSGD(levels=1, norm="l2", bucket_size=n, coding="elias")
-    x = gaussian((50 * n,))
+    x = draw_gaussian((50 * n,))
     dense = 1 + math.sqrt(n)
     bits = (3 + 1.5 * math.log2(2 * (1 + n) / dense)) * dense + 32
-    assert 8 * len(q.compress(x, key())) / 50 < bits
-    assert len(q.compress(x, key())) < len(dataclasses.replace(q, coding="fixed").compress(x, key())) / 10
+    assert 8 * len(q.compress(x, make_key())) / 50 < bits
+    assert len(q.compress(x, make_key())) < len(dataclasses.replace(q, coding="fixed").compress(x, make_key())) / 10
 
 
 def verdict(q: QSGD, payload: torch.Tensor, count: int) -> tuple[bool, torch.Tensor]:
@@ -343,7 +345,7 @@ def verdict(q: QSGD, payload: torch.Tensor, count: int) -> tuple[bool, torch.Ten
     inside = guarded[10:-10]
     inside.zero_()
     try:
-        q.decompress_add(payload, inside, key())
+        q.decompress_add(payload, inside, make_key())
         accepted = True
     except CorruptPayload:
         accepted = False
@@ -355,7 +357,7 @@ def verdict(q: QSGD, payload: torch.Tensor, count: int) -> tuple[bool, torch.Ten
 @given(st.sampled_from(ELIAS), st.data())
 def test_kernel_and_reference_refuse_the_same_streams(q: QSGD, data: st.DataObject) -> None:
     count = 700
-    payload = q.compress(gaussian((count,), 3), key())
+    payload = q.compress(draw_gaussian((count,), 3), make_key())
     for _ in range(data.draw(st.integers(0, 3))):
         bit = data.draw(st.integers(0, 8 * len(payload) - 1))
         payload[bit // 8] ^= 1 << bit % 8
@@ -389,25 +391,25 @@ def test_a_stream_that_no_encoder_writes_raises(kernels: str, steps: list[int], 
     payload = torch.frombuffer(bytearray(head + content), dtype=torch.uint8)
     good = torch.frombuffer(bytearray(head[:4] + bytes([1]) + stream([0, -3])), dtype=torch.uint8)
     with backend.use(kernels):
-        assert torch.equal(q.decompress(good, torch.zeros(4), key()), torch.tensor([0.0, -2.0, 0.0, 0.0]))
+        assert torch.equal(q.decompress(good, torch.zeros(4), make_key()), torch.tensor([0.0, -2.0, 0.0, 0.0]))
         with pytest.raises(CorruptPayload):
-            q.decompress(payload, torch.zeros(4), key())
+            q.decompress(payload, torch.zeros(4), make_key())
 
 
 @pytest.mark.parametrize("kernels", ["numba", "torch"])
 def test_a_bucket_of_nan_has_an_empty_stream(kernels: str) -> None:
     q = QSGD(coding="elias")
-    x = gaussian((3 * 512,))
+    x = draw_gaussian((3 * 512,))
     x[600] = math.nan
     with backend.use(kernels):
-        payload = q.compress(x, key())
-        decoded = q.decompress(payload, x, key())
+        payload = q.compress(x, make_key())
+        decoded = q.decompress(payload, x, make_key())
         assert decoded[512:1024].isnan().all() and decoded[:512].isfinite().all() and decoded[1024:].isfinite().all()
         assert payload[3 * 4 + 2 : 3 * 4 + 4].tolist() == [0, 0]
         payload[3:4] = 0x7F  # the first norm is NaN now, but its stream is not empty
         payload[:3] = torch.tensor([0, 0, 0xC0], dtype=torch.uint8)
         with pytest.raises(CorruptPayload):
-            q.decompress(payload, x, key())
+            q.decompress(payload, x, make_key())
 
 
 @pytest.mark.parametrize("coding", ["fixed", "elias"])
@@ -415,17 +417,17 @@ def test_a_bucket_of_nan_has_an_empty_stream(kernels: str) -> None:
 def test_the_biased_variant_is_that_of_choco_sgd(coding: str, bits: int, count: int) -> None:
     """Divided by 1 + min(d / s^2, sqrt(d) / s), s = 2^bits - 1; with error feedback on top it forgets nothing."""
     s = 2**bits - 1
-    x = gaussian((count,))
+    x = draw_gaussian((count,))
     options = {"levels": s, "norm": "l2", "bucket_size": None, "coding": coding}
     plain, scaled = QSGD(**options), QSGD(**options, unbiased=False)
-    payload = plain.compress(x, key())
-    assert torch.equal(scaled.compress(x, key()), payload)
+    payload = plain.compress(x, make_key())
+    assert torch.equal(scaled.compress(x, make_key()), payload)
     tau = 1 + min(count / s**2, math.sqrt(count) / s)
-    expected = plain.decompress(payload, x, key()).double() / tau
-    assert torch.allclose(scaled.decompress(payload, x, key()).double(), expected, rtol=1e-6, atol=0)
+    expected = plain.decompress(payload, x, make_key()).double() / tau
+    assert torch.allclose(scaled.decompress(payload, x, make_key()).double(), expected, rtol=1e-6, atol=0)
     assert not scaled.unbiased and scaled.law((count,)).delta >= (1 - 1e-12) / tau  # type: ignore[operator]
     residual = torch.zeros(count)
     for step in range(200):
         residual += x
-        scaled.decompress_add(scaled.compress(residual, key(step)), residual, key(step), -1.0)
+        scaled.decompress_add(scaled.compress(residual, make_key(step)), residual, make_key(step), -1.0)
     assert residual.norm() <= 3 * tau * x.norm()

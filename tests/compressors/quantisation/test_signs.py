@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, build
-from compressors.conformance.cases import critical_z, gaussian, key
+from compressors.conformance.cases import compute_critical_z, draw_gaussian, make_key
 from compressors.kernels import backend
 from compressors.quantisation.signs import Sign, SignNorm, Signum
 
 
 def sent(compressor: Sign | Signum | SignNorm, x: torch.Tensor, step: int = 0, worker: int = 0) -> torch.Tensor:
-    one = key(step, worker=worker)
+    one = make_key(step, worker=worker)
     return compressor.decompress(compressor.compress(x, one), x, one)
 
 
@@ -29,9 +29,9 @@ def sent(compressor: Sign | Signum | SignNorm, x: torch.Tensor, step: int = 0, w
     st.sampled_from(["normal", "sparse", "zeros", "negative zeros", "wide", "bad"]),
 )
 def test_kernel_and_reference_give_the_same_bits(name: str, count: int, seed: int, kind: str) -> None:
-    x = gaussian((count,), seed)
+    x = draw_gaussian((count,), seed)
     if kind == "sparse":
-        x *= gaussian((count,), seed + 1) > 1
+        x *= draw_gaussian((count,), seed + 1) > 1
     elif kind in ("zeros", "negative zeros"):
         x = torch.zeros(count) * (1 if kind == "zeros" else -1)
     elif kind == "wide":
@@ -43,8 +43,8 @@ def test_kernel_and_reference_give_the_same_bits(name: str, count: int, seed: in
         with backend.use(kernels):
             compressor = build(name)
             for step in range(2):
-                payload, out = compressor.compress(x, key(step)), gaussian((count,), 9)
-                compressor.decompress_add(payload, out, key(step), 0.3)
+                payload, out = compressor.compress(x, make_key(step)), draw_gaussian((count,), 9)
+                compressor.decompress_add(payload, out, make_key(step), 0.3)
                 results.append((payload, out.nan_to_num(7.0)))
     for step in range(2):
         for compiled, plain in zip(results[step], results[2 + step], strict=True):
@@ -56,9 +56,9 @@ def test_kernel_and_reference_give_the_same_bits(name: str, count: int, seed: in
 
 def test_the_bytes_are_the_documented_ones() -> None:
     x = torch.tensor([1.0, -2.0, 3.0, -4e-45, 5.0, 6.0, -7.0, 8.0, -9.0])
-    assert Sign().compress(x, key()).tolist() == [0b01001010, 0b001]
-    assert Signum().compress(x * 1e30, key()).tolist() == [0b01001010, 0b001]
-    scaled = SignNorm().compress(x.round(), key())
+    assert Sign().compress(x, make_key()).tolist() == [0b01001010, 0b001]
+    assert Signum().compress(x * 1e30, make_key()).tolist() == [0b01001010, 0b001]
+    scaled = SignNorm().compress(x.round(), make_key())
     assert scaled[:4].view(torch.float32).item() == np.float32(41 / 9)
     assert scaled[5:].tolist() == [0b1]
 
@@ -67,7 +67,7 @@ def test_the_bytes_are_the_documented_ones() -> None:
 def test_a_bit_each_and_two_for_all(count: int) -> None:
     for value, flag in ((0.0, count), (-0.0, count), (math.nan, count + 1), (-math.inf, count + 1)):
         if count or value == 0.0:
-            bits = np.unpackbits(Sign().compress(torch.full((count,), value), key()).numpy(), bitorder="little")
+            bits = np.unpackbits(Sign().compress(torch.full((count,), value), make_key()).numpy(), bitorder="little")
             assert np.flatnonzero(bits).tolist() == [flag]
             assert len(bits) == 8 * math.ceil((count + 2) / 8)
     assert SignNorm().payload_size((count,)) == 4 + math.ceil(count / 8)
@@ -81,7 +81,7 @@ def test_only_three_endings_are_accepted(count: int) -> None:
         whole = (ending << count) | ((1 << count) - 1)
         raw = bytearray(whole.to_bytes(len(payload), "little"))
         try:
-            decoded = Sign().decompress(torch.frombuffer(raw, dtype=torch.uint8), torch.zeros(count), key())
+            decoded = Sign().decompress(torch.frombuffer(raw, dtype=torch.uint8), torch.zeros(count), make_key())
         except CorruptPayload:
             continue
         expected = torch.full((count,), (-1.0, 0.0, math.nan)[ending])
@@ -94,10 +94,10 @@ def test_only_three_endings_are_accepted(count: int) -> None:
 def test_a_mean_magnitude_that_no_encoder_writes_raises(bits: int) -> None:
     for kernels in ("numba", "torch"):
         with backend.use(kernels):
-            payload = SignNorm().compress(gaussian((20,)), key())
+            payload = SignNorm().compress(draw_gaussian((20,)), make_key())
             payload[:4] = torch.from_numpy(np.array([bits], "<u4").view(np.uint8).copy())
             with pytest.raises(CorruptPayload, match="mean magnitude"):
-                SignNorm().decompress(payload, torch.zeros(20), key())
+                SignNorm().decompress(payload, torch.zeros(20), make_key())
 
 
 # Zeros
@@ -106,7 +106,7 @@ def test_a_mean_magnitude_that_no_encoder_writes_raises(bits: int) -> None:
 def test_a_zero_among_others_votes_with_a_fair_coin_of_its_own() -> None:
     """z-tests of each coin and of each pair of neighbours over 2000 keys; correct once in 10^6 runs not."""
     x = torch.zeros(100)
-    x[::5] = gaussian((20,))
+    x[::5] = draw_gaussian((20,))
     x[1::5] = -0.0
     for compressor in (Sign(), SignNorm()):
         draws = torch.stack([sent(compressor, x, step) for step in range(2000)]).sign()
@@ -116,7 +116,7 @@ def test_a_zero_among_others_votes_with_a_fair_coin_of_its_own() -> None:
         assert (coins.abs() == 1).all()
         z = coins.mean(0) * math.sqrt(2000)
         pairs = (coins[:, 1:] * coins[:, :-1]).mean(0) * math.sqrt(2000)
-        assert max(float(z.abs().max()), float(pairs.abs().max())) < critical_z(4 * 80)
+        assert max(float(z.abs().max()), float(pairs.abs().max())) < compute_critical_z(4 * 80)
 
 
 def test_workers_flip_different_coins() -> None:
@@ -130,12 +130,12 @@ def test_workers_flip_different_coins() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 49, 100])
 def test_the_majority_wins_and_a_tie_is_exactly_zero(workers: int) -> None:
-    gradients = [gaussian((500,), worker) for worker in range(workers)]
+    gradients = [draw_gaussian((500,), worker) for worker in range(workers)]
     mean = torch.zeros(500)
     for worker, gradient in enumerate(gradients):
-        one = key(worker=worker)
+        one = make_key(worker=worker)
         Sign().decompress_add(Sign().compress(gradient, one), mean, one, 1 / workers)
-    Sign().finish(mean, key(), workers)
+    Sign().finish(mean, make_key(), workers)
     votes = sum(gradient.sign() for gradient in gradients)
     assert isinstance(votes, torch.Tensor) and torch.equal(mean, votes.sign())
     assert bool((mean == 0).any()) == (workers % 2 == 0)
@@ -144,18 +144,18 @@ def test_the_majority_wins_and_a_tie_is_exactly_zero(workers: int) -> None:
 def test_a_worker_without_a_gradient_abstains() -> None:
     mean = torch.zeros(3)
     for worker, gradient in enumerate([torch.zeros(3), torch.tensor([1.0, -1.0, 1.0]), -torch.zeros(3)]):
-        one = key(worker=worker)
+        one = make_key(worker=worker)
         Sign().decompress_add(Sign().compress(gradient, one), mean, one, 1 / 3)
-    Sign().finish(mean, key(), 3)
+    Sign().finish(mean, make_key(), 3)
     assert mean.tolist() == [1.0, -1.0, 1.0]
 
 
 def test_a_nan_of_one_worker_outlives_the_vote() -> None:
     mean = torch.zeros(3)
     for worker, gradient in enumerate([torch.ones(3), torch.ones(3), torch.tensor([1.0, math.nan, 1.0])]):
-        one = key(worker=worker)
+        one = make_key(worker=worker)
         Sign().decompress_add(Sign().compress(gradient, one), mean, one, 1 / 3)
-    Sign().finish(mean, key(), 3)
+    Sign().finish(mean, make_key(), 3)
     assert mean.isnan().all()
 
 
@@ -167,7 +167,7 @@ def test_momentum_is_that_of_the_paper(beta: float) -> None:
     signum = Signum(beta=beta)
     m = torch.zeros(2000).double()
     for step in range(10):
-        x = gaussian((2000,), step)
+        x = draw_gaussian((2000,), step)
         m = beta * m + (1 - beta) * x.double()
         clear = m.abs() > 1e-6
         assert torch.equal(sent(signum, x, step)[clear].double(), m.sign()[clear])
@@ -176,20 +176,20 @@ def test_momentum_is_that_of_the_paper(beta: float) -> None:
 
 def test_units_have_their_own_momentum_and_shape() -> None:
     signum = Signum()
-    signum.compress(torch.ones(8), key(unit=1))
-    signum.compress(-torch.ones(9), key(unit=2))
+    signum.compress(torch.ones(8), make_key(unit=1))
+    signum.compress(-torch.ones(9), make_key(unit=2))
     assert signum.unit_tensors[1]["momentum"].tolist() == pytest.approx([0.1] * 8)
     assert signum.unit_tensors[2]["momentum"].tolist() == pytest.approx([-0.1] * 9)
     with pytest.raises(ValueError, match="unit 1 has 9 elements, its momentum 8"):
-        signum.compress(torch.ones(9), key(unit=1))
+        signum.compress(torch.ones(9), make_key(unit=1))
 
 
 def test_a_message_that_is_too_short_leaves_the_momentum_alone() -> None:
     signum = Signum()
-    signum.compress(torch.ones(8), key())
+    signum.compress(torch.ones(8), make_key())
     before = signum.unit_tensors[0]["momentum"].clone()
     with pytest.raises(ValueError, match="out"):
-        signum.compress(torch.ones(8), key(1), torch.empty(1, dtype=torch.uint8))
+        signum.compress(torch.ones(8), make_key(1), torch.empty(1, dtype=torch.uint8))
     assert torch.equal(signum.unit_tensors[0]["momentum"], before)
 
 
@@ -206,8 +206,8 @@ def test_a_nan_stays_in_the_momentum() -> None:
 def test_the_error_is_that_of_the_paper(count: int) -> None:
     """||Q(x) - x||^2 = ||x||^2 - ||x||_1^2 / n, whatever the coins of zeros are."""
     for kind in ("normal", "sparse", "one-hot"):
-        x = gaussian((count,), 3).abs() + 0.1
-        x *= gaussian((count,), 4).sign()
+        x = draw_gaussian((count,), 3).abs() + 0.1
+        x *= draw_gaussian((count,), 4).sign()
         if kind == "sparse":
             x[::3] = 0.0
         elif kind == "one-hot":

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compressors import InvalidParameter, build, registry
-from compressors.conformance.cases import gaussian, key
+from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.sparsification import counts
 
 
@@ -74,10 +74,10 @@ def test_a_ratio_and_the_part_that_it_keeps_are_told_apart(ratio: float) -> None
 @pytest.mark.parametrize("n", [200, 5000, 30_000])
 def test_dropping_nine_tenths_is_keeping_one(name: str, n: int) -> None:
     """Wherever a method works with a ratio, and not only for the number that it keeps."""
-    x = gaussian((n,), n)
+    x = draw_gaussian((n,), n)
     keeping, dropping = build(name, ratio=0.1, count="at_least_one_floor"), build(name, ratio=0.9, count="drop_ratio")
     for step in range(3):
-        assert torch.equal(dropping.compress(x, key(step)), keeping.compress(x, key(step)))
+        assert torch.equal(dropping.compress(x, make_key(step)), keeping.compress(x, make_key(step)))
     for shape in ((n,), (7,), (3, 5)):
         assert dropping.law(shape) == keeping.law(shape)
         assert dropping.payload_bound(shape) == keeping.payload_bound(shape)
@@ -87,8 +87,8 @@ def test_dropping_nine_tenths_is_keeping_one(name: str, n: int) -> None:
 def test_dropping_everything_keeps_something(name: str) -> None:
     compressor = build(name, ratio=1.0, count="drop_ratio")
     for n in (1, 50, 30_000):
-        x = gaussian((n,), 1)
-        q = compressor.decompress(compressor.compress(x, key()), x, key())
+        x = draw_gaussian((n,), 1)
+        q = compressor.decompress(compressor.compress(x, make_key()), x, make_key())
         assert 1 <= int(q.count_nonzero()) <= max(1, n // 2)
         assert 0 < compressor.law((n,)).delta <= 1
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from compressors import Key
-from compressors.conformance.cases import critical_z, gaussian, key
+from compressors.conformance.cases import compute_critical_z, draw_gaussian, make_key
 from compressors.kernels import backend
 from compressors.kernels.reference import sampling
 from compressors.sparsification import magnitudes
@@ -18,7 +18,7 @@ from compressors.sparsification.dgc import DGC
 
 def kept(compressor: DGC, x: torch.Tensor, step: int = 0) -> torch.Tensor:
     """The positions that are sent."""
-    q = compressor.decompress(compressor.compress(x, key(step)), x, key(step))
+    q = compressor.decompress(compressor.compress(x, make_key(step)), x, make_key(step))
     assert torch.equal(q, torch.where(q != 0, x, 0.0))
     return q.nonzero().flatten()
 
@@ -41,7 +41,7 @@ def told(value: float, **options: Any) -> DGC:
 @pytest.mark.parametrize("n", [1, 7, 100, 1000, 2000, 2001, 5999])
 def test_small_tensors_send_their_exact_top_k(n: int, strided: bool) -> None:
     """Fewer than 3 ceil(2 / 0.001) elements; ceil(n r) of them."""
-    x = gaussian((n,), 1)
+    x = draw_gaussian((n,), 1)
     q = DGC(strided_sample=strided)
     assert torch.equal(kept(q, x), largest(x, math.ceil(n / 1000)))
     assert q.count_kept(n) == math.ceil(n / 1000)
@@ -66,7 +66,7 @@ def test_the_sample_is_one_of_the_whole_layer(sample_ratio: float, count: str) -
     options = {"ratio": 0.1} if count == "ceil" else {"ratio": 0.9, "count": count}
     q = Watched(sample_ratio=sample_ratio, max_adaptation_iterations=0, **options)
     for large in (n // 2, n // 4):
-        x = gaussian((n,), 9) * torch.where(torch.arange(n) < large, 1.0, 1e-3)
+        x = draw_gaussian((n,), 9) * torch.where(torch.arange(n) < large, 1.0, 1e-3)
         for one in (x, x.flip(0)):
             for step in range(5):
                 assert 0.5 * 0.1 * n < len(kept(q, one, step)) <= 0.1 * n + 1
@@ -79,14 +79,14 @@ def test_the_sample_reaches_from_one_end_to_the_other(n: int, taken: int) -> Non
     q = DGC()
     assert q._sample_size(n) >= taken and q._sample_size(n) < 2 * max(2000, n // 100)
     for step in range(10):
-        places = q._sample(torch.arange(n).float(), key(step), q._sample_size(n))
+        places = q._sample(torch.arange(n).float(), make_key(step), q._sample_size(n))
         assert places.min() <= 2 * n / taken and places.max() >= n - 1 - 2 * n / taken
         assert places.diff().max() <= n / taken
 
 
 @pytest.mark.parametrize("strided", [True, False])
 def test_what_is_kept_is_about_the_largest_and_never_more_than_k(strided: bool) -> None:
-    x = gaussian((300_000,), 2)
+    x = draw_gaussian((300_000,), 2)
     for ratio in (0.001, 0.01):
         q = DGC(ratio=ratio, strided_sample=strided)
         k = math.ceil(300_000 * ratio)
@@ -97,11 +97,11 @@ def test_what_is_kept_is_about_the_largest_and_never_more_than_k(strided: bool) 
 
 
 def test_the_sample_is_a_different_one_at_every_step_and_worker() -> None:
-    x = gaussian((300_000,), 3)
+    x = draw_gaussian((300_000,), 3)
     q = DGC(resample=False, upper_bound=2.0)
     counts = {len(kept(q, x, step)) for step in range(30)}
     assert len(counts) > 3
-    keys = [key(step, worker=worker) for step in range(2) for worker in range(2)]
+    keys = [make_key(step, worker=worker) for step in range(2) for worker in range(2)]
     samples = [q._sample(x, one, 3000) for one in keys]
     assert len({float(one.sum()) for one in samples}) == 4
 
@@ -113,7 +113,7 @@ def test_a_strided_sample_is_spread_over_all_positions(n: int, taken: int) -> No
     q = DGC()
     strides, seen = set(), set()
     for step in range(300):
-        sample = q._sample(x, key(step), taken)
+        sample = q._sample(x, make_key(step), taken)
         assert len(sample) == taken
         seen.update(sample[[0, -1]].tolist())
         strides.update(sample.diff().tolist())
@@ -130,18 +130,18 @@ def test_a_strided_sample_is_spread_over_all_positions(n: int, taken: int) -> No
 
 @pytest.mark.parametrize("count", [1, 10, 1000])
 def test_both_samplings_draw_the_same_elements(count: int) -> None:
-    x = gaussian((12_345,), 4)
+    x = draw_gaussian((12_345,), 4)
     for seed in range(5):
-        compiled = backend.load("sampling", "cpu").sample(x, key(seed).mix(), count)
-        assert torch.equal(compiled, sampling.sample(x, key(seed).mix(), count))
+        compiled = backend.load("sampling", "cpu").sample(x, make_key(seed).mix(), count)
+        assert torch.equal(compiled, sampling.sample(x, make_key(seed).mix(), count))
 
 
 def test_random_positions_are_uniform() -> None:
     """A chi-square statistic of 100 cells is normal enough for a one-sided test at 10^-6."""
-    drawn = backend.load("sampling", "cpu").sample(torch.arange(100).float(), key().mix(), 100_000)
+    drawn = backend.load("sampling", "cpu").sample(torch.arange(100).float(), make_key().mix(), 100_000)
     seen = torch.bincount(drawn.long(), minlength=100).double()
     chi = float(((seen - 1000) ** 2 / 1000).sum())
-    assert abs(chi - 99) / math.sqrt(198) < critical_z(1)
+    assert abs(chi - 99) / math.sqrt(198) < compute_critical_z(1)
 
 
 def test_too_many_above_the_threshold_are_cut_by_magnitude_not_by_position() -> None:
@@ -197,8 +197,8 @@ def test_the_contraction_is_that_of_the_sample(options: dict[str, Any]) -> None:
     assert delta == (11 / n if q.strided_sample and q.resample else 1 / n)  # of the 1010 at every 99th position
     spikes = torch.ones(n)
     spikes[::101] = 2.0
-    for x in (torch.ones(n), spikes, gaussian((n,), 8)):
+    for x in (torch.ones(n), spikes, draw_gaussian((n,), 8)):
         for step in range(10):
-            q_x = q.decompress(q.compress(x, key(step)), x, key(step))
+            q_x = q.decompress(q.compress(x, make_key(step)), x, make_key(step))
             error = (q_x - x).double().square().sum()
             assert float(error) <= (1 - delta) * float(x.double().square().sum()) * (1 + 1e-9)

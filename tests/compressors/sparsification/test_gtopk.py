@@ -11,7 +11,7 @@ import torch
 
 from compressors import CorruptPayload, build
 from compressors.base import Cooperative, Reduction, Sum, Swap
-from compressors.conformance.cases import gaussian, key
+from compressors.conformance.cases import draw_gaussian, make_key
 
 WORKERS = range(1, 10)
 
@@ -27,7 +27,7 @@ def exchange(compressor: Cooperative, units: Sequence[Sequence[torch.Tensor]]) -
     workers = len(units)
     running: dict[int, Generator[Any, Any, list[Reduction]]] = {
         worker: compressor.rounds(
-            [(x, key(7, worker=worker, unit=number)) for number, x in enumerate(units[worker])], worker, workers
+            [(x, make_key(7, worker=worker, unit=number)) for number, x in enumerate(units[worker])], worker, workers
         )
         for worker in range(workers)
     }
@@ -55,7 +55,7 @@ def exchange(compressor: Cooperative, units: Sequence[Sequence[torch.Tensor]]) -
 
 def decoded(compressor: Cooperative, payload: torch.Tensor, shape: Sequence[int], weight: float = 1.0) -> torch.Tensor:
     out = torch.zeros(shape)
-    compressor.decompress_add(payload, out, key(7), weight)
+    compressor.decompress_add(payload, out, make_key(7), weight)
     return out
 
 
@@ -81,7 +81,7 @@ def tree(xs: Sequence[torch.Tensor], k: int) -> torch.Tensor:
 @pytest.mark.parametrize("indices", ["auto", "int32", "delta", "bitmap"])
 def test_the_same_on_all_workers_and_as_the_tree_gives(workers: int, indices: str) -> None:
     n, k = 400, 20
-    xs = [gaussian((n,), seed) for seed in range(workers)]
+    xs = [draw_gaussian((n,), seed) for seed in range(workers)]
     compressor = gtopk(ratio=k / n, indices=indices)
     results, largest = exchange(compressor, [[x] for x in xs])
     expected = tree(xs, k)
@@ -95,7 +95,7 @@ def test_the_same_on_all_workers_and_as_the_tree_gives(workers: int, indices: st
 
 @pytest.mark.parametrize("kept", [396, 399, 400])
 def test_positions_travel_also_where_all_values_would_be_shorter(kept: int) -> None:
-    xs = [gaussian((400,), seed) for seed in range(3)]
+    xs = [draw_gaussian((400,), seed) for seed in range(3)]
     compressor = gtopk(ratio=kept / 400)
     results, _ = exchange(compressor, [[x] for x in xs])
     for [one] in results:
@@ -107,8 +107,8 @@ def test_what_the_workers_contributed_is_the_sum(workers: int) -> None:
     """So what is left in the memories is exactly what has not been sent."""
     n = 300
     for spread in (1.0, 0.05):  # nearly the same gradients: nearly the same positions
-        common = gaussian((n,), 99)
-        xs = [spread * gaussian((n,), seed) + (1 - spread) * common for seed in range(workers)]
+        common = draw_gaussian((n,), 99)
+        xs = [spread * draw_gaussian((n,), seed) + (1 - spread) * common for seed in range(workers)]
         compressor = gtopk(ratio=0.05)
         results, _ = exchange(compressor, [[x] for x in xs])
         own = [decoded(compressor, one.own, (n,)) for [one] in results]
@@ -126,8 +126,8 @@ def test_what_half_floats_round_away_stays_in_a_memory(workers: int, scale: floa
     """All get the same sums, and the contributions add up to them as exactly as with float32."""
     n = 300
     spread = torch.logspace(-5, 0, n)  # the smallest are below half float's normal numbers
-    common = gaussian((n,), 99)
-    xs = [(0.3 * gaussian((n,), seed) + common) * spread * scale for seed in range(workers)]
+    common = draw_gaussian((n,), 99)
+    xs = [(0.3 * draw_gaussian((n,), seed) + common) * spread * scale for seed in range(workers)]
     half = gtopk(ratio=0.9, values="fp16", indices="bitmap")
     results, largest = exchange(half, [[x] for x in xs])
     total = decoded(half, results[0][0].mean, (n,)).double()
@@ -171,7 +171,7 @@ def test_a_worker_that_others_stand_for_hears_what_became_of_its_elements() -> N
 def test_units_travel_together(workers: int, values: str) -> None:
     shapes = [(20, 30), (0,), (7,), (), (3, 5, 2)]
     units = [
-        [gaussian(shape, 10 * worker + number) for number, shape in enumerate(shapes)] for worker in range(workers)
+        [draw_gaussian(shape, 10 * worker + number) for number, shape in enumerate(shapes)] for worker in range(workers)
     ]
     compressor = gtopk(ratio=0.1, values=values)
     together, _ = exchange(compressor, units)
@@ -187,7 +187,7 @@ def test_units_travel_together(workers: int, values: str) -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("values", ["fp32", "fp16"])
 def test_nan_and_inf_reach_all_workers(workers: int, bad: float, values: str) -> None:
-    xs = [gaussian((50,), seed) for seed in range(workers)]
+    xs = [draw_gaussian((50,), seed) for seed in range(workers)]
     xs[-1][20] = bad
     xs[0][30] = torch.tensor(-1, dtype=torch.int32).view(torch.float32)  # a NaN with other bits
     compressor = gtopk(ratio=0.1, values=values)
@@ -199,15 +199,15 @@ def test_nan_and_inf_reach_all_workers(workers: int, bad: float, values: str) ->
 
 
 def test_alone_it_is_topk() -> None:
-    x = gaussian((500,))
+    x = draw_gaussian((500,))
     compressor = gtopk(ratio=0.02)
-    expected = build("topk", ratio=0.02).compress(x, key())
-    assert torch.equal(compressor.compress(x, key()), expected)
-    assert torch.equal(compressor.reduce_alone([(x, key())])[0].own, expected)
+    expected = build("topk", ratio=0.02).compress(x, make_key())
+    assert torch.equal(compressor.compress(x, make_key()), expected)
+    assert torch.equal(compressor.reduce_alone([(x, make_key())])[0].own, expected)
 
 
 def test_gradients_are_only_read() -> None:
-    xs = [gaussian((100,), seed) for seed in range(3)]
+    xs = [draw_gaussian((100,), seed) for seed in range(3)]
     before = [x.clone() for x in xs]
     exchange(gtopk(ratio=0.1), [[x] for x in xs])
     assert all(torch.equal(x, y) for x, y in zip(xs, before, strict=True))
@@ -218,12 +218,12 @@ def test_gradients_are_only_read() -> None:
 def test_messages_that_cannot_be_are_refused(worker: int, values: str) -> None:
     def answered(change: Any) -> None:
         compressor = gtopk(ratio=0.1, values=values)
-        rounds = compressor.rounds([(gaussian((100,)), key())], worker, 3 if worker else 2)
+        rounds = compressor.rounds([(draw_gaussian((100,)), make_key())], worker, 3 if worker else 2)
         request = next(rounds)
         if worker:  # the extra worker gets its answer in the last round
             request = rounds.send(request.payload[:0])
             request = rounds.send(request.payload[:0])
-        good = compressor.compress(gaussian((100,), 3), key())
+        good = compressor.compress(draw_gaussian((100,), 3), make_key())
         if worker:
             good = torch.cat([good, torch.full((2,), 255, dtype=torch.uint8)])
         rounds.send(change(good))

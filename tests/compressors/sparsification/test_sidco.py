@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compressors.conformance.cases import gaussian, key
+from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.kernels import backend
 from compressors.kernels.cpu import exceedances as compiled
 from compressors.kernels.reference import exceedances as plain
@@ -23,7 +23,7 @@ from gradsweep.options.parameters import InvalidParameter
 
 def kept(compressor: SIDCo, x: torch.Tensor, step: int = 0) -> torch.Tensor:
     """The positions that are sent."""
-    q = compressor.decompress(compressor.compress(x, key(step)), x, key(step))
+    q = compressor.decompress(compressor.compress(x, make_key(step)), x, make_key(step))
     assert torch.equal(q, torch.where(q != 0, x, 0.0))
     return q.nonzero().flatten()
 
@@ -41,7 +41,7 @@ def drawn(distribution: str, n: int, seed: int = 0) -> torch.Tensor:
         "gamma 0.9": lambda: rng.gamma(0.9, size=n),
         "gamma 0.6": lambda: rng.gamma(0.6, size=n),
     }[distribution]()
-    return torch.from_numpy(values).float() * gaussian((n,), seed).sign()
+    return torch.from_numpy(values).float() * draw_gaussian((n,), seed).sign()
 
 
 def pareto_quantile(shape: float, scale: float, share: Any) -> Any:
@@ -70,11 +70,11 @@ def gamma_quantile(shape: float, share: float) -> float:
     st.floats(0.0, 3.0),
 )
 def test_both_implementations_give_the_same_statistics(n: int, seed: int, kind: str, location: float) -> None:
-    x = gaussian((n,), seed)
+    x = draw_gaussian((n,), seed)
     if kind == "wide":
         x *= torch.logspace(-44, 30, n)
     elif kind == "sparse":
-        x *= gaussian((n,), seed + 1) > 1
+        x *= draw_gaussian((n,), seed + 1) > 1
     found = compiled.moments_above(x, bits_of(location), location)
     assert found == plain.moments_above(x, bits_of(location), location)
     above = x.double().abs()[x.abs() >= location] - location
@@ -92,7 +92,7 @@ def test_both_implementations_give_the_same_statistics(n: int, seed: int, kind: 
 
 def test_more_chunks_than_one_chunk_of_them() -> None:
     """4096 chunks of 4096 make a second level."""
-    x = gaussian((4096 * 4096 + 5000,), 1)
+    x = draw_gaussian((4096 * 4096 + 5000,), 1)
     assert compiled.moments_above(x, bits_of(2.0), 2.0) == plain.moments_above(x, bits_of(2.0), 2.0)
     assert compiled.logarithms(x) == plain.logarithms(x)
 
@@ -178,7 +178,7 @@ def by_the_paper(x: torch.Tensor, k: int, distribution: str, first: float, stage
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
 @pytest.mark.parametrize("ratio", [0.001, 0.01, 0.4])
 def test_the_threshold_is_that_of_the_paper(distribution: str, stages: int, ratio: float) -> None:
-    for x in (drawn("gamma 0.6", 100_000), drawn("lomax", 100_000) * (gaussian((100_000,), 8) > -1)):
+    for x in (drawn("gamma 0.6", 100_000), drawn("lomax", 100_000) * (draw_gaussian((100_000,), 8) > -1)):
         q = SIDCo(ratio=ratio, distribution=distribution, stages=stages, adapt_every=None)
         expected = by_the_paper(x, int(100_000 * ratio), distribution, 0.25, min(stages, math.ceil(-math.log2(ratio))))
         above = x.abs().double() >= expected
@@ -203,7 +203,7 @@ def test_one_stage_is_right_on_its_own_distribution(distribution: str, source: s
 
 def test_more_stages_are_closer_on_tails_that_are_not_exponential() -> None:
     """Normal numbers, of which 1000 of a million are wanted: one stage keeps next to nothing."""
-    x = gaussian((1_000_000,), 4)
+    x = draw_gaussian((1_000_000,), 4)
     errors = [abs(len(kept(SIDCo(stages=stages, adapt_every=None), x)) / 1000 - 1) for stages in (1, 2, 3, 4)]
     assert errors == sorted(errors, reverse=True)
     assert errors[0] > 0.99 and errors[-1] < 0.1
@@ -214,7 +214,13 @@ def test_a_thousand_equal_elements_and_other_hard_cases(distribution: str) -> No
     q = SIDCo(distribution=distribution, stages=4, adapt_every=None)
     spike = torch.zeros(5000)
     spike[77] = -3.0
-    for x in (torch.full((5000,), 0.3), spike, spike + 1e-4, gaussian((5000,)) * 1e-40, gaussian((5000,)) * 1e37):
+    for x in (
+        torch.full((5000,), 0.3),
+        spike,
+        spike + 1e-4,
+        draw_gaussian((5000,)) * 1e-40,
+        draw_gaussian((5000,)) * 1e37,
+    ):
         found = kept(q, x)
         assert len(found) >= 1
         assert x.abs().max() == x[found].abs().max()
@@ -229,11 +235,11 @@ def test_the_number_of_stages_follows_the_number_of_elements(start: int) -> None
     """Every fifth step: too few elements are answered with one more stage, too many with one less. Of 100 000
     normal numbers, 1, 5, 65, 111, 132, 147 and 158 are kept by so many stages where 100 are wanted: from below
     and from above that leads to four, and stays there."""
-    x = gaussian((100_000,), 5)
+    x = draw_gaussian((100_000,), 5)
     q = SIDCo(ratio=0.001, stages=start)
     found = []
     for step in range(20):
-        q.compress(x, key(step))
+        q.compress(x, make_key(step))
         found.append(int(q.unit_tensors[0]["stages"]))
     direction = 1 if start < 4 else -1
     assert found == [start] * 4 + [start + direction] * 5 + [start + 2 * direction] * 5 + [4] * 6
@@ -270,7 +276,7 @@ def test_the_rule_is_turned_round_where_it_made_things_worse() -> None:
     q = SIDCo(stages=4, adapt_every=1)
     seen = []
     for step in range(8):
-        q.compress(x, key(step))
+        q.compress(x, make_key(step))
         seen.append((int(q.unit_tensors[0]["stages"]), int(q.unit_tensors[0]["direction"])))
     assert seen == [(5, 1), (4, -1), (3, -1), (4, -1), (3, -1), (4, -1), (3, -1), (4, -1)]
 
@@ -280,7 +286,7 @@ def test_a_state_from_before_the_rule_could_turn_is_taken() -> None:
     for adapt in ("paper", "reversing"):
         q = SIDCo(adapt=adapt)
         q.load_state_dict(old)
-        q.compress(gaussian((100_000,)), key())
+        q.compress(draw_gaussian((100_000,)), make_key())
         assert int(q.unit_tensors[0]["stages"]) == 3 and ("direction" in q.unit_tensors[0]) == (adapt == "reversing")
 
 
@@ -289,7 +295,7 @@ def test_what_is_close_enough_changes_nothing() -> None:
     q = SIDCo(ratio=0.01)
     assert abs(len(kept(q, x)) / 1000 - 1) < 0.2
     for step in range(1, 12):
-        q.compress(x, key(step))
+        q.compress(x, make_key(step))
     assert {name: int(value) for name, value in q.unit_tensors[0].items()} == {
         "stages": 1,
         "steps": 2,
@@ -298,7 +304,7 @@ def test_what_is_close_enough_changes_nothing() -> None:
         "before": 0,
     }
     eager = SIDCo(ratio=0.01, tolerance=0.0, adapt_every=1)
-    eager.compress(x * (x.abs() < 6), key())
+    eager.compress(x * (x.abs() < 6), make_key())
     assert int(eager.unit_tensors[0]["stages"]) == 2
 
 
@@ -308,33 +314,33 @@ def test_the_number_of_stages_has_bounds() -> None:
         q = SIDCo(ratio=0.01, adapt_every=1, max_stages=limit, tolerance=0.0, distribution="exponential")
         seen = []
         for step in range(12):
-            q.compress(few, key(step))
+            q.compress(few, make_key(step))
             seen.append(q._stages(0, 1000, 100_000))
         assert max(seen) <= expected
     assert SIDCo(stages=20)._stages(0, 1000, 100_000) == 7
     with pytest.raises(InvalidParameter, match="^stages=20: valid is an integer up to max_stages=9$"):
         SIDCo(stages=20, max_stages=9)
-    many = gaussian((100_000,), 5) ** 9
+    many = draw_gaussian((100_000,), 5) ** 9
     q = SIDCo(ratio=0.01, adapt_every=1)
     for step in range(4):
-        q.compress(many, key(step))
+        q.compress(many, make_key(step))
         assert int(q.unit_tensors[0]["stages"]) >= 1
 
 
 def test_units_adapt_on_their_own_and_the_state_can_be_taken_over() -> None:
     q = SIDCo(ratio=0.001, adapt_every=2)
-    few = gaussian((50_000,), 5).tanh()
+    few = draw_gaussian((50_000,), 5).tanh()
     for step in range(3):
-        q.compress(few, key(step, unit=1))
-    q.compress(few, key(3, unit=2))
+        q.compress(few, make_key(step, unit=1))
+    q.compress(few, make_key(3, unit=2))
     assert int(q.unit_tensors[1]["stages"]) == 2 and int(q.unit_tensors[2]["stages"]) == 1
     other = SIDCo(ratio=0.001, adapt_every=2)
     other.load_state_dict(q.state_dict())
     for step in range(4, 9):
-        assert torch.equal(other.compress(few, key(step, unit=1)), q.compress(few, key(step, unit=1)))
+        assert torch.equal(other.compress(few, make_key(step, unit=1)), q.compress(few, make_key(step, unit=1)))
     assert str(other.state_dict()) == str(q.state_dict())
     fixed = SIDCo(adapt_every=None)
-    fixed.compress(few, key())
+    fixed.compress(few, make_key())
     assert fixed.state_dict() == {}
 
 
@@ -344,6 +350,6 @@ def test_kernels_agree_over_many_steps(distribution: str) -> None:
     for kernels in ("auto", "torch"):
         with backend.use(kernels):
             q = SIDCo(ratio=0.002, adapt_every=2, distribution=distribution)
-            results.append([q.compress(gaussian((70_001,), step) ** 3, key(step)) for step in range(8)])
+            results.append([q.compress(draw_gaussian((70_001,), step) ** 3, make_key(step)) for step in range(8)])
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, InvalidParameter, build
-from compressors.conformance.cases import gaussian, key
+from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.kernels import backend, half_floats
 from compressors.sparsification import positions
 from compressors.sparsification.sparsifier import Sparsifier
@@ -60,22 +60,22 @@ both_kernels = pytest.mark.parametrize("kernel", ["auto", "torch"])
     ],
 )
 def test_the_payload_is_as_documented(indices: str, header: int, index_part: bytes) -> None:
-    payload = topk(ratio=0.25, indices=indices).compress(X, key())
+    payload = topk(ratio=0.25, indices=indices).compress(X, make_key())
     assert raw(payload) == bytes([header, 2, 0, 0, 0, 0, 0, 0]) + index_part + struct.pack("<2f", 3.0, -4.0)
 
 
 def test_everything_needs_no_positions() -> None:
     for indices in positions.OPTIONS:
-        payload = topk(ratio=1.0, indices=indices).compress(X, key())
+        payload = topk(ratio=1.0, indices=indices).compress(X, make_key())
         assert raw(payload) == bytes([3, 8, 0, 0, 0, 0, 0, 0]) + struct.pack("<8f", *X.tolist())
 
 
 def test_few_zeros_travel_as_zeros() -> None:
-    x = gaussian((10_000,))
+    x = draw_gaussian((10_000,))
     compressor = topk(ratio=0.9999)
-    payload = compressor.compress(x, key())
+    payload = compressor.compress(x, make_key())
     assert len(payload) == 8 + 4 * 10_000 == compressor.payload_bound(x.shape)
-    decoded = compressor.decompress(payload, x, key())
+    decoded = compressor.decompress(payload, x, make_key())
     assert int((decoded == 0).sum()) == 1
     assert torch.equal(decoded[decoded != 0], x[decoded != 0])
 
@@ -90,9 +90,9 @@ position_sets = st.integers(1, 400).flatmap(lambda n: st.tuples(st.just(n), st.s
 @given(position_sets)
 def test_auto_is_never_longer_than_any_other_coding(drawn: tuple[int, list[int]]) -> None:
     n, kept = drawn
-    values = gaussian((len(kept),))
+    values = draw_gaussian((len(kept),))
     sizes = {
-        option: len(topk(indices=option).pack(torch.tensor(kept, dtype=torch.long), values, n, key()))
+        option: len(topk(indices=option).pack(torch.tensor(kept, dtype=torch.long), values, n, make_key()))
         for option in positions.OPTIONS
     }
     assert sizes["auto"] == min(min(sizes.values()), 8 + 4 * n)
@@ -103,11 +103,11 @@ def test_auto_is_never_longer_than_any_other_coding(drawn: tuple[int, list[int]]
 def test_what_is_packed_is_unpacked(drawn: tuple[int, list[int]], option: str, kernel: str) -> None:
     n, kept = drawn
     compressor = topk(indices=option)
-    values = gaussian((len(kept),))
+    values = draw_gaussian((len(kept),))
     with backend.use(kernel):
-        payload = compressor.pack(torch.tensor(kept, dtype=torch.long), values, n, key())
+        payload = compressor.pack(torch.tensor(kept, dtype=torch.long), values, n, make_key())
         out = torch.zeros(n)
-        compressor.decompress_add(payload, out, key(), 2.0)
+        compressor.decompress_add(payload, out, make_key(), 2.0)
     expected = torch.zeros(n)
     expected[kept] = 2.0 * values
     assert torch.equal(out, expected)
@@ -176,13 +176,13 @@ def test_no_positions_are_longer_than_the_bound(n: int, most: int, option: str, 
 def corrupt(content: bytes, option: str = "auto", n: int = 8, **options: object) -> None:
     for kernel in ("auto", "torch"):
         with backend.use(kernel), pytest.raises(CorruptPayload):
-            topk(ratio=0.25, indices=option, **options).decompress_add(as_payload(content), torch.zeros(n), key())
+            topk(ratio=0.25, indices=option, **options).decompress_add(as_payload(content), torch.zeros(n), make_key())
 
 
 def test_headers_that_cannot_be() -> None:
     values = struct.pack("<2f", 3.0, -4.0)
     good = bytes([2, 2, 0, 0, 0, 0, 0, 0]) + bytes([0b10000010]) + values
-    assert topk().decompress(as_payload(good), X, key()).tolist() == [0, 3, 0, 0, 0, 0, 0, -4]
+    assert topk().decompress(as_payload(good), X, make_key()).tolist() == [0, 3, 0, 0, 0, 0, 0, -4]
     for place, byte in [(0, 4), (0, 7), (0, 2 | 1 << 3), (0, 0 | 1 << 3), (1, 1), (1, 3), (2, 1), (6, 1), (7, 1)]:
         corrupt(good[:place] + bytes([byte]) + good[place + 1 :])
     for length in range(len(good)):
@@ -217,7 +217,7 @@ def test_a_gap_of_more_bits_than_a_word_is_refused() -> None:
 def test_half_floats_are_scaled_to_fit() -> None:
     compressor = topk(ratio=0.5, values="fp16", indices="bitmap")
     x = torch.tensor([1.5e30, -2.0e26, 1e10, 0.0])
-    payload = raw(compressor.compress(x, key()))
+    payload = raw(compressor.compress(x, make_key()))
     exponent = math.frexp(1.5e30)[1] - 1
     assert payload[7] == exponent + 127
     half = struct.unpack("<2e", payload[9:])
@@ -229,7 +229,7 @@ def test_half_floats_are_scaled_to_fit() -> None:
 
 @pytest.mark.parametrize("size", [3e38, 1e30, 1.0, 1e-6, 1e-30, 1e-38, 1e-42])
 def test_half_floats_lose_eleven_bits_at_most(size: float) -> None:
-    values = gaussian((1000,)).clamp(-1, 1) * size
+    values = draw_gaussian((1000,)).clamp(-1, 1) * size
     payload = torch.empty(2000, dtype=torch.uint8)
     exponent = half_floats.write(values, payload)
     error = (half_floats.read(payload, exponent).double() - values.double()).abs()
@@ -250,7 +250,7 @@ def test_half_floats_of_the_largest_numbers_stay_finite() -> None:
 
 def test_every_nan_travels_as_the_same_bits() -> None:
     x = torch.tensor([0x7F800001, -1, 0x7FFFFFFF, 0], dtype=torch.int32).view(torch.float32)
-    payload = topk(ratio=0.75, indices="bitmap").compress(x, key())
+    payload = topk(ratio=0.75, indices="bitmap").compress(x, make_key())
     assert raw(payload)[9:] == 3 * struct.pack("<I", 0x7FC00000)
 
 
@@ -260,38 +260,38 @@ def test_same_sign_means_alternate(kernel: str) -> None:
     x = torch.tensor([5.0, -7.0, 1.0, 4.0, -1.0, 0.0, -2.0, -9.0])
     compressor = topk(ratio=0.375, values="mean", indices="bitmap")
     with backend.use(kernel):
-        odd, even = compressor.compress(x, key(3)), compressor.compress(x, key(4))
+        odd, even = compressor.compress(x, make_key(3)), compressor.compress(x, make_key(4))
         assert raw(odd) == bytes([2, 3, 0, 0, 0, 0, 0, 0, 0b1101]) + struct.pack("<f", 10 / 3)
         assert raw(even) == bytes([2, 3, 0, 0, 0, 0, 0, 0, 0b11000010]) + struct.pack("<f", -6.0)
-        assert compressor.decompress(even, x, key(4)).tolist() == [0, -6, 0, 0, 0, 0, -6, -6]
-        few = compressor.compress(-x.abs() + 6.5, key(4))  # two elements are below zero
+        assert compressor.decompress(even, x, make_key(4)).tolist() == [0, -6, 0, 0, 0, 0, -6, -6]
+        few = compressor.compress(-x.abs() + 6.5, make_key(4))  # two elements are below zero
         assert raw(few) == bytes([2, 2, 0, 0, 0, 0, 0, 0, 0b10000010]) + struct.pack("<f", -1.5)
-        none = compressor.compress(x.abs(), key(4))
-        assert not compressor.decompress(none, x, key(4)).any()
+        none = compressor.compress(x.abs(), make_key(4))
+        assert not compressor.decompress(none, x, make_key(4)).any()
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("step", [0, 1])
 def test_a_mean_with_nan_or_inf_is_nan_everywhere(bad: float, step: int) -> None:
-    x = gaussian((50,))
+    x = draw_gaussian((50,))
     x[20] = bad
     compressor = topk(values="mean")
-    assert compressor.decompress(compressor.compress(x, key(step)), x, key(step)).isnan().all()
+    assert compressor.decompress(compressor.compress(x, make_key(step)), x, make_key(step)).isnan().all()
 
 
 def test_an_infinite_mean_is_refused() -> None:
-    payload = topk(values="mean", ratio=0.25).compress(X, key())
+    payload = topk(values="mean", ratio=0.25).compress(X, make_key())
     payload[-4:] = as_payload(struct.pack("<f", math.inf))
     with pytest.raises(CorruptPayload, match="infinite"):
-        topk(values="mean").decompress(payload, X, key())
+        topk(values="mean").decompress(payload, X, make_key())
 
 
 def test_kept_values_can_be_compressed_once_more() -> None:
-    x = gaussian((2000,))
+    x = draw_gaussian((2000,))
     compressor = topk(ratio=0.1, values="qsgd", indices="int32")
-    payload = compressor.compress(x, key())
+    payload = compressor.compress(x, make_key())
     assert len(payload) == compressor.payload_size(x.shape) == 8 + 4 * 200 + build("qsgd").payload_bound((200,))
-    decoded = compressor.decompress(payload, x, key())
+    decoded = compressor.decompress(payload, x, make_key())
     kept = x.abs().topk(200).indices.sort().values
     step = x.abs().max() / 7
     assert ((decoded[kept] - x[kept]).abs() <= step * 1.001).all()
@@ -303,12 +303,12 @@ def test_kept_values_can_be_compressed_once_more() -> None:
     "options", [{"levels": 1, "bucket_size": 50}, {"levels": 100}, {"levels": 3, "coding": "elias"}], ids=str
 )
 def test_the_compressor_of_the_values_has_options(options: dict[str, Any]) -> None:
-    x = gaussian((2000,))
+    x = draw_gaussian((2000,))
     compressor = topk(ratio=0.1, values="qsgd", values_options=options, indices="int32")
     inner = build("qsgd", **options)
-    payload = compressor.compress(x, key())
+    payload = compressor.compress(x, make_key())
     assert compressor.chained == inner
-    decoded, kept = compressor.decompress(payload, x, key()), x.abs().topk(200).indices.sort().values
+    decoded, kept = compressor.decompress(payload, x, make_key()), x.abs().topk(200).indices.sort().values
     if "coding" in options:
         assert len(payload) < compressor.payload_bound(x.shape) and compressor.payload_size(x.shape) is None
     else:
@@ -358,11 +358,11 @@ def test_only_compressors_of_single_elements_can_be_chained() -> None:
 
 
 def test_only_what_asks_the_other_workers_is_refused_not_the_method() -> None:
-    x, inner = gaussian((2000,)), build("terngrad", clip=0.0)
+    x, inner = draw_gaussian((2000,)), build("terngrad", clip=0.0)
     compressor = topk(ratio=0.1, values="terngrad", values_options={"clip": 0.0}, indices="int32")
-    payload = compressor.compress(x, key())
+    payload = compressor.compress(x, make_key())
     assert len(payload) == compressor.payload_size(x.shape) == 8 + 4 * 200 + inner.payload_bound((200,))
-    decoded = compressor.decompress(payload, x, key())
+    decoded = compressor.decompress(payload, x, make_key())
     assert not decoded[x.abs() < x.abs().topk(200).values[-1]].any()
     assert set((decoded / x.abs().max()).tolist()) == {-1.0, 0.0, 1.0}
     with pytest.raises(InvalidParameter) as error:

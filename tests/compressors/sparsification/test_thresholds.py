@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import build
-from compressors.conformance.cases import gaussian, key
+from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.kernels import backend
 from compressors.sparsification.magnitudes import INFINITY, Candidates, bits_of, value_of
 
@@ -20,7 +20,7 @@ from compressors.sparsification.magnitudes import INFINITY, Candidates, bits_of,
 def sent(name: str, x: torch.Tensor, step: int = 0, **options: Any) -> torch.Tensor:
     """Q(x), flat."""
     compressor = build(name, **options)
-    return compressor.decompress(compressor.compress(x, key(step)), x, key(step)).flatten()
+    return compressor.decompress(compressor.compress(x, make_key(step)), x, make_key(step)).flatten()
 
 
 def size_of(value: float) -> int:
@@ -67,7 +67,7 @@ def test_bits_and_values_are_inverses(bits: int) -> None:
 @pytest.mark.parametrize("count", [5, 3000, 1_500_000])
 def test_candidates_answer_as_the_tensor_does(count: int, side: int) -> None:
     """In any order of thresholds, whether the elements are kept apart or not."""
-    x = gaussian((count,), 3)
+    x = draw_gaussian((count,), 3)
     kernels = backend.load("selection", "cpu")
     candidates = Candidates(kernels, x, side)
     for threshold in (0.5, 3.0, 2.5, 3.5, 2.0, 3.1, 9.0):
@@ -87,7 +87,7 @@ def test_candidates_answer_as_the_tensor_does(count: int, side: int) -> None:
 def test_the_bytes_of_a_threshold_are_the_documented_ones() -> None:
     """Two of nine kept: header, two 32-bit positions, two values."""
     x = torch.tensor([0.0, 0.5, -0.25, 0.49999997, -2.0, 0.0, 0.0, 0.1, 0.0])
-    payload = build("thresholdv", threshold=0.5, indices="int32").compress(x, key())
+    payload = build("thresholdv", threshold=0.5, indices="int32").compress(x, make_key())
     header = (0 | 0 << 3 | 2 << 8).to_bytes(8, "little")
     assert (
         payload.numpy().tobytes() == header + np.array([1, 4], "<u4").tobytes() + np.array([0.5, -2], "<f4").tobytes()
@@ -110,7 +110,7 @@ def test_the_rounding_of_the_threshold_lets_nothing_through() -> None:
 
 def test_the_error_of_a_threshold_does_not_grow_with_the_gradient() -> None:
     for scale in (1e-6, 1.0, 1e6):
-        x = gaussian((5000,)) * scale
+        x = draw_gaussian((5000,)) * scale
         compressor = build("thresholdv", threshold=0.01)
         kappa = math.sqrt(5000) * 0.01
         assert compressor.law(x.shape).kappa == kappa
@@ -122,8 +122,8 @@ def test_the_error_of_a_threshold_does_not_grow_with_the_gradient() -> None:
 def test_an_empty_selection_is_a_payload_of_a_header() -> None:
     for name in ("thresholdv", "adaptive_threshold", "gaussiank", "dgc", "sidco"):
         x = torch.zeros(10_000)
-        assert len(build(name).compress(x, key())) == 8
-    assert len(build("thresholdv", threshold=9.0).compress(gaussian((10_000,)), key())) == 8
+        assert len(build(name).compress(x, make_key())) == 8
+    assert len(build("thresholdv", threshold=9.0).compress(draw_gaussian((10_000,)), make_key())) == 8
 
 
 # adaptive_threshold
@@ -153,7 +153,7 @@ def test_the_contraction_of_the_adaptive_threshold_is_reached() -> None:
 
 
 def test_of_nan_and_inf_all_are_sent_and_nothing_else() -> None:
-    x = gaussian((1000,))
+    x = draw_gaussian((1000,))
     x[[3, 500, 999]] = torch.tensor([math.nan, -math.inf, math.inf])
     q = sent("adaptive_threshold", x)
     assert q[3].isnan() and q[500] == -math.inf and q[999] == math.inf
@@ -183,7 +183,7 @@ def by_the_book(x: torch.Tensor, ratio: float, corrections: int) -> torch.Tensor
 @pytest.mark.parametrize("corrections", [0, 1, 3, 20])
 @pytest.mark.parametrize("tail", ["normal", "heavy", "light", "shifted"])
 def test_gaussian_k_is_the_published_rule(tail: str, corrections: int) -> None:
-    x = gaussian((40_000,), 1)
+    x = draw_gaussian((40_000,), 1)
     x = {"normal": x, "heavy": x**5, "light": torch.special.ndtr(x) - 0.5, "shifted": x - 3}[tail]
     expected = by_the_book(x, 0.01, corrections)
     q = sent("gaussiank", x, ratio=0.01, corrections=corrections)
@@ -194,21 +194,21 @@ def test_gaussian_k_is_the_published_rule(tail: str, corrections: int) -> None:
 
 
 def test_on_normal_numbers_the_first_threshold_is_right() -> None:
-    x = gaussian((1_000_000,), 2)
+    x = draw_gaussian((1_000_000,), 2)
     for ratio in (0.001, 0.01, 0.2):
         count = int(sent("gaussiank", x, ratio=ratio, corrections=0).count_nonzero())
         assert abs(count - ratio * 1e6) < 6 * math.sqrt(ratio * 1e6)
 
 
 def test_the_sign_of_the_mean_does_not_matter() -> None:
-    x = gaussian((5000,), 4) + 2
+    x = draw_gaussian((5000,), 4) + 2
     assert torch.equal(sent("gaussiank", -x, ratio=0.01), -sent("gaussiank", x, ratio=0.01))
 
 
 @pytest.mark.parametrize("name", ["gaussiank", "sidco", "redsync_threshold", "redsync_trimmed", "dgc"])
 def test_where_nothing_can_be_estimated_the_k_largest_are_sent(name: str) -> None:
     for bad in (math.nan, math.inf):
-        x = gaussian((10_000,))
+        x = draw_gaussian((10_000,))
         x[[17, 9000]] = bad
         q = sent(name, x, ratio=0.01, count="ceil")
         assert not q[17].isfinite() and not q[9000].isfinite()
@@ -219,7 +219,7 @@ def test_where_nothing_can_be_estimated_the_k_largest_are_sent(name: str) -> Non
 
 @pytest.mark.parametrize("name", ["gaussiank", "sidco", "redsync_threshold", "redsync_trimmed", "dgc"])
 def test_a_ratio_of_one_sends_everything(name: str) -> None:
-    x = gaussian((3000,))
+    x = draw_gaussian((3000,))
     x[5] = 0.0
     if name != "redsync_threshold":  # which searches for a threshold all the same
         assert torch.equal(sent(name, x, ratio=1.0), x)
@@ -228,7 +228,7 @@ def test_a_ratio_of_one_sends_everything(name: str) -> None:
 @pytest.mark.parametrize("name", ["gaussiank", "sidco", "redsync_threshold", "redsync_trimmed", "dgc", "thresholdv"])
 def test_the_selection_knows_no_places(name: str) -> None:
     """Elements in the opposite order: the same ones are kept (no two have the same magnitude)."""
-    x = torch.linspace(0.5, 1.0, 50_000) * gaussian((50_000,), 5).sign()
+    x = torch.linspace(0.5, 1.0, 50_000) * draw_gaussian((50_000,), 5).sign()
     x = x[torch.randperm(50_000, generator=torch.Generator().manual_seed(6))] ** 9
     options: dict[str, Any] = {"threshold": 0.5} if name == "thresholdv" else {"ratio": 0.01}
     if name == "dgc":

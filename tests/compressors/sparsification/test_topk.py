@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import build
-from compressors.conformance.cases import gaussian, key
+from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.kernels import backend
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
@@ -66,15 +66,15 @@ def test_of_equal_magnitudes_the_first_are_kept() -> None:
 
 N = 200_000
 HARD = {
-    "normal": lambda: gaussian((N,)),
+    "normal": lambda: draw_gaussian((N,)),
     "all equal": lambda: torch.full((N,), -0.7),
     "zeros": lambda: torch.zeros(N),
-    "few are not zero": lambda: gaussian((N,)) * (torch.arange(N) % 997 == 0),
-    "ties": lambda: (gaussian((N,)) * 3).round(),
-    "the large ones together": lambda: gaussian((N,)) * torch.where(torch.arange(N) < N // 50, 1e6, 1.0),
+    "few are not zero": lambda: draw_gaussian((N,)) * (torch.arange(N) % 997 == 0),
+    "ties": lambda: (draw_gaussian((N,)) * 3).round(),
+    "the large ones together": lambda: draw_gaussian((N,)) * torch.where(torch.arange(N) < N // 50, 1e6, 1.0),
     "ascending": lambda: torch.arange(N).float(),
     "descending": lambda: -torch.arange(N, 0, -1).float(),
-    "nan and inf": lambda: torch.where(torch.arange(N) % 500 == 3, math.nan, gaussian((N,))).index_fill_(
+    "nan and inf": lambda: torch.where(torch.arange(N) % 500 == 3, math.nan, draw_gaussian((N,))).index_fill_(
         0, torch.arange(0, N, 300), math.inf
     ),
 }
@@ -99,7 +99,7 @@ def test_a_sample_that_misleads_is_survived(above: float, monkeypatch: pytest.Mo
         asked.append(arguments)
         return bits(above + 1e-30)
 
-    x = gaussian((N,))
+    x = draw_gaussian((N,))
     monkeypatch.setattr(cpu, "_estimate", wrong)
     found = cpu.topk(x, 2000)
     assert asked and torch.equal(found, selection("torch").topk(x, 2000))
@@ -110,7 +110,7 @@ def test_a_sample_that_misleads_is_survived(above: float, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("side", [0, 1, -1])
 def test_what_reaches_a_threshold(kernel: str, n: int, side: int) -> None:
     kernels = selection(kernel)
-    x = (gaussian((n,)) * 4).round() / 4
+    x = (draw_gaussian((n,)) * 4).round() / 4
     signed = x.abs() if side == 0 else x * side
     expected = (signed >= 0.75).nonzero().flatten()
     threshold = bits(0.75)
@@ -133,10 +133,10 @@ def test_nan_reaches_every_threshold(kernel: str) -> None:
 
 
 def test_topk_keeps_k_elements_as_they_are() -> None:
-    x = gaussian((1000,))
+    x = draw_gaussian((1000,))
     for rule, expected in (("ceil", 13), ("floor_plus_one", 13), ("at_least_one_floor", 12), ("drop_ratio", 987)):
         compressor = build("topk", ratio=0.0125, count=rule)
-        decoded = compressor.decompress(compressor.compress(x, key()), x, key())
+        decoded = compressor.decompress(compressor.compress(x, make_key()), x, make_key())
         assert int((decoded != 0).sum()) == expected
         assert decoded[decoded != 0].abs().min() >= x[decoded == 0].abs().max()
         assert torch.equal(decoded[decoded != 0], x[decoded != 0])
@@ -146,15 +146,15 @@ def test_topk_is_the_best_contraction_of_equal_elements() -> None:
     """delta = k / n is reached, so it could not be larger."""
     x = torch.ones(200)
     compressor = build("topk", ratio=0.1)
-    error = (compressor.decompress(compressor.compress(x, key()), x, key()) - x).square().sum()
+    error = (compressor.decompress(compressor.compress(x, make_key()), x, make_key()) - x).square().sum()
     assert float(error) == pytest.approx((1 - compressor.law((200,)).delta) * 200)
 
 
 def test_more_nans_than_k_are_not_forgotten() -> None:
     """Those that are not sent are in what the memory keeps."""
-    x = gaussian((100,))
+    x = draw_gaussian((100,))
     x[::10] = math.nan
     compressor = build("topk", ratio=0.05)
-    decoded = compressor.decompress(compressor.compress(x, key()), x, key())
+    decoded = compressor.decompress(compressor.compress(x, make_key()), x, make_key())
     assert decoded.isnan().nonzero().flatten().tolist() == [0, 10, 20, 30, 40]
     assert (x - decoded).isnan().sum() == 10
