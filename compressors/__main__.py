@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from compressors import registry
 from gradsweep.cli.arguments import (
     Command,
     Parser,
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(command: str, plugins: Sequence[str], **options: Any) -> int:
+    registry()  # before plug-ins: those without a compressor are refused
     load(text for texts in plugins for text in texts.split(","))
     if command == "check" and options.pop("everything") == bool(options["names"]):
         raise UsageError("check: give names, or --all")

@@ -157,15 +157,17 @@ class Members(Mapping[str, type[T]]):
             self.join(*self.choose(_loaded[self._searched]))
             self._searched += 1
 
+    def find_classes(self, plugin: Plugin) -> list[type[T]]:
+        """Return the classes of a plug-in's module that belong to the group, without bases of others."""
+        return [cls for cls in plugin.list_classes(self.base) if "name" in vars(cls) or not _is_base(cls)]
+
     def choose(self, plugin: Plugin) -> list[type[T]]:
         """Return the classes of a plug-in's module that are still to join.
 
         Raises:
             UsageError: a class cannot join.
         """
-        classes = plugin.list_classes(self.base)
-        wanted = [cls for cls in classes if "name" in vars(cls) or not _is_base(cls)]
-        new = [cls for cls in wanted if cls not in self._joined.values()]
+        new = [cls for cls in self.find_classes(plugin) if cls not in self._joined.values()]
         chosen = [self.check_class(cls, str(plugin)) for cls in new]
         names = [vars(cls)["name"] for cls in chosen]
         for name in names:
@@ -348,8 +350,8 @@ def load(texts: Iterable[object]) -> None:
     """Import the modules that the option `plugins` names, and let their classes join; loaded ones are skipped.
 
     Raises:
-        UsageError: one line with the reason: there is no such file or module, it raises an error, or one of its classes
-            cannot join.
+        UsageError: one line with the reason: there is no such file or module, it raises an error, it has no class that
+            could join, or one of its classes cannot join.
     """
     known = {plugin.text for plugin in _loaded}
     for text in texts:
@@ -358,6 +360,12 @@ def load(texts: Iterable[object]) -> None:
             plugin = Plugin(target.text, targets.import_module(KEY, target))
             for members in _members.values():
                 members.update()
+            if _members and not any(members.find_classes(plugin) for members in _members.values()):
+                groups = ", ".join(group for group in GROUPS if group in _members)
+                raise UsageError(
+                    f"{plugin}: no class in it belongs to a group of the config; valid is a module with a class for "
+                    f"one of {groups} (docs/guide/plugins.md)"
+                )
             chosen = {group: members.choose(plugin) for group, members in _members.items()}
             _loaded.append(plugin)
             for group, classes in chosen.items():

@@ -7,6 +7,7 @@ the directories of `USER_CODE`. Nothing is imported before `import_target` is ca
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -16,13 +17,14 @@ import keyword
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean
+from gradsweep.source_tree import ROOT
 
 KEYS = ("model.target", "dataset.target", "dataset.collate", "task.target", "optimizer.target")
 """The keys of a config that hold targets."""
@@ -241,12 +243,31 @@ def check_arguments(
         raise UsageError(f"{key}.{missing[0]}: missing; {text} needs {', '.join(missing)}")
 
 
+@contextlib.contextmanager
+def name_errors(subject: str, valid: str = "") -> Iterator[None]:
+    """Turn an exception of the user's code in the block into a UsageError of one line.
+
+    Args:
+        subject: what raises it, such as `model.target=my_package.nets:build`.
+
+    Raises:
+        UsageError: there is an exception.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        ending = f"; valid is {valid}" if valid else ""
+        raise UsageError(f"{subject} raises {describe_error(error)}{ending}") from error
+
+
 def describe_error(error: BaseException) -> str:
     """Return an exception in one line, with the file and line of the user's code that led to it."""
     text = " ".join(str(error).split())
     if len(text) > _SHOWN:
         text = f"{text[:_SHOWN]}..."
-    every = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in _SKIPPED]
+    every = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
     frames = [frame for frame in every if not _is_library(frame.filename)] or every  # of an installed package
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{f': {text}' if text else ''}{where}"
@@ -264,5 +285,6 @@ def _list_libraries() -> tuple[str, ...]:
     return tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "purelib", "platlib")})
 
 
-_SKIPPED = (__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
+_PACKAGES = ("compressors", "gradsweep", "reports", "sweep", "trainers")
+_OURS = ("<frozen importlib.", *(f"{ROOT / package}{os.sep}" for package in _PACKAGES))
 _SHOWN = 300  # characters of an exception's text

@@ -21,7 +21,7 @@ def make_integer_type(words: str, low: int, high: int | None = None) -> Callable
             raise ValueError(text)
         return int(value)
 
-    parse.__name__ = words  # as argparse calls it in "invalid ... value"
+    parse.__name__ = words  # in the line of an error
     return parse
 
 
@@ -55,6 +55,10 @@ def check_interval(seconds: float) -> None:
         raise UsageError(f"--interval {seconds:g}: valid is a number of seconds from 0.1 to 3600")
 
 
+_KINDS = {"int": "integer", "float": "number"}
+"""Types of Python in words."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that answers a wrong command with one line and exit status 2, and a mistyped word with a hint.
 
@@ -78,6 +82,11 @@ class Parser(argparse.ArgumentParser):
             known = [option for option in options if option.startswith("--")]
             meant = did_you_mean(word, known) if word else ""
             return f"{word or unknown}: unknown; {meant}valid is {one_of(known, f'{self.prog} --help', 'options')}"
+        given = re.match(r"argument (?P<name>.+): invalid (?P<kind>.+) value: (?P<word>.+)$", message, re.DOTALL)
+        if given is not None:
+            kind = _KINDS.get(given["kind"], given["kind"])
+            article = "an" if kind[0] in "aeiou" else "a"
+            return f"{given['name']} {ascii(given['word'][1:-1])[1:-1]}: valid is {article} {kind}"
         wrong = re.match(r"argument (?P<name>.+): invalid choice: '(?P<word>.*)' \(", message, re.DOTALL)
         for action in self._actions if wrong else ():
             names = (action.metavar, action.dest, "/".join(action.option_strings))

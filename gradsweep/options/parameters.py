@@ -196,7 +196,9 @@ def from_mapping(cls: type, values: dict[str, Any]) -> Any:
     names = _names(cls)
     for key, value in values.items():
         if key not in names:
-            raise InvalidParameter(key, value, "one of the keys " + ", ".join(names), did_you_mean(key, names))
+            chosen = getattr(cls, "name", cls.__name__)
+            valid = "one of the keys " + ", ".join(names) if names else f"left out: {chosen} has no options"
+            raise InvalidParameter(key, value, valid, did_you_mean(key, names))
     for name, valid in _ranges(cls):
         if valid.normalise and name in values and valid.test(values[name]):
             values = {**values, name: valid.normalise(values[name])}

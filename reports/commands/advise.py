@@ -45,7 +45,10 @@ _OPTION_OF = {"workers": "--workers", "network": "--network"}
 _REPLACED = ("workers", "network", "race")
 """Keys and groups of a sweep's command that the sweep which confirms an advice has otherwise."""
 _PLACE = Path("output", "advise")
-_parse_count = make_integer_type("positive integer", 1, 10**9)
+_OPTIONS = {"batch.size": "batch", "device": "device"}
+"""Keys of a config that an option may give instead."""
+_MOST = 10**9
+_parse_count = make_integer_type(f"integer from 1 to {_MOST}", 1, _MOST)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,10 +164,8 @@ def _advise_by_measuring(options: argparse.Namespace, links: Links) -> tuple[lis
     from reports.advise.measured import read_measured
     from reports.advise.predict import Forecast
 
-    words = _list_config_words(options.words)
+    words = _list_config_words(options)
     shape = None if options.shape is None else _parse_shape(options.shape)
-    if shape is None and not any(word.startswith("dataset=") for word in words):
-        raise UsageError("--shape: missing; valid is the shape of a sample, such as 3,224,224, or dataset=NAME")
     if shape is None and options.classes is not None:
         raise UsageError(f"--classes {options.classes}: valid with --shape; the data set has its own")
     if not 0 < options.seconds <= _LONGEST_S:
@@ -173,6 +174,8 @@ def _advise_by_measuring(options: argparse.Namespace, links: Links) -> tuple[lis
     if "" in methods:
         raise UsageError(f"--methods {options.methods}: valid is names of compressors, such as qsgd,topk")
     config = measuring.compose(words)
+    if shape is None and not any(word.startswith("dataset=") for word in words):
+        raise UsageError("--shape: missing; valid is the shape of a sample, such as 3,224,224, or dataset=NAME")
     batch = dict(config.get("batch", {}))
     size = options.batch or (_BATCH if not any(word.startswith("batch.size=") for word in words) else batch["size"])
     request: dict[str, Any] = {
@@ -196,20 +199,27 @@ def _advise_by_measuring(options: argparse.Namespace, links: Links) -> tuple[lis
     return [advise(Forecast(measured), options.workers, links, refused, subject)], place, words
 
 
-def _list_config_words(words: Sequence[str]) -> list[str]:
+def _list_config_words(options: argparse.Namespace) -> list[str]:
     """Return the overrides of a config, with a target as model=custom.
 
     Raises:
-        UsageError: a word is neither an override nor a target, or there are several targets.
+        UsageError: a word is neither an override nor a target, there are several targets, or something is given twice.
     """
+    words = list(options.words)
     targets = [word for word in words if "=" not in word]
     if len(targets) > 1:
         raise UsageError(f"{targets[1]}: valid is one target, KEY=VALUE words, or directories of sweeps that exist")
     others = [word for word in words if "=" in word]
-    for word in others:
-        key = word.partition("=")[0].partition(".")[0]
-        if key in _OPTION_OF:
-            raise UsageError(f"{word}: valid is {_OPTION_OF[key]} in place of {key}=...")
+    keys = [word.partition("=")[0].lstrip("+") for word in others]
+    for number, key in enumerate(keys):
+        if key in keys[:number]:
+            raise UsageError(f"{others[number]}: {key} is given twice; valid is one value")
+        if (root := key.partition(".")[0]) in _OPTION_OF:
+            raise UsageError(f"{others[number]}: valid is {_OPTION_OF[root]} in place of {root}=...")
+        if (option := _OPTIONS.get(key)) and getattr(options, option) is not None:
+            raise UsageError(f"{others[number]}: valid is left out with --{option} {getattr(options, option)}")
+        if targets and key in ("model", "model.target"):
+            raise UsageError(f"{others[number]}: valid is left out with the target {targets[0]}")
     if not targets:
         return others
     if not {":", "."} & set(targets[0]):

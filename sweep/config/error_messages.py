@@ -110,7 +110,7 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
     if is_unknown:
         from sweep.config.unknown_keys import explain_unknown  # loaded for errors only
 
-        return f"{given}: {explain_unknown(key, error.parent_node)}"
+        return f"{given}: {explain_unknown(key, error.parent_node, given.partition('=')[0])}"
     if f"~{key}" in [word.partition("=")[0] for word in arguments]:
         return f"~{key}: a run has to have it; valid is {_describe_valid(key, arguments) or 'one of its group'}"
     if isinstance(error, (InterpolationKeyError, UnsupportedInterpolationType)):

@@ -36,14 +36,21 @@ _HYDRA = "python multirun.py --cfg hydra"
 _SHOWN = 3  # choices that have a key
 
 
-def explain_unknown(key: str, parent: Any) -> str:
-    """Explain an unknown key in the section `parent` of a config: name a similar key, and the valid keys."""
+def explain_unknown(key: str, parent: Any, typed: str) -> str:
+    """Explain an unknown key in the section `parent` of a config: name a similar key, and the valid keys.
+
+    Args:
+        typed: the key of the override that has it, such as `ddp.hook` for the unknown `ddp`.
+    """
     if "/" in key:
         keys = list_groups()
         return f"unknown group; {did_you_mean(key, keys)}valid is {one_of(keys, LISTED_BY)}"
     section, _, name = key.rpartition(".")
     members = _find_members(section)
     keys = [str(each) for each in parent if each != "hydra" and not (members and each in ("name", "_target_"))]
+    if not section and parent._get_root().get("trainer", {}).get("name") == "script":
+        own = f"script.{typed.rpartition('.')[2]}"
+        return f"unknown key; {did_you_mean(key, keys)}valid is a key in a group of the script, as {own}"
     name_key = "cluster" if section == _LAUNCHER else "name"
     chosen = f"{section.replace('.', '/')}={parent.get(name_key)}" if members else ""
     if having := _name_choices(section, name):
@@ -53,6 +60,8 @@ def explain_unknown(key: str, parent: Any) -> str:
     if OmegaConf.get_type(parent) is dict:  # the mapping has no type that lists its keys
         valid = f"{valid}, or a new one with + before it" if keys else "valid is a new one with + before it"
     meant = _suggest(key, section, keys, parent, members)
+    if typed.startswith(f"{key}.") and not section and not meant:
+        valid += ", or with trainer=script a key of the script's own"
     hint = f"{meant}{valid}" or "it has no options"
     return f"unknown key{f' of {chosen}' if chosen else ''}; {hint.rstrip(' ;')}"
 

@@ -79,6 +79,10 @@ WRONG = {
     "raise": ("raise", "a module that can be imported: ./mine.py raises"),
     "raises": (f"{PLAIN}\n1 / 0\n", "can be imported: ./mine.py raises ZeroDivisionError: division by zero (mine.py:"),
     "syntax": ("def f(:\n", "a module that can be imported: ./mine.py raises SyntaxError"),
+    "no class": (
+        "def build():\n    return 3\n",
+        "no class in it belongs to a group of the config",
+    ),
     "no name": (PLAIN.replace(NAME, ""), "ChunkTop has no name of its own; valid is name: ClassVar[str] = a word"),
     "name": (PLAIN.replace("mine_top", "a,b"), "ChunkTop has the name 'a,b'; valid is name: ClassVar[str] = a word"),
     "ours": (

@@ -82,7 +82,7 @@ def _schemes(text: str) -> list[str]:
 
 
 _at_most = make_integer_type(f"integer from 1 to {10**7}", 1, 10**7)
-_stepsizes.__name__ = "stepsize (a number above 0 up to 1, or tune)"  # as argparse calls it in "invalid ... value"
+_stepsizes.__name__ = "stepsize (a number above 0 up to 1, or tune)"  # in the line of an error
 _schemes.__name__ = f"list (with commas, of {', '.join(SCHEMES)}, each once)"
 
 

@@ -112,6 +112,7 @@ class Samples:
             except UsageError as error:
                 if error.__cause__ is not None:
                     traceback.print_exception(error.__cause__)
+                    error.__cause__ = None
                 return error.with_traceback(None)
         return inputs, labels
 

@@ -9,7 +9,7 @@ import torch
 
 from gradsweep.errors import UsageError
 from gradsweep.options.hints import did_you_mean
-from gradsweep.targets import describe_error, import_target
+from gradsweep.targets import import_target, name_errors
 from trainers import models, tasks
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
@@ -19,7 +19,7 @@ from trainers.options import optimizers as optimizer_options
 from trainers.options import tasks as task_options
 from trainers.tasks.base import Task
 from trainers.tasks.classification import Classification, check_outputs
-from trainers.tasks.custom import Custom, describe_failure
+from trainers.tasks.custom import Custom
 from trainers.tasks.nested import count_rows, map_tensors
 from trainers.tasks.regression import Regression, match_shapes
 
@@ -92,14 +92,10 @@ def _try_model(run: RunConfig, feed: Feed, task: Task) -> tuple[str, ...]:
             outputs = _call(_build(run, feed, "meta"), map_tensors(lambda each: each.to("meta"), inputs))
     if not outputs:
         model = _build(run, feed, "cpu")
-        try:
+        given = map_tensors(lambda each: tuple(each.shape), inputs)
+        valid = f"a model that takes the inputs of dataset={get_name(run.dataset)}, here {given}"
+        with name_errors(_describe_model(run), valid):
             outputs = _call(model, inputs)
-        except Exception as error:
-            given = map_tensors(lambda each: tuple(each.shape), inputs)
-            raise UsageError(
-                f"{_describe_model(run)}: {describe_error(error)}; valid is a model that takes the inputs of "
-                f"dataset={get_name(run.dataset)}, here {given}"
-            ) from error
     return _check(run, feed, task, outputs, targets)
 
 
@@ -115,8 +111,7 @@ def _call(model: torch.nn.Module, inputs: Any) -> list[Any]:
 
 
 def _describe_model(run: RunConfig) -> str:
-    own = isinstance(run.model, model_options.Custom)
-    return f"model.target={run.model.target}" if own else f"model={get_name(run.model)}"
+    return models.describe_own(run.model) or f"model={get_name(run.model)}"
 
 
 def _check(run: RunConfig, feed: Feed, task: Task, outputs: list[Any], targets: Any) -> tuple[str, ...]:
@@ -128,14 +123,9 @@ def _check(run: RunConfig, feed: Feed, task: Task, outputs: list[Any], targets: 
             match_shapes(each, targets, _describe_model(run))
     if not isinstance(task, Custom):
         return ()
-    try:
-        loss = task.sum_losses(outputs[0], targets)
-        with torch.no_grad():
-            sums = task.judge(outputs[1], targets)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise describe_failure(task.key, error) from error
+    loss = task.sum_losses(outputs[0], targets)
+    with torch.no_grad():
+        sums = task.judge(outputs[1], targets)
     if not loss.requires_grad:
         raise UsageError(f"{task.key}: loss does not depend on the outputs by operations that have gradients")
     return tuple(name for name in sums if name != "loss")

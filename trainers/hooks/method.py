@@ -26,6 +26,11 @@ OVERLAPPING = {name: ("part_mib", "overlap") for name in ("auto", "allreduce", "
 TWO_PHASE = {"sharded": ("second", "second_memory")}
 """Exchanges whose units have owners, which compress the mean again."""
 GRANULARITIES = ("layer", "bucket")
+ARGUMENTS = (
+    *("memory", "policy", "exchange", "granularity", "seed", "measure_every"),
+    *("module", "optimizer", "process_group"),
+)
+"""Arguments of hooks; all others are options of the compressor."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +97,7 @@ def build_method(
             raise bad_value(next(iter(options)), options[next(iter(options))], "an option of a compressor's name only")
         built = compressor
     else:
-        built = _build("compressor", compressors.build, compressor, options)
+        built = _build("compressor", compressors.build, compressor, options, ARGUMENTS)
     if not isinstance(memory, Memory):
         memory = _build("memory", memories.build, *_split("memory", memory))
     rules = policy if isinstance(policy, Policy) else _build_policy(policy)
@@ -114,10 +119,10 @@ def _split(key: str, given: Any) -> tuple[str, dict[str, Any]]:
     return given["name"], {option: value for option, value in given.items() if option != "name"}
 
 
-def _build(key: str, build: Callable[..., T], name: str, options: Mapping[str, Any]) -> T:
+def _build(key: str, build: Callable[..., T], name: str, options: Mapping[str, Any], others: Sequence[str] = ()) -> T:
     if not isinstance(name, str):
         raise bad_value(key, name, "a name")
-    return _check(key, lambda: build(name, **options))
+    return _check(key, lambda: build(name, **options), others)
 
 
 def _build_policy(given: Mapping[str, Any] | None) -> Policy:
@@ -127,13 +132,18 @@ def _build_policy(given: Mapping[str, Any] | None) -> Policy:
     return policy
 
 
-def _check(key: str, build: Callable[[], T]) -> T:
-    """Return what `build` returns; its errors name the argument."""
+def _check(key: str, build: Callable[[], T], others: Sequence[str] = ()) -> T:
+    """Return what `build` returns; its errors name the argument.
+
+    Args:
+        others: arguments that may be meant by an unknown option.
+    """
     try:
         return build()
     except InvalidParameter as error:
         key = key if error.name == "name" else f"{key}.{error.name}"
-        raise bad_value(key, error.value, error.valid, error.meant) from error
+        meant = error.meant or did_you_mean(error.name, others)
+        raise bad_value(key, error.value, error.valid, meant) from error
 
 
 def _build_exchange(

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from gradsweep.errors import UsageError
-from gradsweep.targets import describe_error
+from gradsweep.targets import name_errors
 from trainers.config.groups import get_name
 from trainers.models.fitting import check_fits
 from trainers.options import models as options
@@ -85,6 +85,13 @@ def build(config: Any, shape: tuple[int, ...], classes: int, least: int = 2) -> 
     return model
 
 
+def describe_own(config: Any) -> str | None:
+    """Return the key and value by which a config names a model of the user's own code; None for a model of ours."""
+    if isinstance(config, options.Custom):
+        return f"model.target={config.target}"
+    return f"model={get_name(config)}" if hasattr(config, "build") else None
+
+
 def _build_plugin(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Build a model of a plug-in.
 
@@ -93,12 +100,8 @@ def _build_plugin(config: Any, shape: tuple[int, ...], classes: int) -> nn.Modul
     """
     from torch import nn
 
-    try:
+    with name_errors(f"model={get_name(config)}: its build"):
         model = config.build(shape, classes)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"model={get_name(config)}: its build raises {describe_error(error)}") from error
     if not isinstance(model, nn.Module):
         found = type(model).__name__
         raise UsageError(f"model={get_name(config)}: its build returns a {found}; valid is a torch.nn.Module")

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 
 from gradsweep.errors import UsageError
-from gradsweep.targets import call_target, describe_error
+from gradsweep.targets import call_target, name_errors
 from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer
 from trainers.options import optimizers as options
 from trainers.tasks.nested import map_tensors
+
+_VALID = "an optimizer whose steps need no closure, and whose state has only tensors, numbers and strings"
 
 
 class TorchOptimizer(Optimizer):
@@ -45,7 +47,8 @@ class TorchOptimizer(Optimizer):
     def step(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        self.optimizer.step()
+        with name_errors(f"optimizer.target={self.config.target}", _VALID):
+            self.optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
         copied: dict[str, Any] = map_tensors(torch.clone, self.optimizer.state_dict())
@@ -72,17 +75,13 @@ def try_out(config: options.Torch, shapes: list[tuple[int, ...]]) -> None:
     """
     import io
 
-    key = f"optimizer.target={config.target}"
     few = dict.fromkeys(tuple(min(size, 2) for size in shape) for shape in shapes)
     flat = Flat(torch.nn.ParameterList([torch.nn.Parameter(torch.ones(shape)) for shape in few]))
     optimizer, other = TorchOptimizer(flat, config), TorchOptimizer(flat, config)
-    try:
+    with name_errors(f"optimizer.target={config.target}", _VALID):
         optimizer.step(config.lr)
         file = io.BytesIO()
         torch.save(optimizer.state_dict(), file)
         file.seek(0)
         other.load_state_dict(torch.load(file, weights_only=True))
         other.step(config.lr)
-    except Exception as error:
-        valid = "an optimizer whose steps need no closure, and whose state has only tensors, numbers and strings"
-        raise UsageError(f"{key} raises {describe_error(error)}; valid is {valid}") from error

@@ -11,6 +11,7 @@ import torch
 
 from compressors import unit_state
 from gradsweep.errors import UsageError, get_first_line
+from gradsweep.targets import describe_error
 from trainers import models, tasks
 from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Batch, Feed
@@ -161,6 +162,8 @@ class Replica:
         try:
             with autocast(self.config.precision, self.device):
                 outputs = self._called(inputs)
+        except UsageError:
+            raise
         except Exception as error:
             if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
                 raise UsageError(
@@ -171,6 +174,9 @@ class Replica:
             if self.config.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 valid = "valid is false for this model on this machine"
                 raise UsageError(f"compile=true: {get_first_line(error)}; {valid}") from error
+            if (own := models.describe_own(self.config.model)) is not None:
+                valid = "valid is a model that takes every batch of the data set"
+                raise UsageError(f"{own} raises {describe_error(error)}; {valid}") from error
             raise
         return map_tensors(_to_float32, outputs)
 

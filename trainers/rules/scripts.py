@@ -47,7 +47,7 @@ def resolve_script(config: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(run.network, (NoNetwork, Emulated)):
         raise bad_value("network", config["network"]["name"], "none or an emulated one with trainer=script")
     if look_up(config, "sweep.pack"):
-        raise bad_value("sweep.pack", "true", "false with trainer=script, whose ranks start a program of their own")
+        raise UsageError("sweep.pack: valid is false with trainer=script, whose ranks start a program of their own")
     if look_up(config, "race.mode") == "only":
         raise bad_value("race", "only", "auto or off with trainer=script, whose runs do not race")
     machine.check_device(run)

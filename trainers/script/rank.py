@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,15 @@ from trainers.training.failure_cause import find_cause
 
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
 TAIL_BYTES = 16384
+_RULE = re.compile(r"-{20,}")
+_MPI = re.compile(
+    r"^-{20,}\n.*?^-{20,}$"  # a message of Open MPI
+    r"|^\[\S+:\d+\] (\*\*\*|\[[^\n]*\]) [^\n]*$"  # its errors, and its stacks
+    r"|^Abort\(\d+\) on node [^\n]*$|^internal ABORT [^\n]*$"  # MPICH's
+    r"|^(srun|slurmstepd): [^\n]*$",
+    re.MULTILINE | re.DOTALL,
+)
+"""What MPI and SLURM print about a program that has failed."""
 DRAIN_S = 5.0
 """Time for the last output of the program, which processes that it has left may keep open."""
 
@@ -120,9 +130,10 @@ class _Tail(threading.Thread):
 def find_last_line(text: str) -> str:
     """Return the line of an output that says why a program failed, or an empty text.
 
-    It is the error below the last traceback of Python, else the last line.
+    It is the error below the last traceback of Python, else the last line that is not MPI's own.
     """
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _RULE.fullmatch(line.rstrip())]
+    lines = [line.rstrip() for line in _MPI.sub("", text).splitlines() if line.strip()] or lines
     starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if starts:
         below = [line for line in lines[starts[-1] + 1 :] if not line[0].isspace()]

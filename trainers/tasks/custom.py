@@ -19,12 +19,13 @@ import numpy as np
 import torch
 
 from gradsweep.errors import UsageError
-from gradsweep.targets import call_target, describe_error
+from gradsweep.targets import call_target, name_errors
 from trainers.options import tasks as options
 from trainers.tasks.base import IGNORED, Scores, Sums, Task, count_labels, describe
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}", re.ASCII)
 _VALID = "a number, the mean over the samples, or a pair (sum, count)"
+_VALID_CODE = "code that works on every batch of the data set"
 
 
 class Custom(Task):
@@ -49,7 +50,8 @@ class Custom(Task):
             )
 
     def sum_losses(self, outputs: Any, targets: Any) -> torch.Tensor:
-        loss = self.own.loss(outputs, targets)
+        with name_errors(f"{self.key}: loss", _VALID_CODE):
+            loss = self.own.loss(outputs, targets)
         if not isinstance(loss, torch.Tensor) or loss.dim() or not loss.is_floating_point():
             raise UsageError(f"{self.key}: loss returns {describe(loss)}; valid is a floating-point tensor ()")
         return loss * self._count(outputs, targets)
@@ -58,7 +60,8 @@ class Custom(Task):
         count = self._count(outputs, targets)
         sums = {"loss": np.array([float(self.sum_losses(outputs, targets)), count])}
         if hasattr(self.own, "metrics"):
-            named = self.own.metrics(outputs, targets)
+            with name_errors(f"{self.key}: metrics", _VALID_CODE):
+                named = self.own.metrics(outputs, targets)
             if not isinstance(named, Mapping):
                 raise UsageError(f"{self.key}: metrics returns {describe(named)}; valid is a dict by name")
             sums |= {self._check_name(name): self._convert(name, value, count) for name, value in named.items()}
@@ -90,8 +93,3 @@ class Custom(Task):
             return np.array([float(value) * count, count])
         except (TypeError, ValueError, RuntimeError):
             raise UsageError(f"{self.key}: the metric {name} is {describe(value)}; valid is {_VALID}") from None
-
-
-def describe_failure(key: str, error: Exception) -> UsageError:
-    """Return the error of an own task or model that raised an exception, in one line."""
-    return UsageError(f"{key} raises {describe_error(error)}; valid is code that works on a batch of the data set")

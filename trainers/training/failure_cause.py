@@ -30,10 +30,16 @@ class RunFailed(Exception):
 
 
 def find_cause(error: BaseException) -> str:
-    """Return the cause of `error`, or of the exceptions from which it was raised."""
+    """Return the cause of `error`, or of the exceptions from which it was raised.
+
+    A UsageError that was raised from an error of the user's code has the cause of that error: no memory, or the disk.
+    """
+    otherwise = ERROR
     for link in _chain(error):
-        if isinstance(link, UsageError):  # DISK: a required checkpoint that could not be written
-            return DISK if any(words in str(link) for words in disk_errors.WORDS) else INPUT
+        if isinstance(link, UsageError):
+            if any(words in str(link) for words in disk_errors.WORDS):  # a required checkpoint could not be written
+                return DISK
+            otherwise = INPUT
         if isinstance(link, MemoryError) or type(link).__name__ == "OutOfMemoryError":
             return MEMORY
         if isinstance(link, OSError) and link.errno == errno.ENOMEM:
@@ -45,7 +51,7 @@ def find_cause(error: BaseException) -> str:
                 return MEMORY
             if any(words in str(link) for words in disk_errors.WORDS):
                 return DISK
-    return ERROR
+    return otherwise
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -196,13 +196,18 @@ def guess_rank() -> int:
 
 def report_failure(directory: Path, error: BaseException, rank: int) -> None:
     """Print an error, and write its reason and cause to failure-R.json for the launcher."""
-    from gradsweep.errors import UsageError
+    from gradsweep.errors import UsageError, get_first_line
     from gradsweep.files import now, write_json
     from gradsweep.run_directory import FAILURE
     from trainers.training.failure_cause import RunFailed, find_cause
 
     if isinstance(error, UsageError):
         reason = str(error)
+        if error.__cause__ is not None:  # of the user's code
+            traceback.print_exception(error.__cause__)
+        print(reason, file=sys.stderr)
+    elif isinstance(error, RuntimeError) and "DataLoader worker" in str(error):  # torch raises it wherever this rank is
+        reason = f"data.loaders: {get_first_line(error)} Valid is fewer processes, or 0, where it ran out of memory"
         print(reason, file=sys.stderr)
     else:
         reason = f"rank {rank}: {type(error).__name__}: {error}"

@@ -170,7 +170,7 @@ def test_ctrl_c_ends_it(played: Probe, tmp_path: Path) -> None:
         (["workers=x"], "workers=x: valid is an integer from 1 to 4096"),
         (["workers"], "probe=workers: valid is KEY=VALUE, such as workers=4 or network=ethernet_1g"),
         (["--seconds", "0.1"], "--seconds=0.1: valid is a number from 1 to 3600"),
-        (["--seconds", "soon"], "python -m sweep probe: argument --seconds: invalid float value: 'soon'"),
+        (["--seconds", "soon"], "python -m sweep probe: --seconds soon: valid is a number"),
         (["--what"], "python -m sweep probe: --what: unknown; valid is one of --help, --seconds, "),
         (["sweep.wait=false"], "sweep.wait=false: valid is true, where the network is probed"),
         (["sweep.dry_run=true"], "sweep.dry_run=true: valid is false, where the network is probed"),
