@@ -340,7 +340,6 @@ _RATES = (*RATES, "network_bandwidth", "throughput_low", "throughput_high")
 _UNITS = {
     **{column: "s" for column in RUN_COLUMNS if column.endswith("_s")},
     **dict(zip(RATES, ("GFLOP/s", "GB/s", "million/s"), strict=True)),
-    **dict.fromkeys(("loss", "train_loss"), "nats"),
     "network_bandwidth": "bit/s",
     **dict.fromkeys(("throughput_low", "throughput_high", "trained_iterations_per_second"), "it/s"),
     **{column: "B" for column in RUN_COLUMNS if "memory" in column},
@@ -348,14 +347,18 @@ _UNITS = {
 """The units of columns of `Report.runs` that belong to no other measure."""
 
 
+def name_metric(name: str) -> str:
+    """Return a metric of a task in words."""
+    return {"mae": "Mean absolute error", "r2": "R²"}.get(name, name)
+
+
 def list_metric_measures(runs: pd.DataFrame) -> list[Measure]:
     """Return a measure for each metric of the runs' tasks besides the accuracy."""
     names = [column.removeprefix(METRIC) for column in list_metrics(runs)]
-    titles = {"mae": "Mean absolute error", "r2": "R²"}
     return [
         Measure(
             name,
-            f"{titles.get(name, name)} on the test set after the last epoch",
+            f"{name_metric(name)} on the test set after the last epoch",
             f"{METRIC}{name}",
             "number",
             shown="",

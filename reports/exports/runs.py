@@ -14,7 +14,7 @@ import pandas as pd
 
 from gradsweep import run_directory
 from reports.reading import machines
-from reports.reading.columns import METRIC, RUN_COLUMNS, is_config_key
+from reports.reading.columns import METRIC, RUN_COLUMNS, is_config_key, name_in_csv
 from reports.reading.report import Report
 from reports.reading.run_files import LeftOut
 
@@ -145,7 +145,7 @@ def _convert_to_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the columns as numbers, without those that name the run; an unknown time is replaced by the time before
     it.
     """
-    numbers = frame.drop(columns=["sweep", "run"]).astype("float64")
+    numbers = frame.drop(columns=["sweep", "run"]).rename(columns=_name_column).astype("float64")
     return numbers.assign(time_s=numbers["time_s"].ffill().fillna(0.0))
 
 
@@ -162,6 +162,11 @@ def _make_samples(prefix: str, frame: pd.DataFrame, walls: pd.Series) -> Iterato
     for step, wall, row in zip(frame["step"], walls, frame[names].to_numpy(), strict=True):
         values = {f"{prefix}/{name}": value for name, value in zip(names, row.tolist(), strict=True)}
         yield Sample(int(step), float(wall), {name: x for name, x in values.items() if not math.isnan(x)})
+
+
+def _name_column(name: str) -> str:
+    """Return the name of a column of `Report.epochs` or `Report.steps` in the run's CSV."""
+    return name_in_csv(name)[0] if name.startswith(METRIC) else name
 
 
 def _name_option(key: str) -> str:

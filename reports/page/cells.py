@@ -19,6 +19,7 @@ from reports.analysis.measures import RACED, compute_efficiency, find_own_interv
 from reports.analysis.statistics import compute_band
 from reports.analysis.targets import split_by_run
 from reports.page.assets import convert_numbers, round_digits, thin_places
+from reports.reading.columns import list_metrics
 from reports.reading.text import format_settings
 
 MEASURES = (
@@ -50,7 +51,7 @@ _ROOM = 300_000  # numbers in the curves of all cells; as many in those of runs,
 def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[str, Any]]:
     """Return one entry for each cell, in the order of the tables.
 
-    `values` has (mean, low, high) of each of `MEASURES` over the finished runs; those of `RACED` are over the runs that
+    `values` has (mean, low, high) of each of `MEASURES`, and of metrics, over the finished runs; those of `RACED` are over the runs that
     measured them, `timed` in number, which a race also takes from runs that were not trained. `counts` has the number
     of all its runs by status. `curve` and `profile` have, if they were recorded, columns of equal length; the columns
     of `Y` are (means, lows, highs). A cell with a single run has lows and highs of throughputs only. The curve of a
@@ -61,10 +62,11 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
     members = list(grid.runs.groupby("cell", sort=False).indices.values())
     finished = [[row for row in rows if statuses[row] == run_directory.DONE] for rows in members]
     shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
-    measured = grid.runs.assign(efficiency=compute_efficiency(grid))[list(MEASURES)].to_numpy("float64")
+    wanted = [*MEASURES, *list_metrics(grid.runs)]
+    measured = grid.runs.assign(efficiency=compute_efficiency(grid))[wanted].to_numpy("float64")
     values = _compute_bands([measured[done] for done in finished])
     timed = _find_timed(grid.runs, members)
-    is_raced = np.array([name in RACED for name in MEASURES])
+    is_raced = np.array([name in RACED for name in wanted])
     for means, of_timed in zip(values, _compute_bands([measured[rows] for rows in timed]), strict=True):
         means[:, is_raced] = of_timed[:, is_raced]
     _add_own_intervals(grid.runs, timed, values)
@@ -85,7 +87,7 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
             "counts": collections.Counter(statuses[row] for row in rows),
             "values": {
                 name: convert_numbers(triple if np.isfinite(triple[1]) else triple[:1])
-                for name, triple in zip(MEASURES, means.T, strict=True)
+                for name, triple in zip(wanted, means.T, strict=True)
                 if np.isfinite(triple[0])
             },
             "curve": curve,
@@ -130,8 +132,8 @@ def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
 
 
 def _find_recorded(epochs: pd.DataFrame) -> list[str]:
-    """Return the columns among `Y` that have values for some run."""
-    return [name for name in Y if epochs[name].notna().any()]
+    """Return the columns among `Y` and the metrics that have values for some run."""
+    return [name for name in (*Y, *list_metrics(epochs)) if epochs[name].notna().any()]
 
 
 def _split_by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> dict[int, np.ndarray]:

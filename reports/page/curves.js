@@ -8,6 +8,7 @@ const CURVE_Y = {
   local_test_accuracy: MEASURES.local_accuracy,
   consensus_distance: MEASURES.consensus_distance,
   memory_norm: { name: "norm of the memory", unit: "l2", scale: 1, digits: 3 },
+  ...Object.fromEntries(DATA.metrics.map((column) => [column, MEASURES[column]])),
 };
 const CURVE_X = {
   epoch: { name: "epoch", unit: "" },
@@ -15,10 +16,6 @@ const CURVE_X = {
   time_s: { name: "training time", unit: "s" },
   sent_bytes: { name: "sent by one worker", unit: "B" },
 };
-
-function axisTitle({ name, unit }) {
-  return unit ? `${name} [${unit}]` : name;
-}
 
 // `from` is where a cell keeps them: `curve` or `profile`.
 function curvesPlot(host, title, from, xs, ys) {

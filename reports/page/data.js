@@ -63,7 +63,7 @@ function mean(cell, measure) {
 const MEASURES = {
   accuracy: { name: "test accuracy", unit: "%", scale: 100, digits: 4 },
   best_accuracy: { name: "best test accuracy", unit: "%", scale: 100, digits: 4 },
-  loss: { name: "test loss", unit: "nats", scale: 1, digits: 3 },
+  loss: { name: "test loss", unit: "", scale: 1, digits: 3 },
   iterations_per_second: { name: "throughput", unit: "it/s", scale: 1, digits: 3 },
   samples_per_second: { name: "throughput, all workers", unit: "samples/s", scale: 1, digits: 3 },
   time_s: { name: "training time", unit: "s", scale: 1, digits: 3 },
@@ -77,11 +77,14 @@ const MEASURES = {
   peak_memory: { name: "peak memory of a worker", unit: "B", scale: 1, digits: 3 },
   step_s: { name: "time of a step", unit: "ms", scale: 1e3, digits: 3 },
 };
+for (const column of DATA.metrics) {
+  MEASURES[column] = { name: column.replace("metric.", ""), unit: "", scale: 1, digits: 4 };
+}
 
 function measuresWithValues() {
   return Object.keys(MEASURES).filter((name) => CELLS.some((cell) => mean(cell, name) !== null));
 }
 
-function titled(name) {
-  return `${MEASURES[name].name} [${MEASURES[name].unit}]`;
+function axisTitle({ name, unit }) {
+  return unit ? `${name} [${unit}]` : name;
 }

@@ -119,7 +119,7 @@ function drawRun(row) {
       draw();
     });
   document.getElementById("run-controls").append(
-    chooser("Value", "y", ["test_accuracy", "test_loss", "train_loss"], CURVE_Y),
+    chooser("Value", "y", ["test_accuracy", "test_loss", "train_loss", ...DATA.metrics], CURVE_Y),
     chooser("Against", "x", ["epoch", "time_s", "sent_bytes"], CURVE_X),
   );
   draw();

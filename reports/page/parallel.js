@@ -33,7 +33,7 @@ function parallelPlot(host) {
     const shown = all.slice(0, MOST_LINES);
     const axes = [
       ...swept.map(([name, of]) => namedAxis(name, shown.map(of))),
-      ...results.map((name) => numberAxis(titled(name), shown.map((cell) => mean(cell, name) * MEASURES[name].scale))),
+      ...results.map((name) => numberAxis(axisTitle(MEASURES[name]), shown.map((cell) => mean(cell, name) * MEASURES[name].scale))),
     ];
     const passes = (place) => [...kept].every(([at, [low, high]]) => low <= axes[at].heights[place] && axes[at].heights[place] <= high);
     const every = shown.map((_, place) => place);

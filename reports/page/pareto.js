@@ -41,8 +41,8 @@ function paretoPlot(host) {
       });
     }
     const layout = {
-      xaxis: { title: { text: titled(x) }, type: COSTS[x].log ? "log" : "linear", exponentformat: "SI" },
-      yaxis: { title: { text: titled("accuracy") } },
+      xaxis: { title: { text: axisTitle(MEASURES[x]) }, type: COSTS[x].log ? "log" : "linear", exponentformat: "SI" },
+      yaxis: { title: { text: axisTitle(MEASURES.accuracy) } },
     };
     const names = front.map((cell) => `${cell.label}, ${settingOf(cell)}`).slice(0, 12).join("; ");
     return { traces, layout, alt: traces.length ? `Accuracy against ${MEASURES[x].name}. On the front: ${names}.` : "" };

@@ -24,6 +24,7 @@ from reports.analysis.grid import BASELINE, Grid
 from reports.analysis.table import ReportTable, TableCell
 from reports.page import assets, cells, runs
 from reports.plots import style
+from reports.reading.columns import list_metrics
 from reports.reading.find_runs import get_sweep_name
 from reports.reading.run_files import LeftOut
 from reports.reading.text import format_setting
@@ -37,7 +38,7 @@ _REST = "Across settings"
 _SECTIONS = {
     # by the topic of the tables: first words of the pictures' names, and the interactive plots
     measures.THROUGHPUT_TOPIC: (("race", "throughput", "efficiency"), ("scaling",)),
-    measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto", "local", "consensus"), ("accuracy", "pareto")),
+    measures.ACCURACY_TOPIC: (("accuracy", "loss", "metric", "pareto", "local", "consensus"), ("accuracy", "pareto")),
     measures.TARGET_TOPIC: ((), ()),
     measures.COMMUNICATION_TOPIC: (("compression", "memory"), ("error",)),
     measures.STEP_TOPIC: (("breakdown",), ("breakdown",)),
@@ -117,6 +118,7 @@ def _collect_data(
         "facts": runs.collect_facts(grid),
         "label": "compressor" if methods is grid else "method",
         "keys": methods.keys,
+        "metrics": list_metrics(grid.runs),
         "cells": cells.collect_cells(methods, epochs, profile),
         "curves": cells.collect_run_curves(grid, epochs),
         "labels": [

@@ -12,6 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
+from reports.analysis.measures import name_metric
 from reports.analysis.table import NOT_MEASURED
 from reports.plots import layout as layouts
 from reports.plots import marks
@@ -27,6 +28,7 @@ from reports.plots.lines import (
     name_runs,
 )
 from reports.plots.picture import Plot
+from reports.reading.columns import METRIC
 from reports.reading.text import format_number, join_words
 
 _NOT_DONE = "x"  # marks the end of an unfinished curve
@@ -90,6 +92,12 @@ def make_time_axis(longest: float) -> XAxis:
     return XAxis("time", "training time", "time_s", f"training time [{unit}]", share="y", size=size)
 
 
+def make_metric_axis(column: str) -> YAxis:
+    """Return the axis of a metric of the runs' tasks, such as metric.mae."""
+    name = column.removeprefix(METRIC)
+    return YAxis(f"metric_{name}", name_metric(name), column, name, "", result=column)
+
+
 EPOCH = XAxis("epoch", "epochs", "epoch", "epoch")
 BYTES = XAxis("bytes", "bytes sent", "sent_bytes", "sent by one worker [B]", nothing="nothing sent")
 STEP = XAxis("step", "steps", "step", "step")
@@ -97,7 +105,7 @@ STEP = XAxis("step", "steps", "step", "step")
 ACCURACY = YAxis(
     "accuracy", "Accuracy", "test_accuracy", "accuracy [%]", "%", 100, "train_accuracy", "accuracy", may_be_log=False
 )
-LOSS = YAxis("loss", "Loss", "test_loss", "loss [nats]", "nats", 1, "train_loss", "loss")
+LOSS = YAxis("loss", "Loss", "test_loss", "loss", "", 1, "train_loss", "loss")
 ERROR = YAxis(
     "compression_error",
     "Compression error",

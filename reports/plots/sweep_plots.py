@@ -19,6 +19,7 @@ from reports.analysis.grid import Grid
 from reports.plots import bars, curves, pareto, scaling, style, swept
 from reports.plots.layout import lay_out_panels
 from reports.plots.picture import Maker, Plot
+from reports.reading.columns import list_metrics
 
 
 def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str, Maker]:
@@ -43,7 +44,7 @@ def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict
         "throughput": make(scaling.plot_throughput, together),
         "efficiency": make(scaling.plot_efficiency, together),
     }
-    for measure in (curves.ACCURACY, curves.LOSS):
+    for measure in (curves.ACCURACY, curves.LOSS, *map(curves.make_metric_axis, list_metrics(epochs))):
         for axis in (curves.EPOCH, time, curves.BYTES):
             found[f"{measure.name}_{axis.name}"] = make(curves.plot_curves, apart, epochs, axis, measure)
     for cost in (pareto.SPEED, pareto.BYTES):

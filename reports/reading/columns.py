@@ -187,6 +187,16 @@ def list_metrics(runs: pd.DataFrame) -> list[str]:
     return [str(column) for column in runs if str(column).startswith(METRIC)]
 
 
+def name_in_csv(column: str) -> tuple[str, str]:
+    """Return the two names that a metric, such as metric.mae, may have in epochs.csv: the second if a script wrote it.
+
+    A metric that is called like another column of epochs.csv has the first name only.
+    """
+    name = column.removeprefix(METRIC)
+    ours = f"{csv_columns.TEST}{name}"
+    return ours, ours if name in EPOCH_COLUMNS else name
+
+
 def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return rows of RUN_COLUMNS, metrics and config keys as a DataFrame with the dtypes of RUN_COLUMNS."""
     frame = pd.DataFrame(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,11 @@ class CsvSeries:
     table: csv_rows.CsvColumns
     shrink: Callable[[np.ndarray], np.ndarray] | None = None
     is_kept: bool = True
+
+    def add_columns(self, names: Iterable[str]) -> CsvSeries:
+        """Return the series with more columns, each once."""
+        columns = tuple(dict.fromkeys((*self.table.columns, *names)))
+        return dataclasses.replace(self, table=dataclasses.replace(self.table, columns=columns))
 
 
 EPOCHS = CsvSeries("epochs", csv_rows.EPOCHS)

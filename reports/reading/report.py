@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from reports.reading.columns import (
     STEP_COLUMNS,
     convert_to_counts,
     is_config_key,
+    list_metrics,
     make_run_frame,
+    name_in_csv,
 )
 from reports.reading.find_runs import get_sweep_name, list_run_names
 from reports.reading.machines import YARDSTICK, judge_row
@@ -59,8 +62,11 @@ class Report:
     @functools.cached_property
     def epochs(self) -> pd.DataFrame:
         """One row per evaluation: `columns.EPOCH_COLUMNS`: `sweep`, `run`, and those of `gradsweep.csv_columns`
-        for epochs.csv."""
-        return self._read_series(incremental.EPOCHS, EPOCH_COLUMNS)
+        for epochs.csv; then every metric of a task besides the accuracy, named as in `runs` (`metric.mae`)."""
+        metrics = {column: name_in_csv(column) for column in list_metrics(self.runs)}
+        frame = self._read_series(incremental.EPOCHS.add_columns(chain(*metrics.values())), EPOCH_COLUMNS)
+        values = {column: frame[name].fillna(frame[other]) for column, (name, other) in metrics.items()}
+        return frame[list(EPOCH_COLUMNS)].assign(**values)
 
     @functools.cached_property
     def steps(self) -> pd.DataFrame:

@@ -60,7 +60,7 @@ from reports.reading.text import (
 _RUN_MEASURES = (
     Measure("", "accuracy", "accuracy", "fraction", 100, "%", digits=4),
     Measure("", "best", "best_accuracy", "fraction", 100, "%", digits=4),
-    Measure("", "loss", "loss", "nats"),
+    Measure("", "loss", "loss", ""),
     Measure("", "throughput", "iterations_per_second", "it/s"),
     Measure("", "throughput", "samples_per_second", "samples/s"),
     Measure("", "training", "time_s", "s"),
@@ -157,7 +157,7 @@ def write_headline(grid: Grid) -> str:
     workers = plural(join_words([format_setting(count) or "?" for count in grid.workers]), "worker")
     seeds = f" and {len(grid.seeds)} seeds" if len(grid.seeds) > 1 else ""
     algorithms = f" and {runs[ALGORITHM].nunique()} algorithms" if ALGORITHM in grid.keys else ""
-    kinds = f"{plural(len(grid.labels), 'compressor')}{algorithms}"
+    kinds = "a script" if grid.is_of_scripts else f"{plural(len(grid.labels), 'compressor')}{algorithms}"
     size = f"{plural(len(runs), 'run')} of {kinds} with {workers}{seeds}"
     sentences = [f"{size}: {join_words(statuses)}."]
     is_done = runs["status"] == run_directory.DONE
@@ -181,7 +181,8 @@ def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
     means = known.groupby("cell")[measure.column].mean()
     members = known[known["cell"] == means.idxmax()]
     first, values = grid.runs.loc[members.index[0]], members[measure.column].to_numpy("float64") * measure.scale
-    names = [first["label"], plural(format_setting(first["workers"]), "worker")]
+    label = [] if grid.is_of_scripts else [first["label"]]
+    names = [*label, plural(format_setting(first["workers"]), "worker")]
     names += shorten_list([f"{key}={format_setting(first[key]) or 'null'}" for key in grid.keys])
     text = format_number(float(values[0]), measure.digits)
     if len(grid.seeds) > 1:

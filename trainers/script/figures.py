@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gradsweep import timed_steps
-from gradsweep.csv_columns import EPOCH_COLUMNS, LOCAL_EPOCH_COLUMNS, PHASES
+from gradsweep.csv_columns import EPOCH_COLUMNS, LOCAL_EPOCH_COLUMNS, PHASES, TEST
 from trainers.recording.batch_means import BatchMeans
 
 Row = Mapping[str, float]
@@ -39,7 +39,7 @@ def compute_figures(
     last = epochs[-1] if epochs else {}
     accuracies = [row["test_accuracy"] for row in epochs if "test_accuracy" in row]
     phases = {phase: _average(counted, f"{phase}_s") for phase in PHASES}
-    metrics = {name: value for name, value in last.items() if name not in (*EPOCH_COLUMNS, *LOCAL_EPOCH_COLUMNS)}
+    own = (name for name in last if name not in (*EPOCH_COLUMNS, *LOCAL_EPOCH_COLUMNS))
     return {
         "steps": len(steps),
         "epochs": int(last.get("epoch", 0)),
@@ -47,7 +47,7 @@ def compute_figures(
         "best_accuracy": max(accuracies, default=None),
         "loss": last.get("test_loss"),
         "train_loss": last.get("train_loss"),
-        **metrics,
+        "metrics": {name.removeprefix(TEST): last[name] for name in own},
         "iterations_per_second": rate,
         "throughput_low": 1 / (step_s + margin) if is_sure and step_s and margin is not None else None,
         "throughput_high": 1 / (step_s - margin) if is_sure and step_s and margin is not None else None,

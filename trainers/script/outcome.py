@@ -63,6 +63,7 @@ def write_result(directory: Path, attempt: Path, config: Mapping[str, Any]) -> N
         "yardstick": summarise_yardstick(yardstick, f"{socket.gethostname()} (script)"),
         "hosts": [socket.gethostname()],
         **{name: value for name, value in given.items() if name not in ("format", "status", "reason")},
+        "metrics": {**figures["metrics"], **given.get("metrics", {})},
     }
     files.write_json(directory / RESULT, result)
     shutil.rmtree(directory / CHECKPOINT, ignore_errors=True)

@@ -237,7 +237,7 @@ def test_a_legend_button_hides_a_compressor_everywhere(opened: Opened) -> None:
     button.press("Enter")
     accuracy.get_by_label("Value", exact=True).select_option("test loss")
     accuracy.get_by_label("Against", exact=True).select_option("training time")
-    assert accuracy.locator(".ytitle").text_content() == "test loss [nats]"
+    assert accuracy.locator(".ytitle").text_content() == "test loss"
     assert accuracy.locator(".xtitle").text_content() == "training time [s]"
     assert (accuracy.locator(".canvas").get_attribute("aria-label") or "").startswith("test loss against training time")
     assert lines.count() == 6

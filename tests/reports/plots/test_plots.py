@@ -80,7 +80,7 @@ def test_every_axis_has_a_name_and_a_unit(nine_plots: dict[str, Plot]) -> None:
     assert list(nine_plots) == NAMES
     units = {"throughput": ("workers", "[it/s]"), "accuracy_epoch": ("epoch", "[%]"), "accuracy_time": ("[s]", "[%]")}
     units |= {"accuracy_bytes": ("[B]", "[%]"), "breakdown": ("[ms]", ""), "efficiency": ("workers", "[%]")}
-    units |= {"loss_epoch": ("epoch", "[nats]"), "loss_time": ("[s]", "[nats]"), "loss_bytes": ("[B]", "[nats]")}
+    units |= {"loss_epoch": ("epoch", "loss"), "loss_time": ("[s]", "loss"), "loss_bytes": ("[B]", "loss")}
     units |= {"pareto_throughput": ("[samples/s]", "[%]"), "pareto_bytes": ("[B]", "[%]")}
     units |= {"compression_error_step": ("step", "‖x − Q(x)‖ / ‖x‖"), "memory_norm_step": ("step", "memory norm")}
     assert set(units) == set(NAMES)

@@ -129,8 +129,8 @@ def test_what_cannot_be_is_one_line(
 @pytest.mark.parametrize(
     ("value", "unit"),
     [
-        ("loss", "nats"),
-        ("train_loss", "nats"),
+        ("loss", "number"),
+        ("train_loss", "number"),
         ("encode_s", "s"),
         ("parameters", "number"),
         ("matmul_gflop_s", "GFLOP/s"),

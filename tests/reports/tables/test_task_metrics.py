@@ -9,12 +9,15 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import reports
-from gradsweep.run_directory import RESULT, SUMMARY
+from gradsweep.run_directory import EPOCHS, RESULT, SUMMARY
 from reports.analysis.grid import lay_out_runs
 from reports.building.sweep_report import build_report
+from reports.exports.runs import read_ended_runs
+from reports.plots.sweep_plots import make_plots
 from reports.tables.pivot import Choice, pivot
 from reports.tables.sweep_tables import build_tables
 from tests.reports import fabricate
@@ -35,6 +38,9 @@ def sweep(tmp_path: Path) -> Path:
         result = json.loads(path.read_text())
         name = json.loads(json.dumps(path.parent.name)).split("-")[0].removeprefix("compressor=").split(",")[0]
         path.write_text(json.dumps({**result, "accuracy": None, "best_accuracy": None, "metrics": VALUES[name]}))
+        epochs = pd.read_csv(path.parent / EPOCHS)
+        column = {"none": "test_mae", "qsgd": "mae"}.get(name, "other")  # a script may leave out the prefix
+        epochs.assign(**{column: 1 / epochs["epoch"]}).to_csv(path.parent / EPOCHS, index=False)
     return made
 
 
@@ -47,6 +53,22 @@ def test_they_are_columns_and_no_keys(sweep: Path) -> None:
     assert str(runs["metric.mae"].dtype) == "float64"
     grid = lay_out_runs(report.runs)
     assert grid.keys == () and not any(key.startswith("metric.") for key in grid.constants)
+
+
+def test_their_curves_are_drawn(sweep: Path) -> None:
+    report = reports.load(sweep)
+    epochs = report.epochs
+    assert [column for column in epochs if "mae" in column] == ["metric.mae"] and "other" not in epochs
+    known = epochs[epochs["metric.mae"].notna()]
+    assert known["run"].nunique() == 2 and (known["metric.mae"] == 1 / known["epoch"]).all()
+    again = reports.load(sweep).epochs  # from the cache
+    pd.testing.assert_frame_equal(again, epochs)
+    plots = {plot.name: plot for plot in make_plots(lay_out_runs(report.runs), epochs, report.profile)}
+    assert {"metric_mae_epoch", "metric_mae_time", "metric_mae_bytes"} <= set(plots) and "metric_f1_epoch" not in plots
+    assert plots["metric_mae_epoch"].title == "Mean absolute error against epochs"
+    assert plots["metric_mae_epoch"].figure.axes[0].get_ylabel() == "mae"
+    (sample, *_) = [each for run in read_ended_runs(report) for each in run.read() if "epoch/test_mae" in each.values]
+    assert sample.values["epoch/test_mae"] == 1
 
 
 def test_they_have_tables_and_a_column_in_that_of_runs(sweep: Path) -> None:
@@ -75,4 +97,5 @@ def test_the_summary_and_the_page_have_them(sweep: Path) -> None:
     build_report(sweep, pictures=())
     (first, *_) = csv.DictReader(io.StringIO((sweep / SUMMARY).read_text()))
     assert (first["compressor"], first["metric.mae"], first["metric.f1"]) == ("none", "0.25", "0.5")
-    assert "Mean absolute error on the test set" in (sweep / "report.html").read_text(encoding="utf-8")
+    page = (sweep / "report.html").read_text(encoding="utf-8")
+    assert "Mean absolute error on the test set" in page and '"metrics":["metric.mae","metric.f1"' in page

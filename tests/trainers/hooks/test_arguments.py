@@ -42,6 +42,8 @@ def test_without_a_process_group() -> None:
         ({"compressor": 3}, "compressor=3: valid is a name"),
         ({"compressor": "topk", "ratio": 2}, "compressor.ratio=2: valid is"),
         ({"compressor": "topk", "ration": 0.1}, "compressor.ration=0.1: did you mean ratio?"),
+        ({"compressor": "none", "ratio": 0.1}, "compressor.ratio=0.1: valid is left out: none has no options"),
+        ({"compressor": "topk", "memmory": "residual"}, "compressor.memmory=residual: did you mean memory?"),
         ({"compressor": build("topk"), "ratio": 0.1}, "ratio=0.1: valid is an option of a compressor's name only"),
         ({"memory": "residul"}, "memory=residul: did you mean residual?"),
         ({"memory": {"beta": 1}}, "memory={'beta': 1}: valid is a name, or a mapping with the key name"),

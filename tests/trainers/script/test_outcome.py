@@ -46,7 +46,7 @@ def make_steps(count: int, step_s: float = 0.5) -> str:
 def test_figures_come_from_the_rows_after_the_warm_up(run: Path) -> None:
     found = write(run, make_steps(42), "epoch,step,test_accuracy,ppl\n1,21,0.5,3\n2,42,0.4,2\n", {"extra": 1.5})
     assert (found["status"], found["steps"], found["epochs"], found["format"]) == ("done", 42, 2, 1)
-    assert (found["accuracy"], found["best_accuracy"], found["ppl"], found["extra"]) == (0.4, 0.5, 2, 1.5)
+    assert (found["accuracy"], found["best_accuracy"], found["metrics"], found["extra"]) == (0.4, 0.5, {"ppl": 2}, 1.5)
     assert found["iterations_per_second"] == pytest.approx(2) and found["samples_per_second"] == pytest.approx(32)
     assert (found["warmup_steps"], found["timed_steps"]) == (2, 40)
     assert found["throughput_low"] == found["throughput_high"] == pytest.approx(2)  # all steps took as long
@@ -89,6 +89,11 @@ def test_steps_of_every_attempt_warm_up(run: Path) -> None:
 def test_a_stopped_run_has_no_result(run: Path) -> None:
     files.write_json(run / "attempt-1" / "stopped.json", {"step": 3})
     assert write(run, make_steps(3), result={}) == {}
+
+
+def test_columns_of_its_own_are_metrics(run: Path) -> None:
+    found = write(run, epochs="epoch,step,test_f1,bleu\n1,1,0.25,7\n", result={"metrics": {"bleu": 8, "wer": 2}})
+    assert found["metrics"] == {"f1": 0.25, "bleu": 8, "wer": 2}
 
 
 @pytest.mark.parametrize(
