@@ -51,12 +51,12 @@ _ROOM = 300_000  # numbers in the curves of all cells; as many in those of runs,
 def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[str, Any]]:
     """Return one entry for each cell, in the order of the tables.
 
-    `values` has (mean, low, high) of each of `MEASURES`, and of metrics, over the finished runs; those of `RACED` are over the runs that
-    measured them, `timed` in number, which a race also takes from runs that were not trained. `counts` has the number
-    of all its runs by status. `curve` and `profile` have, if they were recorded, columns of equal length; the columns
-    of `Y` are (means, lows, highs). A cell with a single run has lows and highs of throughputs only. The curve of a
-    cell without a finished run is that of its unfinished runs. `central` is true of cells without a topology if other
-    cells have one.
+    `values` has (mean, low, high) of each of `MEASURES`, and of metrics, over the finished runs; those of `RACED` are
+    over the runs that measured them, `timed` in number, which a race also takes from runs that were not trained.
+    `counts` has the number of all its runs by status. `curve` and `profile` have, if they were recorded, columns of
+    equal length; the columns of `Y` are (means, lows, highs). A cell with a single run has lows and highs of
+    throughputs only. The curve of a cell without a finished run is that of its unfinished runs. `central` is true of
+    cells without a topology if other cells have one.
     """
     statuses = list(grid.runs["status"])
     members = list(grid.runs.groupby("cell", sort=False).indices.values())

@@ -14,6 +14,16 @@ from trainers.script.environment import name_options
 from trainers.script.outcome import find_resumes, write_result
 from trainers.script.rank import find_last_line
 
+MPI_LINES = f"""\
+{"-" * 74}
+MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD
+
+NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.
+{"-" * 74}
+[node7:1234] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,
+Abort(1) on node 0 (rank 0 in comm 0): application called MPI_Abort
+"""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
@@ -156,6 +166,8 @@ def test_the_yardstick_of_rank_0_is_summarised(run: Path) -> None:
             "my.Diverged: at 3",
         ),
         ("Traceback (most recent call last):\n  cut", "  cut".strip()),
+        (f"no data.bin\n{MPI_LINES}", "no data.bin"),
+        (MPI_LINES, "Abort(1) on node 0 (rank 0 in comm 0): application called MPI_Abort"),
     ],
 )
 def test_the_line_that_says_why_a_script_failed(text: str, line: str) -> None:
