@@ -53,16 +53,22 @@ def build(kind: str, project: Path, target: Path) -> Path:
     return target / done.stdout.splitlines()[-1]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    folder = tmp_path_factory.mktemp("package")
-    project = folder / "checkout"
+def copy_checkout(project: Path) -> frozenset[str]:
+    """Copy what a package is built of into `project`; return the names of the files."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     files = frozenset(name for name in listed if name and not name.startswith(("docs/", "benchmarks/")))
     for name in files:
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, project / name)
+    return files
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("package")
+    project = folder / "checkout"
+    files = copy_checkout(project)
     editable = build("editable", project, folder / "editable")  # first, as what it leaves must do the others no harm
     return Built(files, build("wheel", project, folder), build("sdist", project, folder), editable)
 
