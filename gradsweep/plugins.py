@@ -364,7 +364,7 @@ def load(texts: Iterable[object]) -> None:
                 groups = ", ".join(group for group in GROUPS if group in _members)
                 raise UsageError(
                     f"{plugin}: no class in it belongs to a group of the config; valid is a module with a class for "
-                    f"one of {groups} (docs/guide/plugins.md)"
+                    f"{groups} (docs/guide/plugins.md)"
                 )
             chosen = {group: members.choose(plugin) for group, members in _members.items()}
             _loaded.append(plugin)
