@@ -231,8 +231,7 @@ class OneBit(Bucketed):
     name: ClassVar[str] = "onebit"
     paper: ClassVar[str] = "Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech 2014"
     reported: ClassVar[str] = (
-        "speech, error feedback: nothing or nearly nothing lost, a little with 160 M parameters; "
-        "the paper's abstract"
+        "speech, error feedback: nothing or nearly nothing lost, a little with 160 M parameters; the paper's abstract"
     )
     kernel: ClassVar[str] = "onebit"
     flaw: ClassVar[str] = "a mean is infinite or has the other sign"

@@ -110,8 +110,7 @@ class SignNorm(Elementwise):
     aliases: ClassVar[tuple[str, ...]] = ("efsignsgd", "scaled_sign")
     paper: ClassVar[str] = "Karimireddy et al., Error Feedback Fixes SignSGD, ICML 2019"
     reported: ClassVar[str] = (
-        "ImageNet, ResNet-50, error feedback, sums compressed too: 76.3 % (76.9 %); "
-        "documentation of BytePS"
+        "ImageNet, ResNet-50, error feedback, sums compressed too: 76.3 % (76.9 %); documentation of BytePS"
     )
     kernel: ClassVar[str] = "signs"
     takes_arrays: ClassVar[bool] = True

@@ -197,8 +197,8 @@ def from_mapping(cls: type, values: dict[str, Any]) -> Any:
     for key, value in values.items():
         if key not in names:
             chosen = getattr(cls, "name", cls.__name__)
-            valid = "one of the keys " + ", ".join(names) if names else f"left out: {chosen} has no options"
-            raise InvalidParameter(key, value, valid, did_you_mean(key, names))
+            accepted = "one of the keys " + ", ".join(names) if names else f"left out: {chosen} has no options"
+            raise InvalidParameter(key, value, accepted, did_you_mean(key, names))
     for name, valid in _ranges(cls):
         if valid.normalise and name in values and valid.test(values[name]):
             values = {**values, name: valid.normalise(values[name])}

@@ -49,7 +49,10 @@ def test_arguments_are_completed(module: str, words: list[str], begun: str, comp
         ("gradsweep sched", ["schedule.", "schedule="]),
         ("gradsweep comp", ["compressors", "compile=", "compressor.", "compressor="]),
         ("gradsweep -m compressor=qsgd,top", ["compressor=qsgd,top_k", "compressor=qsgd,topk"]),
-        ("gradsweep probe network=ethernet_1", ["network=ethernet_10g", "network=ethernet_1g"]),
+        (
+            "gradsweep probe network=ethernet_1",
+            ["network=ethernet_100m", "network=ethernet_10g", "network=ethernet_1g"],
+        ),
         ("gradsweep probe --sec", ["--seconds"]),
     ],
 )

@@ -130,7 +130,9 @@ def test_the_headline_answers(forecast: Forecast) -> None:
     assert slow.about_accuracy == f"its accuracy is not predicted: {best.needs}" + (
         f"; reported (without compression): {best.reported}" if best.reported else ""
     )
-    assert fast.headline.startswith(f"no compressor is worth it on 100gbit with 16 workers; the fastest, {fast.others[0].method}")
+    assert fast.headline.startswith(
+        f"no compressor is worth it on 100gbit with 16 workers; the fastest, {fast.others[0].method}"
+    )
     assert not fast.about_accuracy
 
 

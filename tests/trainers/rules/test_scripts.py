@@ -75,7 +75,7 @@ def test_where_a_script_starts_is_not_in_its_signature_and_its_keys_are(here: Pa
             r"modle=\{'depth': 3\}: unknown key; did you mean model\? valid is another name for a group of the script",
         ),
         ({"network": "real"}, "network=real: valid is none or an emulated one with trainer=script"),
-        ({"sweep": {"pack": True}}, "sweep.pack=true: valid is false with trainer=script, .*"),
+        ({"sweep": {"pack": True}}, "sweep.pack: valid is false with trainer=script, .*"),
         ({"race": {"mode": "only"}}, "race=only: valid is auto or off with trainer=script, .*"),
         ({"workers": 0}, "workers=0: valid is an integer from 1 to 4096"),
     ],
