@@ -3,7 +3,7 @@
     pip install pyte
     python docs/recording/record.py
 
-The commands of `make sweep` run in a new directory. The recording is in the format of asciinema (version 2):
+The commands of `make sweep` run in the checkout. The recording is in the format of asciinema (version 2):
 `asciinema play docs/recording/first_sweep.cast`. The SVG is the last screen. report.png is the top of the report, if
 chromium is installed.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import codecs
 import fcntl
 import io
+import itertools
 import json
 import os
 import pty
@@ -21,7 +22,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import time
 from pathlib import Path
@@ -33,7 +33,8 @@ from rich.text import Text
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-COLUMNS, LINES = 120, 80
+COLUMNS, LINES = 120, 64
+FRAME_S = 2.0
 PAGE = (1300, 900)
 """Pixels of the picture of the report."""
 
@@ -46,17 +47,17 @@ def read_commands() -> list[str]:
     return [line.replace("$(VENV)/bin/", "").replace("$(ARGS)", "").strip() for line in lines]
 
 
-def record(command: str, directory: Path) -> list[tuple[float, str]]:
-    """Run a command in a terminal; return what it writes, with the seconds since its start.
+def record(command: str) -> list[tuple[float, str]]:
+    """Run a command in the checkout, in a terminal; return what it writes, with the seconds since its start.
 
     Raises:
         RuntimeError: it failed.
     """
     began, written = time.monotonic(), []
-    words = [sys.executable, *command.replace("multirun.py", str(ROOT / "multirun.py")).split()[1:]]
+    words = [sys.executable, *command.split()[1:]]
     process, terminal = pty.fork()
     if process == 0:
-        os.chdir(directory)
+        os.chdir(ROOT)
         os.execve(words[0], words, {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -87,34 +88,54 @@ def draw_screen(text: str) -> str:
 
 
 def _read_line(screen: pyte.Screen, number: int) -> Text:
+    cells = [screen.buffer[number][column] for column in range(COLUMNS)]
     line = Text()
-    for column in range(COLUMNS):
-        cell = screen.buffer[number][column]
-        colour = None if cell.fg == "default" else cell.fg.replace("brown", "yellow")
-        colour = f"#{colour}" if colour and re.fullmatch("[0-9a-f]{6}", colour) else colour
-        line.append(cell.data, Style(color=colour, bold=cell.bold))
+    for (colour, is_bold), group in itertools.groupby(cells, lambda cell: (cell.fg, cell.bold)):
+        named = colour.replace("brown", "yellow") if not re.fullmatch("[0-9a-f]{6}", colour) else f"#{colour}"
+        line.append("".join(cell.data for cell in group), Style(color=named, bold=is_bold))
     line.rstrip()
     return line
 
 
+def _draw_line(screen: pyte.Screen, number: int) -> str:
+    """Return the characters that draw a line anew."""
+    text = f"\x1b[{number + 1};1H\x1b[2K"
+    for segment in _read_line(screen, number).render(Console(force_terminal=True)):
+        style = segment.style or Style()
+        text += style.render(segment.text.rstrip("\n"))
+    return text
+
+
+def draw_frames(events: list[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Return events at least FRAME_S apart, each of which draws the lines that have changed."""
+    screen = pyte.Screen(COLUMNS, LINES)
+    stream, frames = pyte.Stream(screen), []
+    for number, (seconds, text) in enumerate(events):
+        stream.feed(text)
+        is_last = number == len(events) - 1
+        if is_last or not frames or events[number + 1][0] - frames[-1][0] >= FRAME_S:
+            frames.append((seconds, "".join(_draw_line(screen, line) for line in sorted(screen.dirty))))
+            screen.dirty.clear()
+    return frames
+
+
 def main() -> None:
+    before = set(ROOT.glob("output/*/*/report.html"))
     events: list[tuple[float, str]] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        directory = Path(scratch)
-        for command in read_commands():
-            start = events[-1][0] + 1 if events else 0.0
-            events.append((start, f"\x1b[1m$ {command}\x1b[0m\r\n"))
-            events += [(start + seconds, text) for seconds, text in record(command, directory)]
-        header = {"version": 2, "width": COLUMNS, "height": LINES, "title": "make sweep"}
-        lines = [json.dumps(header), *(json.dumps([round(seconds, 3), "o", text]) for seconds, text in events)]
-        (HERE / "first_sweep.cast").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        (HERE / "first_sweep.svg").write_text(draw_screen("".join(text for _, text in events)), encoding="utf-8")
-        (page,) = directory.glob("output/*/*/report.html")
-        browser = shutil.which("chromium") or shutil.which("google-chrome")
-        if browser:
-            words = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={PAGE[0]},{PAGE[1]}"]
-            picture = f"--screenshot={HERE / 'report.png'}"
-            subprocess.run([browser, *words, picture, page.as_uri()], check=True, capture_output=True)
+    for command in read_commands():
+        start = events[-1][0] + 1 if events else 0.0
+        events.append((start, f"\x1b[1m$ {command}\x1b[0m\r\n"))
+        events += [(start + seconds, text) for seconds, text in record(command)]
+    header = {"version": 2, "width": COLUMNS, "height": LINES, "title": "make sweep"}
+    lines = [json.dumps(header), *(json.dumps([round(seconds, 2), "o", text]) for seconds, text in draw_frames(events))]
+    (HERE / "first_sweep.cast").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (HERE / "first_sweep.svg").write_text(draw_screen("".join(text for _, text in events)), encoding="utf-8")
+    (page,) = set(ROOT.glob("output/*/*/report.html")) - before
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser:
+        words = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={PAGE[0]},{PAGE[1]}"]
+        picture = f"--screenshot={HERE / 'report.png'}"
+        subprocess.run([browser, *words, picture, page.as_uri()], check=True, capture_output=True)
 
 
 if __name__ == "__main__":
