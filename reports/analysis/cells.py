@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ from gradsweep.text import plural
 from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, is_method_key
 from reports.analysis.measures import (
     SPEEDUP,
+    SPENT,
     THROUGHPUT,
-    THROUGHPUT_TOPIC,
     Measure,
     find_partners,
     select_measured,
@@ -32,6 +33,7 @@ from reports.analysis.statistics import (
     summarize_cells,
 )
 from reports.analysis.table import (
+    AT_LEAST,
     DISTURBED,
     LEVEL,
     MARKS,
@@ -68,6 +70,7 @@ class CellFigures:
         absent: the number of runs that are not in the summary, by reason (`failed`, `missing`, `not measured`).
         difference: from the baseline; None for the baseline itself and for a cell without a baseline.
         marked: the number of runs that have a mark, by the columns in `MARKS` that are known for some run.
+        bound: a lower bound of the mean, if some runs did not reach a target; NaN if all or none did.
         is_raced: the number was measured by a race, which measures one run for all seeds.
     """
 
@@ -77,6 +80,12 @@ class CellFigures:
     difference: Difference | None
     marked: Mapping[str, int]
     is_raced: bool = False
+    bound: float = math.nan
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether only a lower bound of the mean is known."""
+        return not math.isnan(self.bound)
 
     @property
     def is_significant(self) -> bool:
@@ -93,7 +102,8 @@ class CellFigures:
         summary, gap = self.summary, self.difference
         others = "; ".join(f"{count} {word}" for word, count in self.absent.items() if word not in _COUNTED)
         found = {
-            **{name: getattr(summary, name) for name in NUMBERS},
+            "n": summary.n,
+            **{name: None if self.is_bound else getattr(summary, name) for name in NUMBERS[1:]},
             "best": self.best,
             **{word: self.absent.get(word, 0) for word in _COUNTED},
             "other": others or None,
@@ -172,7 +182,9 @@ class Cells:
         words = self.runs["status"].where(~done, measure.absent)
         for number, word in zip(self.numbers[~has_value], words[~has_value], strict=True):
             absent[number][str(word)] += 1
-        is_tested = is_known & ~is_marked(self.runs, self._get_refused(measure), measure.is_of_training)
+        bounds = self._find_bounds(measure, values)
+        is_whole = ~np.isfinite(bounds)[self.numbers]
+        is_tested = is_known & is_whole & ~is_marked(self.runs, self._get_refused(measure), measure.is_of_training)
         gaps = self._compute_differences(measure, values, is_tested) if measure.is_tested else [None] * len(self.keys)
         cells = []
         for number, (summary, gap) in enumerate(zip(found, gaps, strict=True)):
@@ -183,8 +195,24 @@ class Cells:
             is_raced = not measure.is_of_training and bool(self._raced[number])
             if is_raced and measure.column == SPEEDUP.column and DISTURBED in marked:
                 marked[DISTURBED] = 0  # those who took turns were disturbed alike
-            cells.append(CellFigures(summary, best, absent[number], gap, marked, is_raced))
+            cells.append(CellFigures(summary, best, absent[number], gap, marked, is_raced, float(bounds[number])))
         return cells
+
+    def _find_bounds(self, measure: Measure, values: np.ndarray) -> np.ndarray:
+        """Return a lower bound of each cell's mean cost of a target, (cells,): NaN if all or no runs reached it.
+
+        A run that did not get there counts with what it had spent at its end.
+        """
+        found = np.full(len(self.keys), np.nan)
+        if f"{measure.column}_{SPENT}" not in self.runs:
+            return found
+        spent = self.runs[f"{measure.column}_{SPENT}"].to_numpy("float64", na_value=np.nan)
+        for number in range(len(self.keys)):
+            here = self.numbers == number
+            own = values[here]
+            if np.isfinite(own).any() and np.isfinite(spent[here][np.isnan(own)]).any():
+                found[number] = np.nanmean(np.where(np.isnan(own), spent[here], own))
+        return found
 
     def find_pairs(self, is_chosen: np.ndarray) -> list[np.ndarray]:
         """Return for each cell the pairs (run, baseline) among the chosen runs that were closest in time
@@ -226,48 +254,54 @@ class Cells:
         summary = figures.summary
         words = [f"{count} {word}" for word, count in figures.absent.items()] if with_count else []
         marks = [STAR] if figures.is_significant else []
-        marks += [MARKS[column] for column, count in figures.marked.items() if count]
+        marks += [MARKS[column] for column, count in figures.marked.items() if count and column in measure.marks]
         if not summary.n:
             only = list(figures.absent)
             is_plain = len(only) == 1 and (self.expected == 1 or only[0] == MISSING)
             text = ", ".join(only if is_plain or not with_count else words)
             return TableCell(text, text, is_word=True, said=tuple(only))
-        if summary.n > 1:
+        if figures.is_bound:
+            marks = [AT_LEAST, *marks]
+            text = f"{AT_LEAST} {measure.format(figures.bound)}"
+        elif summary.n > 1:
             text = format_spread(summary.mean * measure.scale, summary.std * measure.scale, measure.digits)
         elif np.isfinite(summary.high - summary.low):
             half = (summary.high - summary.low) / 2
             text = format_spread(summary.mean * measure.scale, half * measure.scale, measure.digits)
         else:
             text = measure.format(summary.mean)
-        text += "".join(marks)
+        text += "".join(mark for mark in marks if mark != AT_LEAST)
         if with_count and (words or (summary.n != self.expected and not figures.is_raced)):
             text += f" ({', '.join([f'n={summary.n}', *words])})"
-        return TableCell(summary.mean, text, said=(*marks, *figures.absent))
+        return TableCell(figures.bound if figures.is_bound else summary.mean, text, said=(*marks, *figures.absent))
 
     def format_count(self, figures: CellFigures) -> TableCell:
         """Return how many runs of a cell have a number, and why the others have none: `4, 1 failed`."""
         text = ", ".join([str(figures.summary.n), *(f"{count} {word}" for word, count in figures.absent.items())])
         return TableCell(figures.summary.n, text, said=tuple(figures.absent))
 
-    def write_remarks(self, measure: Measure | None = None) -> list[str]:
-        """Return the remarks below a table of this measure; None: of several measures, none of which is tested."""
+    def describe_spread(self, measure: Measure | None = None) -> str:
+        """Return what a ± in the cells of a table of this measure is; None: of several measures."""
         own = self._describe_intervals() if measure is not None and measure.column in RATE_COLUMNS else ""
         if self.expected == 1:
-            told = (
-                f": {own}; how much repeated runs differ is not known" if own else ", so of its spread nothing is known"
-            )
-            return [f"every cell is one run (n=1){told}"]
+            return f"single runs, n=1; {own}" if own else "single runs, n=1"
         if self.averaged:
             kinds = [
                 f"{key} ({', '.join(shorten_list(list(dict.fromkeys(map(_format_value, self.runs[key])))))})"
                 for key in self.averaged
             ]
             kinds = shorten_list(kinds)
-            said = [f"mean ± standard deviation of n={self.expected} runs, which differ also in {'; '.join(kinds)}"]
+            said = f"mean ± standard deviation of n={self.expected} runs, which differ also in {'; '.join(kinds)}"
         else:
-            said = [f"mean ± standard deviation of n={self.expected} seeds, where a cell says no other n"]
-        said += [f"of a single run, {own}"] if own else []
-        if measure is not None and measure.is_tested and self._has_pair().any():
+            said = f"mean ± standard deviation of n={self.expected} seeds"
+        return f"{said}; of a single run, {own}" if own else said
+
+    def write_remarks(self, measure: Measure) -> list[str]:
+        """Return the remarks below a table of this measure on its tests."""
+        said: list[str] = []
+        if self.expected == 1:
+            return said
+        if measure.is_tested and self._has_pair().any():
             refused = self._get_refused(measure), measure.is_of_training
             marked = is_marked(self.runs, *refused) & select_measured(self.runs, measure.column)
             if marked.any():
@@ -311,9 +345,7 @@ class Cells:
     @staticmethod
     def _get_refused(measure: Measure) -> Sequence[str]:
         """Return the marks that exclude a run's value of this measure from tests."""
-        if not measure.is_time:
-            return ()
-        return [mark for mark in MARKS if mark != "few_steps" or measure.topic == THROUGHPUT_TOPIC]
+        return measure.marks if measure.is_time else ()
 
     def _compute_differences(
         self, measure: Measure, values: np.ndarray, is_tested: np.ndarray

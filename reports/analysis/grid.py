@@ -21,6 +21,8 @@ SEED = "seed"
 TRAINER, SCRIPT = "trainer", "script"
 ALGORITHM, TOPOLOGY, EXCHANGE = "algorithm", "topology", "exchange"
 NO_TOPOLOGY = "none"  # the topology of an algorithm that is not decentralised
+TOLD = ("algorithm", "model", "dataset", "epochs", "max_steps", "batch.size", TRAINER)
+"""The keys that captions name also if their values are the defaults."""
 _HYPER = "compressor."
 _FEW = 8  # most labels that may contain a topology
 
@@ -44,6 +46,7 @@ class Grid:
         constants: the config keys with the same value in all runs.
         specific: by compressor, the keys that are not constant, but the same in all its runs.
         entangled: the remaining keys, whose values follow from those of the swept keys.
+        typed: the keys that the user has set; None: not known.
     """
 
     runs: pd.DataFrame
@@ -53,6 +56,7 @@ class Grid:
     constants: Mapping[str, Any]
     specific: Mapping[str, Mapping[str, Any]]
     entangled: tuple[str, ...]
+    typed: tuple[str, ...] | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -99,12 +103,22 @@ class Grid:
 
     @property
     def caption(self) -> str:
-        """The settings that all runs share and that no row or column shows."""
-        parts = [_format_settings(self.constants)]
+        """The settings that all runs share, no row or column shows, and a reader has to know: `TOLD` and typed ones."""
+        if self.typed is None:
+            return self.settings
+        told = {*TOLD, *self.typed}
+        return self._describe({key: value for key, value in self.constants.items() if key in told})
+
+    @property
+    def settings(self) -> str:
+        """All settings that all runs share and that no row or column shows."""
+        entangled = "follows from what was swept: " + ", ".join(self.entangled) if self.entangled else ""
+        return ". ".join(filter(None, (self._describe(self.constants), entangled)))
+
+    def _describe(self, constants: Mapping[str, Any]) -> str:
+        parts = [_format_settings(constants)]
         if len(self.seeds) > 1:
             parts.append(f"seeds {join_words([format_setting(seed) or 'null' for seed in self.seeds])}")
-        if self.entangled:
-            parts.append("follows from what was swept: " + ", ".join(self.entangled))
         return ". ".join(filter(None, parts))
 
     @property
@@ -114,20 +128,21 @@ class Grid:
         return {name: text for name, text in texts.items() if text}
 
 
-def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
+def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = (), typed: Sequence[str] | None = None) -> Grid:
     """Find the keys whose values distinguish the runs of a sweep, and the keys with constant values.
 
     Args:
         runs: `Report.runs` of one sweep.
         swept: the keys the user swept, as far as they are known. More are added until no two runs
             are in one row, so that nothing is averaged silently.
+        typed: the keys of all overrides, of which captions name those with one value; None: captions name all keys.
     """
     runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *AXES])))
     config = list(filter(is_config_key, runs.columns))
     named = [*AXES, SEED] if SEED in config else AXES
-    typed = list(dict.fromkeys(_normalise_key(key) for key in swept))
+    swept = list(dict.fromkeys(map(_normalise_key, swept)))
     distinct = runs[config].nunique(dropna=False)
-    keys = [key for key in typed if key in config and key not in named and distinct[key] > 1]
+    keys = [key for key in swept if key in config and key not in named and distinct[key] > 1]
     others = [key for key in keys if key != EXCHANGE]
     if not _find_differing(runs, ["compressor", *others], [EXCHANGE] if EXCHANGE in keys else []):
         keys = others  # exchange=auto,tuned: each compressor has the exchange that suits it
@@ -138,7 +153,7 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     for candidates in (outer, inner):
         varying = [key for key in candidates if distinct[key] > 1 and key not in [*named, *keys]]
         keys += _find_differing(runs, [*named, *keys], varying)
-        if SEED in config and SEED not in typed:
+        if SEED in config and SEED not in swept:
             keys += _find_swept_with_seed(runs, [*AXES, *keys], [key for key in varying if key not in keys])
     for last in ("sweep", "run"):
         if runs.duplicated([*named, *keys]).any() and runs[last].nunique() > 1:
@@ -169,7 +184,8 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     positions = [position for _, position in sorted((place, position) for position, place in enumerate(places))]
     runs = runs.iloc[positions].reset_index(drop=True)
     runs["cell"] = runs.groupby([*AXES, *hyper, *keys], dropna=False, sort=False).ngroup()
-    return Grid(runs, tuple(keys), tuple(hyper), seeds, constants, specific, entangled)
+    set_keys = None if typed is None else tuple(dict.fromkeys(map(_normalise_key, typed)))
+    return Grid(runs, tuple(keys), tuple(hyper), seeds, constants, specific, entangled, set_keys)
 
 
 def find_centralised(runs: pd.DataFrame) -> pd.Series:

@@ -11,7 +11,7 @@ import pandas as pd
 from gradsweep import csv_columns, run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import SEED, Grid, is_method_key
-from reports.analysis.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
+from reports.analysis.table import MARKS, NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
 from reports.analysis.targets import compare_at_equal, find_cost_of_target, get_last_values, make_run_index, select_runs
 from reports.reading.columns import METRIC, RUN_COLUMNS, list_metrics
 from reports.reading.machines import RATES
@@ -19,6 +19,8 @@ from reports.reading.text import choose_byte_unit, format_number, format_setting
 
 THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC = "Throughput", "Accuracy", "Cost of an accuracy"
 COMMUNICATION_TOPIC, STEP_TOPIC, MEMORY_TOPIC, RUNS_TOPIC = "Communication", "Time of a step", "Memory", "Runs"
+EQUAL_TIME = "accuracy_equal_time"
+"""The measure of accuracy that depends on times."""
 TOPICS = (THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC, COMMUNICATION_TOPIC, STEP_TOPIC, MEMORY_TOPIC, RUNS_TOPIC)
 
 
@@ -45,8 +47,15 @@ class Measure:
 
     @property
     def is_time(self) -> bool:
-        """Whether the measure depends on how busy the machine was: it is a time, or a throughput."""
-        return self.topic == THROUGHPUT_TOPIC or self.unit in ("s", "it/s", "samples/s")
+        """Whether the measure depends on how busy the machine was: it is a time, a throughput or a share of a time."""
+        return self.topic in (THROUGHPUT_TOPIC, STEP_TOPIC) or self.unit in ("s", "it/s", "samples/s")
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """The columns in `MARKS` that concern the measure."""
+        if not self.is_time and self.name != EQUAL_TIME:
+            return ()
+        return [mark for mark in MARKS if mark != "few_steps" or self.topic in (THROUGHPUT_TOPIC, STEP_TOPIC)]
 
     @property
     def is_of_training(self) -> bool:
@@ -157,6 +166,10 @@ MEASURES = (
     ),
     PEAK_MEMORY,
 )
+
+
+SPENT = "spent"
+"""The suffix of the column with the time or bytes of a whole run, for each column of the cost of a target."""
 
 
 def define_target_measures(target: float) -> tuple[Measure, Measure]:
@@ -297,6 +310,7 @@ def _derive_progress(
     for target in targets:
         for measure, column in zip(define_target_measures(target), ("time_s", "sent_bytes"), strict=True):
             columns[measure.column] = align(find_cost_of_target(epochs, column, target))
+            columns[f"{measure.column}_{SPENT}"] = align(get_last_values(epochs, column))
             notes[measure.name] = "at the first evaluation that reached it"
     return columns, notes
 

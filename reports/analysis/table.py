@@ -29,6 +29,7 @@ ONE_MODEL = "one model"
 NOT_RACED = "not raced"
 
 LEVEL = 0.05
+AT_LEAST = ">"
 STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW, PARALLEL, LOZENGE, TRIANGLE = "*", "†", "‡", "§", "¶", "‖", "◊", "△"
 ALIKE = "≈"
 DISTURBED = "disturbed"
@@ -74,6 +75,8 @@ MEANINGS = {
     LOZENGE: "messages went over TCP, though a node has a faster device: it/s and times are not those of its network",
     PARALLEL: f"fewer than {timed_steps.FEW} timed steps, or the warm-up among them: it/s and times of a step say "
     "little, and are not compared",
+    AT_LEAST: "lower bound of the mean: the seeds that did not get there count with what they had spent at their end; "
+    "not tested",
     ALIKE: "cannot be told apart from the baseline: the 95 % interval has 1 in it",
     NOT_RACED: "the race is still to be run, or left the run out; races/*/ratios.json says which",
     run_directory.PENDING: "not started",
@@ -166,7 +169,9 @@ class ReportTable:
     """A table with texts for people and values for programs; the first `headers` columns name a row.
 
     Attributes:
-        caption: the settings that all its runs share.
+        caption: the settings that all its runs share and that a reader has to know.
+        settings: all settings that all its runs share; files have them as a comment.
+        spread: what a ± or an interval in its cells is; it stands beside the title.
         remarks: notes on all its runs together.
         records: for programs, unrounded and in the units of `Report.runs`: one for each cell, or for each run in a
             table with a row for each run. All have the same keys. None stands for an unknown value.
@@ -182,6 +187,13 @@ class ReportTable:
     remarks: tuple[str, ...] = ()
     records: tuple[Mapping[str, Any], ...] = ()
     topic: str = ""
+    settings: str = ""
+    spread: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title, with what a ± in the cells is."""
+        return f"{self.title} ({self.spread})" if self.spread else self.title
 
     @property
     def notes(self) -> list[str]:

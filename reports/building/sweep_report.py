@@ -109,7 +109,7 @@ def read_report(
     report = Report(sweeps).merge()
     infos = [report.read_info(sweep) for sweep in sweeps]
     info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _merge_infos(infos)
-    grid = lay_out_runs(report.runs, [key for each in infos for key in get_swept_keys(each)])
+    grid = lay_out_runs(report.runs, [key for each in infos for key in get_swept_keys(each)], _get_typed_keys(infos))
     check_against(grid, against)
     return BuiltReport(directory, report, info, grid, targets, choose_baseline(grid, against))
 
@@ -192,6 +192,14 @@ def get_swept_keys(info: Mapping[str, Any]) -> list[str]:
     """Return the swept keys that a sweep.yaml records."""
     found = info.get("swept")
     return list(map(str, found)) if isinstance(found, list) else []
+
+
+def _get_typed_keys(infos: Sequence[Mapping[str, Any]]) -> list[str] | None:
+    """Return the keys of the overrides that these sweep.yaml record; None if one of them records none."""
+    overrides = [info.get("overrides") for info in infos]
+    if not all(isinstance(each, list) for each in overrides):
+        return None
+    return [str(override).partition("=")[0] for each in overrides for override in each or ()]
 
 
 def summarize_dates(built: Sequence[BuiltReport]) -> None:

@@ -97,6 +97,7 @@ def render_page(
         headline=write_headline(grid),
         command=_format_value(info.get("command", "")),
         caption=grid.caption,
+        settings=grid.settings,
         options=grid.options,
         sections=list(_make_sections(directory, tables, pictures, has_pictures)),
         beside="" if has_pictures else runs.quote_link(os.path.relpath(next(iter(pictures)).parent, directory)) + "/",

@@ -73,7 +73,7 @@ def plot_race(layout: Layout) -> Plot | None:
             axis.plot(ratio, place, "o", color=layout.looks[label].colour, markersize=4, zorder=2.5)
             text = (format_number(ratio), (high, place), (4, 0))
             axis.annotate(*text, textcoords="offset points", va="center_baseline", fontsize=7.5)
-    layouts.label_axes(axes, "times the throughput of the baseline, 95 %", "", "x")
+    layouts.label_axes(axes, "times the throughput of the baseline; line: 95 % interval", "", "x")
     alt = marks.write_alt_text("Throughput in the race", layout, "throughput_ratio", "x")
     return Plot("race", "Throughput in the race", alt, figure)
 

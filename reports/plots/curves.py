@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from reports.analysis.measures import name_metric
 from reports.analysis.table import NOT_MEASURED
@@ -29,14 +29,15 @@ from reports.plots.lines import (
 )
 from reports.plots.picture import Plot
 from reports.reading.columns import METRIC
-from reports.reading.text import format_number, join_words
+from reports.reading.text import choose_byte_unit, format_number, join_words
 
 _NOT_DONE = "x"  # marks the end of an unfinished curve
 _DASHES = (0, (2.5, 1.5))  # of a line of the training set
 _THIN = 0.8  # points
 _MAX_LABELLED = 8  # lines with their last value beside them
 _MAX_BANDS = 4  # of one label in a panel, above which bands would hide each other
-_PLAIN = FuncFormatter(lambda value, _: f"{value:g}")  # typesetting formulas takes most of the time of a picture
+_HIGH = 0.9  # median accuracy from which a picture shows the error
+_PLAIN = FuncFormatter(lambda value, _: f"{value:,.12g}")  # typesetting formulas takes most of the time of a picture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,12 +59,13 @@ class XAxis:
 
 @dataclasses.dataclass(frozen=True)
 class YAxis:
-    """A y axis: a column times `scale`; `result` is the column of `Report.runs` with the same quantity.
+    """A y axis: `offset` plus a column times `scale`; `result` is the column of `Report.runs` with the same quantity.
 
     `beside` is a second column, drawn as dashed lines, and `range` names the columns at the ends of a band around them.
     `legend` says what full and dashed lines are; `note` is a further text of the legend. With `needs_beside`, the
     measure is plotted only if some run has values of `beside`. With `is_local`, only runs whose workers have different
-    models are plotted.
+    models are plotted. `is_log` asks for a logarithmic axis, `may_be_log` allows it where values span decades. Where
+    accuracies are high, `error` is plotted in place of the measure.
     """
 
     name: str
@@ -74,6 +76,9 @@ class YAxis:
     scale: float = 1.0
     beside: str = ""
     result: str = ""
+    offset: float = 0.0
+    digits: int = 3
+    is_log: bool = False
     may_be_log: bool = True
     from_zero: bool = False
     legend: tuple[str, str] = ("test set", "training set")
@@ -81,6 +86,7 @@ class YAxis:
     needs_beside: bool = False
     note: str = ""
     is_local: bool = False
+    error: YAxis | None = None
 
 
 def make_time_axis(longest: float) -> XAxis:
@@ -98,12 +104,44 @@ def make_metric_axis(column: str) -> YAxis:
     return YAxis(f"metric_{name}", name_metric(name), column, name, "", result=column)
 
 
+def make_bytes_axis(sent: pd.Series) -> XAxis:
+    """Return the axis of bytes sent, in the unit that suits the middle of these values."""
+    size, unit = choose_middle_unit(sent.to_numpy("float64", na_value=np.nan))
+    label = f"sent by one worker [{unit}]"
+    return XAxis("bytes", "bytes sent", "sent_bytes", label, size=size, nothing="nothing sent")
+
+
+def choose_middle_unit(sizes: np.ndarray) -> tuple[float, str]:
+    """Return the unit of bytes that suits the middle of the positive sizes on a logarithmic axis."""
+    known = sizes[np.isfinite(sizes) & (sizes > 0)]
+    return choose_byte_unit(float(np.sqrt(known.min() * known.max())) if len(known) else 0.0)
+
+
 EPOCH = XAxis("epoch", "epochs", "epoch", "epoch")
-BYTES = XAxis("bytes", "bytes sent", "sent_bytes", "sent by one worker [B]", nothing="nothing sent")
 STEP = XAxis("step", "steps", "step", "step")
 
-ACCURACY = YAxis(
-    "accuracy", "Accuracy", "test_accuracy", "accuracy [%]", "%", 100, "train_accuracy", "accuracy", may_be_log=False
+
+def _take_error(of: YAxis, title: str) -> YAxis:
+    """Return an accuracy with its error."""
+    error = dataclasses.replace(
+        of, title=title, label="error [%]", scale=-of.scale, offset=of.scale, digits=2, is_log=True
+    )
+    return dataclasses.replace(of, error=error)
+
+
+ACCURACY = _take_error(
+    YAxis(
+        "accuracy",
+        "Accuracy",
+        "test_accuracy",
+        "accuracy [%]",
+        "%",
+        100,
+        "train_accuracy",
+        "accuracy",
+        may_be_log=False,
+    ),
+    "Error",
 )
 LOSS = YAxis("loss", "Loss", "test_loss", "loss", "", 1, "train_loss", "loss")
 ERROR = YAxis(
@@ -119,20 +157,23 @@ ERROR = YAxis(
 MEMORY = YAxis(
     "memory_norm", "Norm of what memory withholds", "memory_norm", "memory norm", "", may_be_log=False, from_zero=True
 )
-LOCAL = YAxis(
-    "local_accuracy",
-    "Accuracy of the averaged model and of the workers' own",
-    "test_accuracy",
-    "accuracy [%]",
-    "%",
-    100,
-    "local_test_accuracy",
-    "local_accuracy",
-    may_be_log=False,
-    legend=("averaged model", "own models"),
-    note="own models: mean, worst to best",
-    range=("local_test_accuracy_least", "local_test_accuracy_most"),
-    needs_beside=True,
+LOCAL = _take_error(
+    YAxis(
+        "local_accuracy",
+        "Accuracy of the averaged model and of the workers' own",
+        "test_accuracy",
+        "accuracy [%]",
+        "%",
+        100,
+        "local_test_accuracy",
+        "local_accuracy",
+        may_be_log=False,
+        legend=("averaged model", "own models"),
+        note="own models: dashed line their mean, its band from the worst to the best",
+        range=("local_test_accuracy_least", "local_test_accuracy_most"),
+        needs_beside=True,
+    ),
+    "Error of the averaged model and of the workers' own",
 )
 CONSENSUS = YAxis(
     "consensus",
@@ -153,16 +194,17 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
         frame: `Report.epochs`, or `Report.profile`.
     """
     layout = (layout.drop_central() if y.is_local else layout).abridge()
-    points = _scale_points(frame, x, y.column, y.scale)
+    y = y.error if y.error and layout.get_measured_runs()["accuracy"].median() >= _HIGH else y
+    points = _scale_points(frame, x, y.column, y)
     if not layout.panels:
         return None
     runs = pd.concat([runs for _, runs in layout.panels])
     if not find_shown(runs, points).any() or (y.from_zero and not any(line[:, 1].any() for line in points.values())):
         return None
-    beside = _scale_points(frame, x, y.beside, y.scale) if y.beside else {}
+    beside = _scale_points(frame, x, y.beside, y) if y.beside else {}
     if y.needs_beside and not find_shown(runs, beside).any():
         return None
-    around = [_scale_points(frame, x, side, y.scale) for side in y.range or ()]
+    around = [_scale_points(frame, x, side, y) for side in y.range or ()]
     drawn: list[dict[str, tuple[float, float, str]]] = []
     if layout.has_many:
         figure, blocks = layouts.make_small_multiples(layout, x.label, y.label)
@@ -174,7 +216,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
             for label, axis in block.items():
                 marks.draw_backdrop(axis, others)
                 alone = layout.select_label(label)
-                ends = _draw(axis, alone, {label: lines.get(label, [])}, {label: dashed.get(label, [])})
+                ends = _draw(axis, alone, {label: lines.get(label, [])}, {label: dashed.get(label, [])}, y.digits)
                 _draw_bands(axis, alone, {label: bands.get(label, [])})
                 _name_absent(axis, runs[runs["label"] == label], alone, points, x)
                 number = "".join(text for _, _, text in ends.values())
@@ -188,7 +230,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
         blocks = []
         figure, axes = layouts.make_figure(layout, layout.columns, 2.1, x.share)
         for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-            drawn.append(_draw(axis, layout, make_lines(runs, points), make_lines(runs, beside)))
+            drawn.append(_draw(axis, layout, make_lines(runs, points), make_lines(runs, beside), y.digits))
             _draw_bands(axis, layout, _make_bands(runs, around))
             _name_absent(axis, runs, layout, points, x)
         layouts.label_axes(axes, x.label, y.label, x.share)
@@ -214,7 +256,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
     )
     title = f"{y.title} against {x.title}"
     if y.result:
-        alt = marks.write_alt_text(f"{title}; at the end", layout, y.result, y.unit, y.scale)
+        alt = marks.write_alt_text(f"{title}; at the end", layout, y.result, y.unit, y.scale, y.offset)
     else:
         alt = f"{title}, of {join_words(list(layout.looks))}."
     return Plot(f"{y.name}_{x.name}", title, alt, figure)
@@ -230,12 +272,13 @@ def _name_zeros(axis: Axes, ends: dict[str, tuple[float, float, str]], layout: L
         axis.annotate(f"{text}: 0", (0.02, 0.02), xycoords="axes fraction", fontsize=SMALL, color=GREY)
 
 
-def _scale_points(frame: pd.DataFrame, x: XAxis, column: str, scale: float) -> RunPoints:
-    return {run: line * (1 / x.size, scale) for run, line in collect_points(frame, x.column, column).items()}
+def _scale_points(frame: pd.DataFrame, x: XAxis, column: str, y: YAxis) -> RunPoints:
+    found = collect_points(frame, x.column, column)
+    return {run: line * (1 / x.size, y.scale) + (0, y.offset) for run, line in found.items()}
 
 
 def _draw(
-    axis: Axes, layout: Layout, full: Mapping[str, Sequence[Line]], dashed: Mapping[str, Sequence[Line]]
+    axis: Axes, layout: Layout, full: Mapping[str, Sequence[Line]], dashed: Mapping[str, Sequence[Line]], digits: int
 ) -> dict[str, tuple[float, float, str]]:
     """Draw the lines of all labels; return the texts at the ends of those lines that alone have their colour."""
     ends: dict[str, tuple[float, float, str]] = {}
@@ -256,7 +299,7 @@ def _draw(
             if tips:
                 axis.plot(*zip(*tips, strict=True), marker, color=look.colour)
         if is_alone and lines[0].is_done:
-            ends[label] = (lines[0].x[-1], lines[0].y[-1], format_number(lines[0].y[-1]))
+            ends[label] = (lines[0].x[-1], lines[0].y[-1], format_number(lines[0].y[-1], digits))
     for label, lines in dashed.items():
         segments = [line.points for line in lines]
         colour = layout.looks[label].colour
@@ -308,19 +351,23 @@ def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: RunPoin
 def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> None:
     """Set scales, ticks and limits; an axis is logarithmic if its values span decades."""
     is_wide = max(axis.dataLim.x1 for axis in axes) > WIDE * min(axis.dataLim.minposx for axis in axes)
-    if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > WIDE * min(axis.dataLim.minposy for axis in axes):
+    spans_decades = max(axis.dataLim.y1 for axis in axes) > WIDE * min(axis.dataLim.minposy for axis in axes)
+    if y.is_log or (y.may_be_log and spans_decades):
         least = min(filter(None, map(_find_least, axes)), default=None)
         for axis in axes:
             axis.set_yscale("log")
             axis.set_ylim(
                 bottom=least and least / 1.3
             )  # the limit is that of lines: an interval may reach down to zero
+            axis.yaxis.set_major_locator(
+                LogLocator(subs=(1, 2, 5) if axis.get_ylim()[1] < 100 * (least or 1) else (1,))
+            )
             axis.yaxis.set_major_formatter(_PLAIN)
             axis.yaxis.set_minor_locator(NullLocator())  # the default draws none, but takes time
     for axis in axes:
         if x.column == "sent_bytes":
             axis.set_xscale("log" if is_wide else "linear")
-            axis.xaxis.set_major_formatter(EngFormatter("B"))
+            axis.xaxis.set_major_formatter(_PLAIN)
             axis.xaxis.set_minor_formatter(NullFormatter())
             if is_wide:
                 layouts.label_more_ticks(axis)
@@ -349,4 +396,4 @@ def _explain_many(layout: Layout) -> str:
     """Return the note of a legend that explains why several lines share a colour."""
     cells = max(runs.groupby("label")["cell"].nunique().max() for _, runs in layout.panels)
     keys = join_words([layouts.escape_label(key) for key in layout.repeats])
-    return f"median and middle 80 % over {keys}" if cells > MAX_LINES else marks.describe_repeats(layout)
+    return f"line: median, band: middle 80 % over {keys}" if cells > MAX_LINES else marks.describe_repeats(layout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -46,10 +47,10 @@ def make_backdrop_marks(layout: Layout) -> list[Line2D]:
     return [*marks, Line2D([], [], color=style.BACKDROP, label="all others")]
 
 
-def make_label_marks(looks: Mapping[str, style.Look]) -> list[Line2D]:
-    """Return the marks that explain the labels with these looks in a legend."""
+def make_label_marks(looks: Mapping[str, style.Look], line: Literal["-", "none"] = "-") -> list[Line2D]:
+    """Return the marks that explain the labels with these looks in a legend; `line` is the style of their lines."""
     return [
-        Line2D([], [], color=look.colour, marker=look.marker, label=escape_label(label))
+        Line2D([], [], color=look.colour, marker=look.marker, linestyle=line, label=escape_label(label))
         for label, look in looks.items()
     ]
 
@@ -186,13 +187,13 @@ def describe_repeats(layout: Layout, mark: str = "line") -> str:
     return f"one {mark} for each {join_words([escape_label(key) for key in layout.repeats])}" if layout.repeats else ""
 
 
-def write_alt_text(what: str, layout: Layout, column: str, unit: str, scale: float = 1) -> str:
+def write_alt_text(what: str, layout: Layout, column: str, unit: str, scale: float = 1, offset: float = 0) -> str:
     """Describe a plot in words: the mean of each cell, or the range of many cells."""
     runs = layout.get_measured_runs(column)
     cells = runs.groupby("cell", sort=False).agg(
         label=("label", "first"), workers=("workers", "first"), value=(column, "mean"), count=(column, "size")
     )
-    values = list(cells["value"] * scale)
+    values = list(cells["value"] * scale + offset)
     if not values:
         return f"{what}: no run has finished."
     means = layout.describe_means(column)

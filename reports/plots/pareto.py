@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from gradsweep import run_directory
 from gradsweep.text import plural
+from reports.analysis.measures import THROUGHPUT, find_own_intervals, select_once
 from reports.plots import layout as layouts
 from reports.plots import marks
+from reports.plots.curves import choose_middle_unit
 from reports.plots.layout import GREY, SMALL, WIDE, Layout, escape_label
 from reports.plots.lines import average_groups
 from reports.plots.picture import Plot
@@ -25,6 +27,9 @@ _MAX_NAMED = 40  # points of a panel with a name; above, only those of the front
 _MAX_POINTS = 400  # of a panel; above, of the dominated ones one for each `_TILES`-th of both axes
 _TILES = 60
 _LIGHT = 0.35  # opacity of a point that another beats
+_FRONT, _WIDTH = "#A8A8A8", 1.8
+_STAIRS: dict[str, Any] = {"color": _FRONT, "linewidth": _WIDTH, "zorder": 1.4, "solid_joinstyle": "miter"}
+_PLAIN = FuncFormatter(lambda value, _: f"{value:,.12g}")
 _LETTER, _LINE = 4.1, 7.5  # points: width and height of a letter of a name
 _LONGEST = 24  # characters of a name
 _OFFSETS: tuple[tuple[float, float, str], ...] = (
@@ -38,7 +43,7 @@ _OFFSETS: tuple[tuple[float, float, str], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """An x axis: a column of the runs, and whether a higher value is better."""
+    """An x axis: a column of the runs in `unit`, and whether a higher value is better."""
 
     name: str
     title: str
@@ -48,8 +53,8 @@ class Cost:
     more_is_better: bool
 
 
-SPEED = Cost("throughput", "throughput", "samples_per_second", "throughput [samples/s]", "", True)
-BYTES = Cost("bytes", "bytes sent", "sent_in_all", "sent by one worker in all [B]", "B", False)
+SPEED = Cost("throughput", "throughput", "samples_per_second", "throughput", "samples/s", True)
+BYTES = Cost("bytes", "bytes sent", "sent_in_all", "sent by one worker in all", "B", False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,28 +79,35 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
     figure, axes = layouts.make_figure(layout, columns, height, "y", is_wide=layout.has_many)
     clouds = [_make_cloud(_select_measured(runs, cost), cost) for _, runs in panels]
     costs = np.concatenate([cloud.x[0] for cloud in clouds])
+    size, unit = choose_middle_unit(costs) if cost.unit == "B" else (1.0, cost.unit)
+    clouds = [dataclasses.replace(cloud, x=cloud.x / size) for cloud in clouds]
     for axis, cloud in zip(axes, clouds, strict=True):
         axis.margins(0.16, 0.14)
         if costs.max() > WIDE * costs.min():
             axis.set_xscale("log")
         else:
             axis.locator_params("x", nbins=5)
-        axis.xaxis.set_major_formatter(EngFormatter(cost.unit))
+        axis.xaxis.set_major_formatter(_PLAIN)
         axis.xaxis.set_minor_formatter(NullFormatter())
-        _draw(axis, cloud, cost, layout)
+        _draw(axis, cloud, layout)
         if axis.get_xscale() == "log":
             layouts.label_more_ticks(axis)
-    layouts.label_axes(axes, cost.label, "accuracy [%]", "y")
+    layouts.label_axes(axes, f"{cost.label} [{unit}]", "accuracy [%]", "y")
     points = (72 * (figure.get_figwidth() / min(columns, len(axes)) - 0.5), 72 * 0.7 * height)
+    unnamed: set[str] = set()
     for axis, cloud, (_, runs) in zip(axes, clouds, panels, strict=True):
-        _name_points(axis, cloud, layout, points)
+        _draw_front(axis, cloud, cost)
+        unnamed |= _name_points(axis, cloud, layout, points)
         is_shown = pd.Series(runs.index.isin(_select_measured(runs, cost).index), runs.index)
         marks.name_absent(axis, runs, marks.choose_words(runs, is_shown), layout)
     explained = [
-        Line2D([], [], color=GREY, linewidth=1, label="front: no other is better in both"),
+        *marks.make_label_marks({label: look for label, look in layout.looks.items() if label in unnamed}, "none"),
+        Line2D([], [], color=_FRONT, linewidth=_WIDTH, label="front: no other is better in both"),
         Line2D([], [], color=GREY, marker="o", linestyle="none", alpha=_LIGHT, label="not on it"),
     ]
-    marks.draw_legend(figure, explained, marks.describe_seeds(layout, "bars"), marks.describe_repeats(layout, "point"))
+    own = marks.describe_own(layout, "bars") if cost is SPEED else ""
+    notes = marks.describe_seeds(layout, "bars"), own, marks.describe_repeats(layout, "point")
+    marks.draw_legend(figure, explained, *notes)
     fronts = [np.array(cloud.labels)[cloud.is_best].tolist() for cloud in clouds]
     told = [
         ": ".join(filter(None, (title.replace("\n", ", "), join_words(list(dict.fromkeys(front))))))
@@ -123,16 +135,30 @@ def _select_measured(runs: pd.DataFrame, cost: Cost) -> pd.DataFrame:
 
 def _make_cloud(runs: pd.DataFrame, cost: Cost) -> _Cloud:
     cells = [cell for _, cell in runs.groupby("cell", sort=False)]
-    x = np.stack(average_groups([cell[cost.column].to_numpy() for cell in cells]))
+    once = select_once(runs, cost.column)
+    x = np.stack(average_groups([cell.loc[once[cell.index], cost.column].to_numpy() for cell in cells]))
+    if cost is SPEED:
+        own = find_own_intervals(runs) * (runs[cost.column] / runs[THROUGHPUT.column]).to_numpy("float64")[:, None]
+        own = own[~runs["cell"].duplicated().to_numpy()].T
+        x[1:] = np.where(np.isfinite(own), own, x[1:])
     y = np.stack(average_groups([100 * cell["accuracy"].to_numpy() for cell in cells]))
     return _Cloud([cell["label"].iloc[0] for cell in cells], x, y, find_front(x[0], y[0], cost.more_is_better))
 
 
-def _draw(axis: Axes, cloud: _Cloud, cost: Cost, layout: Layout) -> None:
+def _draw_front(axis: Axes, cloud: _Cloud, cost: Cost) -> None:
+    """Draw the front as stairs to the edges of the axes: what is below it, another cell beats."""
+    (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
     best = np.flatnonzero(cloud.is_best)
     best = best[np.argsort(cloud.x[0, best])]
-    steps = "steps-pre" if cost.more_is_better else "steps-post"
-    axis.plot(cloud.x[0, best], cloud.y[0, best], color=GREY, linewidth=1, drawstyle=steps, zorder=1.5)
+    x, y = cloud.x[0, best], cloud.y[0, best]
+    if cost.more_is_better:
+        axis.step([left, *x, x[-1]], [y[0], *y, bottom], where="pre", **_STAIRS)
+    else:
+        axis.step([x[0], *x, right], [bottom, *y, y[-1]], where="post", **_STAIRS)
+    axis.set(xlim=(left, right), ylim=(bottom, top))
+
+
+def _draw(axis: Axes, cloud: _Cloud, layout: Layout) -> None:
     labels = np.array(cloud.labels)
     shown = _thin_cloud(cloud)
     for label, look in layout.looks.items():
@@ -155,46 +181,62 @@ def _thin_cloud(cloud: _Cloud) -> np.ndarray:
     return cloud.is_best | ~tiles.duplicated().to_numpy()
 
 
-def _name_points(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) -> None:
+def _name_points(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) -> set[str]:
     """Write the names next to the marks, the front first, where they hide neither marks nor each other.
 
-    A name that fits nowhere is left out, except on the front.
+    Names avoid the intervals too, as far as there is room.
 
     Args:
         size: approximate size of the axes, in points.
+
+    Returns:
+        The labels with a point that has no room for its name.
     """
-    ends = np.array([axis.get_xlim(), axis.get_ylim()])
-    values = np.array([cloud.x[0], cloud.y[0]])
-    if axis.get_xscale() == "log":
-        ends[0], values[0] = np.log(ends[0]), np.log(values[0])
-    places = ((values.T - ends[:, 0]) / (ends[:, 1] - ends[:, 0])) * size
-    taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in places]
+    x = _scale_values(cloud.x, axis.get_xlim(), size[0], is_log=axis.get_xscale() == "log")
+    y = _scale_values(cloud.y, axis.get_ylim(), size[1])
+    taken = [(left - 3, low - 3, left + 3, low + 3) for left, low in zip(x[0], y[0], strict=True)]
+    across = [(left, place - 1, right, place + 1) for left, right, place in zip(x[1], x[2], y[0], strict=True)]
+    upright = [(place - 1, low, place + 1, high) for place, low, high in zip(x[0], y[1], y[2], strict=True)]
+    bars = [box for box in (*across, *upright) if np.isfinite(box).all()]
     order = np.argsort(~cloud.is_best, kind="stable")
-    for place in order if len(order) <= _MAX_NAMED else order[: cloud.is_best.sum()]:
+    named = order if len(order) <= _MAX_NAMED else order[: cloud.is_best.sum()]
+    unnamed = {cloud.labels[place] for place in order if place not in named}
+    for place in named:
         text, is_best = escape_label(cloud.labels[place], _LONGEST), cloud.is_best[place]
-        boxes = [_place_name(places[place], len(text), offset) for offset in _OFFSETS]
+        boxes = [_place_name((x[0, place], y[0, place]), len(text), offset) for offset in _OFFSETS]
         free = [box for box in boxes if _is_inside(box, size) and not any(map(_overlaps_with(box), taken))]
-        if free or is_best:
-            box = free[0] if free else boxes[0]
-            taken.append(box)
-            x, y, side = _OFFSETS[boxes.index(box)]
-            axis.annotate(
-                text,
-                (cloud.x[0, place], cloud.y[0, place]),
-                (x, y),
-                textcoords="offset points",
-                ha=side,
-                va="center_baseline",
-                fontsize=SMALL,
-                color=layout.looks[cloud.labels[place]].colour,
-                alpha=1.0 if is_best else 0.75,
-            )
+        clear = [box for box in free if not any(map(_overlaps_with(box), bars))]
+        if not free:
+            unnamed.add(cloud.labels[place])
+            continue
+        box = (clear or free)[0]
+        taken.append(box)
+        left, up, side = _OFFSETS[boxes.index(box)]
+        axis.annotate(
+            text,
+            (cloud.x[0, place], cloud.y[0, place]),
+            (left, up),
+            textcoords="offset points",
+            ha=side,
+            va="center_baseline",
+            fontsize=SMALL,
+            color=layout.looks[cloud.labels[place]].colour,
+            alpha=1.0 if is_best else 0.75,
+        )
+    return unnamed
 
 
 _Box = tuple[float, float, float, float]
 
 
-def _place_name(point: np.ndarray, letters: int, offset: tuple[float, float, str]) -> _Box:
+def _scale_values(values: np.ndarray, ends: tuple[float, float], length: float, is_log: bool = False) -> np.ndarray:
+    """Return the positions of values on an axis of this length."""
+    low, high = np.log(ends) if is_log else ends
+    with np.errstate(divide="ignore", invalid="ignore"):  # an interval may reach below zero
+        return ((np.log(values) if is_log else values) - low) / (high - low) * length
+
+
+def _place_name(point: tuple[float, float], letters: int, offset: tuple[float, float, str]) -> _Box:
     """Return the left, bottom, right and top edge of a name, in points."""
     x, y = point[0] + offset[0], point[1] + offset[1]
     width = letters * _LETTER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -17,15 +19,19 @@ from matplotlib.figure import Figure
 from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import Grid, is_method_key
-from reports.analysis.measures import select_measured
+from reports.analysis.measures import THROUGHPUT, find_own_intervals, select_once
 from reports.analysis.table import MISSING
 from reports.plots import layout as layouts
 from reports.plots.layout import COLUMN, SMALL, TEXT, WIDE, escape_label
+from reports.plots.lines import average_groups
 from reports.plots.picture import Plot
-from reports.reading.text import format_number, format_setting, join_words, make_sort_key
+from reports.reading.text import format_number, format_setting, format_spread, join_words, make_sort_key
 
 _COLOURS = "viridis"  # from dark to light, for prints in grey and any colour vision
 _REPEATS = ("run", "sweep")
+_CHARACTERS = 13.0  # of a heading that fit into an inch
+_BAR = 0.55  # inches: the scale of the colours
+_SPAN, _SPAN_UNKNOWN = 5, 0.05  # least span of the colours: in intervals, and as a share of the highest if not known
 _MAX_SIDE = 24  # values of a key in a heat map
 _MAX_PANELS = 24
 _MAX_AXES = 8  # keys in parallel coordinates
@@ -52,14 +58,15 @@ def find_swept_keys(grid: Grid) -> list[str]:
 
 
 def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -> Plot | None:
-    """Plot a measure by two swept keys, with a panel for each setting of the others and the means as numbers.
+    """Plot a measure by two swept keys, with a panel for each setting of the others; the numbers are means, with half
+    of their 95 % intervals where these are known.
 
     Returns None if fewer than two keys were swept, or if there are more panels or values than can be seen.
     """
     keys = find_swept_keys(grid)
     if len(keys) < 2:
         return None
-    runs = grid.runs.assign(value=(grid.runs[column] * scale).where(select_measured(grid.runs, column)))
+    runs = grid.runs.assign(value=(grid.runs[column] * scale).where(select_once(grid.runs, column)))
     sides = sorted(keys[:2], key=lambda key: runs[key].nunique(dropna=False))
     sides = sides if "label" not in sides else ["label", *(key for key in sides if key != "label")]
     (down, rows), (across, columns) = ((key, sorted(runs[key].unique(), key=make_sort_key)) for key in sides)
@@ -69,37 +76,95 @@ def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float =
         return None
     # The order of tables, where `none` is first.
     rows = list(runs["label"].unique()) if down == "label" else rows
-    width = 0.42 * len(columns) + 0.075 * max(len(format_setting(row)) for row in rows) + 0.5
-    abreast = max(1, min(len(groups), int(TEXT / width)))
+    fields = _average_fields(runs, [*keys[2:], down, across], column)
+    has_halves = bool(fields["half"].notna().any())
+    height = 0.3 if has_halves else 0.22
+    width = 0.46 * len(columns) + 0.075 * max(len(format_setting(row)) for row in rows) + 0.5
+    abreast = max(1, min(len(groups), int((TEXT - _BAR) / width)))
     lines = math.ceil(len(groups) / abreast)
-    figure = Figure(figsize=(COLUMN if abreast * width <= COLUMN else TEXT, lines * (0.22 * len(rows) + 0.75)))
+    size = (COLUMN if abreast * width + _BAR <= COLUMN else TEXT, lines * (height * len(rows) + 0.75) + 0.15)
+    figure = Figure(figsize=size)
     axes = list(figure.subplots(lines, abreast, squeeze=False).flat)
     for unused in axes[len(groups) :]:
         unused.remove()
-    means = runs.groupby("cell")["value"].mean()
-    colours = Normalize(means.min(), means.max())
-    for axis, (values, part) in zip(axes, groups, strict=False):
-        _draw_panel(axis, part, (down, rows), (across, columns), colours)
+    axes = axes[: len(groups)]
+    norm = _choose_colours(fields, 100 if unit == "%" else math.inf)
+    font = min(SMALL, 72 * (size[0] - _BAR - abreast * (width - 0.46 * len(columns))) / abreast / len(columns) / 3.5)
+    for axis, (values, part) in zip(axes, groups, strict=True):
+        here = fields.loc[part.index]
+        _draw_panel(
+            axis, part.assign(value=here["mean"], half=here["half"]), (down, rows), (across, columns), norm, font
+        )
         texts = [
             f"{_name_key(key)}={format_setting(value) or 'null'}" for key, value in zip(keys[2:], values, strict=True)
         ]
         axis.set_title(escape_label(", ".join(texts)))
-    layouts.label_axes(axes[: len(groups)], escape_label(_name_key(across)), escape_label(_name_key(down)), "")
+    layouts.label_axes(axes, escape_label(_name_key(across)), escape_label(_name_key(down)), "")
+    bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=axes, aspect=14, pad=0.02, shrink=min(1.0, 2.5 / size[1]))
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=SMALL, length=2)
     name = column if column != "iterations_per_second" else "throughput"
     what = f"{title} [{unit}] by {_name_key(down)} and {_name_key(across)}"
-    figure.suptitle(escape_label(what, 80), x=0.01, ha="left", fontsize=8.5, fontweight="normal")
-    best = runs.loc[runs["cell"] == means.idxmax()].iloc[0]
-    at = ", ".join(f"{_name_key(key)}={format_setting(best[key])}" for key in keys)
-    alt = f"{what}, from {format_number(means.min())} to {format_number(means.max())}; the highest with {at}."
+    about = f"±: half the 95 % interval. Colours span at least {_SPAN} intervals." if has_halves else "Single runs."
+    heading = [
+        escape_label(line, len(line))
+        for text in (what, about)
+        for line in textwrap.wrap(text, int(_CHARACTERS * size[0]))
+    ]
+    figure.set_figheight(size[1] + 0.15 * (len(heading) - 2))
+    figure.suptitle("\n".join(heading), x=0.01, ha="left", fontsize=8.5, fontweight="normal")
+    most = fields["mean"].idxmax()
+    at = ", ".join(f"{_name_key(key)}={format_setting(runs.at[most, key])}" for key in keys)
+    ends = f"from {format_number(fields['mean'].min())} to {format_number(fields['mean'].max())}"
+    alt = f"{what}, {ends}; the highest with {at}."
     return Plot(f"heatmap_{name}", what.replace(f" [{unit}]", ""), alt, figure)
 
 
+def _average_fields(runs: pd.DataFrame, by: Sequence[str], column: str) -> pd.DataFrame:
+    """Return for each run the mean of its field, and half of its 95 % interval; NaN if it is not known.
+
+    Args:
+        runs: of a grid, with the column `value`.
+        by: the keys whose values make a field.
+        column: the measure; a throughput that a single run has measured has an interval of its own.
+    """
+    fields = runs.groupby(list(by), dropna=False, sort=False)
+    numbers = fields.ngroup().to_numpy()
+    values = [group.dropna().to_numpy("float64") for _, group in fields["value"]]
+    mean, low, high = average_groups(values)
+    found = pd.DataFrame({"mean": mean[numbers], "half": ((high - low) / 2)[numbers]}, runs.index)
+    if column == THROUGHPUT.column:
+        own = find_own_intervals(runs)
+        found["half"] = found["half"].fillna(pd.Series((own[:, 1] - own[:, 0]) / 2, runs.index))
+    return found
+
+
+def _choose_colours(fields: pd.DataFrame, top: float) -> Normalize:
+    """Return the scale of the colours: from the lowest to the highest mean, but so wide that intervals are small on it.
+
+    Otherwise the noise of equal fields would look like structure. The scale does not reach above `top`.
+    """
+    low, high = fields["mean"].min(), fields["mean"].max()
+    half = fields["half"].median()
+    least = _SPAN * 2 * half if half > 0 else _SPAN_UNKNOWN * abs(high)
+    if high - low < least:
+        middle = (low + high) / 2
+        high = min(middle + least / 2, max(top, high))
+        low = high - least
+    return Normalize(low, high)
+
+
 def _draw_panel(
-    axis: Axes, runs: pd.DataFrame, down: tuple[str, Sequence[Any]], across: tuple[str, Sequence[Any]], norm: Normalize
+    axis: Axes,
+    runs: pd.DataFrame,
+    down: tuple[str, Sequence[Any]],
+    across: tuple[str, Sequence[Any]],
+    norm: Normalize,
+    font: float,
 ) -> None:
     fields = runs.groupby([down[0], across[0]], dropna=False, sort=False)
-    shares = fields.agg(value=("value", "mean"), status=("status", "first"))
-    found = {tuple(map(format_setting, names)): (value, status) for names, value, status in shares.itertuples()}
+    shares = fields.agg(value=("value", "first"), half=("half", "first"), status=("status", "first"))
+    found = {tuple(map(format_setting, names)): figures for names, *figures in shares.itertuples()}
     is_method = is_method_key(down[0]) and is_method_key(
         across[0]
     )  # missing combinations are impossible: sgd on a ring
@@ -107,20 +172,30 @@ def _draw_panel(
     colours = matplotlib.colormaps[_COLOURS]
     for y, row in enumerate(down[1]):
         for x, column in enumerate(across[1]):
-            value, word = found.get((format_setting(row), format_setting(column)), (math.nan, MISSING))
-            text = format_number(value) if math.isfinite(value) else "–" if word == run_directory.DONE else word
+            at = format_setting(row), format_setting(column)
+            value, half, word = found.get(at, (math.nan, math.nan, MISSING))
+            text = _format_field(value, half) or ("–" if word == run_directory.DONE else word)
             text = "" if is_method and word == MISSING else text
             shown[y, x] = value
             is_dark = math.isfinite(value) and sum(colours(norm(value))[:3]) < 1.5
-            size = SMALL if math.isfinite(value) else 5.5
+            size = font if math.isfinite(value) else min(5.5, font)
             colour = "white" if is_dark else "black"
-            axis.text(x, y, text, ha="center", va="center", fontsize=size, color=colour, in_layout=False)
+            axis.text(
+                x, y, text, ha="center", va="center", fontsize=size, color=colour, in_layout=False, linespacing=0.95
+            )
     axis.imshow(np.ma.masked_invalid(shown), cmap=_COLOURS, norm=norm, aspect="auto")
     axis.set_xticks(range(len(across[1])), [escape_label(format_setting(value) or "null", 12) for value in across[1]])
     axis.set_yticks(range(len(down[1])), [escape_label(format_setting(value) or "null", 24) for value in down[1]])
     axis.tick_params(length=0)
     axis.grid(visible=False)
     axis.spines[:].set_visible(False)
+
+
+def _format_field(value: float, half: float) -> str:
+    """Return the mean, and below it half of its interval; empty without a mean."""
+    if not math.isfinite(value):
+        return ""
+    return format_spread(value, half).replace(" ± ", "\n± ") if math.isfinite(half) else format_number(value)
 
 
 def plot_parallel_coordinates(grid: Grid) -> Plot | None:

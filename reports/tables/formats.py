@@ -15,6 +15,7 @@ from typing import Any
 from gradsweep import files
 from gradsweep.cli import spreadsheets
 from reports.analysis.table import (
+    ALIKE,
     DAGGER,
     DOUBLE_DAGGER,
     LOZENGE,
@@ -26,7 +27,7 @@ from reports.analysis.table import (
     ReportTable,
     TableColumn,
 )
-from reports.reading.text import format_setting
+from reports.reading.text import clean, format_setting
 from reports.tables.file_formats import TABLES, TABLES_BY_DEFAULT
 
 
@@ -70,10 +71,11 @@ def to_markdown(table: ReportTable) -> bytes:
     rule = "".join(f"|{':':-{side}{width + 2}}" for side, width in sides)
     body = "\n".join(f"{line}|" for line in (lines[0], rule, *lines[1:]))
     parts = [
-        f"**{_escape_markdown(table.title)}**",
+        f"**{_escape_markdown(table.title)}**{_escape_markdown(f' ({table.spread})') if table.spread else ''}",
         body,
         *map(_escape_markdown, table.notes),
         _escape_markdown(table.caption),
+        *(f"<!-- {_write_comment(settings)} -->" for settings in _list_settings(table)),
     ]
     return _encode("\n\n".join(filter(None, parts)) + "\n")
 
@@ -81,9 +83,10 @@ def to_markdown(table: ReportTable) -> bytes:
 def to_latex(table: ReportTable) -> bytes:
     r"""Return a LaTeX `table` environment with booktabs' rules, for \input; it needs \usepackage{booktabs}."""
     sides = "".join("r" if column.is_number else "l" for column in table.columns)
-    caption = ". ".join(filter(None, (table.title, table.caption)))
+    caption = ". ".join(filter(None, (table.heading, table.caption)))
     lines = [
         "% \\usepackage{booktabs}; names in other than Latin letters need XeLaTeX or LuaLaTeX",
+        *(f"% {_write_comment(settings)}" for settings in _list_settings(table)),
         "\\begin{table}",
         "  \\centering",
         f"  \\caption{{{_escape_latex(caption)}.}}",
@@ -108,7 +111,12 @@ def to_html(table: ReportTable) -> bytes:
         f'<th scope="col"{side}>{html.escape(_format_heading(column))}</th>'
         for side, column in zip(numbers, table.columns, strict=True)
     )
-    lines = ["<table>", f"<caption>{html.escape(table.title)}</caption>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    lines = [
+        "<table>",
+        f"<caption>{html.escape(table.heading)}</caption>",
+        f"<thead><tr>{head}</tr></thead>",
+        "<tbody>",
+    ]
     for row in table.rows:
         names = [f'<th scope="row">{html.escape(cell.text)}</th>' for cell in row[: table.headers]]
         values = [
@@ -121,7 +129,8 @@ def to_html(table: ReportTable) -> bytes:
     if notes:
         span = f'<tfoot><tr><td colspan="{len(table.columns)}">{notes.removeprefix("<br>")}</td></tr></tfoot>'
         lines.append(span)
-    return _encode("\n".join((*lines, "</table>")) + "\n")
+    comments = [f"<!-- {_write_comment(settings)} -->" for settings in _list_settings(table)]
+    return _encode("\n".join((*comments, *lines, "</table>")) + "\n")
 
 
 FORMATS: dict[str, Callable[[ReportTable], bytes]] = dict(
@@ -136,6 +145,16 @@ def save_table(table: ReportTable, directory: Path, formats: Sequence[str] = TAB
     for path, suffix in zip(paths, formats, strict=True):
         files.write_bytes(path, FORMATS[suffix](table), durable=False)
     return paths
+
+
+def _list_settings(table: ReportTable) -> list[str]:
+    """Return the settings for a comment, if the caption does not name them all."""
+    return [table.settings] if table.settings not in ("", table.caption) else []
+
+
+def _write_comment(settings: str) -> str:
+    """Return the text of a comment with all settings, in one line in which no comment ends."""
+    return f"in all runs: {clean(settings).replace('--', '- -')}"
 
 
 def _get_column_names(table: ReportTable) -> list[str]:
@@ -177,6 +196,11 @@ def _format_latex_row(texts: Sequence[str]) -> str:
 
 _LATEX = str.maketrans(
     {
+        ALIKE: r"\textsuperscript{$\approx$}",
+        "²": r"\textsuperscript{2}",
+        "µ": r"$\mu$",
+        "≥": r"$\geq$",
+        "–": "--",
         **{char: f"\\{char}" for char in "&%$#_{}"},
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
@@ -204,4 +228,4 @@ _LATEX = str.maketrans(
 
 def _escape_latex(text: str) -> str:
     """Escape a text for LaTeX."""
-    return text.translate(_LATEX).replace("--", "-{}-")  # two would be a dash
+    return text.replace("--", "-\0-").translate(_LATEX).replace("\0", "{}")  # two would be a dash

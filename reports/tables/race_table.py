@@ -57,6 +57,8 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
         tuple(_write_remarks(grid, notes)),
         tuple(records),
         THROUGHPUT_TOPIC,
+        grid.settings,
+        "in brackets: 95 % interval",
     )
 
 
@@ -79,7 +81,7 @@ def _make_record(row: dict[str, Any]) -> dict[str, Any]:
 
 def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
     """Return how the ratios were measured, and which runs (besides the baseline) do not differ significantly."""
-    said = ["runs took blocks of steps in turns, in random order; in brackets the 95 % interval of the ratio"]
+    said = ["runs took blocks of steps in turns, in random order"]
     alike = [
         f"{_name_run(grid, pair.first)} and {_name_run(grid, pair.second)}{_name_workers(grid, pair.first)}"
         for pair in notes.pairs

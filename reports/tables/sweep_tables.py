@@ -31,7 +31,6 @@ from reports.analysis.measures import (
 )
 from reports.analysis.remarks import compare_equal_work, explain_settings, write_remarks
 from reports.analysis.table import (
-    DISTURBED,
     MARKS,
     MEANINGS,
     NOT_MEASURED,
@@ -61,8 +60,8 @@ _RUN_MEASURES = (
     Measure("", "accuracy", "accuracy", "fraction", 100, "%", digits=4),
     Measure("", "best", "best_accuracy", "fraction", 100, "%", digits=4),
     Measure("", "loss", "loss", ""),
-    Measure("", "throughput", "iterations_per_second", "it/s"),
-    Measure("", "throughput", "samples_per_second", "samples/s"),
+    Measure("", "throughput", "iterations_per_second", "it/s", topic=measures.THROUGHPUT_TOPIC),
+    Measure("", "throughput", "samples_per_second", "samples/s", topic=measures.THROUGHPUT_TOPIC),
     Measure("", "training", "time_s", "s"),
     Measure("", "sent", "sent_bytes", "B"),
     Measure("", "ratio", "compression_ratio", "x fp32"),
@@ -114,15 +113,14 @@ def build_tables(
     made = []
     for measure in shown:
         table = build_measure_table(grid, cells, name_baseline(measure, against), len(grid.keys) + 1)
-        noted = [*said, *filter(None, [notes.get(table.name)]), *cells.write_remarks(measure), *table.remarks]
-        noted += settings if measure.is_time else []
+        noted = [*(said if measure.marks else ()), *filter(None, [notes.get(table.name)])]
+        noted += [*cells.write_remarks(measure), *table.remarks, *(settings if measure.is_time else ())]
         noted += control if measure.is_time and measure.is_tested else []
         made.append(_set_remarks(table, noted))
-    untested = cells.write_remarks()
     phases = _build_parts_table(grid, cells, "phases", "Share of the phases in the time of a step", (*SHARES, STEP))
-    made.append(_set_remarks(phases, [*said, *settings, *untested, *control]))
+    made.append(_set_remarks(phases, [*said, *settings, *control]))
     if grid.runs[PEAK_MEMORY.column].notna().any():
-        made.append(_set_remarks(_build_memory_table(grid, cells), [*said, *_ABOUT_MEMORY, *untested]))
+        made.append(_set_remarks(_build_memory_table(grid, cells), _ABOUT_MEMORY))
     return [*made, _set_remarks(_build_run_table(grid), said)]
 
 
@@ -186,7 +184,7 @@ def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
     names += shorten_list([f"{key}={format_setting(first[key]) or 'null'}" for key in grid.keys])
     text = format_number(float(values[0]), measure.digits)
     if len(grid.seeds) > 1:
-        names.append(f"n={len(values)}")
+        names.append(f"mean ± standard deviation, n={len(values)}" if len(values) > 1 else "n=1")
         text = (
             format_spread(float(values.mean()), float(values.std(ddof=1)), measure.digits) if len(values) > 1 else text
         )
@@ -199,7 +197,9 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
     across = cells.names[rows:]
     found: dict[tuple[str, ...], dict[tuple[str, ...], tuple[CellFigures, float | None]]] = {}
     limits = cells.get_first_values(f"{measure.column}_at")
-    for place, figures, limit in zip(cells.keys, cells.compute_figures(measure), limits, strict=True):
+    computed = cells.compute_figures(measure)
+    has_bounds = any(figures.is_bound for figures in computed)
+    for place, figures, limit in zip(cells.keys, computed, limits, strict=True):
         found.setdefault(place[:rows], {})[place[rows:]] = (figures, limit)
     kinds = set(zip(*(cells.runs[key] for key in across), strict=True)) if across else {()}
     ordered = sorted(kinds, key=lambda kind: list(map(make_sort_key, kind)))
@@ -213,6 +213,7 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
             line.append(cells.format_figures(figures, measure))
             names = dict(zip(map(get_column_name, cells.names), (*row, *head), strict=True))
             at = {"at": limit} if any(limits) else {}
+            at |= {"at_least": figures.bound if figures.is_bound else None} if has_bounds else {}
             records.append({**names, "measure": measure.name, "unit": measure.unit, **at, **figures.to_record()})
         lines.append((*map(make_text_cell, row), *line))
     unit = measure.shown or measure.unit
@@ -228,6 +229,8 @@ def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -
         remarks=("where all seeds differ by the same there is nothing to test, and no mark",) if is_same else (),
         records=tuple(records),
         topic=measure.topic,
+        settings=grid.settings,
+        spread=cells.describe_spread(measure),
     )
 
 
@@ -295,6 +298,8 @@ def _build_parts_table(grid: Grid, cells: Cells, name: str, title: str, shown: S
         grid.caption,
         records=tuple(records),
         topic=shown[-1].topic,
+        settings=grid.settings,
+        spread=cells.describe_spread(),
     )
 
 
@@ -319,10 +324,9 @@ def _build_run_table(grid: Grid) -> ReportTable:
     is_known = {measure.column: measures.find_known(runs, measure.column).to_numpy(bool) for measure in shown}
     lines = []
     for row, run in enumerate(records):
-        marks = tuple(mark for column, mark in MARKS.items() if column != DISTURBED and run.get(column))
         before = (make_text_cell(run[get_column_name(name)]) for name in names[:-1])
         status, *after = (make_text_cell(run[name]) for name in ("status", *texts))
-        workers = TableCell(run["workers"], run["workers"] + "".join(marks), said=marks)
+        workers = make_text_cell(run["workers"])
         cells = [_make_run_cell(run, measure, bool(is_known[measure.column][row])) for measure in shown]
         lines.append((*before, workers, status, *cells, *after))
     headings = [*map(TableColumn, map(get_column_name, names)), TableColumn("status")]
@@ -337,15 +341,17 @@ def _build_run_table(grid: Grid) -> ReportTable:
         ". ".join(filter(None, (grid.caption, options))),
         records=tuple(records),
         topic=measures.RUNS_TOPIC,
+        settings=grid.settings,
     )
 
 
 def _make_run_cell(run: Mapping[str, Any], measure: Measure, is_known: bool) -> TableCell:
-    """Return a run's cell for a measure, with a mark if others disturbed it; a word if it has no number."""
+    """Return a run's cell for a measure, with the marks that concern it; a word if it has no number."""
     status, value = run["status"], run[measure.column]
     if is_known and value is not None:
-        (flag,) = name_flags([DISTURBED], measure.is_of_training)
-        marks = (MARKS[DISTURBED],) if measure in _RUN_MEASURES and measure.is_time and run.get(flag) else ()
+        concerned = measure.marks if measure in _RUN_MEASURES else ()
+        flags = zip(concerned, name_flags(concerned, measure.is_of_training), strict=True)
+        marks = tuple(MARKS[mark] for mark, flag in flags if run.get(flag))
         return TableCell(value, measure.format(value) + "".join(marks), said=marks)
     word = status if status != run_directory.DONE else measure.absent
     return TableCell(word, word, is_word=True, said=(word,))

@@ -27,6 +27,8 @@ def print_tables(tables: Sequence[ReportTable], out: Console | None = None) -> N
     out = out or console()
     for table in tables:
         print_line(f"\n{table.title}", "bold", out)
+        if table.spread:
+            print_line(table.spread, "dim", out)
         for columns in _split_columns(table, out.width):
             out.print(_render(table, columns, out.width))
         if hidden := [

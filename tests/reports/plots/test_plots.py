@@ -79,9 +79,9 @@ def nine_plots(nine: Path) -> dict[str, Plot]:
 def test_every_axis_has_a_name_and_a_unit(nine_plots: dict[str, Plot]) -> None:
     assert list(nine_plots) == NAMES
     units = {"throughput": ("workers", "[it/s]"), "accuracy_epoch": ("epoch", "[%]"), "accuracy_time": ("[s]", "[%]")}
-    units |= {"accuracy_bytes": ("[B]", "[%]"), "breakdown": ("[ms]", ""), "efficiency": ("workers", "[%]")}
-    units |= {"loss_epoch": ("epoch", "loss"), "loss_time": ("[s]", "loss"), "loss_bytes": ("[B]", "loss")}
-    units |= {"pareto_throughput": ("[samples/s]", "[%]"), "pareto_bytes": ("[B]", "[%]")}
+    units |= {"accuracy_bytes": ("[MB]", "error [%]"), "breakdown": ("[ms]", ""), "efficiency": ("workers", "[%]")}
+    units |= {"loss_epoch": ("epoch", "loss"), "loss_time": ("[s]", "loss"), "loss_bytes": ("[MB]", "loss")}
+    units |= {"pareto_throughput": ("[samples/s]", "[%]"), "pareto_bytes": ("[MB]", "[%]")}
     units |= {"compression_error_step": ("step", "‖x − Q(x)‖ / ‖x‖"), "memory_norm_step": ("step", "memory norm")}
     assert set(units) == set(NAMES)
     for name, (x, y) in units.items():
@@ -138,14 +138,16 @@ def test_curves_are_the_epochs(name: str, column: str, nine: Path, nine_plots: d
     report = reports.load(nine)
     figure = nine_plots[f"accuracy_{name}"].figure
     assert titles(figure) == ["2 workers", "4 workers", "8 workers"]
+    assert {axis.get_yscale() for axis in figure.axes} == {"log"}
+    size = 1e6 if name == "bytes" else 1
     for axis, workers in zip(figure.axes, (2, 4, 8), strict=True):
         for collection, compressor in zip(mean_lines(axis), ("none", "qsgd", "svd"), strict=True):
             runs = report.runs
             (run,) = runs[(runs["compressor"] == compressor) & (runs["workers"] == workers)]["run"]
             rows = report.epochs[report.epochs["run"] == run]
             (segment,) = collection.get_segments()
-            assert np.asarray(segment)[:, 0] == pytest.approx(list(rows[column].astype(float)))
-            assert np.asarray(segment)[:, 1] == pytest.approx(list(rows["test_accuracy"] * 100))
+            assert np.asarray(segment)[:, 0] == pytest.approx(list(rows[column].astype(float) / size))
+            assert np.asarray(segment)[:, 1] == pytest.approx(list(100 - rows["test_accuracy"] * 100)), "errors"
     scale = "log" if name == "bytes" else "linear"
     assert {axis.get_xscale() for axis in figure.axes} == {scale}
 

@@ -133,8 +133,9 @@ def test_pareto_marks_the_front_and_names_the_points(seeds: Path) -> None:
     for plot in made.values():
         for axis in plot.figure.axes:
             assert {"none", "svd"} <= {text.get_text() for text in axis.texts}
-            front, *others = axis.lines
-            best = {tuple(point) for point in np.asarray(front.get_xydata()).tolist()}
+            *others, front = axis.lines
+            assert front.get_drawstyle().startswith("steps"), "stairs, to the edges of the axes"
+            best = {tuple(point) for point in np.asarray(front.get_xydata()).tolist()[1:-1]}
             dark = {
                 tuple(p) for line in others if line.get_alpha() == 1 for p in np.asarray(line.get_xydata()).tolist()
             }
@@ -165,13 +166,19 @@ def rates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_heat_map_has_the_mean_of_each_cell(rates: Path) -> None:
     plot = drawn(rates, "heatmap_accuracy")["heatmap_accuracy"]
-    (axis,) = plot.figure.axes
+    axis, bar = plot.figure.axes
     means = reports.load(rates).runs.groupby(["batch.size", "optimizer.lr"])["accuracy"].mean() * 100
+    gaps = reports.load(rates).runs.groupby(["batch.size", "optimizer.lr"])["accuracy"].std() * 100
+    halves = gaps * 12.706 / np.sqrt(2)
     shown = {(text.get_position()[1], text.get_position()[0]): text.get_text() for text in axis.texts}
     for y, size in enumerate((64, 128)):
         for x, lr in enumerate((0.01, 0.1, 1.0)):
             failed = (size, lr) == (128, 1.0)
-            assert shown[y, x] == ("failed" if failed else f"{means[size, lr]:.1f}")
+            mean, _, half = shown[y, x].partition("\n± ")
+            assert mean == "failed" if failed else float(mean) == pytest.approx(means[size, lr], abs=0.06)
+            assert failed or float(half) == pytest.approx(halves[size, lr], rel=0.5, abs=0.06)
+    low, high = bar.get_ylim()
+    assert high - low >= 10 * np.median(halves.drop((128, 1.0))) * (1 - 1e-9), "wider than the noise"
     assert [text.get_text() for text in axis.get_xticklabels()] == ["0.01", "0.1", "1"]
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("optimizer.lr", "batch.size")
 

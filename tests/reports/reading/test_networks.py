@@ -15,7 +15,7 @@ import reports
 from gradsweep import files, run_directory
 from reports.__main__ import main as command
 from reports.analysis.grid import lay_out_runs
-from reports.analysis.table import MARKS
+from reports.analysis.table import MARKS, ReportTable
 from reports.building.sweep_report import BuiltReport, build_report
 from reports.plots import layout
 from reports.reading.columns import RUN_COLUMNS
@@ -90,13 +90,19 @@ def test_what_is_damaged_is_not_known(damaged: Any, tmp_path: Path) -> None:
     assert pd.isna(found["network_latency_s"]) and pd.isna(found["network_problems"]) and found["accuracy"] > 0
 
 
+def concerns_times(table: ReportTable) -> bool:
+    return table.name in ("time", "efficiency", "speedup", "phases", "runs", "accuracy_equal_time") or (
+        table.name.startswith(("throughput", "time_to"))
+    )
+
+
 def test_networks_are_rows_of_tables(built: BuiltReport) -> None:
     throughput = next(table for table in built.tables if table.name == "throughput")
     assert [column.name for column in throughput.columns[:2]] == ["compressor", "network"]
     assert [tuple(cell.text for cell in row[:2]) for row in throughput.rows] == [
         (compressor, network) for compressor in ("none", "qsgd") for network in ("ethernet_1g", "none", "wan_100m")
     ]
-    said = throughput.caption.split("follows from what was swept: ")[1]
+    said = throughput.settings.split("follows from what was swept: ")[1]
     assert {"network.bandwidth", "network.latency"} <= set(said.split(", "))
 
 
@@ -118,8 +124,8 @@ def test_networks_of_ones_own_are_told_apart_by_all_that_is_different(tmp_path: 
     assert set(keys) == {"network.bandwidth", "network.hosts", "network.hosts.1.latency"}
 
 
-def test_networks_that_are_not_as_described_are_marked_in_every_table(built: BuiltReport) -> None:
-    for table in built.tables:
+def test_networks_that_are_not_as_described_are_marked_in_every_table_of_times(built: BuiltReport) -> None:
+    for table in filter(concerns_times, built.tables):
         markdown, latex, page = formats.to_markdown(table), formats.to_latex(table), formats.to_html(table)
         for row, record in zip(table.rows, table.records, strict=False):
             texts = [cell.text for cell in row]
@@ -233,7 +239,7 @@ def test_a_run_over_tcp_beside_a_faster_device_is_marked(tmp_path: Path) -> None
     assert not runs.loc["auto", "slow_transport"].any()
     assert set(runs.loc["tcp", "transport"]) == {"ob1 over shm and tcp"} and runs.loc["tcp", "slow_transport"].all()
     built = build_report(made, pictures=())
-    for table in built.tables:
+    for table in filter(concerns_times, built.tables):
         for row in table.rows:
             texts = [cell.text for cell in row]
             assert any("◊" in text for text in texts) == ("tcp" in texts), (table.name, texts)
@@ -259,7 +265,7 @@ def test_different_ways_with_one_setting_are_remarked_on(tmp_path: Path) -> None
     said = "messages went by different ways with mpi.transport=auto, so times of these are not comparable: "
     said += "ob1 over shm and tcp (1 run) and ucx over rdma and shm (2 runs)"
     for table in build_report(made, pictures=()).tables:
-        assert said in table.notes
+        assert (said in table.notes) == concerns_times(table)
 
 
 def test_runs_of_earlier_versions_stand_beside_those_with_their_transport(tmp_path: Path) -> None:

@@ -128,19 +128,27 @@ def test_people_read_rounded_numbers_in_units_that_suit(nine: Path) -> None:
     assert "| compressor   |   2 workers [%] |" in formats.to_markdown(shown["accuracy"]).decode()
 
 
-def test_oversubscribed_runs_are_marked_in_every_table(nine: Path) -> None:
+def concerns_times(name: str) -> bool:
+    return name in ("time", "efficiency", "speedup", "phases", "runs", "accuracy_equal_time") or name.startswith(
+        ("throughput", "time_to")
+    )
+
+
+def test_oversubscribed_runs_are_marked_in_every_table_of_times(nine: Path) -> None:
     for name, table in made(nine).items():
         for row in parsed(table):
             assert row["oversubscribed"] in (("1", "true") if row["workers"] != "2" else ("0", "false"))
         for cells in texts(table):
-            if name == "runs":
-                assert cells[1] in ("2", "4†", "8†")
+            if not concerns_times(name):
+                assert "†" not in "".join(cells)
+            elif name == "runs":
+                assert ["†" in text for text in cells].count(True) == 3 * (cells[1] != "2"), "it/s, samples/s, time"
             elif name == "phases":
                 assert all(text.endswith("†") == (cells[1] != "2") for text in cells[2:])
             else:
                 assert [text.endswith("†") for text in cells] == [False, False, True, True]
-        assert [note for note in table.notes if note.startswith("†: more workers than cores")]
-        assert "†: more workers than cores" in formats.to_markdown(table).decode()
+        assert ("†: more workers than cores" in " ".join(table.notes)) == concerns_times(name)
+        assert ("†: more workers than cores" in formats.to_markdown(table).decode()) == concerns_times(name)
 
 
 @pytest.fixture(scope="module")
@@ -152,20 +160,22 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sweep
 
 
-def test_runs_that_shared_cores_are_marked_in_every_table(shared: Path) -> None:
+def test_runs_that_shared_cores_are_marked_in_every_table_of_times(shared: Path) -> None:
     for name, table in made(shared).items():
         for row in parsed(table):
             assert (row["shared_cores"] in ("1", "true")) == (row["compressor"] == "qsgd")
         for cells in texts(table):
             marks = [text[len(text.rstrip("†‡")) :] for text in cells]
-            if name == "runs":
-                assert marks[1].endswith("‡") == (cells[0] == "qsgd")
+            if not concerns_times(name):
+                assert not any(marks)
+            elif name == "runs":
+                assert any(mark.endswith("‡") for mark in marks) == (cells[0] == "qsgd")
             elif name == "phases":
                 assert set(marks[2:]) == {"†" * (cells[1] != "2") + "‡" * (cells[0] == "qsgd")}
             else:
                 assert marks[1:] == (["‡", "†‡", "†‡"] if cells[0] == "qsgd" else ["", "†", "†"])
-        assert [note for note in table.notes if note.startswith("‡: cores were shared")]
-        assert [note for note in table.notes if note.startswith("†: more workers than cores")]
+        for said in ("‡: cores were shared", "†: more workers than cores"):
+            assert any(note.startswith(said) for note in table.notes) == concerns_times(name)
 
 
 def shorten(sweep: Path, pattern: str, steps: int, timed: int | None, left_out: int = 10) -> None:
@@ -186,12 +196,15 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sweep
 
 
-def test_throughputs_of_few_steps_are_marked_in_every_table(short: Path) -> None:
+def test_throughputs_of_few_steps_are_marked_in_every_table_of_them(short: Path) -> None:
     is_few = {"none": False, "qsgd": True, "svd": True, "topk": False}
     said = "throughputs that say little: of 29 timed steps (5 runs) and of all 5 steps, warm-up included (5 runs)"
     for name, table in made(short).items():
         for row in parsed(table):
             assert (row["few_steps"] in ("5", "true")) == is_few[row["compressor"]]
+        if not (name.startswith("throughput") or name in ("speedup", "efficiency", "phases", "runs")):
+            assert "‖" not in formats.to_markdown(table).decode()
+            continue
         for cells in texts(table):
             assert any("‖" in text for text in cells) == is_few[cells[0]], name
         assert said in table.notes and any(note.startswith("‖: fewer than 30 timed steps") for note in table.notes)
@@ -268,7 +281,9 @@ def test_the_page_and_its_pictures_say_how_few_steps_were_timed(short: Path) -> 
 def test_a_sweep_of_one_seed_says_so(nine: Path) -> None:
     shown = made(nine)
     for name, table in shown.items():
-        assert ("every cell is one run (n=1)" in " ".join(table.notes)) == (name != "runs")
+        assert ("single runs, n=1" in table.spread) == (name != "runs")
+        for write in (formats.to_markdown, formats.to_latex, formats.to_html):
+            assert table.spread in write(table).decode(), "beside the title"
     assert "samples per second and worker, as a share of those with 2 workers" in shown["efficiency"].notes
 
 
